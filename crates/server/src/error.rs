@@ -1,0 +1,42 @@
+//! What an operation can fail with. POSIX outcomes are plain numbers, so that they cost nothing and travel.
+use rustix::io::Errno;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The outcome POSIX names for this call.
+    #[error("{0}")]
+    Posix(Errno),
+    /// The bytes at this address were given back; ask the index again.
+    #[error("log {log} address {addr} of member {member} was given back")]
+    Gone { member: u16, log: u64, addr: u64 },
+    /// Stored bytes are not what was written. Reads answer `EIO`.
+    #[error("{0}")]
+    Corrupt(String),
+    /// A commit's state changed while it was read; ask again (never leaves the delegate).
+    #[error("the file changed while it was read")]
+    Stale,
+    #[error(transparent)]
+    Storage(#[from] forebay_storage::Error),
+    #[error(transparent)]
+    Fabric(#[from] forebay_fabric::Error),
+    /// Anything the user must act on; the text says what to do.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Error {
+    /// The number a system call fails with.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::Posix(e) => *e,
+            Error::Storage(forebay_storage::Error::NoSpace { .. }) => Errno::NOSPC,
+            _ => Errno::IO,
+        }
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(e: Errno) -> Error { Error::Posix(e) }
+}

@@ -1,0 +1,27 @@
+//! The keyspaces of a member's store and who writes each. One place, so that no two parts collide.
+use forebay_storage::Keyspace;
+
+/// Inodes by fid (big-endian). Written by `meta` and `files` through `inodes`.
+pub const INODES: Keyspace = Keyspace(0);
+/// Directory entries by (directory fid, name). Written by `meta`.
+pub const DENTRIES: Keyspace = Keyspace(1);
+/// Extended attributes by (fid, name). Written by `meta`.
+pub const XATTRS: Keyspace = Keyspace(2);
+/// Extents by (fid, offset). Written by `files` through `forebay_index`.
+pub const EXTENTS: Keyspace = Keyspace(3);
+/// Where log bytes lie, by (log, end address). Written by `data`.
+pub const SPANS: Keyspace = Keyspace(4);
+/// Staged changes of commits not yet published, by (fid, token). Written by `files`.
+pub const STAGED: Keyspace = Keyspace(5);
+/// Namespace intents, prepared entries, applied steps, orphans. Written by `meta`.
+pub const INTENTS: Keyspace = Keyspace(6);
+/// Messages that must arrive (freed extents). Written by `outbox`.
+pub const OUTBOX: Keyspace = Keyspace(7);
+/// Decisions of commits over several members, by (fid, seq). Written by `files`.
+pub const DECISIONS: Keyspace = Keyspace(8);
+/// Logs not sealed yet, by log. Written by `data`.
+pub const LOGS: Keyspace = Keyspace(9);
+/// Inodes without a name that wait for their last close, by fid. Written by `inodes`.
+pub const ORPHANS: Keyspace = Keyspace(10);
+/// Counters (next fid, next log, next sequence), reserved in blocks. Written by `inodes::Counter`.
+pub const COUNTERS: Keyspace = Keyspace(11);

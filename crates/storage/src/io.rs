@@ -1,0 +1,121 @@
+//! The one trait through which every byte reaches a disk, and its plain implementation.
+//! Tests replace it by a twin that loses, tears and refuses.
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// One entry of a directory listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    pub name: String,
+    /// Length in bytes (0 for directories).
+    pub len: u64,
+    pub is_dir: bool,
+}
+
+/// An open file. Offsets and lengths in bytes. Positioned calls only: a handle is shared by threads.
+pub trait File: Send + Sync {
+    /// Reads up to `buf.len()` bytes; fewer only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `buf`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    fn len(&self) -> io::Result<u64>;
+    fn is_empty(&self) -> io::Result<bool> { Ok(self.len()? == 0) }
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Allocates disk blocks for the range, so that writing there cannot run out of space.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Gives the range's disk blocks back; it reads as zeros afterwards. Length unchanged.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+    /// Data (and the length) is on disk when it returns (fdatasync).
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file system. Paths are absolute or relative to the process's directory.
+pub trait Io: Send + Sync {
+    /// Opens for reading and writing; must exist.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Creates (mode 0600) and opens; must not exist.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+    /// Creates the directory and its parents (mode 0700).
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// Entries created, renamed or removed in `dir` are on disk when it returns.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// `(free, total)` bytes of the disk under `dir`.
+    fn space(&self, dir: &Path) -> io::Result<(u64, u64)>;
+}
+
+/// The operating system's files.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct OsIo;
+
+struct OsFile(std::fs::File);
+
+impl File for OsFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        use std::os::unix::fs::FileExt;
+        let mut done = 0;
+        while done < buf.len() {
+            match self.0.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        self.0.write_all_at(buf, offset)
+    }
+    fn len(&self) -> io::Result<u64> { Ok(self.0.metadata()?.len()) }
+    fn set_len(&self, len: u64) -> io::Result<()> { self.0.set_len(len) }
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), offset, len)?)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::FallocateFlags as F;
+        Ok(rustix::fs::fallocate(&self.0, F::PUNCH_HOLE | F::KEEP_SIZE, offset, len)?)
+    }
+    fn sync(&self) -> io::Result<()> { self.0.sync_data() }
+}
+
+impl Io for OsIo {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(OsFile(std::fs::OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        use std::os::unix::fs::OpenOptionsExt;
+        Ok(Arc::new(OsFile(std::fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?)))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> { std::fs::rename(from, to) }
+    fn remove(&self, path: &Path) -> io::Result<()> { std::fs::remove_file(path) }
+    fn exists(&self, path: &Path) -> io::Result<bool> { path.try_exists() }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let meta = entry.metadata()?;
+            let is_dir = meta.is_dir();
+            entries.push(DirEntry {
+                name: entry.file_name().to_string_lossy().into_owned(),
+                len: if is_dir { 0 } else { meta.len() },
+                is_dir,
+            });
+        }
+        Ok(entries)
+    }
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> { std::fs::File::open(dir)?.sync_all() }
+    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
+        let s = rustix::fs::statvfs(dir)?;
+        Ok((s.f_bavail * s.f_frsize, s.f_blocks * s.f_frsize))
+    }
+}
