@@ -21,6 +21,9 @@ pub enum Error {
     Storage(#[from] forebay_storage::Error),
     #[error(transparent)]
     Fabric(#[from] forebay_fabric::Error),
+    /// Another member failed in a way that has no kind of its own here.
+    #[error("member {member}: {reason}")]
+    Peer { member: u16, reason: String },
     /// Anything the user must act on; the text says what to do.
     #[error("{0}")]
     Refused(String),

@@ -13,12 +13,14 @@ mod node;
 mod peers;
 pub mod proto;
 pub mod service;
+#[doc(hidden)]
+pub mod testing;
 pub mod types;
 
 pub use config::{Config, Consistency};
 pub use delegate::Delegate;
 pub use error::{Error, Result};
 pub use node::Node;
-pub use peers::Peers;
+pub use peers::{Parts, Peers};
 pub use service::Service;
 pub use types::*;

@@ -1,13 +1,77 @@
 //! One member at work: its store, its parts, and its end of the fabric.
-use crate::{Peers, data::Data, files::Files, inodes::Inodes, meta::Meta};
-use forebay_storage::Store;
-use std::sync::Arc;
+//!
+//! Knows how to wire the parts and how a request reaches them; what a request means is the parts' business.
+use crate::data::{Data, DataOptions, proto::*};
+use crate::files::{Files, proto::*};
+use crate::meta::{Meta, proto::*};
+use crate::peers::{Parts, answer};
+use crate::{Member, Peers, Result, inodes::Inodes};
+use bytes::Bytes;
+use forebay_fabric::{Handler, Message, Rank, Replier};
+use forebay_storage::{Io, Store};
+use std::path::Path;
+use std::sync::{Arc, Weak};
 
+/// A member's parts. They find each other and the other members through `peers`.
 pub struct Node {
+    /// Its key-value store (attributes, names, extents, log maps).
     pub store: Arc<Store>,
+    /// Its inode records.
     pub inodes: Arc<Inodes>,
+    /// The namespace it owns.
     pub meta: Arc<Meta>,
+    /// The file content it owns.
     pub files: Arc<Files>,
+    /// Its logs.
     pub data: Arc<Data>,
+    /// All members.
     pub peers: Arc<Peers>,
+}
+
+impl Node {
+    /// Builds the parts of a member over its open store, and binds them to `peers`. Nothing is served or recovered yet.
+    pub fn new(
+        io: Arc<dyn Io>,
+        data_dir: &Path,
+        store: Arc<Store>,
+        peers: Arc<Peers>,
+        data: DataOptions,
+    ) -> Result<Arc<Node>> {
+        let inodes = Arc::new(Inodes::new(store.clone(), peers.member())?);
+        let data = Arc::new(Data::open(io, data_dir, store.clone(), data)?);
+        let files = Arc::new(Files::new(store.clone(), inodes.clone(), peers.clone())?);
+        let meta = Arc::new(Meta::new(store.clone(), inodes.clone(), peers.clone())?);
+        let node = Arc::new(Node {
+            store,
+            inodes,
+            meta,
+            files,
+            data,
+            peers,
+        });
+        let weak: Weak<Node> = Arc::downgrade(&node);
+        node.peers.bind(weak);
+        Ok(node)
+    }
+}
+
+impl Parts for Node {
+    fn meta(&self, _from: Member, request: MetaRequest) -> Result<MetaReply> {
+        self.meta.handle(request)
+    }
+    fn files(&self, from: Member, request: FilesRequest) -> Result<FilesReply> {
+        self.files.handle(from, request)
+    }
+    fn data(&self, _from: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
+        self.data.handle(request)
+    }
+}
+
+impl Handler for Node {
+    fn request(&self, from: Rank, message: Message, replier: Replier) {
+        answer(self, from, message, replier);
+    }
+    fn message(&self, from: Rank, _message: Message) {
+        tracing::warn!(from, "a one-way message that this version does not know");
+    }
 }

@@ -1,16 +1,245 @@
 //! Typed requests between members: to oneself a plain call, to others over the fabric.
 //!
-//! Sketch: `meta`, `files` and `data` call `peers.meta(member, request)` and so on; a request to the own member
-//! goes straight to the local part. Never call while holding a lock that a handler may take.
-use crate::{Member, Result, data::proto::*, files::proto::*, meta::proto::*};
+//! `meta`, `files`, `data` and the delegate call `peers.meta(member, request)` and so on. A request to the own member is
+//! a direct call of the local part, in the caller's thread; another member's travels as a postcard head with its bulk
+//! bytes beside it.
+//!
+//! Invariants:
+//! - Never call while holding a lock that a handler may take: the answer may need that lock, here or two members on.
+//! - An error comes back as the kind it left as ([`WireError`]); what has no kind of its own becomes [`Error::Peer`].
+//! - No call outlives the deadline of the service, also to a dead member.
+use crate::proto::{Reply, Request, WireError};
+use crate::{Error, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
 use bytes::Bytes;
+use forebay_fabric::{Fabric, Message, Rank, Replier};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-pub struct Peers {}
+/// The local parts of a member, as requests reach them.
+pub trait Parts: Send + Sync {
+    /// A request for the namespace, from member `from`.
+    fn meta(&self, from: Member, request: MetaRequest) -> Result<MetaReply>;
+    /// A request for file content and sequences.
+    fn files(&self, from: Member, request: FilesRequest) -> Result<FilesReply>;
+    /// A request for log bytes; the bulk of the reply beside it.
+    fn data(&self, from: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)>;
+}
+
+/// One member's view of all members, itself included.
+pub struct Peers {
+    member: Member,
+    members: u16,
+    fabric: Arc<dyn Fabric>,
+    deadline: Duration,
+    local: OnceLock<Weak<dyn Parts>>,
+}
 
 impl Peers {
-    pub fn member(&self) -> Member { todo!() }
-    pub fn members(&self) -> u16 { todo!() }
-    pub fn meta(&self, _to: Member, _request: MetaRequest) -> Result<MetaReply> { todo!() }
-    pub fn files(&self, _to: Member, _request: FilesRequest) -> Result<FilesReply> { todo!() }
-    pub fn data(&self, _to: Member, _request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> { todo!() }
+    /// `deadline`: how long a request to another member may take.
+    pub fn new(fabric: Arc<dyn Fabric>, deadline: Duration) -> Arc<Peers> {
+        Arc::new(Peers {
+            // In `fabric::local` a member's rank is its number.
+            member: fabric.rank() as Member,
+            members: fabric.size() as u16,
+            fabric,
+            deadline,
+            local: OnceLock::new(),
+        })
+    }
+
+    /// Names the local parts. Once, before the first request; requests to oneself before that fail with `Closed`.
+    pub fn bind(&self, parts: Weak<dyn Parts>) {
+        // A second call would be a mistake of the service; the first one stays.
+        let _ = self.local.set(parts);
+    }
+
+    /// This member.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// How many members the service has.
+    pub fn members(&self) -> u16 {
+        self.members
+    }
+
+    /// Asks the namespace of member `to`.
+    pub fn meta(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
+        if to == self.member {
+            return self.local()?.meta(to, request);
+        }
+        match self.call(to, Request::Meta(request))? {
+            (Reply::Meta(reply), _) => Ok(reply),
+            (other, _) => Err(unexpected(to, &other)),
+        }
+    }
+
+    /// Asks the content side of member `to`.
+    pub fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply> {
+        if to == self.member {
+            return self.local()?.files(to, request);
+        }
+        match self.call(to, Request::Files(request))? {
+            (Reply::Files(reply), _) => Ok(reply),
+            (other, _) => Err(unexpected(to, &other)),
+        }
+    }
+
+    /// Asks the data plane of member `to`.
+    pub fn data(&self, to: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
+        if to == self.member {
+            return self.local()?.data(to, request);
+        }
+        match self.call(to, Request::Data(request))? {
+            (Reply::Data(reply), bulk) => Ok((reply, bulk)),
+            (other, _) => Err(unexpected(to, &other)),
+        }
+    }
+
+    fn local(&self) -> Result<Arc<dyn Parts>> {
+        let parts = self.local.get().and_then(Weak::upgrade);
+        parts.ok_or(Error::Fabric(forebay_fabric::Error::Closed))
+    }
+
+    fn call(&self, to: Member, request: Request) -> Result<(Reply, Vec<Bytes>)> {
+        let message = Message {
+            head: encode(&request),
+            bulk: Vec::new(),
+        };
+        let answer = self.fabric.call(Rank::from(to), message, self.deadline)?;
+        let decoded: Result<Reply, WireError> =
+            postcard::from_bytes(&answer.head).map_err(|e| Error::Peer {
+                member: to,
+                reason: format!("unreadable answer: {e}"),
+            })?;
+        match decoded {
+            Ok(reply) => Ok((reply, answer.bulk)),
+            Err(error) => Err(error.into_error(to)),
+        }
+    }
+}
+
+/// Answers one request that came over the fabric: decodes, asks the part, replies.
+pub fn answer(parts: &dyn Parts, from: Rank, message: Message, replier: Replier) {
+    let member = from as Member;
+    let mut bulk = Vec::new();
+    let result = match postcard::from_bytes::<Request>(&message.head) {
+        Ok(Request::Meta(request)) => parts.meta(member, request).map(Reply::Meta),
+        Ok(Request::Files(request)) => parts.files(member, request).map(Reply::Files),
+        Ok(Request::Data(request)) => parts.data(member, request).map(|(reply, bytes)| {
+            bulk = bytes;
+            Reply::Data(reply)
+        }),
+        Err(e) => Err(Error::Corrupt(format!(
+            "unreadable request from member {member}: {e}"
+        ))),
+    };
+    let result: Result<Reply, WireError> = result.map_err(|e| WireError::from(&e));
+    replier.reply(Message {
+        head: encode(&result),
+        bulk,
+    });
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Bytes {
+    // Requests and replies hold no type that postcard cannot write; were one added, the peer answers "unreadable".
+    Bytes::from(postcard::to_stdvec(value).unwrap_or_default())
+}
+
+fn unexpected(member: Member, reply: &Reply) -> Error {
+    Error::Peer {
+        member,
+        reason: format!("answered something else than asked: {reply:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fid, testing};
+    use rustix::io::Errno;
+
+    struct Echo;
+    impl Parts for Echo {
+        fn meta(&self, _from: Member, request: MetaRequest) -> Result<MetaReply> {
+            match request {
+                MetaRequest::Parent { fid } => Ok(MetaReply::Parent(fid)),
+                MetaRequest::Lookup { .. } => Err(Errno::NOENT.into()),
+                MetaRequest::ReadLink { .. } => Err(Error::Gone {
+                    member: 1,
+                    log: 2,
+                    addr: 3,
+                }),
+                MetaRequest::GetAttr { .. } => Err(Error::Stale),
+                _ => Err(forebay_storage::Error::NoSpace { path: "x".into() }.into()),
+            }
+        }
+        fn files(&self, from: Member, _request: FilesRequest) -> Result<FilesReply> {
+            Ok(FilesReply::Offset(u64::from(from)))
+        }
+        fn data(&self, _from: Member, _request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
+            Ok((
+                DataReply::Read,
+                vec![Bytes::from_static(b"ab"), Bytes::new()],
+            ))
+        }
+    }
+
+    #[test]
+    fn a_request_and_its_error_arrive_the_same_from_oneself_and_from_another() {
+        let mut members = testing::Members::new(2);
+        for k in 0..2 {
+            members.bind(k, Arc::new(Echo));
+        }
+        let peers = members.peers(0);
+        for to in 0..2 {
+            let fid = Fid(77);
+            assert!(matches!(
+                peers.meta(to, MetaRequest::Parent { fid }),
+                Ok(MetaReply::Parent(Fid(77)))
+            ));
+            let lookup = MetaRequest::Lookup {
+                parent: fid,
+                name: vec![],
+            };
+            assert_eq!(peers.meta(to, lookup).unwrap_err().errno(), Errno::NOENT);
+            let gone = peers.meta(to, MetaRequest::ReadLink { fid });
+            assert!(matches!(
+                gone,
+                Err(Error::Gone {
+                    member: 1,
+                    log: 2,
+                    addr: 3
+                })
+            ));
+            assert!(matches!(
+                peers.meta(to, MetaRequest::GetAttr { fid }),
+                Err(Error::Stale)
+            ));
+            let full = peers.meta(to, MetaRequest::ListXattr { fid });
+            assert_eq!(full.unwrap_err().errno(), Errno::NOSPC);
+            assert!(matches!(
+                peers.files(to, FilesRequest::View { fid }),
+                Ok(FilesReply::Offset(0))
+            ));
+            let (_, bulk) = peers.data(to, DataRequest::Space).unwrap();
+            assert_eq!(bulk, vec![Bytes::from_static(b"ab"), Bytes::new()]);
+        }
+    }
+
+    #[test]
+    fn a_dead_member_is_an_error_and_no_other_is() {
+        let mut members = testing::Members::new(3);
+        for k in 0..3 {
+            members.bind(k, Arc::new(Echo));
+        }
+        members.kill(1);
+        let ask = |to| {
+            members
+                .peers(0)
+                .files(to, FilesRequest::View { fid: Fid(1) })
+        };
+        assert_eq!(ask(1).unwrap_err().errno(), Errno::IO);
+        assert!(ask(2).is_ok());
+    }
 }
