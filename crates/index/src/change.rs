@@ -1,0 +1,163 @@
+//! Changing a file's extents: a batch of puts and cuts over what is stored.
+//!
+//! The batch is first folded by itself ([`Overlay`]), then laid over the stored extents run by run. A run is a group of
+//! pieces that are near each other; its stored neighbourhood is read by one range scan. The result is compared with
+//! what was read, and only the differences are written, in key order.
+
+use crate::encoding;
+use crate::extent::{MAX_EXTENT, SLICE, search_start};
+use crate::overlay::{Overlay, Piece};
+use crate::{Extent, ExtentIndex};
+use forebay_storage::{Batch, Result};
+use serde::{Deserialize, Serialize};
+use std::ops::Bound;
+
+/// Pieces at most this far apart share a scan: separate scans would start that far back, and read the gap as well.
+const JOIN: u64 = MAX_EXTENT;
+
+/// One change of a file's extents; changes of a batch apply in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// These bytes now come from a log. Any length; what lies beyond `u64::MAX` is dropped.
+    Put(Extent),
+    /// These bytes are a hole now.
+    Cut {
+        /// First byte of the hole.
+        start: u64,
+        /// The offset behind its last byte; may be `u64::MAX` (truncate).
+        end: u64,
+    },
+}
+
+impl ExtentIndex {
+    /// Adds to `batch` what makes `changes` true for file `fid`, and returns the pieces of older extents that
+    /// no byte of the file uses any more. The caller serialises changes of one file and applies the batch.
+    ///
+    /// Later changes win over earlier ones, and all of them over what is stored; changes of the same file that wait
+    /// unapplied in `batch` are not seen. Returned are stored extents and earlier puts of this batch, in parts, each
+    /// log byte once, by log and address. A put of log bytes that already stand at their place displaces nothing.
+    ///
+    /// # Errors
+    /// Those of reading the store. `batch` may then hold a part of the changes: do not apply it.
+    pub fn change(&self, batch: &mut Batch, fid: u64, changes: &[Change]) -> Result<Vec<Extent>> {
+        let (pieces, mut displaced) = Overlay::of(changes).into_parts();
+        for run in pieces.chunk_by(|a, b| b.start - a.end <= JOIN) {
+            let old = self.neighbourhood(fid, run)?;
+            let new = lay_over(&old, run, &mut displaced);
+            self.write_differences(batch, fid, &old, &new);
+        }
+        Ok(each_once(displaced))
+    }
+
+    /// Stored extents that overlap the run's range or touch its ends.
+    fn neighbourhood(&self, fid: u64, run: &[Piece]) -> Result<Vec<Extent>> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            return Ok(Vec::new());
+        };
+        // One byte before the start, to find the extent that ends just there.
+        let from = encoding::key(fid, search_start(first.start.saturating_sub(1)));
+        let to = encoding::key(fid, last.end);
+        let mut old = Vec::new();
+        for entry in self
+            .store
+            .scan(self.keyspace, Bound::Included(&from), Bound::Included(&to))
+        {
+            let (key, value) = entry?;
+            let (_, extent) = encoding::decode(&key, &value)?;
+            if extent.end() >= first.start {
+                old.push(extent);
+            }
+        }
+        Ok(old)
+    }
+
+    fn write_differences(&self, batch: &mut Batch, fid: u64, old: &[Extent], new: &[Extent]) {
+        let mut old = old.iter().peekable();
+        for extent in new {
+            while let Some(gone) = old.next_if(|o| o.offset < extent.offset) {
+                batch.delete(self.keyspace, encoding::key(fid, gone.offset).to_vec());
+            }
+            if old.next_if(|o| o.offset == extent.offset) != Some(extent) {
+                let key = encoding::key(fid, extent.offset).to_vec();
+                batch.put(self.keyspace, key, encoding::value(extent));
+            }
+        }
+        for gone in old {
+            batch.delete(self.keyspace, encoding::key(fid, gone.offset).to_vec());
+        }
+    }
+}
+
+/// The extents after `run` is laid over `old`, ready to be stored; displaced parts of `old` go to `displaced`.
+fn lay_over(old: &[Extent], run: &[Piece], displaced: &mut Vec<Extent>) -> Vec<Extent> {
+    let mut out = Joined::default();
+    let mut olds = old.iter().copied();
+    let mut left = olds.next();
+    for piece in run {
+        while let Some(extent) = left.filter(|e| e.offset < piece.end) {
+            if let Some(before) = extent.clip(&(0..piece.start)) {
+                out.push(before, false);
+            }
+            let covered = extent.clip(&(piece.start..piece.end));
+            displaced.extend(covered.filter(|e| !piece.keeps(e)));
+            left = extent.clip(&(piece.end..u64::MAX));
+            if left.is_some() {
+                break;
+            }
+            left = olds.next();
+        }
+        for part in piece.source.into_iter().flat_map(Extent::parts) {
+            out.push(part, true);
+        }
+    }
+    for extent in left.into_iter().chain(olds) {
+        out.push(extent, false);
+    }
+    out.extents
+}
+
+/// Extents in order; a new one and its neighbour become one where the limits allow it.
+#[derive(Default)]
+struct Joined {
+    extents: Vec<Extent>,
+    last_is_new: bool,
+}
+
+impl Joined {
+    fn push(&mut self, extent: Extent, new: bool) {
+        if let Some(last) = self.extents.last_mut() {
+            let joinable = (new || self.last_is_new)
+                && last.continues_with(&extent)
+                && last.len + extent.len <= MAX_EXTENT
+                && !extent.offset.is_multiple_of(SLICE);
+            if joinable {
+                last.len += extent.len;
+                self.last_is_new = true;
+                return;
+            }
+        }
+        self.extents.push(extent);
+        self.last_is_new = new;
+    }
+}
+
+/// The same log bytes without repetition, neighbours of one commit joined.
+fn each_once(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable_by_key(|e| (e.member, e.log, e.addr, e.offset));
+    let mut out: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let Some(last) = out.last_mut().filter(|l| l.same_bytes(&extent)) else {
+            out.push(extent);
+            continue;
+        };
+        let Some(rest) = extent.clip(&(last.end()..u64::MAX)) else {
+            continue;
+        };
+        if last.continues_with(&rest) {
+            last.len += rest.len;
+        } else {
+            out.push(rest);
+        }
+    }
+    out
+}
