@@ -10,6 +10,7 @@ pub mod inodes;
 pub mod keys;
 pub mod meta;
 mod node;
+pub mod outbox;
 mod peers;
 pub mod proto;
 pub mod service;

@@ -1,22 +1,310 @@
-//! The content side of the files that one member owns, and of the slices it holds (sketch): opens, sequences,
-//! commits, cuts, extents, freeing, lamination.
+//! The content side of the files that one member owns, and of the slices it holds: opens, sequences, commits, cuts,
+//! extents, freeing, lamination, removal.
+//!
+//! Knows: the inode's content fields, the extent index of this member's slices, commits in flight. Must not know: names
+//! and directories (`meta`), log bytes (`data`), pending writes (`delegate`).
+//!
+//! # Invariants
+//! 1. A commit is decided by one batch at the file's owner (`commit`). Readers see all of it or nothing (`extents`).
+//! 2. Sequences of one file only grow; a member publishes them in order. Overlapping writes: the later sequence wins.
+//! 3. Bytes no file uses any more are noted for freeing (`outbox`) in the batch that displaced them; none is freed earlier.
+//! 4. Locks, in this order: a file's commit lock (`busy`), an inode's lock, a slice's lock, tables in memory. Only the
+//!    first is held while other members are called, and no handler that is called back takes it.
 pub mod proto;
-use crate::{Fid, Peers, Result, inodes::Inodes};
-use forebay_storage::Store;
-use proto::{FilesReply, FilesRequest};
-use std::sync::Arc;
 
-pub struct Files { _p: () }
+mod append;
+mod busy;
+mod chores;
+mod commit;
+mod extents;
+mod laminate;
+mod links;
+mod opens;
+mod outcomes;
+mod parts;
+mod publish;
+mod records;
+mod recover;
+mod remove;
+mod staged;
+mod view;
+
+pub use links::Links;
+pub use parts::parts;
+
+use crate::inodes::{Counter, Inode, Inodes};
+use crate::outbox::Outbox;
+use crate::{Error, Fid, Member, Peers, Result, keys};
+use busy::Busy;
+use chores::Chores;
+use commit::Commit;
+use forebay_index::{ExtentIndex, RangeMap};
+use forebay_storage::{Batch, Store};
+use opens::Opens;
+use outcomes::Outcomes;
+use parking_lot::{Mutex, MutexGuard};
+use proto::{FilesReply, FilesRequest};
+use publish::Decisions;
+use records::CommitId;
+use staged::StagedTable;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+const SLICE_LOCKS: usize = 64;
+
+/// The content side of one member.
+pub struct Files {
+    shared: Arc<Shared>,
+    chores: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What handlers and the background thread share.
+struct Shared {
+    store: Arc<Store>,
+    inodes: Arc<Inodes>,
+    links: Arc<dyn Links>,
+    index: ExtentIndex,
+    outbox: Arc<Outbox>,
+    sequences: Counter,
+    opens: Opens,
+    busy: Busy,
+    outcomes: Outcomes,
+    decisions: Decisions,
+    staged: StagedTable,
+    /// Serialise changes of the slices held for other members' files, by file.
+    slices: Vec<Mutex<()>>,
+    chores: Chores,
+    #[cfg(test)]
+    faults: tests::Faults,
+}
 
 impl Files {
-    pub fn new(_store: Arc<Store>, _inodes: Arc<Inodes>, _peers: Arc<Peers>) -> Result<Files> { todo!() }
-    /// Settles commits cut off by a crash, and removes files without a name (may call other members).
-    pub fn recover(&self) -> Result<()> { todo!() }
-    /// `from`: the member that asks (opens are counted per member).
-    pub fn handle(&self, _from: u16, _request: FilesRequest) -> Result<FilesReply> { todo!() }
+    /// The content side over an open store, with its background threads. `recover` comes later.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or a thread not be started.
+    pub fn new(store: Arc<Store>, inodes: Arc<Inodes>, peers: Arc<Peers>) -> Result<Files> {
+        Files::with_links(store, inodes, peers)
+    }
+
+    /// As `new`, with another way to the other members.
+    ///
+    /// # Errors
+    /// See `new`.
+    pub fn with_links(
+        store: Arc<Store>,
+        inodes: Arc<Inodes>,
+        links: Arc<dyn Links>,
+    ) -> Result<Files> {
+        let shared = Arc::new(Shared {
+            index: ExtentIndex::new(store.clone(), keys::EXTENTS),
+            outbox: Outbox::open(store.clone(), links.clone())?,
+            sequences: Counter::open(store.clone(), b"seq", 1)?,
+            opens: Opens::default(),
+            busy: Busy::default(),
+            outcomes: Outcomes::default(),
+            decisions: Decisions::load(&store)?,
+            staged: StagedTable::load(&store)?,
+            slices: (0..SLICE_LOCKS).map(|_| Mutex::new(())).collect(),
+            chores: Chores::default(),
+            store,
+            inodes,
+            links,
+            #[cfg(test)]
+            faults: tests::Faults::default(),
+        });
+        let worker = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("files-{}", shared.member()))
+            .spawn(move || worker.run_chores())
+            .map_err(|e| {
+                Error::Refused(format!(
+                    "cannot start a thread: {e}; raise the limit of processes"
+                ))
+            })?;
+        Ok(Files {
+            shared,
+            chores: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Settles commits cut off by a crash, and removes files without a name (calls other members).
+    ///
+    /// # Errors
+    /// When the own store fails. Members that cannot be reached are tried again in the background.
+    pub fn recover(&self) -> Result<()> {
+        self.shared.recover()
+    }
+
+    /// Answers a request of member `from` (opens are counted by member).
+    ///
+    /// # Errors
+    /// Those of POSIX for the operation; `Stale`: plan again from a new view; others are failures.
+    pub fn handle(&self, from: Member, request: FilesRequest) -> Result<FilesReply> {
+        let files = &*self.shared;
+        use FilesRequest as R;
+        match request {
+            R::Open { fid, flags } => files.open(from, fid, flags),
+            R::Close { fid, flags } => files.close(from, fid, flags),
+            R::Commit {
+                fid,
+                token,
+                own,
+                staged,
+                attr,
+                sync,
+            } => files.commit(Commit {
+                id: CommitId {
+                    fid,
+                    writer: from,
+                    token,
+                },
+                own,
+                staged,
+                attr,
+                sync,
+            }),
+            R::Stage {
+                fid,
+                token,
+                changes,
+                sync,
+            } => files.stage(
+                CommitId {
+                    fid,
+                    writer: from,
+                    token,
+                },
+                &changes,
+                sync,
+            ),
+            R::Publish {
+                fid,
+                writer,
+                token,
+                seq,
+                sync,
+            } => files.publish(CommitId { fid, writer, token }, seq, sync),
+            R::Drop { fid, writer, token } => files.drop_staged(CommitId { fid, writer, token }),
+            R::Decision {
+                fid,
+                writer,
+                token,
+                abort,
+            } => files.decision(CommitId { fid, writer, token }, abort),
+            R::View { fid } => files.view(fid),
+            R::Extents {
+                fid,
+                start,
+                end,
+                limit,
+            } => files.extents(fid, start, end, limit),
+            R::Append {
+                fid,
+                len,
+                pending_end,
+            } => files.append(fid, len, pending_end),
+            R::Laminate { fid } => files.laminate(fid),
+            R::Remove { fid } => files.remove_slices(fid),
+        }
+    }
+
     /// The inode lost its last name (already recorded in `keys::ORPHANS` by `meta`, in the batch that set nlink 0):
-    /// removes the file now if no member holds it open, else at the last close.
-    pub fn orphaned(&self, _fid: Fid) -> Result<()> { todo!() }
-    /// Stops the background threads.
-    pub fn close(&self) {}
+    /// removes the file in the background if no member holds it open, else at the last close. Takes no inode lock.
+    ///
+    /// # Errors
+    /// None now; kept for what removal may need to refuse.
+    pub fn orphaned(&self, fid: Fid) -> Result<()> {
+        if self.shared.opens.orphan(fid) {
+            self.shared.chores.remove(fid);
+        }
+        Ok(())
+    }
+
+    /// Whether a member holds the file open for writing. Stays true or false while the caller holds the inode's lock.
+    pub fn writers(&self, fid: Fid) -> bool {
+        self.shared.opens.writers(fid)
+    }
+
+    /// Files that members hold open.
+    pub fn open_files(&self) -> u64 {
+        self.shared.opens.len() as u64
+    }
+
+    /// Work left for the background: removals, and batches of bytes to give back.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn pending(&self) -> Result<u64> {
+        Ok(self.shared.chores.pending() as u64 + self.shared.outbox.pending()?)
+    }
+
+    /// Does now, in this thread, what the background would do: removals, retries, freeing.
+    ///
+    /// # Errors
+    /// When the own store fails or a member with bytes to free cannot be reached; the rest stays for the background.
+    pub fn drain(&self) -> Result<()> {
+        self.shared.do_chores();
+        self.shared.outbox.drain()
+    }
+
+    /// Stops the background threads. What they had not done is done after the next start.
+    pub fn close(&self) {
+        self.shared.chores.close();
+        self.shared.outbox.close();
+        if let Some(thread) = self.chores.lock().take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
 }
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn member(&self) -> Member {
+        self.links.member()
+    }
+    fn map(&self) -> RangeMap {
+        RangeMap {
+            members: self.links.members(),
+        }
+    }
+    fn slice_lock(&self, fid: Fid) -> MutexGuard<'_, ()> {
+        self.slices[(fid.0 ^ (fid.0 >> 48)) as usize % SLICE_LOCKS].lock()
+    }
+    /// The next sequence of a file. The counter jumps ahead at every start, so that a sequence that a machine crash took
+    /// back is not issued again. The caller has the inode's lock.
+    fn next_seq(&self, inode: &Inode) -> Result<u64> {
+        Ok(self.sequences.next()?.max(inode.seq + 1))
+    }
+    /// A place where tests cut the work off.
+    #[cfg(test)]
+    fn step(&self, name: &'static str) -> Result<()> {
+        self.faults.step(name)
+    }
+    #[cfg(not(test))]
+    #[inline(always)]
+    fn step(&self, _name: &'static str) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A batch that gives space back, or keeps a promise: it may use the room that a full store keeps for that.
+fn reclaiming() -> Batch {
+    Batch::new()
+}
+
+fn unexpected(member: Member, reply: &FilesReply) -> Error {
+    Error::Peer {
+        member,
+        reason: format!("answered something else than asked: {reply:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

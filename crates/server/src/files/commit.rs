@@ -1,0 +1,220 @@
+//! Commits at the file's owner: everything that changes content comes through here.
+//!
+//! Order of steps, under the file's commit lock:
+//! 1. Commits of the file decided earlier and not published everywhere are published, or (if a member of them cannot be
+//!    reached) a commit with a part for the same member fails with `EIO`. So a member publishes in sequence order.
+//! 2. One batch, under the inode's lock: the own part, the inode, the freed bytes, the receipt, and if other members
+//!    have parts the decision. **This batch is the commit**: before it nothing of the commit is visible anywhere and it
+//!    can still fail; after it, it cannot, and every reader sees all of it (see `extents` for how).
+//! 3. `Publish` to each member with a part; then the decision is dropped. What cannot be reached now is retried by the
+//!    background thread; a reader of such a slice finds the staged part, asks for the decision and publishes it itself.
+use super::Shared;
+use super::outcomes::Outcome;
+use super::parts::{belongs, touched};
+use super::proto::{CommitAttr, FilesReply};
+use super::publish::Decision;
+use super::records::{self, CommitId};
+use crate::inodes::Inode;
+use crate::{Error, Kind, Lamination, Member, Result, Time, keys};
+use forebay_index::{Change, Extent};
+use forebay_storage::Batch;
+use rustix::io::Errno;
+
+/// A commit as it was asked for.
+pub(super) struct Commit {
+    pub id: CommitId,
+    pub own: Vec<Change>,
+    pub staged: Vec<Member>,
+    pub attr: CommitAttr,
+    pub sync: bool,
+}
+
+impl Shared {
+    pub(super) fn commit(&self, mut commit: Commit) -> Result<FilesReply> {
+        let id = commit.id;
+        let _busy = self.busy.lock(id.fid);
+        let outcome = match self.recall(id)? {
+            Some(outcome) => outcome,
+            None => {
+                let result = self
+                    .unpublished_elsewhere(&commit)
+                    .and_then(|()| self.decide(&mut commit));
+                let outcome = result
+                    .as_ref()
+                    .map_or_else(Outcome::of, |seq| Outcome::Done(*seq));
+                // Without staged parts a failed commit leaves no trace, and may be tried again as it is.
+                if result.is_ok() || !commit.staged.is_empty() {
+                    self.outcomes.remember(id, outcome);
+                }
+                result?;
+                outcome
+            }
+        };
+        let seq = outcome.seq()?;
+        self.settle(id.fid, commit.sync)?;
+        if commit.sync {
+            self.store.sync()?;
+        }
+        let attr = self.inodes.get(id.fid)?.attr(id.fid);
+        Ok(FilesReply::Committed { seq, attr })
+    }
+
+    /// Step 1: publishes what earlier commits left; an error if a member of this commit still lacks some.
+    fn unpublished_elsewhere(&self, commit: &Commit) -> Result<()> {
+        let left = self.settle(commit.id.fid, false)?;
+        match left.iter().find(|m| commit.staged.contains(m)) {
+            Some(member) => Err(Error::Peer {
+                member: *member,
+                reason: "an earlier commit of this file is not published there yet".into(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Step 2. Returns the sequence.
+    fn decide(&self, commit: &mut Commit) -> Result<u64> {
+        let id = commit.id;
+        let map = self.map();
+        let misplaced = commit
+            .staged
+            .iter()
+            .any(|m| *m == self.member() || *m >= map.members);
+        if misplaced || !belongs(map, id.fid.owner(), self.member(), &commit.own) {
+            return Err(Errno::INVAL.into());
+        }
+        let _inode = self.inodes.lock(id.fid);
+        let mut inode = self.inodes.get(id.fid)?;
+        if self.opens.removing(id.fid) {
+            return Err(Errno::STALE.into());
+        }
+        if !commit.staged.is_empty()
+            && self
+                .store
+                .get(keys::DECISIONS, &id.key(records::ABORT))?
+                .is_some()
+        {
+            return Err(Error::Stale);
+        }
+        self.permitted(&inode, commit)?;
+        let content = !commit.own.is_empty()
+            || !commit.staged.is_empty()
+            || commit.attr.size.is_some_and(|s| s != inode.size);
+        let seq = if content {
+            self.next_seq(&inode)?
+        } else {
+            inode.seq
+        };
+        let mut batch = Batch::new();
+        let (mut added, mut freed) = (0, 0);
+        if !commit.own.is_empty() {
+            (added, freed) = self.change(&mut batch, id.fid, &mut commit.own, seq)?;
+        }
+        inode.bytes = (inode.bytes + added).saturating_sub(freed);
+        apply_attr(&mut inode, &commit.attr);
+        inode.seq = seq;
+        let decision = (!commit.staged.is_empty()).then(|| Decision {
+            id,
+            seq,
+            members: commit.staged.clone(),
+        });
+        if let Some(decision) = &decision {
+            decision.put(&mut batch);
+            self.widen_span(&mut batch, decision)?;
+        }
+        if id.writer != self.member() {
+            batch.put(
+                keys::DECISIONS,
+                id.receipt_key(),
+                records::receipt_value(id.token, seq),
+            );
+        }
+        self.inodes.put(&mut batch, id.fid, &inode);
+        self.step("decide")?;
+        self.store.apply(batch)?;
+        self.decisions.add(decision);
+        if freed > 0 {
+            self.outbox.wake();
+        }
+        if commit.attr.size.is_some() {
+            self.opens.unreserve(id.fid);
+        }
+        // Fsync: the decision is on disk before any part of it can be.
+        if commit.sync && !commit.staged.is_empty() {
+            self.store.sync()?;
+        }
+        self.step("decided")?;
+        Ok(seq)
+    }
+
+    /// Lamination, kind, and whether a truncate reaches every member that holds bytes it cuts.
+    fn permitted(&self, inode: &Inode, commit: &Commit) -> Result<()> {
+        match inode.kind {
+            Kind::File => {}
+            Kind::Dir => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        // A truncate by root without an open is all that gets here for softly laminated files; it ends the lamination.
+        let soft_truncate = inode.lamination == Lamination::Soft && commit.attr.size.is_some();
+        if inode.lamination != Lamination::None && !soft_truncate {
+            return Err(Errno::PERM.into());
+        }
+        let Some(size) = commit.attr.size.filter(|size| *size < inode.size) else {
+            return Ok(());
+        };
+        let own_cut =
+            |c: &Change| matches!(c, Change::Cut { start, end: u64::MAX } if *start <= size);
+        let reached = |m: &Member| match *m == self.member() {
+            true => commit.own.iter().any(own_cut),
+            false => commit.staged.contains(m),
+        };
+        match touched(self.map(), self.member(), size, inode.size)
+            .iter()
+            .all(reached)
+        {
+            true => Ok(()),
+            false => Err(Error::Stale),
+        }
+    }
+
+    /// Adds to `batch` changes of the own slices under sequence `seq`, and the freed bytes. Returns bytes added and freed.
+    pub(super) fn change(
+        &self,
+        batch: &mut Batch,
+        fid: crate::Fid,
+        changes: &mut [Change],
+        seq: u64,
+    ) -> Result<(u64, u64)> {
+        let mut added = 0;
+        for change in changes.iter_mut() {
+            if let Change::Put(extent) = change {
+                extent.seq = seq;
+                added += extent.len;
+            }
+        }
+        let freed = self.index.change(batch, fid.0, changes)?;
+        self.outbox.add(batch, &freed);
+        Ok((added, total(&freed)))
+    }
+}
+
+/// Bytes of these extents.
+pub(super) fn total(extents: &[Extent]) -> u64 {
+    extents.iter().map(|e| e.len).sum()
+}
+
+fn apply_attr(inode: &mut Inode, attr: &CommitAttr) {
+    let end = attr.end.unwrap_or(0);
+    inode.size = attr.size.unwrap_or_else(|| inode.size.max(end));
+    if attr.size.is_some() && inode.lamination == Lamination::Soft {
+        inode.lamination = Lamination::None;
+    }
+    inode.ctime = Time::now();
+    if let Some(mtime) = attr.mtime {
+        inode.mtime = mtime;
+    }
+    if attr.clear_setid {
+        // Set-group-id without group execute means mandatory locking, not privilege: it stays.
+        let group = if inode.mode & 0o010 != 0 { 0o2000 } else { 0 };
+        inode.mode &= !(0o4000 | group);
+    }
+}

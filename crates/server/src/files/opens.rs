@@ -1,0 +1,197 @@
+//! Who holds which file open: counts by member, in memory, at the file's owner. A restarted owner starts with none.
+//!
+//! Invariant: counts change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
+//! lock is held. The table's own lock is the innermost of all.
+use super::Shared;
+use super::proto::FilesReply;
+use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result};
+use forebay_storage::Batch;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashMap;
+
+#[derive(Default)]
+struct Entry {
+    /// Opens and opens for writing, by member.
+    members: HashMap<Member, (u64, u64)>,
+    /// No append may start below this (0: no reservation).
+    reserved: u64,
+    /// The last name is gone: removed at the last close.
+    orphan: bool,
+    /// Being removed: no open succeeds any more.
+    removing: bool,
+}
+
+impl Entry {
+    fn writers(&self) -> bool {
+        self.members.values().any(|(_, writes)| *writes > 0)
+    }
+}
+
+/// What a close left behind.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Closed {
+    /// The member has the file open no more.
+    pub member_gone: bool,
+    /// The last open for writing, of any member, is gone.
+    pub last_writer: bool,
+    /// Nobody holds it open and it has no name.
+    pub remove: bool,
+}
+
+/// The table of open files.
+#[derive(Default)]
+pub(super) struct Opens {
+    files: Mutex<HashMap<Fid, Entry>>,
+}
+
+impl Opens {
+    /// False if the file is being removed, or has no name and nobody holds it open.
+    fn add(&self, fid: Fid, member: Member, write: bool, nameless: bool) -> bool {
+        let mut files = self.files.lock();
+        let known = files
+            .get(&fid)
+            .is_some_and(|e| !e.removing && !e.members.is_empty());
+        if (nameless && !known) || files.get(&fid).is_some_and(|e| e.removing) {
+            return false;
+        }
+        let count = files
+            .entry(fid)
+            .or_default()
+            .members
+            .entry(member)
+            .or_default();
+        count.0 += 1;
+        count.1 += u64::from(write);
+        true
+    }
+    /// A close without its open (after a restart) does nothing.
+    fn remove(&self, fid: Fid, member: Member, write: bool) -> Closed {
+        let mut files = self.files.lock();
+        let Some(entry) = files.get_mut(&fid) else {
+            return Closed::default();
+        };
+        let Some(count) = entry.members.get_mut(&member) else {
+            return Closed::default();
+        };
+        let mut closed = Closed::default();
+        let wrote = write && count.1 > 0;
+        count.1 -= u64::from(wrote);
+        count.0 = count.0.saturating_sub(1);
+        if count.0 == 0 {
+            entry.members.remove(&member);
+            closed.member_gone = true;
+        }
+        closed.last_writer = wrote && !entry.writers();
+        if entry.members.is_empty() {
+            closed.remove = entry.orphan;
+            if !entry.removing {
+                files.remove(&fid);
+            }
+        }
+        closed
+    }
+    /// Whether any member holds the file open for writing.
+    pub(super) fn writers(&self, fid: Fid) -> bool {
+        self.files.lock().get(&fid).is_some_and(Entry::writers)
+    }
+    /// Marks a file without a name; true if nobody holds it open.
+    pub(super) fn orphan(&self, fid: Fid) -> bool {
+        match self.files.lock().get_mut(&fid) {
+            Some(entry) => {
+                entry.orphan = true;
+                entry.members.is_empty()
+            }
+            None => true,
+        }
+    }
+    /// From now on opens and commits fail; false if a member holds it open.
+    pub(super) fn start_removing(&self, fid: Fid) -> bool {
+        let mut files = self.files.lock();
+        let entry = files.entry(fid).or_default();
+        let free = entry.members.is_empty();
+        entry.removing |= free;
+        free
+    }
+    pub(super) fn removing(&self, fid: Fid) -> bool {
+        self.files.lock().get(&fid).is_some_and(|e| e.removing)
+    }
+    /// The file is gone.
+    pub(super) fn forget(&self, fid: Fid) {
+        self.files.lock().remove(&fid);
+    }
+    /// Reserves `len` bytes at the end of what is reserved, published (`size`) or pending; only for files held open.
+    pub(super) fn reserve(&self, fid: Fid, len: u64, at_least: u64) -> Option<u64> {
+        let mut files = self.files.lock();
+        let reserved = files.get(&fid).map_or(0, |e| e.reserved);
+        let offset = reserved.max(at_least);
+        let end = offset.checked_add(len)?;
+        if let Some(entry) = files.get_mut(&fid) {
+            entry.reserved = end;
+        }
+        Some(offset)
+    }
+    /// A truncate makes reservations void.
+    pub(super) fn unreserve(&self, fid: Fid) {
+        if let Some(entry) = self.files.lock().get_mut(&fid) {
+            entry.reserved = 0;
+        }
+    }
+    /// How many files are open.
+    pub(super) fn len(&self) -> usize {
+        self.files.lock().len()
+    }
+}
+
+impl Shared {
+    /// Counts the open and answers attributes. `EPERM` for writing a file laminated for ever; a softly laminated one
+    /// (the kernel lets only root get here) becomes writable with a new generation. `ESTALE` if it was removed.
+    pub(super) fn open(&self, from: Member, fid: Fid, flags: OpenFlags) -> Result<FilesReply> {
+        let _inode = self.inodes.lock(fid);
+        let mut inode = self.inodes.get(fid)?;
+        match inode.kind {
+            Kind::File => {}
+            Kind::Dir if flags.write => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        if flags.write && inode.lamination == Lamination::Hard {
+            return Err(Errno::PERM.into());
+        }
+        if flags.write && inode.lamination == Lamination::Soft {
+            inode.lamination = Lamination::None;
+            inode.seq = self.next_seq(&inode)?;
+            let mut batch = Batch::new();
+            self.inodes.put(&mut batch, fid, &inode);
+            self.store.apply(batch)?;
+        }
+        if !self.opens.add(fid, from, flags.write, inode.nlink == 0) {
+            return Err(Errno::STALE.into());
+        }
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+
+    /// The last close for writing of a file without write bits laminates it softly; the last close of a file without a
+    /// name removes it, in the background.
+    pub(super) fn close(&self, from: Member, fid: Fid, flags: OpenFlags) -> Result<FilesReply> {
+        let _inode = self.inodes.lock(fid);
+        let closed = self.opens.remove(fid, from, flags.write);
+        if closed.member_gone && from != self.member() {
+            self.chores.sweep_receipt(fid, from);
+        }
+        if closed.remove {
+            self.chores.remove(fid);
+        } else if closed.last_writer {
+            let mut inode = self.inodes.get(fid)?;
+            if inode.kind == Kind::File
+                && inode.mode & 0o222 == 0
+                && inode.lamination == Lamination::None
+            {
+                inode.lamination = Lamination::Soft;
+                let mut batch = Batch::new();
+                self.inodes.put(&mut batch, fid, &inode);
+                self.store.apply(batch)?;
+            }
+        }
+        Ok(FilesReply::Done)
+    }
+}

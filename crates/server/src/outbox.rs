@@ -1,0 +1,284 @@
+//! Messages that must arrive: log bytes to give back, addressed to the member that has them.
+//!
+//! Invariants:
+//! - A message is written in the batch that made it true (an index change that displaced extents), and leaves the store
+//!   only after the member has answered. So it arrives at least once; freeing twice is harmless.
+//! - The store is synced before a message goes out: after a crash of the machine the index must not name bytes that the
+//!   other member has already given back.
+//!
+//! ```text
+//! OUTBOX   key  | member 2 | number 8 |    numbers grow, also across restarts
+//!          val  | 1 | log 8, address 8, length 8 ... |
+//! ```
+use crate::files::Links;
+use crate::{Error, Member, Result, keys};
+use bytes::Bytes;
+use forebay_index::Extent;
+use forebay_storage::{Batch, Snapshot, Store};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const VERSION: u8 = 1;
+/// Ranges that one message to a member carries, about.
+const RANGES: usize = 4096;
+/// How long to wait before a member that could not be reached is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// `(log, address, length)`
+type Range = (u64, u64, u64);
+
+/// The messages of one member, and the thread that delivers them.
+pub struct Outbox {
+    store: Arc<Store>,
+    links: Arc<dyn Links>,
+    next: AtomicU64,
+    /// One delivery at a time, so that a member gets its messages in order.
+    delivery: Mutex<()>,
+    state: Mutex<State>,
+    wake: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    woken: bool,
+    closed: bool,
+}
+
+impl Outbox {
+    /// The outbox kept in `store`, its thread running. What an earlier run left is delivered after the first `wake`.
+    ///
+    /// # Errors
+    /// When the store cannot be read or the thread not be started.
+    pub fn open(store: Arc<Store>, links: Arc<dyn Links>) -> Result<Arc<Outbox>> {
+        let mut next = 0;
+        for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
+            next = next.max(message_key(&entry?.0)?.1 + 1);
+        }
+        let outbox = Arc::new(Outbox {
+            store,
+            links,
+            next: AtomicU64::new(next),
+            delivery: Mutex::new(()),
+            state: Mutex::new(State::default()),
+            wake: Condvar::new(),
+            thread: Mutex::new(None),
+        });
+        let worker = outbox.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("outbox-{}", outbox.links.member()))
+            .spawn(move || worker.run())
+            .map_err(|e| {
+                Error::Refused(format!(
+                    "cannot start a thread: {e}; raise the limit of processes"
+                ))
+            })?;
+        *outbox.thread.lock() = Some(thread);
+        Ok(outbox)
+    }
+
+    /// Adds to `batch` the messages that give these extents' bytes back. Call `wake` once the batch is applied.
+    pub fn add(&self, batch: &mut Batch, freed: &[Extent]) {
+        let mut members: BTreeMap<Member, Vec<Range>> = BTreeMap::new();
+        for extent in freed {
+            members
+                .entry(extent.member)
+                .or_default()
+                .push((extent.log, extent.addr, extent.len));
+        }
+        for (member, ranges) in members {
+            for ranges in ranges.chunks(RANGES) {
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                let mut key = member.to_be_bytes().to_vec();
+                key.extend(number.to_be_bytes());
+                let mut value = vec![VERSION];
+                value.extend(
+                    ranges
+                        .iter()
+                        .flat_map(|(log, addr, len)| [*log, *addr, *len])
+                        .flat_map(u64::to_be_bytes),
+                );
+                batch.put(keys::OUTBOX, key, value);
+            }
+        }
+    }
+
+    /// There may be something to deliver.
+    pub fn wake(&self) {
+        self.state.lock().woken = true;
+        self.wake.notify_all();
+    }
+
+    /// Messages not delivered yet.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn pending(&self) -> Result<u64> {
+        let mut count = 0;
+        for entry in self
+            .store
+            .scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded)
+        {
+            entry?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Delivers everything there is, in this thread.
+    ///
+    /// # Errors
+    /// The first member's that could not be reached; the others have got theirs.
+    pub fn drain(&self) -> Result<()> {
+        let _delivery = self.delivery.lock();
+        let mut failure = Ok(());
+        let mut failed: Vec<Member> = Vec::new();
+        loop {
+            // What the snapshot shows is on disk before any of it goes out.
+            let snapshot = self.store.snapshot();
+            let mut queue = Queue {
+                snapshot,
+                after: None,
+            };
+            let Some(mut message) = queue.next(&failed)? else {
+                return failure;
+            };
+            self.store.sync()?;
+            loop {
+                match self.links.free(message.to, message.ranges) {
+                    Ok(()) => {
+                        let mut batch = Batch::new();
+                        message
+                            .keys
+                            .into_iter()
+                            .for_each(|key| batch.delete(keys::OUTBOX, key));
+                        self.store.apply(batch)?;
+                    }
+                    Err(error) => {
+                        failed.push(message.to);
+                        failure = failure.and(Err(error));
+                    }
+                }
+                match queue.next(&failed)? {
+                    Some(next) => message = next,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    fn run(&self) {
+        let mut failing = false;
+        loop {
+            {
+                let mut state = self.state.lock();
+                if !state.woken && !state.closed {
+                    match failing {
+                        true => {
+                            self.wake.wait_for(&mut state, RETRY);
+                        }
+                        false => self.wake.wait(&mut state),
+                    }
+                }
+                if state.closed {
+                    return;
+                }
+                state.woken = false;
+            }
+            let result = self.drain();
+            if let Err(error) = &result
+                && !failing
+            {
+                tracing::warn!(%error, "freed bytes are not given back yet; it will be retried");
+            }
+            failing = result.is_err();
+        }
+    }
+
+    /// Stops the thread; what is left stays in the store.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.wake.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Messages to one member, joined.
+struct Message {
+    to: Member,
+    keys: Vec<Bytes>,
+    ranges: Vec<Range>,
+}
+
+/// The messages of a snapshot, in order.
+struct Queue {
+    snapshot: Snapshot,
+    after: Option<Bytes>,
+}
+
+impl Queue {
+    /// The next message to a member not in `skip`.
+    fn next(&mut self, skip: &[Member]) -> Result<Option<Message>> {
+        let after = self.after.clone();
+        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut message: Option<Message> = None;
+        for entry in self.snapshot.scan(keys::OUTBOX, from, Bound::Unbounded) {
+            let (key, value) = entry?;
+            let to = message_key(&key)?.0;
+            if skip.contains(&to) {
+                continue;
+            }
+            let message = message.get_or_insert(Message {
+                to,
+                keys: Vec::new(),
+                ranges: Vec::new(),
+            });
+            if message.to != to || message.ranges.len() >= RANGES {
+                break;
+            }
+            self.after = Some(key.clone());
+            message.keys.push(key);
+            read_ranges(&value, &mut message.ranges)?;
+        }
+        Ok(message)
+    }
+}
+
+fn message_key(key: &[u8]) -> Result<(Member, u64)> {
+    let parts = key
+        .split_first_chunk::<2>()
+        .and_then(|(m, n)| Some((m, <[u8; 8]>::try_from(n).ok()?)));
+    let (member, number) = parts.ok_or_else(|| damaged("key"))?;
+    Ok((Member::from_be_bytes(*member), u64::from_be_bytes(number)))
+}
+
+fn read_ranges(value: &[u8], ranges: &mut Vec<Range>) -> Result<()> {
+    let Some((&VERSION, rest)) = value.split_first() else {
+        return Err(damaged("version"));
+    };
+    let (numbers, tail) = rest.as_chunks::<8>();
+    let (triples, odd) = numbers.as_chunks::<3>();
+    if !tail.is_empty() || !odd.is_empty() {
+        return Err(damaged("length"));
+    }
+    ranges.extend(triples.iter().map(|t| {
+        (
+            u64::from_be_bytes(t[0]),
+            u64::from_be_bytes(t[1]),
+            u64::from_be_bytes(t[2]),
+        )
+    }));
+    Ok(())
+}
+
+fn damaged(what: &str) -> Error {
+    Error::Corrupt(format!("outbox message: wrong {what}; run `forebay fsck`"))
+}
