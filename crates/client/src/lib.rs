@@ -1,1 +1,28 @@
-//! placeholder
+//! Files for a process, without a mount: blocking, small, no async runtime.
+//!
+//! A [`Client`] speaks through the delegate of its node, exactly as the mount does, so what one writes the other
+//! reads, with the same semantics: on one node a read sees every earlier write; on other nodes it does after
+//! [`File::commit`] or [`File::close`].
+//!
+//! This crate knows paths, symbolic links and file positions. It must not know extents, logs or members: those
+//! belong to the delegate. Names and errors follow `std::fs`.
+//!
+//! Permission bits are stored, not checked: a store belongs to one user, and a process that can open it can change
+//! them. The kernel checks them on a mount.
+
+mod client;
+mod dir;
+mod error;
+mod file;
+mod metadata;
+mod open;
+mod path;
+
+pub use client::Client;
+pub use dir::{DirEntry, ReadDir};
+pub use error::{Error, Result};
+pub use file::File;
+pub use forebay_server::delegate::Fallocate;
+pub use forebay_server::{Kind, Lamination, Space};
+pub use metadata::Metadata;
+pub use open::OpenOptions;

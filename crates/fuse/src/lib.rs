@@ -1,1 +1,21 @@
-//! placeholder
+//! The kernel's view of a node: a mount whose every request goes to the node's delegate.
+//!
+//! This crate knows FUSE: what the kernel caches and for how long, how requests and replies look, how a file system is
+//! mounted and unmounted without touching any other mount. It must not know where bytes lie or how members talk.
+//!
+//! What the kernel may cache follows from the semantics (design section 4): no write-back cache, so every write reaches the
+//! delegate before it returns; pages survive an open only if the content is unchanged; names and attributes live for a
+//! second in a service of one member and not at all otherwise, except the attributes of laminated files.
+
+mod errors;
+mod filesystem;
+mod kernel;
+mod mount;
+mod mountpoint;
+mod options;
+mod reply;
+
+pub use errors::MountError;
+pub use mount::Mount;
+pub use mountpoint::{MountEntry, mounts, unmount};
+pub use options::MountOptions;

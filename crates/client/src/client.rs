@@ -1,0 +1,468 @@
+//! The client of one node: every operation on names.
+use crate::error::{At, Result};
+use crate::path::walk;
+use crate::{File, Metadata, OpenOptions, ReadDir};
+use forebay_server::{
+    Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SetAttr, SetTime, Space, Time,
+};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Files of the service, seen from one node. Cheap to clone; any thread may use it.
+///
+/// Paths start at the root of the file system (`/a/b`).
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) delegate: Arc<Delegate>,
+    pub(crate) caller: Caller,
+}
+
+impl Client {
+    /// A client of `delegate`'s node; new files belong to this process's user and group.
+    pub fn new(delegate: Arc<Delegate>) -> Client {
+        let caller = Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        Client { delegate, caller }
+    }
+
+    /// The same client for another owner of new files.
+    pub fn with_owner(&self, uid: u32, gid: u32) -> Client {
+        Client {
+            delegate: self.delegate.clone(),
+            caller: Caller { uid, gid },
+        }
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// Opens a file for writing; creates it, or empties it.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(self, path)
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`] and [`File::read_at`].
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let mut file = self.open(&path)?;
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)
+            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO).into())
+            .at("read", path.as_ref())?;
+        Ok(content)
+    }
+
+    /// Replaces the content of a file and publishes it.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`], [`File::write_at`] and [`File::close`].
+    pub fn write(&self, path: impl AsRef<Path>, content: &[u8]) -> Result<()> {
+        let file = self.create(path)?;
+        file.write_at(content, 0)?;
+        file.close()
+    }
+
+    /// The attributes of a file; follows symbolic links.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ELOOP`, `EIO`.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.attr("stat", path.as_ref(), true).map(Metadata)
+    }
+
+    /// The attributes of a name; does not follow a symbolic link as the last name.
+    ///
+    /// # Errors
+    /// As [`Client::metadata`].
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.attr("stat", path.as_ref(), false).map(Metadata)
+    }
+
+    /// Whether a path names something that exists; errors count as no.
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.metadata(path).is_ok()
+    }
+
+    /// The entries of a directory.
+    ///
+    /// # Errors
+    /// As [`Client::metadata`], and `ENOTDIR`. Reading an entry may fail with `EIO`.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        let attr = self.attr("list", path, true)?;
+        if attr.kind != Kind::Dir {
+            return Err(Errno::NOTDIR.into()).at("list", path);
+        }
+        Ok(ReadDir::new(self.delegate.clone(), attr.fid, path))
+    }
+
+    /// Makes a directory with mode `0o755`.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT` if the parent does not exist, `ENOTDIR`, `ENOSPC`.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.make(
+            "make directory",
+            path.as_ref(),
+            Kind::Dir,
+            0o755,
+            Vec::new(),
+        )
+    }
+
+    /// Makes a directory and all its missing parents; one that exists already is fine.
+    ///
+    /// # Errors
+    /// `EEXIST` if something else has the name, and those of [`Client::create_dir`].
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        match self.create_dir(path) {
+            Ok(()) => Ok(()),
+            Err(e) if e.errno() == Errno::NOENT => {
+                match path.parent().filter(|p| !p.as_os_str().is_empty()) {
+                    Some(parent) => {
+                        self.create_dir_all(parent)?;
+                        self.create_dir_all_last(path)
+                    }
+                    None => Err(e),
+                }
+            }
+            Err(e) if self.metadata(path).is_ok_and(|m| m.is_dir()) => {
+                // Made earlier, or by another node meanwhile.
+                drop(e);
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn create_dir_all_last(&self, path: &Path) -> Result<()> {
+        match self.create_dir(path) {
+            Err(e)
+                if e.errno() == Errno::EXIST && self.metadata(path).is_ok_and(|m| m.is_dir()) =>
+            {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Removes a name that is not a directory. The content stays until its last close.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, `EPERM` in a sticky directory.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (parent, name) = self.entry("remove", path, Errno::ISDIR)?;
+        self.delegate
+            .unlink(parent, &name, self.caller)
+            .at("remove", path)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EBUSY` for the root.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (parent, name) = self.entry("remove directory", path, Errno::BUSY)?;
+        self.delegate
+            .rmdir(parent, &name, self.caller)
+            .at("remove directory", path)
+    }
+
+    /// Removes a directory with everything in it; does not follow symbolic links.
+    ///
+    /// # Errors
+    /// As [`Client::remove_file`] and [`Client::remove_dir`]; what was removed before stays removed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if !self
+            .attr("remove directory", path, false)?
+            .kind
+            .eq(&Kind::Dir)
+        {
+            return self.remove_file(path);
+        }
+        for entry in self.read_dir(path)? {
+            let entry = entry?;
+            match entry.kind() {
+                Kind::Dir => self.remove_dir_all(entry.path())?,
+                _ => self.remove_file(entry.path())?,
+            }
+        }
+        self.remove_dir(path)
+    }
+
+    /// Gives a file another name, replacing what had it.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EINVAL` for a directory moved into itself.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (old, old_name) = self.entry("rename", from, Errno::BUSY)?;
+        let (new, new_name) = self.entry("rename to", to, Errno::BUSY)?;
+        self.delegate
+            .rename(
+                old,
+                &old_name,
+                new,
+                &new_name,
+                RenameFlags::default(),
+                self.caller,
+            )
+            .at("rename", from)
+    }
+
+    /// Makes the symbolic link `link` that says `target`.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT` if the link's directory does not exist or `target` is empty.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let target = target.as_ref().as_os_str().as_bytes().to_vec();
+        if target.is_empty() {
+            return Err(Errno::NOENT.into()).at("link", link.as_ref());
+        }
+        self.make("link", link.as_ref(), Kind::Symlink, 0o777, target)
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not one, and those of [`Client::metadata`].
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        let attr = self.attr("read link", path, false)?;
+        if attr.kind != Kind::Symlink {
+            return Err(Errno::INVAL.into()).at("read link", path);
+        }
+        let target = self.delegate.readlink(attr.fid).at("read link", path)?;
+        Ok(PathBuf::from(OsString::from_vec(target)))
+    }
+
+    /// Gives the file `from` a second name.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT`, `EPERM` for directories, `EMLINK`.
+    pub fn hard_link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let attr = self.attr("link", from.as_ref(), false)?;
+        let (parent, name) = self.entry("link to", to.as_ref(), Errno::EXIST)?;
+        self.delegate
+            .link(attr.fid, parent, &name)
+            .at("link", from.as_ref())?;
+        Ok(())
+    }
+
+    /// Sets the permission bits. Taking away the last write bit laminates the file softly once nobody has it open for
+    /// writing.
+    ///
+    /// # Errors
+    /// As [`Client::metadata`], and `EPERM` for a file of another user.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        self.set(
+            "set mode of",
+            path.as_ref(),
+            &SetAttr {
+                mode: Some(mode & 0o7777),
+                ..SetAttr::default()
+            },
+        )
+    }
+
+    /// Sets owner and group.
+    ///
+    /// # Errors
+    /// As [`Client::set_permissions`].
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        self.set(
+            "set owner of",
+            path.as_ref(),
+            &SetAttr {
+                uid,
+                gid,
+                ..SetAttr::default()
+            },
+        )
+    }
+
+    /// Sets the time of the last change of the content.
+    ///
+    /// # Errors
+    /// As [`Client::set_permissions`].
+    pub fn set_modified(&self, path: impl AsRef<Path>, to: SystemTime) -> Result<()> {
+        let time = match to.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(d) => Time {
+                secs: d.as_secs() as i64,
+                nanos: d.subsec_nanos(),
+            },
+            Err(e) => {
+                let d = e.duration();
+                let up = i64::from(d.subsec_nanos() > 0);
+                Time {
+                    secs: -(d.as_secs() as i64) - up,
+                    nanos: (1_000_000_000 - d.subsec_nanos()) % 1_000_000_000,
+                }
+            }
+        };
+        self.set(
+            "set time of",
+            path.as_ref(),
+            &SetAttr {
+                mtime: Some(SetTime::At(time)),
+                ..SetAttr::default()
+            },
+        )
+    }
+
+    /// Makes a file read-only for ever, so that every node may cache it whole.
+    ///
+    /// # Errors
+    /// `EBUSY` while a writer is open anywhere, `EPERM` for a file of another user, `EISDIR` or `EINVAL` for what is not
+    /// a regular file.
+    pub fn laminate(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let attr = self.attr("laminate", path, true)?;
+        if self.caller.uid != 0 && self.caller.uid != attr.uid {
+            return Err(Errno::PERM.into()).at("laminate", path);
+        }
+        self.delegate.laminate(attr.fid).at("laminate", path)
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` if the file has none of this name.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Vec<u8>> {
+        let attr = self.attr("read attribute of", path.as_ref(), true)?;
+        self.delegate
+            .getxattr(attr.fid, name.as_bytes())
+            .at("read attribute of", path.as_ref())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `ENOSPC` or `E2BIG` for values that do not fit.
+    pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
+        let attr = self.attr("set attribute of", path.as_ref(), true)?;
+        self.delegate
+            .setxattr(attr.fid, name.as_bytes(), value, false, false)
+            .at("set attribute of", path.as_ref())
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// As [`Client::metadata`].
+    pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
+        let attr = self.attr("list attributes of", path.as_ref(), true)?;
+        let names = self
+            .delegate
+            .listxattr(attr.fid)
+            .at("list attributes of", path.as_ref())?;
+        Ok(names.into_iter().map(OsString::from_vec).collect())
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` if the file has none of this name.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
+        let attr = self.attr("remove attribute of", path.as_ref(), true)?;
+        self.delegate
+            .removexattr(attr.fid, name.as_bytes())
+            .at("remove attribute of", path.as_ref())
+    }
+
+    /// Room of the whole service.
+    ///
+    /// # Errors
+    /// `EIO` if a member cannot answer.
+    pub fn space(&self) -> Result<Space> {
+        self.delegate.statfs().at("measure", Path::new("/"))
+    }
+
+    fn attr(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Attr> {
+        walk(&self.delegate, path, follow)
+            .and_then(|walked| walked.file())
+            .at(operation, path)
+    }
+
+    fn entry(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        end: Errno,
+    ) -> Result<(forebay_server::Fid, Vec<u8>)> {
+        // A trailing slash would follow a link as the last name; these calls act on the name itself.
+        let bytes = path.as_os_str().as_bytes();
+        let kept = bytes.len() - bytes.iter().rev().take_while(|b| **b == b'/').count();
+        let trimmed = Path::new(std::ffi::OsStr::from_bytes(if kept == 0 {
+            bytes
+        } else {
+            &bytes[..kept]
+        }));
+        walk(&self.delegate, trimmed, false)
+            .and_then(|walked| walked.entry(end))
+            .at(operation, path)
+    }
+
+    fn set(&self, operation: &'static str, path: &Path, set: &SetAttr) -> Result<()> {
+        let attr = self.attr(operation, path, true)?;
+        self.delegate
+            .setattr(attr.fid, set, None, self.caller)
+            .at(operation, path)?;
+        Ok(())
+    }
+
+    fn make(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        kind: Kind,
+        mode: u32,
+        target: Vec<u8>,
+    ) -> Result<()> {
+        let (parent, name) = self.entry(operation, path, Errno::EXIST)?;
+        self.delegate
+            .make(
+                parent,
+                &name,
+                NewNode {
+                    kind,
+                    mode,
+                    rdev: 0,
+                    target,
+                },
+                self.caller,
+            )
+            .at(operation, path)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! An open file: positional and streaming reads and writes, and commit.
+use crate::error::{At, Error, Result};
+use crate::{Client, Metadata};
+use bytes::Bytes;
+use forebay_server::delegate::{Fallocate, Handle, Opened, Whence};
+use forebay_server::{Caller, Delegate, Fid, OpenFlags, SetAttr};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Most bytes one request to the delegate carries.
+const PIECE: usize = 1 << 20;
+
+/// The position of the streaming calls.
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    At(u64),
+    /// After an append: the end of the file, wherever the owner put it.
+    End,
+}
+
+/// An open file of this node.
+///
+/// Dropping it commits and closes without a report; call [`File::close`] to learn whether that worked.
+pub struct File {
+    delegate: Arc<Delegate>,
+    caller: Caller,
+    handle: Handle,
+    fid: Fid,
+    flags: OpenFlags,
+    path: PathBuf,
+    position: Mutex<Position>,
+    open: bool,
+}
+
+impl File {
+    pub(crate) fn new(client: &Client, opened: Opened, flags: OpenFlags, path: &Path) -> File {
+        File {
+            delegate: client.delegate.clone(),
+            caller: client.caller,
+            handle: opened.handle,
+            fid: opened.attr.fid,
+            flags,
+            path: path.to_path_buf(),
+            position: Mutex::new(Position::At(0)),
+            open: true,
+        }
+    }
+
+    /// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// `EBADF` if the file is not open for reading; `EIO` if a member that holds bytes of it cannot answer, or if stored
+    /// bytes are damaged.
+    pub fn read_bytes_at(&self, offset: u64, len: u32) -> Result<Bytes> {
+        if !self.flags.read {
+            return Err(self.bytes_error("read", offset, u64::from(len))(
+                Errno::BADF.into(),
+            ));
+        }
+        self.delegate
+            .read(self.handle, offset, len)
+            .map_err(self.bytes_error("read", offset, u64::from(len)))
+    }
+
+    /// Reads at `offset` into `buffer`; returns the bytes read, fewer than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// As [`File::read_bytes_at`].
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        for piece in buffer.chunks_mut(PIECE) {
+            let bytes =
+                self.read_bytes_at(offset.saturating_add(done as u64), piece.len() as u32)?;
+            piece[..bytes.len()].copy_from_slice(&bytes);
+            done += bytes.len();
+            if bytes.len() < piece.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `data` at `offset`; a file opened for append ignores `offset`.
+    ///
+    /// # Errors
+    /// `EBADF` if the file is not open for writing, `ENOSPC`, `EFBIG`, `EIO`. Data of more than 1 MiB may then be written
+    /// in part.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        if !(self.flags.write || self.flags.append) {
+            return Err(self.bytes_error("write", offset, data.len() as u64)(
+                Errno::BADF.into(),
+            ));
+        }
+        for (n, piece) in data.chunks(PIECE).enumerate() {
+            let at = offset.saturating_add((n * PIECE) as u64);
+            self.delegate
+                .write(self.handle, at, piece, self.caller)
+                .map_err(self.bytes_error("write", at, piece.len() as u64))?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what this node wrote to the file: opens that follow on other nodes see it. It is on disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EIO`; nothing of the commit is visible then.
+    pub fn commit(&self) -> Result<()> {
+        self.delegate.fsync(self.handle).at("commit", &self.path)
+    }
+
+    /// Cuts or extends the file to `len` bytes.
+    ///
+    /// # Errors
+    /// `EBADF` if the file is not open for writing, `EFBIG`, `EIO`.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        if !(self.flags.write || self.flags.append) {
+            return Err(Errno::BADF.into()).at("truncate", &self.path);
+        }
+        let set = SetAttr {
+            size: Some(len),
+            ..SetAttr::default()
+        };
+        self.delegate
+            .setattr(self.fid, &set, Some(self.handle), self.caller)
+            .at("truncate", &self.path)?;
+        Ok(())
+    }
+
+    /// The file's attributes, with this node's uncommitted writes.
+    ///
+    /// # Errors
+    /// `EIO` if the file's owner cannot answer.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.delegate
+            .getattr(self.fid)
+            .map(Metadata)
+            .at("stat", &self.path)
+    }
+
+    /// Gives back, zeroes or reserves `len` bytes at `offset`.
+    ///
+    /// # Errors
+    /// `EBADF`, `EINVAL` for an empty range, `ENOSPC`, `EIO`.
+    pub fn allocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.delegate
+            .fallocate(self.handle, what, offset, len)
+            .map_err(self.bytes_error("allocate", offset, len))
+    }
+
+    /// The first offset at or after `offset` that holds data.
+    ///
+    /// # Errors
+    /// `ENXIO` if there is none.
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.delegate
+            .seek(self.handle, offset, Whence::Data)
+            .map_err(self.bytes_error("seek data in", offset, 0))
+    }
+
+    /// The first offset at or after `offset` that is a hole; the end of the file counts as one.
+    ///
+    /// # Errors
+    /// `ENXIO` if `offset` lies behind the end.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.delegate
+            .seek(self.handle, offset, Whence::Hole)
+            .map_err(self.bytes_error("seek a hole in", offset, 0))
+    }
+
+    /// Commits and closes.
+    ///
+    /// # Errors
+    /// Those of [`File::commit`].
+    pub fn close(mut self) -> Result<()> {
+        self.end().at("close", &self.path)
+    }
+
+    fn end(&mut self) -> forebay_server::Result<()> {
+        if !std::mem::take(&mut self.open) {
+            return Ok(());
+        }
+        let flushed = self.delegate.flush(self.handle);
+        self.delegate.release(self.handle)?;
+        flushed
+    }
+
+    fn bytes_error(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        len: u64,
+    ) -> impl Fn(forebay_server::Error) -> Error {
+        let path = self.path.clone();
+        move |source| Error::Bytes {
+            operation,
+            path: path.clone(),
+            offset,
+            len,
+            source,
+        }
+    }
+
+    fn offset(&self, position: Position) -> Result<u64> {
+        match position {
+            Position::At(offset) => Ok(offset),
+            Position::End => Ok(self.metadata()?.len()),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // A caller who needs the outcome calls `close`.
+        let _ = self.end();
+    }
+}
+
+impl Read for &File {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut position = self.position.lock();
+        let offset = self.offset(*position)?;
+        let n = self.read_at(buffer, offset)?;
+        *position = Position::At(offset + n as u64);
+        Ok(n)
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let mut position = self.position.lock();
+        let data = &data[..data.len().min(PIECE)];
+        if self.flags.append {
+            self.write_at(data, 0)?;
+            *position = Position::End;
+        } else {
+            let offset = self.offset(*position)?;
+            self.write_at(data, offset)?;
+            *position = Position::At(offset + data.len() as u64);
+        }
+        Ok(data.len())
+    }
+
+    /// Nothing is buffered here: this node already sees the writes. [`File::commit`] shows them to others.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let mut position = self.position.lock();
+        let (base, by) = match to {
+            SeekFrom::Start(offset) => (offset, 0),
+            SeekFrom::Current(by) => (self.offset(*position)?, by),
+            SeekFrom::End(by) => (self.metadata()?.len(), by),
+        };
+        let offset = base
+            .checked_add_signed(by)
+            .filter(|o| i64::try_from(*o).is_ok());
+        let offset =
+            offset.ok_or_else(|| io::Error::from_raw_os_error(Errno::INVAL.raw_os_error()))?;
+        *position = Position::At(offset);
+        Ok(offset)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buffer)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
+    }
+}

@@ -1,0 +1,146 @@
+//! From a path to a file: the walk through directories and symbolic links.
+//!
+//! Invariants: `..` is the parent of the directory reached, not of the text before it; at most [`MAX_LINKS`] symbolic
+//! links are followed; every path starts at the root of the file system, also one without a leading slash.
+use forebay_server::{Attr, Delegate, Fid, Kind, Result};
+use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Symbolic links followed on one walk before `ELOOP`, as in Linux.
+pub(crate) const MAX_LINKS: u32 = 40;
+/// The longest path in bytes before `ENAMETOOLONG`, as in Linux.
+const MAX_PATH: usize = 4095;
+
+/// Where a walk ended.
+pub(crate) struct Walked {
+    /// The directory that holds the last name.
+    pub parent: Fid,
+    /// The last name; empty if the path ended in `.`, `..` or the root.
+    pub name: Vec<u8>,
+    /// The file, if there is one.
+    pub found: Option<Attr>,
+    /// The path ended in a slash, so it can only name a directory.
+    pub slash: bool,
+}
+
+impl Walked {
+    /// The file, or `ENOENT`.
+    pub fn file(self) -> Result<Attr> {
+        Ok(self.found.ok_or(Errno::NOENT)?)
+    }
+
+    /// The directory and the name in it, for calls that make or remove a name; `end` if the path ended in a directory
+    /// reached by `.`, `..` or the root.
+    pub fn entry(self, end: Errno) -> Result<(Fid, Vec<u8>)> {
+        if self.name.is_empty() {
+            Err(end.into())
+        } else {
+            Ok((self.parent, self.name))
+        }
+    }
+}
+
+/// Walks `path`; `follow` says whether a symbolic link as the last name is followed (a trailing slash always does).
+pub(crate) fn walk(delegate: &Delegate, path: &Path, follow: bool) -> Result<Walked> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(Errno::NOENT.into());
+    }
+    if bytes.len() > MAX_PATH {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    if bytes.contains(&0) {
+        return Err(Errno::INVAL.into());
+    }
+    let mut slash = bytes.ends_with(b"/");
+    // Names still to visit, the next one last.
+    let mut names = Vec::new();
+    push(&mut names, bytes);
+    let (mut at, mut at_attr) = (Fid::ROOT, None);
+    let mut links = 0;
+    while let Some(name) = names.pop() {
+        if name == b"." {
+            continue;
+        }
+        if name == b".." {
+            at = delegate.parent(at)?;
+            at_attr = None;
+            continue;
+        }
+        let last = names.is_empty();
+        let attr = match delegate.lookup(at, &name) {
+            Ok(attr) => attr,
+            Err(e) if last && e.errno() == Errno::NOENT => {
+                return Ok(Walked {
+                    parent: at,
+                    name,
+                    found: None,
+                    slash,
+                });
+            }
+            Err(e) => return Err(e),
+        };
+        match attr.kind {
+            Kind::Symlink if !last || follow || slash => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                let target = delegate.readlink(attr.fid)?;
+                if target.first() == Some(&b'/') {
+                    at = Fid::ROOT;
+                    at_attr = None;
+                }
+                slash |= last && target.ends_with(b"/");
+                push(&mut names, &target);
+            }
+            Kind::Dir if !last => {
+                at = attr.fid;
+                at_attr = Some(attr);
+            }
+            kind if !last || (slash && kind != Kind::Dir) => return Err(Errno::NOTDIR.into()),
+            _ => {
+                return Ok(Walked {
+                    parent: at,
+                    name,
+                    found: Some(attr),
+                    slash,
+                });
+            }
+        }
+    }
+    let attr = match at_attr {
+        Some(attr) => attr,
+        None => delegate.getattr(at)?,
+    };
+    Ok(Walked {
+        parent: at,
+        name: Vec::new(),
+        found: Some(attr),
+        slash,
+    })
+}
+
+fn push(names: &mut Vec<Vec<u8>>, path: &[u8]) {
+    names.extend(
+        path.split(|b| *b == b'/')
+            .rev()
+            .filter(|name| !name.is_empty())
+            .map(<[u8]>::to_vec),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::push;
+
+    #[test]
+    fn names_of_a_target_come_before_the_rest() {
+        let mut names = Vec::new();
+        push(&mut names, b"/x/y");
+        names.pop();
+        push(&mut names, b"a//b/");
+        assert_eq!(names, [b"y".to_vec(), b"b".to_vec(), b"a".to_vec()]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Changing attributes, with the rules for set-id bits that the kernel leaves to the file system.
+use super::{Filesystem, files};
+use crate::reply::time;
+use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, SetTime};
+use fuser::{FileHandle, TimeOrNow};
+
+/// What one request wants changed.
+pub(super) struct Change {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<TimeOrNow>,
+    pub mtime: Option<TimeOrNow>,
+}
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_RUNS: u32 = 0o0010;
+
+impl Filesystem {
+    pub(super) fn set_attributes(
+        &self,
+        fid: Fid,
+        change: Change,
+        fh: Option<FileHandle>,
+        caller: Caller,
+    ) -> Result<Attr> {
+        let mut set = SetAttr {
+            mode: change.mode.map(|m| m & 0o7777),
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: change.atime.map(set_time),
+            mtime: change.mtime.map(set_time),
+        };
+        let chown = set.uid.is_some() || set.gid.is_some();
+        let truncate = set.size.is_some() && caller.uid != 0;
+        if set.mode.is_none() && (chown || truncate) {
+            let attr = self.delegate.getattr(fid)?;
+            set.mode = without_set_ids(&attr);
+        }
+        self.delegate
+            .setattr(fid, &set, fh.map(files::handle), caller)
+    }
+
+    /// Takes the set-id bits off a file that someone without the right to keep them has changed.
+    pub(super) fn drop_set_ids(&self, attr: &Attr, caller: Caller) -> Result<()> {
+        match without_set_ids(attr) {
+            mode @ Some(_) if caller.uid != 0 => {
+                // The right to write gives the right to this, whoever owns the file.
+                let set = SetAttr {
+                    mode,
+                    ..SetAttr::default()
+                };
+                self.delegate
+                    .setattr(attr.fid, &set, None, Caller { uid: 0, gid: 0 })?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The mode a file has left after a change by another: no set-uid bit, and no set-gid bit where the group may run it.
+/// `None` if that changes nothing.
+fn without_set_ids(attr: &Attr) -> Option<u32> {
+    if attr.kind == Kind::Dir {
+        return None;
+    }
+    let mut mode = attr.mode & !SET_UID;
+    if mode & GROUP_RUNS != 0 {
+        mode &= !SET_GID;
+    }
+    (mode != attr.mode).then_some(mode)
+}
+
+fn set_time(to: TimeOrNow) -> SetTime {
+    match to {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(t) => SetTime::At(time(t)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_server::{Lamination, Time};
+
+    #[test]
+    fn set_ids_go_but_mandatory_locking_and_directories_keep_theirs() {
+        let mut attr = Attr {
+            fid: Fid(2),
+            kind: Kind::File,
+            mode: 0o6755,
+            uid: 1,
+            gid: 1,
+            nlink: 1,
+            size: 0,
+            bytes: 0,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            generation: 0,
+            lamination: Lamination::None,
+        };
+        assert_eq!(without_set_ids(&attr), Some(0o755));
+        attr.mode = 0o2644;
+        assert_eq!(without_set_ids(&attr), None);
+        attr.mode = 0o644;
+        assert_eq!(without_set_ids(&attr), None);
+        attr.mode = 0o2755;
+        attr.kind = Kind::Dir;
+        assert_eq!(without_set_ids(&attr), None);
+    }
+}

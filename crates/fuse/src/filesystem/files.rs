@@ -1,0 +1,336 @@
+//! Open files: handles, what the kernel may cache of them, and their bytes.
+//!
+//! A file handle as the kernel sees it carries what each request must know beside the delegate's handle:
+//!
+//! ```text
+//! bits 63..3   the delegate's handle
+//! bit  2       DIRECT: the page cache is bypassed
+//! bit  1       APPEND: the owner of the file chooses where writes go
+//! bit  0       WRITE: opened for writing
+//! ```
+use super::Filesystem;
+use forebay_server::delegate::{Fallocate, Handle, Opened, Whence};
+use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
+use fuser::{FileHandle, FopenFlags, OpenAccMode, WriteFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+const WRITE: u64 = 1;
+const APPEND: u64 = 2;
+const DIRECT: u64 = 4;
+const BITS: u32 = 3;
+
+/// Most bytes one copy request moves, so that a thread is not held for long; the kernel asks again for the rest.
+const COPY: u64 = 16 << 20;
+
+/// The delegate's handle in the kernel's.
+pub(super) fn handle(fh: FileHandle) -> Handle {
+    fh.0 >> BITS
+}
+
+fn has(fh: FileHandle, bit: u64) -> bool {
+    fh.0 & bit != 0
+}
+
+fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
+    let mode = flags.acc_mode();
+    OpenFlags {
+        read: mode != OpenAccMode::O_WRONLY,
+        write: mode != OpenAccMode::O_RDONLY,
+        append: mode != OpenAccMode::O_RDONLY && flags.0 & libc::O_APPEND != 0,
+        truncate: flags.0 & libc::O_TRUNC != 0,
+    }
+}
+
+fn answer(opened: &Opened, flags: OpenFlags) -> (FileHandle, FopenFlags) {
+    let mut fh = opened.handle << BITS;
+    let mut fopen = FopenFlags::empty();
+    if flags.write {
+        fh |= WRITE;
+    } else {
+        // Closing a file that was only read publishes nothing.
+        fopen |= FopenFlags::FOPEN_NOFLUSH;
+    }
+    if flags.append {
+        fh |= APPEND;
+    }
+    if opened.direct {
+        fh |= DIRECT;
+        fopen |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    } else if opened.keep_cache {
+        fopen |= FopenFlags::FOPEN_KEEP_CACHE;
+    }
+    (FileHandle(fh), fopen)
+}
+
+/// Whether `caller` may open a file it did not make. Knows only the caller's first group, so it may refuse too much.
+fn may_open(attr: &Attr, flags: OpenFlags, caller: Caller) -> bool {
+    let wanted = u32::from(flags.read) << 2 | u32::from(flags.write) << 1;
+    let shift = if caller.uid == attr.uid {
+        6
+    } else if caller.gid == attr.gid {
+        3
+    } else {
+        0
+    };
+    caller.uid == 0 || (attr.mode >> shift) & wanted == wanted
+}
+
+impl Filesystem {
+    pub(super) fn open_file(
+        &self,
+        fid: Fid,
+        flags: fuser::OpenFlags,
+        caller: Caller,
+    ) -> Result<(FileHandle, FopenFlags)> {
+        let flags = open_flags(flags);
+        let opened = self.delegate.open(fid, flags)?;
+        if flags.truncate {
+            self.or_close(&opened, self.drop_set_ids(&opened.attr, caller))?;
+        }
+        Ok(answer(&opened, flags))
+    }
+
+    pub(super) fn create_file(
+        &self,
+        parent: Fid,
+        name: &OsStr,
+        mode: u32,
+        kernel_flags: fuser::OpenFlags,
+        caller: Caller,
+    ) -> Result<(Attr, FileHandle, FopenFlags)> {
+        let flags = open_flags(kernel_flags);
+        let exclusive = kernel_flags.0 & libc::O_EXCL != 0;
+        // Another node may have made the file since the kernel looked. The kernel checked no permission on it then, so
+        // it is checked here, before anything is cut.
+        let keep = OpenFlags {
+            truncate: false,
+            ..flags
+        };
+        let mut opened = self.delegate.create(
+            parent,
+            name.as_bytes(),
+            mode & 0o7777,
+            exclusive,
+            keep,
+            caller,
+        )?;
+        let made = !opened.attr.kind.ne(&Kind::File)
+            && opened.attr.uid == caller.uid
+            && opened.attr.size == 0;
+        if !made {
+            let allowed = match opened.attr.kind {
+                Kind::File if may_open(&opened.attr, flags, caller) => Ok(()),
+                Kind::File => Err(Errno::ACCESS.into()),
+                Kind::Dir => Err(Errno::ISDIR.into()),
+                _ => Err(Errno::EXIST.into()),
+            };
+            self.or_close(&opened, allowed)?;
+            if flags.truncate && opened.attr.size > 0 {
+                let set = SetAttr {
+                    size: Some(0),
+                    ..SetAttr::default()
+                };
+                let cut = self
+                    .delegate
+                    .setattr(opened.attr.fid, &set, Some(opened.handle), caller);
+                opened.attr = self.or_close(&opened, cut)?;
+            }
+        }
+        let (fh, fopen) = answer(&opened, flags);
+        Ok((opened.attr, fh, fopen))
+    }
+
+    /// Closes an opened file if what followed failed.
+    fn or_close<T>(&self, opened: &Opened, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            // The first failure is the one to report.
+            let _ = self.delegate.release(opened.handle);
+        }
+        result
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn write_file(
+        &self,
+        fid: Fid,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        file_flags: fuser::OpenFlags,
+        caller: Caller,
+    ) -> Result<()> {
+        if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) && has(fh, APPEND) {
+            // Pages of a shared mapping, sent through whichever handle the kernel found: they belong at their offset,
+            // which a handle for appending would ignore.
+            let flags = OpenFlags {
+                write: true,
+                ..OpenFlags::default()
+            };
+            let opened = self.delegate.open(fid, flags)?;
+            let root = Caller { uid: 0, gid: 0 };
+            let written = self.delegate.write(opened.handle, offset, data, root);
+            self.delegate.release(opened.handle)?;
+            return written;
+        }
+        // The kernel says so when the writer may not keep set-id bits; everyone else writes as root does.
+        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let caller = if kills {
+            caller
+        } else {
+            Caller { uid: 0, gid: 0 }
+        };
+        self.delegate.write(handle(fh), offset, data, caller)?;
+        if has(fh, DIRECT) && file_flags.0 & libc::O_DSYNC != 0 {
+            // For cached files the kernel sends an fsync of its own.
+            self.delegate.fsync(handle(fh))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn flush_file(&self, fh: FileHandle) -> Result<()> {
+        if has(fh, WRITE) {
+            self.delegate.flush(handle(fh))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn release_file(&self, fh: FileHandle) -> Result<()> {
+        // A mapping may outlive the last close; its pages arrive between that flush and this.
+        let flushed = self.flush_file(fh);
+        self.delegate.release(handle(fh))?;
+        flushed
+    }
+
+    pub(super) fn allocate(&self, fh: FileHandle, mode: i32, offset: u64, len: u64) -> Result<()> {
+        let known =
+            libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+        let punch = mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
+        let zero = mode & libc::FALLOC_FL_ZERO_RANGE != 0;
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        if mode & !known != 0 || (punch && (zero || !keep_size)) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        self.delegate.fallocate(
+            handle(fh),
+            Fallocate {
+                punch,
+                zero,
+                keep_size,
+            },
+            offset,
+            len,
+        )
+    }
+
+    pub(super) fn seek_file(&self, fh: FileHandle, offset: i64, whence: i32) -> Result<i64> {
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        let whence = match whence {
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        let found = self.delegate.seek(handle(fh), offset, whence)?;
+        Ok(i64::try_from(found).map_err(|_| Errno::OVERFLOW)?)
+    }
+
+    pub(super) fn copy(
+        &self,
+        (from, offset): (FileHandle, u64),
+        (to, to_offset): (FileHandle, u64),
+        len: u64,
+        caller: Caller,
+    ) -> Result<u32> {
+        let len = len.min(COPY);
+        let copied =
+            self.delegate
+                .copy_range(handle(from), offset, handle(to), to_offset, len, caller)?;
+        Ok(copied.min(len) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_server::{Lamination, Time};
+
+    fn attr(mode: u32, uid: u32, gid: u32) -> Attr {
+        Attr {
+            fid: Fid(9),
+            kind: Kind::File,
+            mode,
+            uid,
+            gid,
+            nlink: 1,
+            size: 0,
+            bytes: 0,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            generation: 0,
+            lamination: Lamination::None,
+        }
+    }
+
+    #[test]
+    fn handles_carry_their_bits() {
+        let opened = Opened {
+            handle: 77,
+            attr: attr(0o644, 0, 0),
+            keep_cache: true,
+            direct: false,
+        };
+        let flags = open_flags(fuser::OpenFlags(libc::O_RDWR | libc::O_APPEND));
+        let (fh, fopen) = answer(&opened, flags);
+        assert_eq!(handle(fh), 77);
+        assert!(has(fh, WRITE) && has(fh, APPEND) && !has(fh, DIRECT));
+        assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
+        let (fh, fopen) = answer(
+            &opened,
+            open_flags(fuser::OpenFlags(libc::O_RDONLY | libc::O_APPEND)),
+        );
+        assert!(!has(fh, WRITE) && !has(fh, APPEND));
+        assert!(fopen.contains(FopenFlags::FOPEN_NOFLUSH));
+    }
+
+    #[test]
+    fn a_file_of_another_user_opens_by_its_bits() {
+        let read = OpenFlags {
+            read: true,
+            ..OpenFlags::default()
+        };
+        let both = OpenFlags {
+            read: true,
+            write: true,
+            ..OpenFlags::default()
+        };
+        assert!(!may_open(
+            &attr(0o600, 1, 1),
+            read,
+            Caller { uid: 2, gid: 2 }
+        ));
+        assert!(may_open(
+            &attr(0o600, 1, 1),
+            read,
+            Caller { uid: 0, gid: 0 }
+        ));
+        assert!(may_open(
+            &attr(0o640, 1, 1),
+            read,
+            Caller { uid: 2, gid: 1 }
+        ));
+        assert!(!may_open(
+            &attr(0o640, 1, 1),
+            both,
+            Caller { uid: 2, gid: 1 }
+        ));
+        assert!(!may_open(
+            &attr(0o077, 1, 1),
+            read,
+            Caller { uid: 1, gid: 1 }
+        ));
+    }
+}

@@ -1,0 +1,90 @@
+//! Names: making nodes, directories and links, and renaming.
+use super::Filesystem;
+use forebay_server::{Attr, Caller, Fid, Kind, NewNode, RenameFlags, Result};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+impl Filesystem {
+    pub(super) fn make_node(
+        &self,
+        parent: Fid,
+        name: &OsStr,
+        mode: u32,
+        caller: Caller,
+    ) -> Result<Attr> {
+        let kind = match mode & libc::S_IFMT {
+            libc::S_IFREG | 0 => Kind::File,
+            libc::S_IFIFO => Kind::Fifo,
+            libc::S_IFSOCK => Kind::Socket,
+            // Devices: nobody can use them on a job's storage (the mount is `nodev`).
+            _ => return Err(Errno::PERM.into()),
+        };
+        self.make(parent, name, kind, mode, Vec::new(), caller)
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        parent: Fid,
+        name: &OsStr,
+        mode: u32,
+        caller: Caller,
+    ) -> Result<Attr> {
+        self.make(parent, name, Kind::Dir, mode, Vec::new(), caller)
+    }
+
+    pub(super) fn make_link(
+        &self,
+        parent: Fid,
+        name: &OsStr,
+        target: &Path,
+        caller: Caller,
+    ) -> Result<Attr> {
+        self.make(
+            parent,
+            name,
+            Kind::Symlink,
+            0o777,
+            target.as_os_str().as_bytes().to_vec(),
+            caller,
+        )
+    }
+
+    fn make(
+        &self,
+        parent: Fid,
+        name: &OsStr,
+        kind: Kind,
+        mode: u32,
+        target: Vec<u8>,
+        caller: Caller,
+    ) -> Result<Attr> {
+        let new = NewNode {
+            kind,
+            mode: mode & 0o7777,
+            rdev: 0,
+            target,
+        };
+        self.delegate.make(parent, name.as_bytes(), new, caller)
+    }
+
+    pub(super) fn rename_entry(
+        &self,
+        (from, name): (Fid, &OsStr),
+        (to, to_name): (Fid, &OsStr),
+        flags: fuser::RenameFlags,
+        caller: Caller,
+    ) -> Result<()> {
+        let known = fuser::RenameFlags::RENAME_NOREPLACE | fuser::RenameFlags::RENAME_EXCHANGE;
+        if !known.contains(flags) {
+            return Err(Errno::INVAL.into());
+        }
+        let flags = RenameFlags {
+            no_replace: flags.contains(fuser::RenameFlags::RENAME_NOREPLACE),
+            exchange: flags.contains(fuser::RenameFlags::RENAME_EXCHANGE),
+        };
+        self.delegate
+            .rename(from, name.as_bytes(), to, to_name.as_bytes(), flags, caller)
+    }
+}

@@ -1,0 +1,112 @@
+//! Extended attributes: the stored ones, the kernel's own that no mount needs, and `user.forebay.laminated`.
+use super::Filesystem;
+use forebay_server::{Caller, Fid, Lamination, Result};
+use rustix::io::Errno;
+
+/// Shows `none`, `soft` or `hard`; set to `1` by the owner it laminates. Not listed, so that copying a file does not
+/// laminate the copy.
+const LAMINATED: &[u8] = b"user.forebay.laminated";
+/// File capabilities mean nothing on a mount that is always `nosuid`. The kernel asks for this one before writes, so it is
+/// answered here.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// The answer to get and list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// How many bytes there are, for a caller who asked only that.
+    Size(u32),
+    /// The bytes.
+    Value(Vec<u8>),
+}
+
+fn sized(value: Vec<u8>, size: u32) -> Result<Answer> {
+    match size {
+        0 => Ok(Answer::Size(value.len() as u32)),
+        size if value.len() > size as usize => Err(Errno::RANGE.into()),
+        _ => Ok(Answer::Value(value)),
+    }
+}
+
+/// Access control lists are not kept; saying so is better than keeping a list nobody obeys.
+fn unsupported(name: &[u8]) -> bool {
+    name.starts_with(b"system.")
+}
+
+impl Filesystem {
+    pub(super) fn get_xattr(&self, fid: Fid, name: &[u8], size: u32) -> Result<Answer> {
+        if name == CAPABILITY {
+            return Err(Errno::NODATA.into());
+        }
+        if unsupported(name) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if name == LAMINATED {
+            let word = match self.delegate.getattr(fid)?.lamination {
+                Lamination::None => "none",
+                Lamination::Soft => "soft",
+                Lamination::Hard => "hard",
+            };
+            return sized(word.into(), size);
+        }
+        sized(self.delegate.getxattr(fid, name)?, size)
+    }
+
+    pub(super) fn set_xattr(
+        &self,
+        fid: Fid,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+        caller: Caller,
+    ) -> Result<()> {
+        if name == CAPABILITY || unsupported(name) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if name == LAMINATED {
+            if value != b"1" {
+                return Err(Errno::INVAL.into());
+            }
+            if caller.uid != 0 && caller.uid != self.delegate.getattr(fid)?.uid {
+                return Err(Errno::PERM.into());
+            }
+            return self.delegate.laminate(fid);
+        }
+        let create = flags & libc::XATTR_CREATE != 0;
+        let replace = flags & libc::XATTR_REPLACE != 0;
+        self.delegate.setxattr(fid, name, value, create, replace)
+    }
+
+    pub(super) fn list_xattrs(&self, fid: Fid, size: u32) -> Result<Answer> {
+        let mut list = Vec::new();
+        for name in self.delegate.listxattr(fid)? {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        sized(list, size)
+    }
+
+    pub(super) fn remove_xattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
+        match name {
+            // For ever is for ever.
+            LAMINATED => Err(Errno::PERM.into()),
+            CAPABILITY => Err(Errno::NODATA.into()),
+            name if unsupported(name) => Err(Errno::OPNOTSUPP.into()),
+            name => self.delegate.removexattr(fid, name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_answers_to_a_size() {
+        assert_eq!(sized(b"abc".to_vec(), 0).unwrap(), Answer::Size(3));
+        assert_eq!(
+            sized(b"abc".to_vec(), 3).unwrap(),
+            Answer::Value(b"abc".to_vec())
+        );
+        assert_eq!(sized(b"abc".to_vec(), 2).unwrap_err().errno(), Errno::RANGE);
+    }
+}

@@ -1,0 +1,174 @@
+//! A running mount: its start, its threads, its end.
+use crate::errors::MountError;
+use crate::filesystem::Filesystem;
+use crate::options::MountOptions;
+use crate::{kernel, mountpoint};
+use forebay_server::Delegate;
+use fuser::{BackgroundSession, Config, Session, SessionACL};
+use rustix::io::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long [`Mount::stop`] waits for users of the mount to go.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long it then waits for the threads.
+const JOIN: Duration = Duration::from_secs(10);
+
+/// A file system mounted by this process. Dropping it stops it.
+///
+/// The process that serves a mount must not use files below it: a thread that waits for its own process can keep the
+/// process from ending. Programs and tests use it from other processes.
+pub struct Mount {
+    point: PathBuf,
+    device: String,
+    session: Option<BackgroundSession>,
+    ended: Receiver<()>,
+}
+
+impl Mount {
+    /// Mounts `delegate`'s view of the service on the empty directory `point` and answers requests in the background
+    /// until [`Mount::stop`].
+    ///
+    /// # Errors
+    /// Each [`MountError`] names the mount point and the next step.
+    pub fn start(
+        delegate: Arc<Delegate>,
+        point: impl AsRef<Path>,
+        options: MountOptions,
+    ) -> Result<Mount, MountError> {
+        let point = mountpoint::check(point.as_ref())?;
+        let connection = kernel::mount(&point, &options)?;
+        mountpoint::claim(&point);
+        let (send, ended) = channel();
+        let filesystem = Filesystem::new(delegate, &options, send);
+        let mut config = Config::default();
+        config.n_threads = Some(options.thread_count());
+        config.clone_fd = true;
+        let acl = if options.allow_other {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
+        };
+        config.acl = acl;
+        let started =
+            Session::from_fd(filesystem, connection, acl, config).and_then(Session::spawn);
+        let session = match started {
+            Ok(session) => session,
+            Err(e) => {
+                let _ = kernel::detach(&point);
+                mountpoint::disclaim(&point);
+                return Err(MountError::system("start answering on", &point, e));
+            }
+        };
+        let device = device(&point);
+        set_readahead(&device, options.readahead);
+        Ok(Mount {
+            point,
+            device,
+            session: Some(session),
+            ended,
+        })
+    }
+
+    /// The mount point, with symbolic links resolved.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Whether the mount still answers; it ends when someone unmounts it.
+    pub fn is_alive(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|s| !s.guard.is_finished())
+    }
+
+    /// Unmounts and waits for the last request. Waits up to 5 seconds for users to go, then cuts them off.
+    ///
+    /// # Errors
+    /// [`MountError::CutOff`] if users were cut off; the mount has ended then, too.
+    pub fn stop(mut self) -> Result<(), MountError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), MountError> {
+        let Some(session) = self.session.take() else {
+            return Ok(());
+        };
+        let result = self.take_out();
+        mountpoint::disclaim(&self.point);
+        match self.ended.recv_timeout(JOIN) {
+            // Sent as the last step of the session, so joining does not wait.
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                if let Err(e) = session.join() {
+                    tracing::warn!(point = %self.point.display(), error = %e, "the mount ended with an error");
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!(point = %self.point.display(), "a process still holds files of the mount; its threads go on until it ends");
+                return Err(MountError::CutOff {
+                    point: self.point.clone(),
+                });
+            }
+        }
+        result
+    }
+
+    /// Takes the mount out of the tree, if it is still ours.
+    fn take_out(&self) -> Result<(), MountError> {
+        let until = Instant::now() + GRACE;
+        let mut pause = Duration::from_millis(1);
+        while device(&self.point) == self.device {
+            match kernel::unmount(&self.point) {
+                Ok(()) => return Ok(()),
+                Err(e)
+                    if e.raw_os_error() == Some(Errno::BUSY.raw_os_error())
+                        && Instant::now() < until =>
+                {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(200));
+                }
+                Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                    kernel::force(&self.point)
+                        .map_err(|e| MountError::system("unmount", &self.point, e))?;
+                    return Err(MountError::CutOff {
+                        point: self.point.clone(),
+                    });
+                }
+                // Someone else unmounted it between the look and the call.
+                Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => return Ok(()),
+                Err(e) => return Err(MountError::system("unmount", &self.point, e)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(e) = self.end() {
+            tracing::warn!("{e}");
+        }
+    }
+}
+
+/// The device number of what is mounted on `point`; empty if nothing of ours is.
+fn device(point: &Path) -> String {
+    let table = mountpoint::mounts().unwrap_or_default();
+    let entry = table.into_iter().rev().find(|e| e.point == point);
+    entry
+        .filter(|e| e.is_forebay())
+        .map(|e| e.device)
+        .unwrap_or_default()
+}
+
+/// The kernel starts FUSE mounts with 128 KiB of readahead and lets only the administrator raise it.
+fn set_readahead(device: &str, bytes: u32) {
+    let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    let set: io::Result<()> = std::fs::write(&file, (bytes >> 10).to_string());
+    if let Err(e) = set {
+        tracing::debug!(file, error = %e, "readahead stays at the kernel's default");
+    }
+}

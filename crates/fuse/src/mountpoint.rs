@@ -1,0 +1,406 @@
+//! The mount table, and whether a path may become a mount point.
+//!
+//! Invariant: no call here touches a path through a FUSE mount that might not answer. A server that looks through its own
+//! mount, or through a dead one, waits for ever; so the walk to a mount point consults the table before each step, and an
+//! unknown mount is asked by a child process that can be given up.
+use crate::errors::MountError;
+use crate::kernel;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+/// The file system type of a Forebay mount in the mount table.
+pub(crate) const TYPE: &str = "fuse.forebay";
+/// How long an unknown mount may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One line of the mount table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// The file system type, such as `ext4` or `fuse.forebay`.
+    pub kind: String,
+    /// What is mounted.
+    pub source: String,
+    /// The device number, `major:minor`; names the mount under `/sys/class/bdi`.
+    pub device: String,
+}
+
+impl MountEntry {
+    /// Whether it is a mount of Forebay.
+    pub fn is_forebay(&self) -> bool {
+        self.kind == TYPE
+    }
+    fn is_fuse(&self) -> bool {
+        self.kind == "fuse" || self.kind == "fuseblk" || self.kind.starts_with("fuse.")
+    }
+}
+
+/// The mount table of this process, oldest first; of several mounts on one point the last is visible.
+///
+/// # Errors
+/// If `/proc/self/mountinfo` cannot be read.
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+}
+
+fn parse(table: &[u8]) -> Vec<MountEntry> {
+    table
+        .split(|b| *b == b'\n')
+        .filter_map(parse_line)
+        .collect()
+}
+
+/// `id parent major:minor root point options [fields] - type source super-options`
+fn parse_line(line: &[u8]) -> Option<MountEntry> {
+    let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let dash = fields.iter().skip(6).position(|f| *f == b"-")? + 6;
+    let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
+    Some(MountEntry {
+        point: PathBuf::from(OsString::from_vec(unescape(fields.get(4)?))),
+        kind: text(fields.get(dash + 1)?),
+        source: text(fields.get(dash + 2)?),
+        device: text(fields.get(2)?),
+    })
+}
+
+/// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&b, tail)) = rest.split_first() {
+        match tail {
+            [
+                x @ b'0'..=b'3',
+                y @ b'0'..=b'7',
+                z @ b'0'..=b'7',
+                after @ ..,
+            ] if b == b'\\' => {
+                out.push((x - b'0') << 6 | (y - b'0') << 3 | (z - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(b);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Mount points served by this process; they must never be asked from within it.
+static OWN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn own() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
+    OWN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+pub(crate) fn claim(point: &Path) {
+    own().insert(point.to_path_buf());
+}
+
+pub(crate) fn disclaim(point: &Path) {
+    own().remove(point);
+}
+
+/// What a mount answers.
+enum Answer {
+    Alive,
+    Dead,
+    Silent,
+}
+
+/// Asks the mount at `point` whether its server answers, from a child process.
+fn ask(point: &Path) -> Answer {
+    let child = Command::new("stat")
+        .args(["-f", "-c", "%T", "--"])
+        .arg(point)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    // Without `stat` nothing can be said; the safe answer is the one that leads to a refusal.
+    let Ok(mut child) = child else {
+        return Answer::Alive;
+    };
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Answer::Alive,
+            Ok(Some(_)) => {
+                let mut text = String::new();
+                if let Some(mut stderr) = child.stderr.take() {
+                    let _ = io::Read::read_to_string(&mut stderr, &mut text);
+                }
+                return if text.contains("not connected") {
+                    Answer::Dead
+                } else {
+                    Answer::Alive
+                };
+            }
+            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+            _ => {
+                // It may stay until the mount goes away; nobody waits for it.
+                let _ = child.kill();
+                return Answer::Silent;
+            }
+        }
+    }
+}
+
+/// The physical path of `point` if a mount may be put there; clears away a dead mount of ours first.
+pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
+    let mut path = walk(point)?;
+    for _ in 0..16 {
+        let table =
+            mounts().map_err(|e| MountError::system("read the mount table for", point, e))?;
+        let Some(entry) = table.into_iter().rev().find(|e| e.point == path) else {
+            empty_directory(&path)?;
+            return Ok(path);
+        };
+        let in_use = |advice: &str| MountError::InUse {
+            point: path.clone(),
+            kind: entry.kind.clone(),
+            advice: advice.to_string(),
+        };
+        if own().contains(&path) {
+            return Err(in_use("this process serves it already"));
+        }
+        if !entry.is_fuse() {
+            return Err(in_use("name an empty directory below it or elsewhere"));
+        }
+        match (ask(&path), entry.is_forebay()) {
+            (Answer::Dead, true) => {
+                tracing::warn!(point = %path.display(), "clearing away a mount whose server has died");
+                kernel::detach(&path)
+                    .map_err(|e| MountError::system("clear away the dead mount", &path, e))?;
+                path = walk(point)?;
+            }
+            (Answer::Dead, false) => {
+                return Err(in_use(
+                    "its server has died; remove it (fusermount3 -uz) and try again",
+                ));
+            }
+            (Answer::Alive, true) => {
+                return Err(in_use(
+                    "unmount it first (forebay umount), or choose another directory",
+                ));
+            }
+            (Answer::Alive, false) => {
+                return Err(in_use("unmount it first, or choose another directory"));
+            }
+            (Answer::Silent, _) => {
+                return Err(in_use(
+                    "its server does not answer; stop that server, or choose another directory",
+                ));
+            }
+        }
+    }
+    Err(MountError::InUse {
+        point: path,
+        kind: TYPE.into(),
+        advice: "too many dead mounts lie on it; unmount them".into(),
+    })
+}
+
+fn empty_directory(path: &Path) -> Result<(), MountError> {
+    let system = |e| MountError::system("look at mount point", path, e);
+    if !fs::symlink_metadata(path).map_err(system)?.is_dir() {
+        return Err(MountError::NotADirectory {
+            point: path.to_path_buf(),
+        });
+    }
+    match fs::read_dir(path).map_err(system)?.next() {
+        None => Ok(()),
+        Some(_) => Err(MountError::NotEmpty {
+            point: path.to_path_buf(),
+        }),
+    }
+}
+
+/// Resolves symbolic links and `..` step by step, consulting the mount table before each step.
+fn walk(point: &Path) -> Result<PathBuf, MountError> {
+    let system = |e| MountError::system("look at mount point", point, e);
+    let table = mounts().map_err(system)?;
+    let mut names: Vec<OsString> = Vec::new();
+    push(&mut names, &std::path::absolute(point).map_err(system)?);
+    let mut at = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(name) = names.pop() {
+        if name.as_bytes() == b".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&name);
+        if let Some(entry) = table
+            .iter()
+            .rev()
+            .find(|e| e.point == next)
+            .filter(|e| e.is_fuse())
+        {
+            if names.is_empty() {
+                return Ok(next);
+            }
+            let inside = |advice: &str| MountError::Inside {
+                point: point.to_path_buf(),
+                outer: next.clone(),
+                kind: entry.kind.clone(),
+                advice: advice.to_string(),
+            };
+            if entry.is_forebay() || own().contains(&next) {
+                return Err(inside("choose a directory outside it"));
+            }
+            match ask(&next) {
+                Answer::Alive => {}
+                Answer::Dead => {
+                    return Err(inside(
+                        "its server has died; remove it (fusermount3 -uz) and try again",
+                    ));
+                }
+                Answer::Silent => {
+                    return Err(inside(
+                        "its server does not answer; choose a directory outside it",
+                    ));
+                }
+            }
+        }
+        let missing = || MountError::Missing {
+            point: point.to_path_buf(),
+        };
+        let found = match fs::symlink_metadata(&next) {
+            Ok(found) => found,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing()),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                return Err(MountError::NotADirectory {
+                    point: point.to_path_buf(),
+                });
+            }
+            Err(e) => return Err(system(e)),
+        };
+        if !found.is_symlink() {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > 40 {
+            return Err(system(io::Error::from_raw_os_error(libc::ELOOP)));
+        }
+        let target = fs::read_link(&next).map_err(system)?;
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        push(&mut names, &target);
+    }
+    Ok(at)
+}
+
+fn push(names: &mut Vec<OsString>, path: &Path) {
+    names.extend(path.components().rev().filter_map(|c| match c {
+        Component::Normal(name) => Some(name.to_os_string()),
+        Component::ParentDir => Some(OsString::from("..")),
+        _ => None,
+    }));
+}
+
+/// Unmounts the Forebay mount at `point`, whoever serves it; `force` cuts off processes that still use it.
+///
+/// # Errors
+/// [`MountError::NotMounted`] if it is no Forebay mount, [`MountError::Busy`] if it is in use and `force` is off.
+pub fn unmount(point: &Path, force: bool) -> Result<(), MountError> {
+    let path = walk(point)?;
+    let table = mounts().map_err(|e| MountError::system("read the mount table for", point, e))?;
+    if !table
+        .iter()
+        .rev()
+        .find(|e| e.point == path)
+        .is_some_and(MountEntry::is_forebay)
+    {
+        return Err(MountError::NotMounted { point: path });
+    }
+    let done = if force {
+        kernel::force(&path)
+    } else {
+        kernel::unmount(&path)
+    };
+    match done {
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Err(MountError::Busy { point: path }),
+        done => done.map_err(|e| MountError::system("unmount", &path, e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_read_with_optional_fields_and_escapes() {
+        let table =
+            b"36 35 98:0 / /mnt\\040a\\134b rw,noatime master:1 shared:2 - ext3 /dev/root rw\n\
+            37 36 0:45 / /m rw - fuse.forebay forebay rw,user_id=0\nbroken line\n";
+        let entries = parse(table);
+        assert_eq!(entries.len(), 2);
+        assert_eq!(entries[0].point, Path::new("/mnt a\\b"));
+        assert!(!entries[0].is_fuse());
+        assert_eq!(entries[1].device, "0:45");
+        assert!(entries[1].is_forebay() && entries[1].is_fuse());
+    }
+
+    #[test]
+    fn the_running_table_has_a_root() {
+        assert!(mounts().unwrap().iter().any(|e| e.point == Path::new("/")));
+    }
+
+    #[test]
+    fn bad_mount_points_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("none");
+        assert!(matches!(check(&missing), Err(MountError::Missing { .. })));
+        let file = dir.path().join("file");
+        fs::write(&file, "x").unwrap();
+        assert!(matches!(
+            check(&file),
+            Err(MountError::NotADirectory { .. })
+        ));
+        assert!(matches!(
+            check(&file.join("below")),
+            Err(MountError::NotADirectory { .. })
+        ));
+        assert!(matches!(
+            check(dir.path()),
+            Err(MountError::NotEmpty { .. })
+        ));
+        let ok = dir.path().join("ok");
+        fs::create_dir(&ok).unwrap();
+        std::os::unix::fs::symlink(
+            "../".to_string() + &dir.path().file_name().unwrap().to_string_lossy() + "/ok",
+            dir.path().join("link"),
+        )
+        .unwrap();
+        assert_eq!(
+            check(&dir.path().join("link")).unwrap(),
+            fs::canonicalize(&ok).unwrap()
+        );
+        assert!(matches!(
+            check(Path::new("/proc")),
+            Err(MountError::InUse { .. })
+        ));
+    }
+
+    #[test]
+    fn a_loop_of_links_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("b")).unwrap();
+        assert!(matches!(
+            check(&dir.path().join("a")),
+            Err(MountError::System { .. })
+        ));
+    }
+}
