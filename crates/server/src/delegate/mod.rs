@@ -1,14 +1,60 @@
-//! The node server in its role for its local clients (sketch): every file operation of the mount and the library.
-use crate::*;
-use bytes::Bytes;
+//! The node server in its role for its local clients: every file operation of the mount and the library.
+//!
+//! Writes go to this node's own logs and into the file's pending layer; nothing crosses the network until a flush, fsync
+//! or close commits the layer at the owners. Reads look at pending layers, then at cached committed extents, then ask the
+//! owners. Where which rule lives:
+//!
+//! | file | what |
+//! |---|---|
+//! | `handles` | the tables of handles and of files this node knows |
+//! | `open_file` | one file's layers, shared by its handles |
+//! | `intervals`, `pending` | the maps the layers are made of |
+//! | `open` | open, create, release, what the kernel may cache |
+//! | `read`, `windows` | reading; asking owners for extents |
+//! | `write`, `commit`, `cut` | writing; publishing; truncate, holes, preallocation |
+//! | `seek` | data, holes, copies |
+//! | `namespace`, `xattr`, `space` | what is passed on to the owners |
+//!
+//! Decisions of this part, beyond design section 4:
+//! - Pending writes are published early once a file has more than [`MOST_PENDING`] separate pieces, so that a writer that
+//!   never syncs cannot fill the memory. Visibility promises only what is visible after a commit, so this is allowed.
+//! - A commit that fails leaves its layer pending: fsync and close report the error, and the next of them tries again.
+//!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
+//! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
+mod commit;
+mod cut;
+mod handles;
+mod intervals;
+mod namespace;
+mod open;
+mod open_file;
+mod pending;
+mod read;
+mod seek;
+mod space;
+mod windows;
+mod write;
+mod xattr;
+
+use crate::inodes::Counter;
+use crate::{Attr, Config, Consistency, Member, Node, Result};
+use forebay_storage::Durability;
+use handles::Table;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An open file of this delegate.
 pub type Handle = u64;
 
+/// More separate pending pieces than this in one file are published early.
+pub const MOST_PENDING: usize = 64 << 10;
+
 /// The answer to an open.
 #[derive(Debug, Clone)]
 pub struct Opened {
+    /// Names the open file in later calls.
     pub handle: Handle,
+    /// As this node sees the file.
     pub attr: Attr,
     /// The kernel may keep pages it has of this file (the content is what they show).
     pub keep_cache: bool,
@@ -16,56 +62,135 @@ pub struct Opened {
     pub direct: bool,
 }
 
+/// What a seek looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whence { Data, Hole }
+pub enum Whence {
+    /// The next byte that is stored.
+    Data,
+    /// The next byte that is not; the end of the file counts.
+    Hole,
+}
 
 /// What `fallocate` does with the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fallocate { pub punch: bool, pub zero: bool, pub keep_size: bool }
+pub struct Fallocate {
+    /// Make it a hole; the size stays.
+    pub punch: bool,
+    /// Make it read as zeros.
+    pub zero: bool,
+    /// The size stays, also if the range ends behind it.
+    pub keep_size: bool,
+}
 
-pub struct Delegate { _p: () }
+/// What went through a delegate since it started. Bytes, calls.
+#[derive(Debug, Default)]
+pub struct Counters {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
 
-/// All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
+impl Counters {
+    fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    fn wrote(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    /// `(reads, writes, bytes read, bytes written)`.
+    pub fn totals(&self) -> (u64, u64, u64, u64) {
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        (get(&self.reads), get(&self.writes), get(&self.read_bytes), get(&self.written_bytes))
+    }
+}
+
+/// One node's delegate. All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
+pub struct Delegate {
+    node: Arc<Node>,
+    table: Table,
+    tokens: Counter,
+    consistency: Consistency,
+    /// Every commit is on disk before it counts.
+    always_sync: bool,
+    /// Members share one disk (no quota): free space counts once.
+    shared_disk: bool,
+    counters: Counters,
+}
+
 impl Delegate {
-    pub fn lookup(&self, _parent: Fid, _name: &[u8]) -> Result<Attr> { todo!() }
-    /// With this node's pending writes applied (size, mtime).
-    pub fn getattr(&self, _fid: Fid) -> Result<Attr> { todo!() }
-    /// `handle`: the open file through which a truncate came.
-    pub fn setattr(&self, _fid: Fid, _set: &SetAttr, _handle: Option<Handle>, _caller: Caller) -> Result<Attr> { todo!() }
-    /// mknod, mkdir, symlink, exclusive create without open.
-    pub fn make(&self, _parent: Fid, _name: &[u8], _new: NewNode, _caller: Caller) -> Result<Attr> { todo!() }
-    /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
-    pub fn create(&self, _parent: Fid, _name: &[u8], _mode: u32, _exclusive: bool, _flags: OpenFlags, _caller: Caller) -> Result<Opened> { todo!() }
-    pub fn readlink(&self, _fid: Fid) -> Result<Vec<u8>> { todo!() }
-    pub fn link(&self, _fid: Fid, _parent: Fid, _name: &[u8]) -> Result<Attr> { todo!() }
-    pub fn unlink(&self, _parent: Fid, _name: &[u8], _caller: Caller) -> Result<()> { todo!() }
-    pub fn rmdir(&self, _parent: Fid, _name: &[u8], _caller: Caller) -> Result<()> { todo!() }
-    pub fn rename(&self, _from: Fid, _name: &[u8], _to: Fid, _to_name: &[u8], _flags: RenameFlags, _caller: Caller) -> Result<()> { todo!() }
-    /// Entries in name order after `after`; at most `limit`; without `.` and `..`.
-    pub fn readdir(&self, _fid: Fid, _after: Option<&[u8]>, _limit: u32) -> Result<Vec<DirEntry>> { todo!() }
-    /// The parent directory (`..`).
-    pub fn parent(&self, _fid: Fid) -> Result<Fid> { todo!() }
-    pub fn open(&self, _fid: Fid, _flags: OpenFlags) -> Result<Opened> { todo!() }
-    /// Short only at the end of the file.
-    pub fn read(&self, _handle: Handle, _offset: u64, _len: u32) -> Result<Bytes> { todo!() }
-    /// Append handles ignore `offset`. All or nothing.
-    pub fn write(&self, _handle: Handle, _offset: u64, _data: &[u8], _caller: Caller) -> Result<()> { todo!() }
-    /// Commits this node's pending writes of the file (close).
-    pub fn flush(&self, _handle: Handle) -> Result<()> { todo!() }
-    /// Commits, and on disk on every member involved when it returns.
-    pub fn fsync(&self, _handle: Handle) -> Result<()> { todo!() }
-    pub fn release(&self, _handle: Handle) -> Result<()> { todo!() }
-    pub fn fallocate(&self, _handle: Handle, _what: Fallocate, _offset: u64, _len: u64) -> Result<()> { todo!() }
-    /// `ENXIO` past the end.
-    pub fn seek(&self, _handle: Handle, _offset: u64, _whence: Whence) -> Result<u64> { todo!() }
-    pub fn copy_range(&self, _from: Handle, _offset: u64, _to: Handle, _to_offset: u64, _len: u64, _caller: Caller) -> Result<u64> { todo!() }
-    pub fn statfs(&self) -> Result<Space> { todo!() }
-    pub fn getxattr(&self, _fid: Fid, _name: &[u8]) -> Result<Vec<u8>> { todo!() }
-    pub fn setxattr(&self, _fid: Fid, _name: &[u8], _value: &[u8], _create: bool, _replace: bool) -> Result<()> { todo!() }
-    pub fn listxattr(&self, _fid: Fid) -> Result<Vec<Vec<u8>>> { todo!() }
-    pub fn removexattr(&self, _fid: Fid, _name: &[u8]) -> Result<()> { todo!() }
-    /// Read-only for ever; `EBUSY` while a writer is open anywhere.
-    pub fn laminate(&self, _fid: Fid) -> Result<()> { todo!() }
+    /// The delegate of a member that is at work.
+    ///
+    /// # Errors
+    /// When the store of the member cannot be read.
+    pub fn new(node: Arc<Node>, config: &Config) -> Result<Delegate> {
+        Ok(Delegate {
+            tokens: Counter::open(node.store.clone(), b"token", 1)?,
+            node,
+            table: Table::default(),
+            consistency: config.consistency,
+            always_sync: config.durability == Durability::Disk,
+            shared_disk: config.quota.is_none(),
+            counters: Counters::default(),
+        })
+    }
+
     /// Members in this service; caching in the kernel is safe with one.
-    pub fn members(&self) -> u16 { todo!() }
+    pub fn members(&self) -> u16 {
+        self.node.peers.members()
+    }
+
+    /// The member whose delegate this is.
+    pub fn member(&self) -> Member {
+        self.node.peers.member()
+    }
+
+    /// What went through.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Files that this node holds open.
+    pub fn open_files(&self) -> usize {
+        self.table.open_files()
+    }
+
+    /// Publishes everything pending, as at the end of the service. Tries every file; answers the first error.
+    ///
+    /// # Errors
+    /// As a commit: what could not be published is lost when the process ends.
+    pub fn stop(&self) -> Result<()> {
+        let mut result = Ok(());
+        for file in self.table.all_open() {
+            let published = self.publish(&file, self.always_sync);
+            if let Err(e) = &published {
+                tracing::error!(fid = file.fid.0, error = %e, "pending writes could not be committed at the end");
+            }
+            result = result.and(published);
+        }
+        result
+    }
+
+    fn is_posix(&self) -> bool {
+        self.consistency == Consistency::Posix
+    }
+}
+
+/// The reply that was asked for; anything else is a mistake of the peer.
+macro_rules! expect_reply {
+    ($peer:expr, $call:expr, $pattern:pat => $value:expr) => {
+        match $call? {
+            $pattern => Ok($value),
+            other => Err($crate::Error::Peer { member: $peer, reason: format!("answered something else than asked: {other:?}") }),
+        }
+    };
+}
+use expect_reply;
+
+impl std::fmt::Debug for Delegate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delegate").field("member", &self.member()).finish_non_exhaustive()
+    }
 }

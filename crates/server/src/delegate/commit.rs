@@ -1,0 +1,269 @@
+//! Publishing pending writes: the layer's bytes on disk, staged at the other slice owners, then one commit at the owner.
+//!
+//! ```text
+//! pending -> committing -> flush logs -> Stage (other members) -> Commit (owner) -> windows, at the new generation
+//!    ^                                                               |
+//!    +---- refused: dropped at the stages, put back under newer -----+---- no answer: stays, sent again as it was
+//! ```
+//!
+//! Why a commit without an answer is sent again as it was, before anything else: it may have happened. Under the same
+//! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
+//! extents would be given back under the second.
+use super::intervals::Source;
+use super::open_file::{Attempt, OpenFile, State};
+use super::pending::Pending;
+use super::{Delegate, Handle, expect_reply};
+use crate::data::LogId;
+use crate::files::parts::parts;
+use crate::files::proto::{CommitAttr, FilesReply, FilesRequest, Part};
+use crate::{Attr, Error, Result, Time};
+use forebay_index::{Change, RangeMap};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// How often the view is fetched until it includes an own commit.
+const VIEW_TRIES: u32 = 1000;
+
+/// The answer of a commit.
+struct Done {
+    seq: u64,
+    attr: Attr,
+}
+
+/// Why a commit gave none.
+enum Failure {
+    /// It did not happen and never will.
+    Refused(Error),
+    /// It may have happened.
+    Unknown(Error),
+}
+
+impl Delegate {
+    /// Commits this node's pending writes of the file (close).
+    ///
+    /// # Errors
+    /// What the commit failed with (`ENOSPC`, `EIO`, `ESTALE`); the writes stay pending, and the next call tries again.
+    pub fn flush(&self, handle: Handle) -> Result<()> {
+        let open = self.table.get(handle)?;
+        self.used(&open);
+        self.publish(&open.file, self.always_sync)
+    }
+
+    /// Commits, and on disk on every member involved when it returns.
+    ///
+    /// # Errors
+    /// As flush.
+    pub fn fsync(&self, handle: Handle) -> Result<()> {
+        let open = self.table.get(handle)?;
+        self.used(&open);
+        self.publish(&open.file, true)?;
+        self.sync_rest(&open.file)
+    }
+
+    /// Publishes everything pending.
+    pub(super) fn publish(&self, file: &OpenFile, sync: bool) -> Result<()> {
+        let turn = file.turn.lock();
+        let published = self.publish_in_turn(file, None, sync);
+        drop(turn);
+        published
+    }
+
+    /// With the turn held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit.
+    /// `Stale` if the file has grown onto members that the cut did not reach.
+    pub(super) fn publish_in_turn(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
+        let stuck = file.state.lock().committing.clone();
+        if let Some(attempt) = stuck {
+            self.carry_out(file, &attempt, sync)?;
+        }
+        let (layer, retired, size) = {
+            let mut state = file.state.lock();
+            let size = state.size();
+            let retired = std::mem::take(&mut state.retired);
+            if state.pending.is_empty() && cut.is_none() {
+                let dropped = std::mem::take(&mut state.pending.dropped);
+                drop(state);
+                self.give_back(&dropped);
+                self.seal(&retired);
+                return Ok(());
+            }
+            // The layer is in one of the two places at every moment that the state is not locked.
+            let token = self.tokens.next()?;
+            let layer = std::mem::take(&mut state.pending);
+            let attempt = Arc::new(attempt_of(file, layer, cut, size, token, self.members()));
+            state.committing = Some(attempt.clone());
+            (attempt, retired, size)
+        };
+        debug_assert!(layer.attr.end.is_none_or(|end| end <= size));
+        self.give_back(&layer.layer.dropped);
+        let result = self.carry_out(file, &layer, sync);
+        match &result {
+            Ok(()) => {
+                if let Some(size) = cut {
+                    self.give_back(&layer.layer.above(size));
+                }
+                self.seal(&retired);
+            }
+            Err(_) => file.state.lock().retired.extend(retired),
+        }
+        result
+    }
+
+    /// Sends an attempt and settles what it leaves. On `Refused` the layer is pending again; on `Unknown` it stays.
+    fn carry_out(&self, file: &OpenFile, attempt: &Arc<Attempt>, sync: bool) -> Result<()> {
+        match self.send(file, attempt, sync) {
+            Ok(done) => {
+                self.wait_for_view(file, &done)?;
+                settle(&mut file.state.lock(), attempt, &done, file.fid.owner(), sync);
+                Ok(())
+            }
+            Err(Failure::Refused(e)) => {
+                let mut state = file.state.lock();
+                let newer = std::mem::take(&mut state.pending);
+                state.committing = None;
+                state.pending = attempt.layer.clone();
+                state.pending.dropped.clear();
+                state.pending.absorb(newer);
+                Err(e)
+            }
+            Err(Failure::Unknown(e)) => {
+                tracing::warn!(fid = file.fid.0, error = %e, "a commit got no answer; it is sent again later");
+                Err(e)
+            }
+        }
+    }
+
+    fn send(&self, file: &OpenFile, attempt: &Attempt, sync: bool) -> Result<Done, Failure> {
+        let (fid, token) = (file.fid, attempt.token);
+        for log in attempt.layer.logs() {
+            self.node.data.flush(log, sync).map_err(Failure::Refused)?;
+        }
+        for (i, part) in attempt.staged.iter().enumerate() {
+            let request = FilesRequest::Stage { fid, token, changes: part.changes.clone(), sync };
+            if let Err(e) = self.node.peers.files(part.member, request) {
+                self.drop_staged(file, token, &attempt.staged[..=i]);
+                return Err(Failure::Refused(e));
+            }
+        }
+        let staged = attempt.staged.iter().map(|part| part.member).collect();
+        let request = FilesRequest::Commit { fid, token, own: attempt.own.clone(), staged, attr: attempt.attr.clone(), sync };
+        let reply = self.node.peers.files(fid.owner(), request);
+        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, attr } => Done { seq, attr }) {
+            Ok(done) => Ok(done),
+            Err(e) if is_refusal(&e) => {
+                self.drop_staged(file, token, &attempt.staged);
+                Err(Failure::Refused(e))
+            }
+            Err(e) => Err(Failure::Unknown(e)),
+        }
+    }
+
+    /// Tells members to forget what they staged. One that cannot be told asks the owner when it starts again.
+    fn drop_staged(&self, file: &OpenFile, token: u64, staged: &[Part]) {
+        for part in staged {
+            let request = FilesRequest::Drop { fid: file.fid, writer: self.member(), token };
+            if let Err(e) = self.node.peers.files(part.member, request) {
+                tracing::debug!(member = part.member, error = %e, "staged changes could not be dropped now");
+            }
+        }
+    }
+
+    /// Until the owner's view includes the commit, the layer must stay above the windows.
+    fn wait_for_view(&self, file: &OpenFile, done: &Done) -> Result<()> {
+        let mut tries = 0;
+        let seen = |s: &State| s.attr.generation.max(done.attr.generation) >= done.seq;
+        while !seen(&file.state.lock()) {
+            tries += 1;
+            if tries > VIEW_TRIES {
+                tracing::error!(fid = file.fid.0, seq = done.seq, "a commit was answered but is not in the owner's view");
+                return Err(Errno::IO.into());
+            }
+            self.retry_view(file, done.seq - 1, tries)?;
+        }
+        Ok(())
+    }
+
+    /// What earlier commits did not bring to disk.
+    fn sync_rest(&self, file: &OpenFile) -> Result<()> {
+        let unsynced = std::mem::take(&mut file.state.lock().unsynced);
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let synced = unsynced.logs.iter().try_for_each(|log| self.node.data.flush(*log, true));
+        let synced = synced.and_then(|()| {
+            unsynced.members.iter().try_for_each(|member| {
+                let request = FilesRequest::Sync { fid: file.fid };
+                expect_reply!(*member, self.node.peers.files(*member, request), FilesReply::Done => ())
+            })
+        });
+        if synced.is_err() {
+            let mut state = file.state.lock();
+            state.unsynced.logs.extend(unsynced.logs);
+            state.unsynced.members.extend(unsynced.members);
+        }
+        synced
+    }
+
+    /// Seals the logs of closed handles; everything of them is published or given back.
+    fn seal(&self, logs: &[LogId]) {
+        for log in logs {
+            if let Err(e) = self.node.data.seal(*log) {
+                tracing::warn!(log, error = %e, "a log could not be sealed; it is looked through at the next start");
+            }
+        }
+    }
+}
+
+/// Errors after which the owner certainly has not committed.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        Error::Posix(e) => *e != Errno::IO,
+        Error::Stale | Error::Refused(_) => true,
+        Error::Storage(forebay_storage::Error::NoSpace { .. }) => true,
+        _ => false,
+    }
+}
+
+/// What a layer, cut at `cut`, sends to whom.
+fn attempt_of(file: &OpenFile, layer: Pending, cut: Option<u64>, size: u64, token: u64, members: u16) -> Attempt {
+    let owner = file.fid.owner();
+    let mut changes = layer.changes(cut.unwrap_or(u64::MAX));
+    let mut attr = layer.attr.clone();
+    if let Some(size) = cut {
+        changes.push(Change::Cut { start: size, end: u64::MAX });
+        attr = CommitAttr { end: None, size: Some(size), mtime: Some(Time::now()), ..attr };
+    }
+    let mut staged = parts(RangeMap { members }, owner, &changes, size);
+    let own = staged.iter().position(|part| part.member == owner).map(|i| staged.swap_remove(i).changes);
+    Attempt { layer, token, own: own.unwrap_or_default(), staged, attr }
+}
+
+/// The commit has happened: its bytes move from the layer to the windows.
+fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: bool) {
+    state.committing = None;
+    if !sync {
+        state.unsynced.logs.extend(attempt.layer.logs());
+        state.unsynced.members.insert(owner);
+        state.unsynced.members.extend(attempt.staged.iter().map(|part| part.member));
+    }
+    let before = state.attr.generation;
+    if before >= done.attr.generation {
+        // A reader has fetched this view already, or a later one.
+        return;
+    }
+    let undisturbed = done.previous == before && done.attr.generation == done.seq;
+    if !undisturbed {
+        state.observe(&done.attr);
+        return;
+    }
+    state.attr = done.attr.clone();
+    let limit = attempt.attr.size.unwrap_or(u64::MAX);
+    for (range, source) in attempt.layer.intervals.get(0..limit) {
+        state.windows.insert(range, source, |_, _| ());
+    }
+    if let Some(size) = attempt.attr.size {
+        state.windows.insert(size..u64::MAX, Source::Hole, |_, _| ());
+    }
+    if state.kernel == Some(before) {
+        state.kernel = Some(done.seq);
+    }
+}

@@ -1,0 +1,91 @@
+//! Truncating, punching, zeroing and preallocating.
+//!
+//! A truncate is a commit of its own (with everything pending before it): it needs the exact size. Holes are pending
+//! writes of zeros that store nothing; they are published like any write.
+use super::intervals::Source;
+use super::open_file::OpenFile;
+use super::write::{MAX_SIZE, end_of};
+use super::{Delegate, Fallocate, Handle};
+use crate::{Caller, Error, Fid, Result, Time};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// How often a truncate plans again because the file grew meanwhile.
+const CUT_TRIES: u32 = 64;
+
+impl Delegate {
+    /// Makes the file exactly `size` long.
+    pub(super) fn truncate(&self, fid: Fid, size: u64, handle: Option<Handle>, caller: Caller) -> Result<()> {
+        if let Some(handle) = handle {
+            let open = self.table.get(handle)?;
+            self.used(&open);
+            if !open.flags.write || open.file.fid != fid {
+                return Err(Errno::BADF.into());
+            }
+            return self.cut_at(&open.file, size, Some(caller));
+        }
+        let file = self.table.hold(&self.ask_file(fid)?);
+        let result = self.cut_at(&file, size, Some(caller));
+        self.table.unhold(&file);
+        result
+    }
+
+    /// Publishes everything pending and the new size as one commit. `caller`: whose set-id bits rule applies, if any.
+    pub(super) fn cut_at(&self, file: &Arc<OpenFile>, size: u64, caller: Option<Caller>) -> Result<()> {
+        if size > MAX_SIZE {
+            return Err(Errno::FBIG.into());
+        }
+        let _turn = file.turn.lock();
+        {
+            let mut state = file.state.lock();
+            let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
+            state.pending.attr.clear_setid |= setid;
+        }
+        for _ in 0..CUT_TRIES {
+            match self.publish_in_turn(file, Some(size), self.always_sync) {
+                Err(Error::Stale) => self.refresh(file)?,
+                result => return result,
+            }
+        }
+        tracing::error!(fid = file.fid.0, "a truncate found the file grown each time it tried");
+        Err(Errno::IO.into())
+    }
+
+    /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it
+    /// fails if there is no room now, and makes the file longer.
+    ///
+    /// # Errors
+    /// `EBADF`, `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
+    pub fn fallocate(&self, handle: Handle, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let open = self.table.get(handle)?;
+        if !open.flags.write {
+            return Err(Errno::BADF.into());
+        }
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let len = usize::try_from(len).map_err(|_| Errno::FBIG)?;
+        let end = end_of(offset, len)?;
+        let file = &open.file;
+        if !what.punch && !what.zero {
+            let (_, _, free) = self.node.data.space()?;
+            let missing = end.saturating_sub(file.state.lock().size().max(offset));
+            if missing > free {
+                return Err(Errno::NOSPC.into());
+            }
+        }
+        {
+            let mut state = file.state.lock();
+            let size = state.size();
+            if what.punch || what.zero {
+                state.pending.put(offset..end.min(size), Source::Hole);
+                state.pending.touch(Time::now());
+            }
+            if !what.punch && !what.keep_size && end > size {
+                state.pending.reach(end);
+                state.pending.touch(Time::now());
+            }
+        }
+        if self.is_posix() { self.publish(file, self.always_sync) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,136 @@
+//! The files this node knows and the handles open on them.
+//!
+//! Invariants:
+//! - One [`OpenFile`] a file while anything holds it (a handle, or a call that works without one), so that all of the
+//!   node's writes to a file meet in one pending layer.
+//! - A file nothing holds stays for a while among the idle ones: its windows, and what pages the kernel may hold, are
+//!   right if its generation is unchanged when it is opened again.
+//! - A file with pending writes is never idle.
+use super::Handle;
+use super::open_file::OpenFile;
+use crate::data::LogId;
+use crate::{Attr, Fid, OpenFlags, Result};
+use lru::LruCache;
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Idle files remembered.
+const MOST_IDLE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// An idle file keeps windows of at most so many pieces.
+const MOST_IDLE_PIECES: usize = 64;
+
+/// An open handle.
+pub struct Open {
+    /// What it is open on.
+    pub file: Arc<OpenFile>,
+    /// How.
+    pub flags: OpenFlags,
+    /// Its own log, from its first write on.
+    pub log: Mutex<Option<LogId>>,
+    /// The generation (plus one; 0: none) whose pages the kernel holds once it has used this handle: until then it may
+    /// not have seen the answer to the open, which tells it to drop its pages.
+    pub fresh: AtomicU64,
+}
+
+#[derive(Default)]
+struct Known {
+    held: HashMap<Fid, Arc<OpenFile>>,
+    idle: Option<LruCache<Fid, Arc<OpenFile>>>,
+}
+
+impl Known {
+    fn idle(&mut self) -> &mut LruCache<Fid, Arc<OpenFile>> {
+        self.idle.get_or_insert_with(|| LruCache::new(MOST_IDLE))
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Table {
+    handles: RwLock<HashMap<Handle, Arc<Open>>>,
+    next: AtomicU64,
+    files: Mutex<Known>,
+}
+
+impl Table {
+    /// Holds the file, whose attributes were just fetched, until [`Table::unhold`].
+    pub fn hold(&self, attr: &Attr) -> Arc<OpenFile> {
+        let mut known = self.files.lock();
+        let file = match known.held.get(&attr.fid) {
+            Some(file) => file.clone(),
+            None => {
+                let idle = known.idle().pop(&attr.fid);
+                let file = idle.unwrap_or_else(|| Arc::new(OpenFile::new(attr.clone())));
+                known.held.insert(attr.fid, file.clone());
+                file
+            }
+        };
+        let mut state = file.state.lock();
+        state.observe(attr);
+        state.handles += 1;
+        drop(state);
+        file
+    }
+
+    /// Ends one [`Table::hold`].
+    pub fn unhold(&self, file: &Arc<OpenFile>) {
+        let mut known = self.files.lock();
+        let mut state = file.state.lock();
+        state.handles -= 1;
+        if state.handles == 0 && !state.dirty() && state.owed.is_empty() {
+            if state.windows.len() > MOST_IDLE_PIECES {
+                state.windows.clear();
+            }
+            drop(state);
+            known.held.remove(&file.fid);
+            known.idle().put(file.fid, file.clone());
+        }
+    }
+
+    /// The file, if this node knows it.
+    pub fn find(&self, fid: Fid) -> Option<Arc<OpenFile>> {
+        let mut known = self.files.lock();
+        match known.held.get(&fid) {
+            Some(file) => Some(file.clone()),
+            None => known.idle().peek(&fid).cloned(),
+        }
+    }
+
+    /// Forgets an idle file (it was removed).
+    pub fn forget(&self, fid: Fid) {
+        self.files.lock().idle().pop(&fid);
+    }
+
+    /// A handle on a file that is held for it.
+    pub fn add(&self, file: Arc<OpenFile>, flags: OpenFlags, fresh: Option<u64>) -> Handle {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let fresh = AtomicU64::new(fresh.map_or(0, |g| g + 1));
+        let open = Arc::new(Open { file, flags, log: Mutex::new(None), fresh });
+        self.handles.write().insert(handle, open);
+        handle
+    }
+
+    /// `EBADF` if there is none.
+    pub fn get(&self, handle: Handle) -> Result<Arc<Open>> {
+        Ok(self.handles.read().get(&handle).cloned().ok_or(Errno::BADF)?)
+    }
+
+    /// Takes the handle away; its hold on the file stays.
+    pub fn take(&self, handle: Handle) -> Result<Arc<Open>> {
+        Ok(self.handles.write().remove(&handle).ok_or(Errno::BADF)?)
+    }
+
+    /// Files held now.
+    pub fn all_open(&self) -> Vec<Arc<OpenFile>> {
+        self.files.lock().held.values().cloned().collect()
+    }
+
+    /// How many files are held now.
+    pub fn open_files(&self) -> usize {
+        self.files.lock().held.len()
+    }
+}

@@ -1,0 +1,269 @@
+//! A map from file offsets to where their bytes are: what pending writes and cached windows are made of.
+//!
+//! Invariants: intervals never overlap and are never empty; neighbours that continue each other (in the file and in the
+//! log) are one interval, so a sequential writer costs one entry, however long it writes.
+use crate::Member;
+use crate::data::LogId;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Where the bytes of an interval are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In a log, from `addr` on.
+    Log {
+        /// Whose log.
+        member: Member,
+        /// Which one.
+        log: LogId,
+        /// Address of the interval's first byte.
+        addr: u64,
+    },
+    /// Nowhere: they read as zeros.
+    Hole,
+}
+
+impl Source {
+    /// The source of the byte `by` further on.
+    pub fn advance(self, by: u64) -> Source {
+        match self {
+            Source::Log { member, log, addr } => Source::Log { member, log, addr: addr + by },
+            Source::Hole => Source::Hole,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Interval {
+    end: u64,
+    source: Source,
+}
+
+/// Disjoint intervals of one file. Offsets in bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Intervals {
+    map: BTreeMap<u64, Interval>,
+    /// Bytes in logs, holes not counted.
+    bytes: u64,
+}
+
+impl Intervals {
+    /// How many intervals.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Bytes in logs, holes not counted.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.map.clear();
+        self.bytes = 0;
+    }
+
+    /// These bytes are at `source` now, whatever was said before. `displaced` hears what they replace.
+    pub fn insert(&mut self, range: Range<u64>, source: Source, displaced: impl FnMut(Range<u64>, Source)) {
+        if range.is_empty() {
+            return;
+        }
+        self.remove(range.clone(), displaced);
+        self.bytes += weight(&range, source);
+        let Range { mut start, mut end } = range;
+        let mut source = source;
+        if let Some(next) = self.map.get(&end).copied()
+            && source.advance(end - start) == next.source
+        {
+            self.map.remove(&end);
+            end = next.end;
+        }
+        if let Some((&before, left)) = self.map.range(..start).next_back()
+            && left.end == start
+            && left.source.advance(start - before) == source
+        {
+            source = left.source;
+            start = before;
+        }
+        self.map.insert(start, Interval { end, source });
+    }
+
+    /// Nothing is known of these bytes any more. `displaced` hears what was.
+    pub fn remove(&mut self, range: Range<u64>, mut displaced: impl FnMut(Range<u64>, Source)) {
+        let Range { start, end } = range;
+        if start >= end {
+            return;
+        }
+        // The one that begins before the range may reach into it, or over it.
+        if let Some((&before, left)) = self.map.range_mut(..start).next_back()
+            && left.end > start
+        {
+            let (old_end, source) = (left.end, left.source.advance(start - before));
+            left.end = start;
+            let cut = start..old_end.min(end);
+            self.bytes -= weight(&cut, source);
+            displaced(cut, source);
+            if old_end > end {
+                self.map.insert(end, Interval { end: old_end, source: source.advance(end - start) });
+                return;
+            }
+        }
+        while let Some((&at, &inside)) = self.map.range(start..end).next() {
+            self.map.remove(&at);
+            let cut = at..inside.end.min(end);
+            self.bytes -= weight(&cut, inside.source);
+            displaced(cut, inside.source);
+            if inside.end > end {
+                let rest = Interval { end: inside.end, source: inside.source.advance(end - at) };
+                self.map.insert(end, rest);
+            }
+        }
+    }
+
+    /// What is known of the range, by offset, clipped to it.
+    pub fn get(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Source)> + '_ {
+        let Range { start, end } = range;
+        let first = self.map.range(..start).next_back().filter(|(_, i)| i.end > start && start < end);
+        let rest = (start < end).then(|| self.map.range(start..end)).into_iter().flatten();
+        first.into_iter().chain(rest).map(move |(&at, i)| {
+            let from = at.max(start);
+            (from..i.end.min(end), i.source.advance(from - at))
+        })
+    }
+
+    /// What is known of the byte at `at`, and up to where that holds.
+    pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
+        match self.map.range(..=at).next_back() {
+            Some((&start, i)) if i.end > at => (Some(i.source.advance(at - start)), i.end),
+            _ => (None, self.map.range(at..).next().map_or(u64::MAX, |(&next, _)| next)),
+        }
+    }
+
+    /// All of it, by offset.
+    pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, Source)> + '_ {
+        self.map.iter().map(|(&at, i)| (at..i.end, i.source))
+    }
+}
+
+fn weight(range: &Range<u64>, source: Source) -> u64 {
+    if source == Source::Hole { 0 } else { range.end - range.start }
+}
+
+/// What the layers say of `range`, upper layers first: pieces by offset in `found`, and what no layer knows in `missing`.
+pub fn resolve(layers: &[&Intervals], range: Range<u64>, found: &mut Vec<(Range<u64>, Source)>, missing: &mut Vec<Range<u64>>) {
+    let Some((top, below)) = layers.split_first() else {
+        missing.push(range);
+        return;
+    };
+    let mut at = range.start;
+    for (piece, source) in top.get(range.clone()) {
+        if at < piece.start {
+            resolve(below, at..piece.start, found, missing);
+        }
+        at = piece.end;
+        found.push((piece, source));
+    }
+    if at < range.end {
+        resolve(below, at..range.end, found, missing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPACE: u64 = 64;
+
+    fn op() -> impl Strategy<Value = (Range<u64>, Option<u8>)> {
+        (0..SPACE, 0..20u64, prop::option::weighted(0.8, 0..3u8)).prop_map(|(s, l, v)| (s..(s + l).min(SPACE), v))
+    }
+
+    fn source(kind: u8, offset: u64, stamp: u64) -> Source {
+        match kind {
+            0 => Source::Hole,
+            // Addresses follow offsets, so that neighbours of one stamp join.
+            k => Source::Log { member: 0, log: u64::from(k) + 10 * (stamp % 2), addr: 1000 + offset },
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_byte_by_byte_model(ops in prop::collection::vec(op(), 0..40), ask in (0..SPACE, 0..SPACE)) {
+            let mut model: Vec<Option<Source>> = vec![None; SPACE as usize];
+            let mut map = Intervals::default();
+            for (stamp, (range, kind)) in ops.into_iter().enumerate() {
+                let mut displaced = Vec::new();
+                let mut hear = |r: Range<u64>, s: Source| for o in r.clone() { displaced.push((o, s.advance(o - r.start))) };
+                let value = kind.map(|k| source(k, range.start, stamp as u64));
+                match value {
+                    Some(value) => map.insert(range.clone(), value, &mut hear),
+                    None => map.remove(range.clone(), &mut hear),
+                }
+                let expected: Vec<_> = range.clone().filter_map(|o| model[o as usize].map(|s| (o, s))).collect();
+                prop_assert_eq!(displaced, expected);
+                for o in range.clone() { model[o as usize] = value.map(|v| v.advance(o - range.start)); }
+            }
+            let bytes = model.iter().filter(|s| matches!(s, Some(Source::Log { .. }))).count();
+            prop_assert_eq!(map.bytes(), bytes as u64);
+            let (a, b) = (ask.0.min(ask.1), ask.0.max(ask.1));
+            let mut seen: Vec<Option<Source>> = vec![None; SPACE as usize];
+            let mut last = a;
+            for (r, s) in map.get(a..b) {
+                prop_assert!(r.start >= last && r.end <= b && !r.is_empty());
+                last = r.end;
+                for o in r.clone() { seen[o as usize] = Some(s.advance(o - r.start)); }
+            }
+            prop_assert_eq!(&seen[a as usize..b as usize], &model[a as usize..b as usize]);
+            for at in 0..SPACE {
+                let (source, until) = map.segment(at);
+                prop_assert_eq!(source, model[at as usize]);
+                prop_assert!(until > at);
+                for o in at..until.min(SPACE) {
+                    prop_assert_eq!(model[o as usize], source.map(|s| s.advance(o - at)));
+                }
+            }
+            // Neighbours that continue each other are one.
+            let all: Vec<_> = map.iter().collect();
+            for w in all.windows(2) {
+                let joined = w[0].0.end == w[1].0.start && w[0].1.advance(w[0].0.end - w[0].0.start) == w[1].1;
+                prop_assert!(!joined, "{:?} and {:?} should be one", w[0], w[1]);
+            }
+        }
+
+        #[test]
+        fn layers_resolve_from_the_top(a in prop::collection::vec(op(), 0..10), b in prop::collection::vec(op(), 0..10)) {
+            let build = |ops: Vec<(Range<u64>, Option<u8>)>, stamp| {
+                let mut map = Intervals::default();
+                for (r, k) in ops { map.insert(r.clone(), source(k.unwrap_or(0), r.start, stamp), |_, _| ()); }
+                map
+            };
+            let (top, low) = (build(a, 0), build(b, 1));
+            let at = |m: &Intervals, o: u64| m.get(o..o + 1).next().map(|(_, s)| s);
+            let (mut found, mut missing) = (Vec::new(), Vec::new());
+            resolve(&[&top, &low], 0..SPACE, &mut found, &mut missing);
+            for o in 0..SPACE {
+                let expected = at(&top, o).or(at(&low, o));
+                let got = found.iter().find(|(r, _)| r.contains(&o)).map(|(r, s)| s.advance(o - r.start));
+                prop_assert_eq!(got, expected);
+                prop_assert_eq!(missing.iter().any(|r| r.contains(&o)), expected.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_sequential_writer_costs_one_entry() {
+        let mut map = Intervals::default();
+        for i in 0..1000u64 {
+            map.insert(i * 10..(i + 1) * 10, Source::Log { member: 1, log: 5, addr: 77 + i * 10 }, |_, _| ());
+        }
+        assert_eq!(map.len(), 1);
+        assert_eq!(map.bytes(), 10_000);
+    }
+}

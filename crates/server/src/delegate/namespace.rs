@@ -1,0 +1,167 @@
+//! Names and attributes: passed on to the owners, with this node's pending writes shown in the answers.
+use super::{Delegate, Handle, expect_reply};
+use crate::files::proto::{FilesReply, FilesRequest};
+use crate::meta::proto::{MetaReply, MetaRequest};
+use crate::{Attr, Caller, DirEntry, Fid, Kind, NewNode, RenameFlags, Result, SetAttr};
+use rustix::io::Errno;
+
+impl Delegate {
+    /// The inode of a name.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `ESTALE`.
+    pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
+        let request = MetaRequest::Lookup { parent, name: name.to_vec() };
+        let attr = expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)?;
+        Ok(self.shown(attr))
+    }
+
+    /// With this node's pending writes applied (size, mtime).
+    ///
+    /// # Errors
+    /// `ESTALE` if it was removed.
+    pub fn getattr(&self, fid: Fid) -> Result<Attr> {
+        Ok(self.shown(self.ask_attr(fid)?))
+    }
+
+    /// `handle`: the open file through which a truncate came.
+    ///
+    /// # Errors
+    /// As chmod, chown, utimensat and truncate; `EBADF` for a truncate through a handle that cannot write.
+    pub fn setattr(&self, fid: Fid, set: &SetAttr, handle: Option<Handle>, caller: Caller) -> Result<Attr> {
+        if let Some(size) = set.size {
+            self.truncate(fid, size, handle, caller)?;
+        }
+        let rest = SetAttr { size: None, ..set.clone() };
+        if rest == SetAttr::default() {
+            return self.getattr(fid);
+        }
+        let file = self.table.find(fid);
+        // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
+        // what is pending forgets its time.
+        let _turn = file.as_ref().map(|f| f.turn.lock());
+        let request = MetaRequest::SetAttr { fid, set: rest, caller };
+        let attr = expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Attr(a) => a)?;
+        if let Some(file) = &file {
+            let mut state = file.state.lock();
+            if set.mtime.is_some() {
+                state.pending.attr.mtime = None;
+            }
+            if set.mode.is_some() {
+                state.pending.attr.clear_setid = false;
+            }
+        }
+        Ok(self.shown(attr))
+    }
+
+    /// mknod, mkdir, symlink, exclusive create without open.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is such a name, and as mkdir, mknod, symlink.
+    pub fn make(&self, parent: Fid, name: &[u8], new: NewNode, caller: Caller) -> Result<Attr> {
+        let request = MetaRequest::Create { parent, name: name.to_vec(), new, caller, exclusive: true };
+        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Created(attr, _) => attr)
+    }
+
+    /// Where a symlink leads.
+    ///
+    /// # Errors
+    /// `EINVAL` for anything else.
+    pub fn readlink(&self, fid: Fid) -> Result<Vec<u8>> {
+        let request = MetaRequest::ReadLink { fid };
+        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Bytes(target) => target)
+    }
+
+    /// Another name for a file.
+    ///
+    /// # Errors
+    /// As link.
+    pub fn link(&self, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
+        let request = MetaRequest::Link { fid, parent, name: name.to_vec() };
+        let attr = expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)?;
+        Ok(self.shown(attr))
+    }
+
+    /// Removes a name; the file goes with its last name and its last open handle anywhere.
+    ///
+    /// # Errors
+    /// As unlink.
+    pub fn unlink(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
+        let request = MetaRequest::Unlink { parent, name: name.to_vec(), caller };
+        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As rmdir.
+    pub fn rmdir(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
+        let request = MetaRequest::Rmdir { parent, name: name.to_vec(), caller };
+        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+    }
+
+    /// Renames, over what is there if the flags allow.
+    ///
+    /// # Errors
+    /// As renameat2.
+    pub fn rename(&self, from: Fid, name: &[u8], to: Fid, to_name: &[u8], flags: RenameFlags, caller: Caller) -> Result<()> {
+        let request = MetaRequest::Rename { from, name: name.to_vec(), to, to_name: to_name.to_vec(), flags, caller };
+        expect_reply!(to.owner(), self.node.peers.meta(to.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+    }
+
+    /// Entries in name order after `after`; at most `limit`; without `.` and `..`.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `ESTALE`.
+    pub fn readdir(&self, fid: Fid, after: Option<&[u8]>, limit: u32) -> Result<Vec<DirEntry>> {
+        let request = MetaRequest::ReadDir { fid, after: after.map(<[u8]>::to_vec), limit };
+        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Entries(entries) => entries)
+    }
+
+    /// The parent directory (`..`).
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `ESTALE`.
+    pub fn parent(&self, fid: Fid) -> Result<Fid> {
+        let request = MetaRequest::Parent { fid };
+        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Parent(parent) => parent)
+    }
+
+    /// Read-only for ever; `EBUSY` while a writer is open anywhere.
+    ///
+    /// # Errors
+    /// `EBUSY`; `EINVAL` for anything but a file.
+    pub fn laminate(&self, fid: Fid) -> Result<()> {
+        let request = FilesRequest::Laminate { fid };
+        expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Done | FilesReply::Attr(_) => ())
+    }
+
+    /// The owner's attributes, without what is pending here.
+    pub(super) fn ask_attr(&self, fid: Fid) -> Result<Attr> {
+        let request = MetaRequest::GetAttr { fid };
+        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Attr(a) => a)
+    }
+
+    /// The owner's attributes of a regular file; `EISDIR`, `EINVAL` for anything else.
+    pub(super) fn ask_file(&self, fid: Fid) -> Result<Attr> {
+        let attr = self.ask_attr(fid)?;
+        match attr.kind {
+            Kind::File => Ok(attr),
+            Kind::Dir => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Attributes just fetched, as this node sees them; they count as a view of the file.
+    fn shown(&self, attr: Attr) -> Attr {
+        match self.table.find(attr.fid) {
+            Some(file) if attr.kind == Kind::File => {
+                let mut state = file.state.lock();
+                state.observe(&attr);
+                // Answers overtake each other: never show an older size than this node has seen.
+                if attr.generation < state.attr.generation { state.shown() } else { state.show(attr) }
+            }
+            _ => attr,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Opening, creating and releasing files, and what the kernel may keep in its page cache.
+//!
+//! The kernel keeps pages across opens only if the file's generation is the one whose pages it holds: set when an open
+//! told it to drop its pages (and it then used the handle), moved along by this node's own commits when nothing foreign
+//! came between them.
+use super::handles::Open;
+use super::open_file::OpenFile;
+use super::{Delegate, Handle, Opened, expect_reply};
+use crate::files::proto::{FilesReply, FilesRequest};
+use crate::meta::proto::{MetaReply, MetaRequest};
+use crate::{Attr, Caller, Fid, Kind, NewNode, OpenFlags, Result};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How often `create` looks again when what it found is removed before it is open.
+const CREATE_TRIES: u32 = 16;
+
+impl Delegate {
+    /// Opens a file. Sees everything committed anywhere before.
+    ///
+    /// # Errors
+    /// `EISDIR`, `ESTALE`, `EPERM` for writing a file laminated for ever.
+    pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<Opened> {
+        let attr = self.ask_open(fid, flags)?;
+        self.opened(attr, flags, flags.truncate)
+    }
+
+    /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
+    ///
+    /// # Errors
+    /// As open with `O_CREAT`.
+    pub fn create(&self, parent: Fid, name: &[u8], mode: u32, exclusive: bool, flags: OpenFlags, caller: Caller) -> Result<Opened> {
+        for _ in 0..CREATE_TRIES {
+            let new = NewNode { kind: Kind::File, mode, rdev: 0, target: Vec::new() };
+            let request = MetaRequest::Create { parent, name: name.to_vec(), new, caller, exclusive };
+            let reply = self.node.peers.meta(parent.owner(), request);
+            let (attr, made) = expect_reply!(parent.owner(), reply, MetaReply::Created(attr, made) => (attr, made))?;
+            match self.ask_open(attr.fid, flags) {
+                Ok(attr) => return self.opened(attr, flags, flags.truncate && !made),
+                // Removed between the two steps.
+                Err(e) if !exclusive && e.errno() == Errno::STALE => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    /// Ends a handle: commits what is pending, and tells the owner. The kernel does not wait for this, so an error is
+    /// of use only to the library.
+    ///
+    /// # Errors
+    /// As flush; the handle is gone all the same, and what is pending stays for the next commit of the file.
+    pub fn release(&self, handle: Handle) -> Result<()> {
+        let open = self.table.take(handle)?;
+        self.used(&open);
+        let file = &open.file;
+        {
+            let mut state = file.state.lock();
+            state.owed.push(open.flags);
+            state.retired.extend(open.log.lock().take());
+        }
+        let published = self.publish(file, self.always_sync);
+        let told = match published {
+            Ok(()) => self.tell_closes(file),
+            Err(_) => Ok(()),
+        };
+        self.table.unhold(file);
+        published.and(told)
+    }
+
+    /// The owner counts the open.
+    fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<Attr> {
+        let request = FilesRequest::Open { fid, flags };
+        expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Attr(attr) => attr)
+    }
+
+    fn opened(&self, attr: Attr, flags: OpenFlags, truncate: bool) -> Result<Opened> {
+        let file = self.table.hold(&attr);
+        if file.state.lock().handles == 1 {
+            // What an earlier close could not publish is tried again; if that fails again, it stays pending.
+            let _ = self.publish(&file, self.always_sync);
+        }
+        if truncate && let Err(e) = self.cut_at(&file, 0, None) {
+            file.state.lock().owed.push(flags);
+            let _ = self.tell_closes(&file);
+            self.table.unhold(&file);
+            return Err(e);
+        }
+        let (attr, keep_cache, fresh) = {
+            let state = file.state.lock();
+            let keep = state.kernel == Some(state.attr.generation);
+            (state.shown(), keep, (!keep).then_some(state.attr.generation))
+        };
+        let direct = flags.append || self.is_posix();
+        let handle = self.table.add(file, flags, fresh);
+        Ok(Opened { handle, attr, keep_cache, direct })
+    }
+
+    /// The kernel used the handle, so it has dropped the pages that the answer to the open told it to drop.
+    pub(super) fn used(&self, open: &Open) {
+        if open.fresh.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let fresh = open.fresh.swap(0, Ordering::Relaxed);
+        if fresh > 0 {
+            let mut state = open.file.state.lock();
+            state.kernel = state.kernel.max(Some(fresh - 1));
+        }
+    }
+
+    /// Tells the owner of closes whose writes are published. What cannot be told stays owed.
+    fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
+        let owed = std::mem::take(&mut file.state.lock().owed);
+        for (i, flags) in owed.iter().enumerate() {
+            let request = FilesRequest::Close { fid: file.fid, flags: *flags };
+            let told = self.node.peers.files(file.fid.owner(), request);
+            match told {
+                // The owner restarted, or the file is gone: nothing is counted there any more.
+                Ok(_) => {}
+                Err(e) if e.errno() == Errno::STALE => {}
+                Err(e) => {
+                    file.state.lock().owed.extend_from_slice(&owed[i..]);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+}

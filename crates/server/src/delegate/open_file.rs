@@ -1,0 +1,237 @@
+//! One file as this node sees it, shared by all of the node's handles: what is committed, what is being committed, and
+//! what is pending above that.
+//!
+//! ```text
+//! read  ->  pending      writes since the last commit began      (this node only)
+//!           committing   the layer a commit is publishing now    (this node only, until it is published)
+//!           windows      committed extents, as of one generation (a cache of the owners' index)
+//! ```
+//!
+//! Invariants:
+//! - `windows` hold what is true at `attr.generation`, nothing else: a view of another generation empties them.
+//! - `attr.generation` never goes back.
+//! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
+//! - `turn` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
+use super::intervals::{Intervals, Source, resolve};
+use super::pending::Pending;
+use crate::data::LogId;
+use crate::files::proto::{CommitAttr, Part};
+use crate::{Attr, Fid, Kind, OpenFlags};
+use forebay_index::Change;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the head of this file.
+pub struct OpenFile {
+    /// Which file.
+    pub fid: Fid,
+    /// Held through a commit.
+    pub turn: Mutex<()>,
+    /// Held from asking for the offset of an append until its bytes are pending.
+    pub append: Mutex<()>,
+    /// Held for moments only.
+    pub state: Mutex<State>,
+}
+
+/// A commit on its way: what was sent, so that it can be sent again as it was.
+#[derive(Debug)]
+pub struct Attempt {
+    /// The layer it publishes.
+    pub layer: Pending,
+    /// Names it; the owner answers a retry as it answered the first time.
+    pub token: u64,
+    /// The owner's changes.
+    pub own: Vec<Change>,
+    /// The other members' changes.
+    pub staged: Vec<Part>,
+    /// What it says of the attributes.
+    pub attr: CommitAttr,
+}
+
+/// The changing part of an [`OpenFile`].
+pub struct State {
+    /// Attributes as of the last view.
+    pub attr: Attr,
+    /// Where committed bytes are, as of `attr.generation`.
+    pub windows: Intervals,
+    /// Writes that no commit has taken yet.
+    pub pending: Pending,
+    /// What a commit has taken. It stays here after an attempt whose outcome is unknown, and is sent again first.
+    pub committing: Option<Arc<Attempt>>,
+    /// Open handles.
+    pub handles: u32,
+    /// The generation whose pages the kernel may hold.
+    pub kernel: Option<u64>,
+    /// Logs of closed handles, sealed when nothing of them is pending.
+    pub retired: Vec<LogId>,
+    /// Closes not told to the owner yet, because a commit of this file has still to succeed.
+    pub owed: Vec<OpenFlags>,
+    /// Logs and members that hold committed bytes not known to be on disk.
+    pub unsynced: Unsynced,
+}
+
+/// What an fsync has to reach.
+#[derive(Debug, Default, Clone)]
+pub struct Unsynced {
+    /// Logs of this member.
+    pub logs: BTreeSet<LogId>,
+    /// Members whose index was changed.
+    pub members: BTreeSet<u16>,
+}
+
+impl Unsynced {
+    /// Whether everything is on disk.
+    pub fn is_empty(&self) -> bool {
+        self.logs.is_empty() && self.members.is_empty()
+    }
+}
+
+impl OpenFile {
+    /// A file as its owner described it, with nothing pending.
+    pub fn new(attr: Attr) -> OpenFile {
+        let fid = attr.fid;
+        let state = State {
+            attr,
+            windows: Intervals::default(),
+            pending: Pending::default(),
+            committing: None,
+            handles: 0,
+            kernel: None,
+            retired: Vec::new(),
+            owed: Vec::new(),
+            unsynced: Unsynced::default(),
+        };
+        OpenFile { fid, turn: Mutex::new(()), append: Mutex::new(()), state: Mutex::new(state) }
+    }
+}
+
+/// Where the bytes of a read are.
+pub enum Plan {
+    /// All known, as of this generation.
+    Known(Vec<(Range<u64>, Source)>, u64),
+    /// These ranges must be asked for first, for a reader at this generation.
+    Ask(Vec<Range<u64>>, u64),
+}
+
+impl State {
+    /// Takes a newer view; an older one (answers overtake each other) changes nothing. True if the generation moved.
+    pub fn observe(&mut self, attr: &Attr) -> bool {
+        let moved = attr.generation > self.attr.generation;
+        if moved {
+            self.windows.clear();
+        }
+        if attr.generation >= self.attr.generation {
+            self.attr = attr.clone();
+        }
+        moved
+    }
+
+    /// The size as this node sees it, bytes.
+    pub fn size(&self) -> u64 {
+        let committing = self.committing.as_ref().map_or(0, |a| a.layer.end());
+        self.attr.size.max(committing).max(self.pending.end())
+    }
+
+    /// The attributes as this node sees them.
+    pub fn shown(&self) -> Attr {
+        self.show(self.attr.clone())
+    }
+
+    /// `attr` of this file, with this node's pending writes applied.
+    pub fn show(&self, mut attr: Attr) -> Attr {
+        if attr.kind != Kind::File {
+            return attr;
+        }
+        for layer in self.committing.iter().map(|a| &a.layer).chain([&self.pending]) {
+            attr.size = attr.size.max(layer.end());
+            attr.bytes += layer.intervals.bytes();
+            if let Some(mtime) = layer.attr.mtime {
+                attr.ctime = attr.ctime.max(mtime);
+                attr.mtime = mtime;
+            }
+            if layer.attr.clear_setid {
+                attr.mode = without_setid(attr.mode);
+            }
+        }
+        attr
+    }
+
+    /// Where the bytes of `range` are, or what must be asked first.
+    pub fn plan(&self, range: Range<u64>) -> Plan {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let committing = self.committing.as_ref().map(|a| &a.layer.intervals);
+        let layers: Vec<&Intervals> =
+            [Some(&self.pending.intervals), committing, Some(&self.windows)].into_iter().flatten().collect();
+        resolve(&layers, range, &mut found, &mut missing);
+        match missing.is_empty() {
+            true => Plan::Known(found, self.attr.generation),
+            false => Plan::Ask(missing, self.attr.generation),
+        }
+    }
+
+    /// Where the byte at `at` is (`None`: not known here), and up to where that holds.
+    pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
+        let committing = self.committing.as_ref().map(|a| &a.layer.intervals);
+        let layers = [Some(&self.pending.intervals), committing, Some(&self.windows)];
+        let mut until = u64::MAX;
+        for layer in layers.into_iter().flatten() {
+            match layer.segment(at) {
+                (Some(source), end) => return (Some(source), until.min(end)),
+                (None, next) => until = until.min(next),
+            }
+        }
+        (None, until)
+    }
+
+    /// Whether this node has something to publish.
+    pub fn dirty(&self) -> bool {
+        self.committing.is_some() || !self.pending.is_empty()
+    }
+}
+
+/// A mode after a write by someone without privilege: set-uid goes, set-gid too where the group may execute.
+pub fn without_setid(mode: u32) -> u32 {
+    let mode = mode & !0o4000;
+    if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lamination, Time};
+
+    fn attr(generation: u64, size: u64) -> Attr {
+        let zero = Time::default();
+        Attr {
+            fid: Fid(9), kind: Kind::File, mode: 0o6755, uid: 0, gid: 0, nlink: 1, size, bytes: 0, atime: zero, mtime: zero,
+            ctime: zero, generation, lamination: Lamination::None,
+        }
+    }
+
+    #[test]
+    fn windows_go_with_their_generation_and_an_old_view_changes_nothing() {
+        let file = OpenFile::new(attr(5, 10));
+        let mut state = file.state.lock();
+        state.windows.insert(0..10, Source::Hole, |_, _| ());
+        assert!(!state.observe(&attr(5, 10)));
+        assert!(matches!(state.plan(0..10), Plan::Known(_, 5)));
+        assert!(!state.observe(&attr(4, 99)));
+        assert_eq!(state.size(), 10);
+        assert!(state.observe(&attr(6, 20)));
+        assert!(matches!(state.plan(0..10), Plan::Ask(_, 6)));
+    }
+
+    #[test]
+    fn pending_writes_show_in_the_attributes() {
+        let file = OpenFile::new(attr(5, 10));
+        let mut state = file.state.lock();
+        state.pending.put(8..30, Source::Log { member: 0, log: 1, addr: 0 });
+        state.pending.reach(30);
+        state.pending.touch(Time { secs: 7, nanos: 0 });
+        state.pending.attr.clear_setid = true;
+        let shown = state.shown();
+        assert_eq!((shown.size, shown.bytes, shown.mtime.secs, shown.mode), (30, 22, 7, 0o755));
+    }
+}

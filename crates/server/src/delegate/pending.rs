@@ -1,0 +1,144 @@
+//! Writes of this node that no other node can see yet: one layer of a file's content above what is committed.
+//!
+//! Later local writes win at once, so a layer holds each byte of the file at most once and its changes may be published
+//! in any order. Bytes that a later write covers before they were published belong to nobody: they go to `dropped`.
+use super::intervals::{Intervals, Source};
+use crate::data::{LogId, LogRange};
+use crate::files::proto::CommitAttr;
+use crate::{Member, Time};
+use forebay_index::{Change, Extent};
+use std::ops::Range;
+
+/// One layer of pending changes.
+#[derive(Debug, Clone, Default)]
+pub struct Pending {
+    /// Where the changed bytes are; a [`Source::Hole`] is a punched hole.
+    pub intervals: Intervals,
+    /// What the layer says of the attributes (never an exact size).
+    pub attr: CommitAttr,
+    /// Log bytes that a later write of this layer replaced.
+    pub dropped: Vec<LogRange>,
+}
+
+impl Pending {
+    /// Whether there is nothing to publish.
+    pub fn is_empty(&self) -> bool {
+        self.intervals.is_empty() && self.attr == CommitAttr::default()
+    }
+
+    /// These bytes come from here now.
+    pub fn put(&mut self, range: Range<u64>, source: Source) {
+        let dropped = &mut self.dropped;
+        self.intervals.insert(range, source, |r, s| drop_bytes(dropped, r, s));
+    }
+
+    /// The file reaches at least `end`.
+    pub fn reach(&mut self, end: u64) {
+        self.attr.end = self.attr.end.max(Some(end));
+    }
+
+    /// The end of the file that this layer alone makes; 0 if it says nothing.
+    pub fn end(&self) -> u64 {
+        self.attr.end.unwrap_or(0)
+    }
+
+    /// Adds a layer above this one (its changes are later).
+    pub fn absorb(&mut self, later: Pending) {
+        for (range, source) in later.intervals.iter() {
+            self.put(range, source);
+        }
+        self.attr.end = self.attr.end.max(later.attr.end);
+        self.attr.mtime = later.attr.mtime.or(self.attr.mtime);
+        self.attr.clear_setid |= later.attr.clear_setid;
+        self.dropped.extend(later.dropped);
+    }
+
+    /// The time of the last write.
+    pub fn touch(&mut self, now: Time) {
+        self.attr.mtime = self.attr.mtime.max(Some(now));
+    }
+
+    /// The logs that the layer names, each once.
+    pub fn logs(&self) -> Vec<LogId> {
+        let mut logs: Vec<LogId> = Vec::new();
+        for (_, source) in self.intervals.iter() {
+            if let Source::Log { log, .. } = source
+                && logs.last() != Some(&log)
+            {
+                logs.push(log);
+            }
+        }
+        logs.sort_unstable();
+        logs.dedup();
+        logs
+    }
+
+    /// What to publish, for bytes below `limit` only.
+    pub fn changes(&self, limit: u64) -> Vec<Change> {
+        let changes = self.intervals.get(0..limit).map(|(range, source)| match source {
+            Source::Log { member, log, addr } => {
+                Change::Put(Extent { offset: range.start, len: range.end - range.start, member, log, addr, seq: 0 })
+            }
+            Source::Hole => Change::Cut { start: range.start, end: range.end },
+        });
+        changes.collect()
+    }
+
+    /// The log bytes at and above file offset `limit`.
+    pub fn above(&self, limit: u64) -> Vec<LogRange> {
+        let mut ranges = Vec::new();
+        self.intervals.get(limit..u64::MAX).for_each(|(r, s)| drop_bytes(&mut ranges, r, s));
+        ranges
+    }
+}
+
+/// A layer's own member never changes, so only log and address are kept.
+fn drop_bytes(dropped: &mut Vec<LogRange>, range: Range<u64>, source: Source) {
+    if let Source::Log { log, addr, .. } = source {
+        dropped.push((log, addr..addr + (range.end - range.start)));
+    }
+}
+
+/// The source of bytes that this member appended.
+pub fn appended(member: Member, log: LogId, addr: u64) -> Source {
+    Source::Log { member, log, addr }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_write_wins_and_frees_what_it_covers() {
+        let mut layer = Pending::default();
+        layer.put(0..100, appended(1, 7, 1000));
+        layer.put(40..60, appended(1, 8, 0));
+        assert_eq!(layer.dropped, vec![(7, 1040..1060)]);
+        assert_eq!(layer.changes(u64::MAX).len(), 3);
+        assert_eq!(layer.logs(), vec![7, 8]);
+    }
+
+    #[test]
+    fn clipping_splits_changes_from_bytes_nobody_will_name() {
+        let mut layer = Pending::default();
+        layer.put(0..100, appended(1, 7, 0));
+        let changes = layer.changes(30);
+        assert_eq!(changes, vec![Change::Put(Extent { offset: 0, len: 30, member: 1, log: 7, addr: 0, seq: 0 })]);
+        assert_eq!(layer.above(30), vec![(7, 30..100)]);
+    }
+
+    #[test]
+    fn a_layer_put_back_under_a_newer_one_keeps_the_newer_bytes() {
+        let mut older = Pending::default();
+        older.put(0..10, appended(1, 1, 0));
+        older.reach(10);
+        let mut newer = Pending::default();
+        newer.put(5..15, appended(1, 2, 0));
+        newer.reach(15);
+        older.absorb(newer);
+        let all: Vec<_> = older.intervals.iter().collect();
+        assert_eq!(all, vec![(0..5, appended(1, 1, 0)), (5..15, appended(1, 2, 0))]);
+        assert_eq!(older.end(), 15);
+        assert_eq!(older.dropped, vec![(1, 5..10)]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Reading: plan from the layers, ask owners for what is missing, gather bytes from the members that have them.
+//!
+//! A read answers the file as of one generation (with this node's pending writes above it), also when a commit that spans
+//! members is being published: every answer of an owner names the last sequence it has published, and one above the
+//! reader's view makes the reader start again with a newer view.
+use super::intervals::Source;
+use super::open_file::{OpenFile, Plan};
+use super::{Delegate, Handle, expect_reply};
+use crate::data::proto::{DataReply, DataRequest, Piece};
+use crate::files::proto::{FilesReply, FilesRequest};
+use crate::{Error, Member, Result};
+use bytes::Bytes;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// How often a read starts again because the file changes under it. With the pauses: some ten seconds.
+const STALE_TRIES: u32 = 2500;
+/// How often it starts again because bytes were given back: each time the index says something newer.
+const GONE_TRIES: u32 = 64;
+
+impl Delegate {
+    /// Short only at the end of the file.
+    ///
+    /// # Errors
+    /// `EBADF` for a handle not open for reading; `EIO` for damaged bytes or a dead member.
+    pub fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
+        let open = self.table.get(handle)?;
+        if !open.flags.read {
+            return Err(Errno::BADF.into());
+        }
+        self.used(&open);
+        if self.is_posix() {
+            self.refresh(&open.file)?;
+        }
+        let bytes = self.read_file(&open.file, offset, len)?;
+        self.counters.read(bytes.len());
+        Ok(bytes)
+    }
+
+    /// Reads through the layers.
+    pub(super) fn read_file(&self, file: &OpenFile, offset: u64, len: u32) -> Result<Bytes> {
+        let (mut stale, mut gone) = (0, 0);
+        loop {
+            let (range, plan) = {
+                let state = file.state.lock();
+                let range = offset..offset.saturating_add(u64::from(len)).min(state.size());
+                if range.is_empty() {
+                    return Ok(Bytes::new());
+                }
+                (range.clone(), state.plan(range))
+            };
+            let (result, generation) = match plan {
+                Plan::Known(pieces, generation) => (self.gather(&pieces, &range).map(Some), generation),
+                Plan::Ask(missing, generation) => (self.ask_extents(file, &missing, generation).map(|()| None), generation),
+            };
+            match result {
+                Ok(Some(bytes)) => return Ok(bytes),
+                Ok(None) => continue,
+                Err(Error::Stale) => stale += 1,
+                Err(e @ Error::Gone { .. }) => {
+                    gone += 1;
+                    if gone > GONE_TRIES {
+                        tracing::error!(fid = file.fid.0, error = %e, "an extent names bytes that were given back");
+                        return Err(e);
+                    }
+                    let mut state = file.state.lock();
+                    if state.attr.generation == generation {
+                        state.windows.clear();
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+            self.retry_view(file, generation, stale.max(gone))?;
+        }
+    }
+
+    /// A newer view, or a pause if there is none yet. `EIO` when it has taken too long.
+    pub(super) fn retry_view(&self, file: &OpenFile, seen: u64, tries: u32) -> Result<()> {
+        if tries > STALE_TRIES {
+            tracing::error!(fid = file.fid.0, "a commit of this file stays half published; is a member dead?");
+            return Err(Errno::IO.into());
+        }
+        self.refresh(file)?;
+        if file.state.lock().attr.generation <= seen {
+            pause(tries);
+        }
+        Ok(())
+    }
+
+    /// Fetches the owner's view of the file.
+    pub(super) fn refresh(&self, file: &OpenFile) -> Result<()> {
+        let owner = file.fid.owner();
+        let request = FilesRequest::View { fid: file.fid };
+        let attr = expect_reply!(owner, self.node.peers.files(owner, request), FilesReply::Attr(attr) => attr)?;
+        file.state.lock().observe(&attr);
+        Ok(())
+    }
+
+    /// The bytes of these pieces, which cover `range`.
+    fn gather(&self, pieces: &[(Range<u64>, Source)], range: &Range<u64>) -> Result<Bytes> {
+        let own = self.member();
+        if let [(all, Source::Log { member, log, addr })] = pieces
+            && *member != own
+        {
+            // One remote piece: its bytes go on as they came.
+            let piece = Piece { log: *log, addr: *addr, len: (all.end - all.start) as u32 };
+            return self.fetch(*member, vec![piece])?.pop().ok_or(Error::Stale);
+        }
+        let mut buffer = vec![0; (range.end - range.start) as usize];
+        let mut remote: BTreeMap<Member, Vec<(Piece, usize)>> = BTreeMap::new();
+        for (part, source) in pieces {
+            let at = (part.start - range.start) as usize;
+            let len = (part.end - part.start) as usize;
+            match *source {
+                Source::Hole => {}
+                Source::Log { member, log, addr } if member == own => {
+                    self.node.data.read(log, addr, &mut buffer[at..at + len])?;
+                }
+                Source::Log { member, log, addr } => {
+                    remote.entry(member).or_default().push((Piece { log, addr, len: len as u32 }, at));
+                }
+            }
+        }
+        for (member, wanted) in remote {
+            let bulk = self.fetch(member, wanted.iter().map(|(piece, _)| *piece).collect())?;
+            for ((piece, at), bytes) in wanted.iter().zip(bulk) {
+                buffer[*at..*at + piece.len as usize].copy_from_slice(&bytes);
+            }
+        }
+        Ok(buffer.into())
+    }
+
+    /// One buffer a piece, each as long as asked.
+    fn fetch(&self, member: Member, pieces: Vec<Piece>) -> Result<Vec<Bytes>> {
+        let lengths: Vec<usize> = pieces.iter().map(|p| p.len as usize).collect();
+        let (reply, bulk) = self.node.peers.data(member, DataRequest::Read { pieces })?;
+        match reply {
+            DataReply::Read if bulk.iter().map(Bytes::len).eq(lengths) => Ok(bulk),
+            other => Err(Error::Peer { member, reason: format!("answered a read with {other:?} and {} buffers", bulk.len()) }),
+        }
+    }
+}
+
+/// Waits a little for something that another member is doing; longer from time to time.
+fn pause(tries: u32) {
+    match tries {
+        0..20 => std::thread::yield_now(),
+        20..100 => std::thread::sleep(Duration::from_micros(200)),
+        _ => std::thread::sleep(Duration::from_millis(4)),
+    }
+}

@@ -1,0 +1,92 @@
+//! Finding data and holes, and copying between files.
+use super::intervals::Source;
+use super::open_file::OpenFile;
+use super::{Delegate, Handle, Whence};
+use crate::{Caller, Error, Result};
+use rustix::io::Errno;
+
+/// Bytes copied at a time.
+const COPY_STEP: u64 = 1 << 20;
+/// Bytes copied in one call; the caller asks again for the rest.
+const COPY_MOST: u64 = 64 << 20;
+
+impl Delegate {
+    /// The next data or hole at or after `offset`; the end of the file counts as a hole.
+    ///
+    /// # Errors
+    /// `ENXIO` at or past the end, or if there is no more data.
+    pub fn seek(&self, handle: Handle, offset: u64, whence: Whence) -> Result<u64> {
+        let open = self.table.get(handle)?;
+        self.used(&open);
+        let file = &open.file;
+        if self.is_posix() {
+            self.refresh(file)?;
+        }
+        let (mut at, mut tries) = (offset, 0);
+        loop {
+            let (source, until, size, generation) = {
+                let state = file.state.lock();
+                let (source, until) = state.segment(at);
+                (source, until, state.size(), state.attr.generation)
+            };
+            if at >= size {
+                return if whence == Whence::Hole && offset < size { Ok(size) } else { Err(Errno::NXIO.into()) };
+            }
+            match (source, whence) {
+                (Some(Source::Log { .. }), Whence::Data) | (Some(Source::Hole), Whence::Hole) => return Ok(at),
+                (Some(_), _) => at = until,
+                (None, _) => match self.ask_at(file, at, size, whence, generation) {
+                    Ok(()) => {}
+                    Err(Error::Stale) => {
+                        tries += 1;
+                        at = offset;
+                        self.retry_view(file, generation, tries)?;
+                    }
+                    Err(e) => return Err(e),
+                },
+            }
+        }
+    }
+
+    /// Learns of the byte at `at`: looking for data, from the next extent anywhere; looking for a hole, from its slice.
+    fn ask_at(&self, file: &OpenFile, at: u64, size: u64, whence: Whence, generation: u64) -> Result<()> {
+        if whence == Whence::Data {
+            self.ask_ahead(file, at, size, generation)?;
+            if file.state.lock().segment(at).0.is_some() {
+                return Ok(());
+            }
+        }
+        self.ask_extents(file, &[at..at + 1], generation)
+    }
+
+    /// Copies up to `len` bytes; less at the end of the source, and at most 64 MiB a call. Extents are not shared.
+    ///
+    /// # Errors
+    /// `EBADF` for handles that cannot read or write so, `EINVAL` for overlapping ranges of one file, and as read and write.
+    pub fn copy_range(&self, from: Handle, offset: u64, to: Handle, to_offset: u64, len: u64, caller: Caller) -> Result<u64> {
+        let (source, target) = (self.table.get(from)?, self.table.get(to)?);
+        if !source.flags.read || !target.flags.write || target.flags.append {
+            return Err(Errno::BADF.into());
+        }
+        let len = len.min(COPY_MOST);
+        let apart = offset.saturating_add(len) <= to_offset || to_offset.saturating_add(len) <= offset;
+        if source.file.fid == target.file.fid && !apart {
+            return Err(Errno::INVAL.into());
+        }
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(COPY_STEP) as u32;
+            let copied = self.read(from, offset.saturating_add(done), step).and_then(|bytes| {
+                self.write(to, to_offset.saturating_add(done), &bytes, caller)?;
+                Ok(bytes.len() as u64)
+            });
+            match copied {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,79 @@
+//! Asking the owners where committed bytes are, and caching the answers as windows.
+//!
+//! An answer is cached only if the file's view is still the one it was asked for, and only if the slice's owner has
+//! published nothing newer: so all windows of a file show one generation.
+use super::intervals::Source;
+use super::open_file::OpenFile;
+use super::{Delegate, expect_reply};
+use crate::files::proto::{FilesReply, FilesRequest};
+use crate::{Error, Member, Result};
+use forebay_index::{Extent, MAX_EXTENT, RangeMap, SLICE};
+use std::ops::Range;
+
+/// Most extents in one answer: some 60 KiB on the wire.
+const PAGE: u32 = 4096;
+/// A file's windows are emptied when they reach this many pieces (some 4 MiB of memory).
+const MOST_PIECES: usize = 64 << 10;
+
+impl Delegate {
+    /// Fills the windows with at least the missing ranges, for a reader at `generation`. `Stale` if the file has moved on.
+    pub(super) fn ask_extents(&self, file: &OpenFile, missing: &[Range<u64>], generation: u64) -> Result<()> {
+        for range in missing {
+            // Small reads come in rows: start at the round offset before, and take what the answer holds behind.
+            let mut from = range.start / MAX_EXTENT * MAX_EXTENT;
+            while from < range.end {
+                let end = (from / SLICE + 1).saturating_mul(SLICE);
+                let (extents, more) = self.ask_owner(file, self.slice_owner(file, from), from..end, PAGE, generation)?;
+                let covered = match extents.last() {
+                    Some(last) if more => last.end(),
+                    _ => end,
+                };
+                fill(file, from..covered, &extents, generation)?;
+                from = covered;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the first extent at or after `from` in all slices at once, and remembers that there is nothing before it.
+    pub(super) fn ask_ahead(&self, file: &OpenFile, from: u64, size: u64, generation: u64) -> Result<()> {
+        let mut first = size;
+        for member in 0..self.members() {
+            let (extents, _) = self.ask_owner(file, member, from..size, 1, generation)?;
+            first = extents.first().map_or(first, |e| first.min(e.offset));
+        }
+        fill(file, from..first, &[], generation)
+    }
+
+    fn slice_owner(&self, file: &OpenFile, offset: u64) -> Member {
+        RangeMap { members: self.members() }.member(file.fid.owner(), offset)
+    }
+
+    fn ask_owner(&self, file: &OpenFile, member: Member, range: Range<u64>, limit: u32, generation: u64) -> Result<(Vec<Extent>, bool)> {
+        let request = FilesRequest::Extents { fid: file.fid, start: range.start, end: range.end, limit };
+        let reply = self.node.peers.files(member, request);
+        let (extents, published, more) = expect_reply!(member, reply,
+            FilesReply::Extents { extents, published, more } => (extents, published, more))?;
+        if published > generation { Err(Error::Stale) } else { Ok((extents, more)) }
+    }
+}
+
+/// Caches an answer: these extents, and holes between them.
+fn fill(file: &OpenFile, range: Range<u64>, extents: &[Extent], generation: u64) -> Result<()> {
+    let mut state = file.state.lock();
+    if state.attr.generation != generation {
+        return Err(Error::Stale);
+    }
+    if state.windows.len() + extents.len() > MOST_PIECES {
+        state.windows.clear();
+    }
+    let mut at = range.start;
+    for e in extents.iter().filter_map(|e| e.clip(&range)) {
+        state.windows.insert(at..e.offset, Source::Hole, |_, _| ());
+        let source = Source::Log { member: e.member, log: e.log, addr: e.addr };
+        state.windows.insert(e.offset..e.end(), source, |_, _| ());
+        at = e.end();
+    }
+    state.windows.insert(at..range.end, Source::Hole, |_, _| ());
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Writing: append to the handle's own log, then name the bytes in the file's pending layer.
+//!
+//! The bytes are in the log before anything names them, and the log is appended to outside the file's lock. Two writes
+//! that overlap in time may land in either order; each byte then comes whole from one of them.
+use super::handles::Open;
+use super::pending::appended;
+use super::{Delegate, Handle, MOST_PENDING, expect_reply};
+use crate::data::LogId;
+use crate::files::proto::{FilesReply, FilesRequest};
+use crate::{Caller, Error, Result, Time};
+use rustix::io::Errno;
+
+/// The end of the largest file, bytes.
+pub const MAX_SIZE: u64 = i64::MAX as u64;
+/// Replaced pending bytes are given back in lots of this many pieces.
+const MOST_DROPPED: usize = 1024;
+
+impl Delegate {
+    /// Append handles ignore `offset`. All or nothing.
+    ///
+    /// # Errors
+    /// `EBADF`, `EFBIG`, `ENOSPC`; in posix consistency also as a commit (the bytes then stay pending).
+    pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<()> {
+        let open = self.table.get(handle)?;
+        if !open.flags.write {
+            return Err(Errno::BADF.into());
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        if !open.flags.append {
+            end_of(offset, data.len())?;
+        }
+        let file = &open.file;
+        let log = self.log_of(&open)?;
+        let appending = open.flags.append.then(|| file.append.lock());
+        let addr = self.node.data.append(log, data)?;
+        let placed = match appending.is_some() {
+            true => self.ask_append(&open, data.len()),
+            false => Ok(offset),
+        };
+        let range = match placed.and_then(|at| Ok(at..end_of(at, data.len())?)) {
+            Ok(range) => range,
+            Err(e) => {
+                self.give_back(&[(log, addr..addr + data.len() as u64)]);
+                return Err(e);
+            }
+        };
+        let (crowded, dropped) = {
+            let mut state = file.state.lock();
+            let setid = caller.uid != 0 && state.attr.mode & 0o6000 != 0;
+            let pending = &mut state.pending;
+            pending.put(range.clone(), appended(self.member(), log, addr));
+            pending.reach(range.end);
+            pending.touch(Time::now());
+            pending.attr.clear_setid |= setid;
+            let full = pending.dropped.len() >= MOST_DROPPED;
+            let dropped = if full { std::mem::take(&mut pending.dropped) } else { Vec::new() };
+            let crowded = pending.intervals.len() > MOST_PENDING;
+            if open.flags.append {
+                // Written past the page cache: pages that the kernel has for other handles may be old.
+                state.kernel = None;
+            }
+            (crowded, dropped)
+        };
+        drop(appending);
+        self.give_back(&dropped);
+        self.counters.wrote(data.len());
+        if self.is_posix() {
+            return self.publish(file, self.always_sync);
+        }
+        if crowded && let Err(e) = self.publish(file, self.always_sync) {
+            tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
+        }
+        Ok(())
+    }
+
+    /// The handle's log, made at its first write.
+    fn log_of(&self, open: &Open) -> Result<LogId> {
+        let mut log = open.log.lock();
+        match *log {
+            Some(log) => Ok(log),
+            None => Ok(*log.insert(self.node.data.create_log(open.file.fid)?)),
+        }
+    }
+
+    /// Where the next append goes, as the owner says.
+    fn ask_append(&self, open: &Open, len: usize) -> Result<u64> {
+        let fid = open.file.fid;
+        let pending_end = {
+            let state = open.file.state.lock();
+            state.pending.end().max(state.committing.as_ref().map_or(0, |a| a.layer.end()))
+        };
+        let request = FilesRequest::Append { fid, len: len as u64, pending_end };
+        expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Offset(offset) => offset)
+    }
+
+    /// Gives log bytes back that nothing names. If it fails they are garbage until the log is looked through at a start.
+    pub(super) fn give_back(&self, ranges: &[crate::data::LogRange]) {
+        if !ranges.is_empty()
+            && let Err(e) = self.node.data.free(ranges)
+        {
+            tracing::warn!(error = %e, "replaced bytes could not be given back");
+        }
+    }
+}
+
+/// The end of a write, if a file may reach there.
+pub fn end_of(offset: u64, len: usize) -> Result<u64> {
+    let end = offset.checked_add(len as u64).filter(|end| *end <= MAX_SIZE);
+    end.ok_or(Error::Posix(Errno::FBIG))
+}

@@ -1,0 +1,232 @@
+//! The directory of a service on disk: whose it is, that only one process uses it, and where each member's store lies.
+//!
+//! ```text
+//! STORE/superblock          of the service
+//! STORE/lock                held by the process that runs it; its text is the process id
+//! STORE/node-K/superblock   of member K
+//! STORE/node-K/lock         held by the process that runs member K
+//! STORE/node-K/kv/          its key-value store
+//! STORE/node-K/data/        its segment files
+//! ```
+//!
+//! Invariant: a directory is locked before anything in it is read or written.
+use crate::superblock::{NAME, Role, Superblock, random_id};
+use crate::{Error, Member, Result};
+use forebay_storage::Io;
+use rustix::fs::FlockOperation;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// An opened (and locked) service directory.
+pub struct Layout {
+    /// Where each member's store lies.
+    pub nodes: Vec<PathBuf>,
+    /// Held until dropped.
+    pub locks: Vec<File>,
+}
+
+impl Layout {
+    /// Opens the directory of a service of `members` members; makes it if it is missing or empty.
+    ///
+    /// # Errors
+    /// `Refused`, each with the next step: in use by another process, of another user, foreign, newer, damaged, or of
+    /// another number of members.
+    pub fn open(io: &dyn Io, dir: &Path, members: u16) -> Result<Layout> {
+        if members == 0 {
+            return refuse("a service needs at least one node; set `nodes` to 1 or more".into());
+        }
+        enter(io, dir)?;
+        let mut locks: Vec<File> = lock(dir)?.into_iter().collect();
+        let mut service = match Superblock::read(io, dir)? {
+            Some(service) => service,
+            None => {
+                must_be_empty(io, dir)?;
+                let service = Superblock::new(Role::Service, members, random_id());
+                service.write(io, dir)?;
+                service
+            }
+        };
+        if service.role != Role::Service {
+            return refuse(format!("{} is the store of one member; name the directory above it", dir.display()));
+        }
+        if service.members != members {
+            return refuse(format!(
+                "{} belongs to a service of {} nodes, not {members}; start it with `nodes` set to {}",
+                dir.display(), service.members, service.members
+            ));
+        }
+        let nodes: Vec<PathBuf> = (0..members).map(|k| dir.join(format!("node-{k}"))).collect();
+        for (k, node) in (0..members).zip(&nodes) {
+            if service.ready && !io.exists(node).map_err(|e| trouble(node, &e))? {
+                return refuse(format!(
+                    "{} is missing: the store of member {k}; put it back, or its files cannot be read", node.display()
+                ));
+            }
+            enter(io, node)?;
+            locks.extend(lock(node)?);
+            check_member(io, node, k, &service)?;
+        }
+        if !service.ready {
+            service.ready = true;
+            service.write(io, dir)?;
+        }
+        Ok(Layout { nodes, locks })
+    }
+}
+
+fn check_member(io: &dyn Io, dir: &Path, member: Member, service: &Superblock) -> Result<()> {
+    let at = dir.display();
+    match Superblock::read(io, dir)? {
+        None if service.ready => refuse(format!("{at}/{NAME} is missing; put it back from a copy of the store")),
+        None => Superblock::new(Role::Member(member), service.members, service.service).write(io, dir),
+        Some(found) if found.service != service.service => {
+            refuse(format!("{at} belongs to another service; put the right store there, or start with a new directory"))
+        }
+        Some(found) if found.role != Role::Member(member) || found.members != service.members => refuse(format!(
+            "{at} is not the store of member {member} of {}; put the stores back under their own names", service.members
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Makes the directory if it is missing; refuses one of another user; closes it to others.
+fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
+    if let Ok(meta) = std::fs::metadata(dir) {
+        if !meta.is_dir() {
+            return refuse(format!("{} is no directory; name one for the store", dir.display()));
+        }
+        let (owner, own) = (meta.uid(), rustix::process::geteuid().as_raw());
+        if owner != own {
+            return refuse(format!(
+                "{} belongs to user {owner}, this process runs as user {own}; run as that user, or choose another directory",
+                dir.display()
+            ));
+        }
+    }
+    io.create_dir_all(dir).map_err(|e| trouble(dir, &e))?;
+    // A directory that was there before may be open to others.
+    if let Ok(meta) = std::fs::metadata(dir)
+        && meta.mode() & 0o077 != 0
+    {
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o700)).map_err(|e| trouble(dir, &e))?;
+    }
+    Ok(())
+}
+
+/// Locks the directory for this process. `None` for a directory that is not on a disk (in tests).
+fn lock(dir: &Path) -> Result<Option<File>> {
+    if !dir.is_dir() {
+        return Ok(None);
+    }
+    let path = dir.join("lock");
+    let open = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut file = open.map_err(|e| trouble(&path, &e))?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut holder = String::new();
+        // Only for the message; without it the message says less.
+        let _ = file.read_to_string(&mut holder);
+        let holder = match holder.trim() {
+            "" => "another process".to_string(),
+            pid => format!("process {pid}"),
+        };
+        return refuse(format!("{} is in use by {holder}; stop it first (`forebay umount`), or choose another store", dir.display()));
+    }
+    let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()));
+    noted.map_err(|e| trouble(&path, &e))?;
+    Ok(Some(file))
+}
+
+fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
+    let ours = ["lock", "superblock.new", "lost+found"];
+    let entries = io.list(dir).map_err(|e| trouble(dir, &e))?;
+    match entries.iter().find(|e| !ours.contains(&e.name.as_str())) {
+        None => Ok(()),
+        Some(other) => refuse(format!(
+            "{} is not a Forebay store and not empty (it holds `{}`); choose an empty or new directory", dir.display(), other.name
+        )),
+    }
+}
+
+fn trouble(path: &Path, error: &std::io::Error) -> Error {
+    Error::Refused(format!("{}: {error}; check the path and who may use it", path.display()))
+}
+
+fn refuse<T>(text: String) -> Result<T> {
+    Err(Error::Refused(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_storage::OsIo;
+
+    fn refused(dir: &Path, members: u16) -> String {
+        match Layout::open(&OsIo, dir, members) {
+            Err(Error::Refused(text)) => text,
+            Err(other) => panic!("not a refusal: {other}"),
+            Ok(_) => panic!("opened"),
+        }
+    }
+
+    #[test]
+    fn made_once_and_opened_again_by_its_user_only() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("store");
+        let first = Layout::open(&OsIo, &dir, 2).unwrap();
+        let text = refused(&dir, 2);
+        assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+        drop(first);
+        Layout::open(&OsIo, &dir, 2).unwrap();
+        for d in [dir.clone(), dir.join("node-0"), dir.join("node-1")] {
+            assert_eq!(std::fs::metadata(d).unwrap().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn another_number_of_members_a_missing_or_a_swapped_member_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("store");
+        drop(Layout::open(&OsIo, &dir, 2).unwrap());
+        assert!(refused(&dir, 3).contains("`nodes` set to 2"));
+        std::fs::rename(dir.join("node-0"), dir.join("x")).unwrap();
+        assert!(refused(&dir, 2).contains("node-0 is missing"));
+        std::fs::rename(dir.join("node-1"), dir.join("node-0")).unwrap();
+        std::fs::rename(dir.join("x"), dir.join("node-1")).unwrap();
+        assert!(refused(&dir, 2).contains("not the store of member 0"));
+        std::fs::remove_file(dir.join("node-0").join(NAME)).unwrap();
+        assert!(refused(&dir, 2).contains("missing"));
+    }
+
+    #[test]
+    fn a_member_of_another_service_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let (a, b) = (temp.path().join("a"), temp.path().join("b"));
+        drop((Layout::open(&OsIo, &a, 1).unwrap(), Layout::open(&OsIo, &b, 1).unwrap()));
+        std::fs::remove_dir_all(a.join("node-0")).unwrap();
+        std::fs::rename(b.join("node-0"), a.join("node-0")).unwrap();
+        assert!(refused(&a, 1).contains("another service"));
+        assert!(refused(&a.join("node-0"), 1).contains("directory above it"));
+    }
+
+    #[test]
+    fn a_foreign_directory_and_a_file_are_refused_untouched() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("thesis.tex"), "x").unwrap();
+        assert!(refused(temp.path(), 1).contains("thesis.tex"));
+        assert_eq!(std::fs::read_to_string(temp.path().join("thesis.tex")).unwrap(), "x");
+        assert!(refused(&temp.path().join("thesis.tex"), 1).contains("no directory"));
+    }
+
+    #[test]
+    fn a_start_cut_off_while_the_directory_was_made_goes_on() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("store");
+        std::fs::create_dir(&dir).unwrap();
+        Superblock::new(Role::Service, 2, random_id()).write(&OsIo, &dir).unwrap();
+        std::fs::create_dir(dir.join("node-0")).unwrap();
+        drop(Layout::open(&OsIo, &dir, 2).unwrap());
+        assert!(Superblock::read(&OsIo, &dir).unwrap().unwrap().ready);
+    }
+}
