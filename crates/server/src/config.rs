@@ -1,17 +1,26 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
-use forebay_storage::Durability;
+use crate::data::DataOptions;
+use crate::{Error, Member, Result};
+use forebay_storage::{Durability, Options};
 use std::time::Duration;
 
 /// When other nodes see a write (design section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consistency { Commit, Posix }
+pub enum Consistency {
+    /// After the writer's fsync or close.
+    Commit,
+    /// When the write returns.
+    Posix,
+}
 
 /// Settings of a service; sizes in bytes.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Embedded node servers.
     pub nodes: u16,
+    /// What survives which crash.
     pub durability: Durability,
+    /// When other nodes see a write.
     pub consistency: Consistency,
     /// Most file data a member stores; `None`: what the disk has.
     pub quota: Option<u64>,
@@ -30,6 +39,44 @@ impl Default for Config {
             quota: None,
             memory: 192 << 20,
             deadline: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The least memory a member works with, bytes.
+pub const LEAST_MEMORY: u64 = 16 << 20;
+
+impl Config {
+    /// # Errors
+    /// `Refused`, naming the setting.
+    pub fn check(&self) -> Result<()> {
+        if self.memory < LEAST_MEMORY {
+            return Err(Error::Refused(format!(
+                "`memory` is {} bytes; a member needs at least {} MiB", self.memory, LEAST_MEMORY >> 20
+            )));
+        }
+        Ok(())
+    }
+
+    /// The key-value store's share of the memory: a quarter for its cache, and a sixteenth for each MemTable (one being
+    /// filled, up to three waiting for the disk).
+    pub(crate) fn store_options(&self) -> Options {
+        Options {
+            durability: self.durability,
+            memtable_bytes: (self.memory / 16) as usize,
+            cache_bytes: (self.memory / 4) as usize,
+            ..Options::default()
+        }
+    }
+
+    /// The data plane's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the
+    /// delegate's (pending writes, windows).
+    pub(crate) fn data_options(&self, member: Member) -> DataOptions {
+        DataOptions {
+            member,
+            quota: self.quota,
+            buffer_bytes: self.memory / 6,
+            sync_each_flush: self.durability == Durability::Disk,
         }
     }
 }

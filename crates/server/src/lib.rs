@@ -8,12 +8,14 @@ mod error;
 pub mod files;
 pub mod inodes;
 pub mod keys;
+pub mod layout;
 pub mod meta;
 mod node;
 pub mod outbox;
 mod peers;
 pub mod proto;
 pub mod service;
+pub mod superblock;
 #[doc(hidden)]
 pub mod testing;
 pub mod types;

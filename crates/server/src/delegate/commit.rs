@@ -14,7 +14,7 @@ use super::open_file::{Attempt, OpenFile, State};
 use super::pending::Pending;
 use super::{Delegate, Handle, expect_reply};
 use crate::data::LogId;
-use crate::files::parts::parts;
+use crate::files::parts;
 use crate::files::proto::{CommitAttr, FilesReply, FilesRequest, Part};
 use crate::{Attr, Error, Result, Time};
 use forebay_index::{Change, RangeMap};
@@ -27,6 +27,8 @@ const VIEW_TRIES: u32 = 1000;
 /// The answer of a commit.
 struct Done {
     seq: u64,
+    /// The generation before it, if the owner still knows.
+    previous: Option<u64>,
     attr: Attr,
 }
 
@@ -147,7 +149,7 @@ impl Delegate {
         let staged = attempt.staged.iter().map(|part| part.member).collect();
         let request = FilesRequest::Commit { fid, token, own: attempt.own.clone(), staged, attr: attempt.attr.clone(), sync };
         let reply = self.node.peers.files(fid.owner(), request);
-        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, attr } => Done { seq, attr }) {
+        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, previous, attr } => Done { seq, previous, attr }) {
             Ok(done) => Ok(done),
             Err(e) if is_refusal(&e) => {
                 self.drop_staged(file, token, &attempt.staged);
@@ -246,12 +248,9 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: b
         state.unsynced.members.extend(attempt.staged.iter().map(|part| part.member));
     }
     let before = state.attr.generation;
-    if before >= done.attr.generation {
-        // A reader has fetched this view already, or a later one.
-        return;
-    }
-    let undisturbed = done.previous == before && done.attr.generation == done.seq;
-    if !undisturbed {
+    let undisturbed = done.previous == Some(before) && done.attr.generation == done.seq;
+    if before >= done.seq || !undisturbed {
+        // Nothing of the content changed; or a reader has fetched this view, or a later one; or others committed too.
         state.observe(&done.attr);
         return;
     }

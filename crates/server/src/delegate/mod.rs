@@ -181,9 +181,10 @@ impl Delegate {
 /// The reply that was asked for; anything else is a mistake of the peer.
 macro_rules! expect_reply {
     ($peer:expr, $call:expr, $pattern:pat => $value:expr) => {
-        match $call? {
-            $pattern => Ok($value),
-            other => Err($crate::Error::Peer { member: $peer, reason: format!("answered something else than asked: {other:?}") }),
+        match $call {
+            Ok($pattern) => Ok($value),
+            Err(error) => Err(error),
+            Ok(other) => Err($crate::Error::Peer { member: $peer, reason: format!("answered something else than asked: {other:?}") }),
         }
     };
 }

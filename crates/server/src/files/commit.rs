@@ -33,12 +33,17 @@ impl Shared {
     pub(super) fn commit(&self, mut commit: Commit) -> Result<FilesReply> {
         let id = commit.id;
         let _busy = self.busy.lock(id.fid);
+        let mut previous = None;
         let outcome = match self.recall(id)? {
             Some(outcome) => outcome,
             None => {
                 let result = self
                     .unpublished_elsewhere(&commit)
-                    .and_then(|()| self.decide(&mut commit));
+                    .and_then(|()| self.decide(&mut commit))
+                    .map(|(seq, before)| {
+                        previous = Some(before);
+                        seq
+                    });
                 let outcome = result
                     .as_ref()
                     .map_or_else(Outcome::of, |seq| Outcome::Done(*seq));
@@ -56,7 +61,7 @@ impl Shared {
             self.store.sync()?;
         }
         let attr = self.inodes.get(id.fid)?.attr(id.fid);
-        Ok(FilesReply::Committed { seq, attr })
+        Ok(FilesReply::Committed { seq, previous, attr })
     }
 
     /// Step 1: publishes what earlier commits left; an error if a member of this commit still lacks some.
@@ -71,8 +76,8 @@ impl Shared {
         }
     }
 
-    /// Step 2. Returns the sequence.
-    fn decide(&self, commit: &mut Commit) -> Result<u64> {
+    /// Step 2. Returns the sequence, and the one before it.
+    fn decide(&self, commit: &mut Commit) -> Result<(u64, u64)> {
         let id = commit.id;
         let map = self.map();
         let misplaced = commit
@@ -111,7 +116,7 @@ impl Shared {
         }
         inode.bytes = (inode.bytes + added).saturating_sub(freed);
         apply_attr(&mut inode, &commit.attr);
-        inode.seq = seq;
+        let previous = std::mem::replace(&mut inode.seq, seq);
         let decision = (!commit.staged.is_empty()).then(|| Decision {
             id,
             seq,
@@ -143,7 +148,7 @@ impl Shared {
             self.store.sync()?;
         }
         self.step("decided")?;
-        Ok(seq)
+        Ok((seq, previous))
     }
 
     /// Lamination, kind, and whether a truncate reaches every member that holds bytes it cuts.

@@ -205,6 +205,10 @@ impl Files {
                 pending_end,
             } => files.append(fid, len, pending_end),
             R::Laminate { fid } => files.laminate(fid),
+            R::Sync { .. } => {
+                files.store.sync()?;
+                Ok(FilesReply::Done)
+            }
             R::Remove { fid } => files.remove_slices(fid),
         }
     }

@@ -96,6 +96,10 @@ pub enum FilesRequest {
     Laminate {
         fid: Fid,
     },
+    /// To the owner or a slice owner: everything published of the file before is on disk when it answers. Leaf.
+    Sync {
+        fid: Fid,
+    },
     /// Owner to slice owner: remove all extents of a removed file.
     Remove {
         fid: Fid,
@@ -107,8 +111,11 @@ pub enum FilesReply {
     Done,
     /// Attributes (generation = sequence of the last commit published everywhere).
     Attr(Attr),
+    /// The sequence of the commit, and the file's generation just before it (`None`: no longer known). A reader at that
+    /// generation knows that nothing foreign came between.
     Committed {
         seq: u64,
+        previous: Option<u64>,
         attr: Attr,
     },
     Published {
