@@ -1,0 +1,252 @@
+//! A wrapper that does to any transport what bad networks and dead nodes do.
+//!
+//! # The faults
+//! - A request, its reply, or a one-way message is lost, each with its own probability. A lost request or reply shows
+//!   as `Deadline` at once: the wait is not played out, so tests stay quick.
+//! - A request or message is delayed (by `latency` always, by up to `delay` sometimes). A delay that reaches the
+//!   deadline shows as `Deadline`, again without waiting; the request is carried out.
+//! - A rank is dead from [`Faults::kill`] until [`Faults::revive`]: others get `Dead`, its own calls get `Closed`. A call
+//!   under way when either end dies is carried out, and its reply is lost.
+//!
+//! Not among them: bytes changed on the way, messages of one sender out of order, anything twice. Transports rule
+//! these out.
+//!
+//! All choices come from one seed. One thread's calls replay exactly; threads that call at once share the choices out
+//! as they come.
+
+use crate::{Error, Fabric, Handler, Message, Rank};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What may go wrong, how often. Probabilities in thousandths. The default is nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Odds {
+    /// A request never arrives.
+    pub lose_request: u16,
+    /// A request is carried out, its reply never arrives.
+    pub lose_reply: u16,
+    /// A one-way message never arrives, though sending it succeeds.
+    pub lose_message: u16,
+    /// A request or message is delayed by up to `delay`.
+    pub late: u16,
+    /// The longest such delay.
+    pub delay: Duration,
+    /// Added to every request and message between different ranks.
+    pub latency: Duration,
+}
+
+/// What went wrong so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that never arrived.
+    pub lost_requests: u64,
+    /// Requests carried out whose reply was lost or too late.
+    pub lost_replies: u64,
+    /// Messages that never arrived.
+    pub lost_messages: u64,
+    /// Requests and messages delayed.
+    pub delayed: u64,
+    /// Requests and messages refused because one side was dead.
+    pub refused: u64,
+}
+
+struct State {
+    odds: Odds,
+    counts: Counts,
+    dead: BTreeSet<Rank>,
+    random: u64,
+}
+
+/// The faults of one fabric, shared by its ends; changed at run time.
+pub struct Faults {
+    state: Mutex<State>,
+    sleep: Box<dyn Fn(Duration) + Send + Sync>,
+}
+
+impl Faults {
+    /// No faults yet; later choices follow from `seed`. Delays sleep.
+    pub fn new(seed: u64) -> Arc<Faults> {
+        Faults::with_sleep(seed, std::thread::sleep)
+    }
+
+    /// As `new`, but delays are given to `sleep`: a virtual clock, or a counter.
+    pub fn with_sleep(seed: u64, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Arc<Faults> {
+        let state = State {
+            odds: Odds::default(),
+            counts: Counts::default(),
+            dead: BTreeSet::new(),
+            random: seed,
+        };
+        Arc::new(Faults {
+            state: Mutex::new(state),
+            sleep: Box::new(sleep),
+        })
+    }
+
+    /// From now on these odds.
+    pub fn set(&self, odds: Odds) {
+        self.state.lock().odds = odds;
+    }
+
+    /// `rank` is cut off from all others.
+    pub fn kill(&self, rank: Rank) {
+        self.state.lock().dead.insert(rank);
+    }
+
+    /// `rank` is back, with whatever state it had.
+    pub fn revive(&self, rank: Rank) {
+        self.state.lock().dead.remove(&rank);
+    }
+
+    /// What went wrong so far.
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// Whether a call from `from` to `to` can start.
+    fn admit(&self, from: Rank, to: Rank) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let refusal = if state.dead.contains(&from) {
+            Error::Closed
+        } else if state.dead.contains(&to) {
+            Error::Dead(to)
+        } else {
+            return Ok(());
+        };
+        state.counts.refused += 1;
+        Err(refusal)
+    }
+
+    /// Draws whether the event with these odds happens.
+    fn draw(&self, odds: fn(&Odds) -> u16) -> bool {
+        let mut state = self.state.lock();
+        let odds = odds(&state.odds);
+        state.chance(odds)
+    }
+
+    fn count(&self, counter: fn(&mut Counts) -> &mut u64) {
+        *counter(&mut self.state.lock().counts) += 1;
+    }
+
+    fn draw_delay(&self, from: Rank, to: Rank) -> Duration {
+        let mut state = self.state.lock();
+        if from == to {
+            return Duration::ZERO;
+        }
+        let mut delay = state.odds.latency;
+        let late = state.odds.late;
+        if state.chance(late) {
+            let longest = state.odds.delay.as_nanos() as u64;
+            delay += Duration::from_nanos(state.next() % longest.saturating_add(1).max(1));
+            state.counts.delayed += 1;
+        }
+        delay
+    }
+
+    fn sleep(&self, delay: Duration) {
+        if !delay.is_zero() {
+            (self.sleep)(delay);
+        }
+    }
+}
+
+impl State {
+    /// SplitMix64: each seed walks through all 2^64 states.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn chance(&mut self, thousandths: u16) -> bool {
+        self.next() % 1000 < u64::from(thousandths)
+    }
+}
+
+/// One end, with faults.
+pub struct FaultFabric {
+    inner: Arc<dyn Fabric>,
+    faults: Arc<Faults>,
+}
+
+impl FaultFabric {
+    /// `inner`, with what `faults` does to it.
+    pub fn new(inner: Arc<dyn Fabric>, faults: Arc<Faults>) -> FaultFabric {
+        FaultFabric { inner, faults }
+    }
+}
+
+/// All ends of a fabric, with the same faults.
+pub fn wrap(ends: Vec<Arc<dyn Fabric>>, faults: &Arc<Faults>) -> Vec<Arc<dyn Fabric>> {
+    ends.into_iter()
+        .map(|end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>)
+        .collect()
+}
+
+impl Fabric for FaultFabric {
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+        let (faults, from) = (&self.faults, self.rank());
+        let missed = || Error::Deadline {
+            rank: to,
+            after: deadline,
+        };
+        faults.admit(from, to)?;
+        if faults.draw(|o| o.lose_request) {
+            faults.count(|c| &mut c.lost_requests);
+            return Err(missed());
+        }
+        let delay = faults.draw_delay(from, to);
+        let in_time = delay.is_zero() || delay < deadline;
+        let left = if in_time {
+            faults.sleep(delay);
+            deadline - delay
+        } else {
+            deadline
+        };
+        let reply = self.inner.call(to, message, left);
+        faults.admit(from, to)?;
+        let reply = reply.map_err(|error| match error {
+            Error::Deadline { .. } => missed(),
+            other => other,
+        })?;
+        if !in_time || faults.draw(|o| o.lose_reply) {
+            faults.count(|c| &mut c.lost_replies);
+            return Err(missed());
+        }
+        Ok(reply)
+    }
+
+    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+        let (faults, from) = (&self.faults, self.rank());
+        faults.admit(from, to)?;
+        if faults.draw(|o| o.lose_message) {
+            faults.count(|c| &mut c.lost_messages);
+            return Ok(());
+        }
+        faults.sleep(faults.draw_delay(from, to));
+        self.inner.send(to, message)
+    }
+
+    fn serve(&self, handler: Arc<dyn Handler>) {
+        self.inner.serve(handler);
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Ranks as threads of one process.
+//!
+//! - A request runs the target's handler on the requester's own thread: no queue, no thread switch, no copy. So a
+//!   handler that blocks delays its caller beyond the deadline; what counts then is whether it replied.
+//! - One-way messages go through one mailbox thread per rank, in the order they were sent.
+//! - No lock is held while a handler runs, so handlers may call each other back and forth.
+//! - A closed rank is dead to the others. A handler that still runs when its rank closes may finish its reply.
+
+mod port;
+mod slot;
+
+use crate::{Error, Fabric, Handler, Message, Rank, Replier};
+use port::Port;
+use slot::{Answer, Slot};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The ends of a new fabric of `n` ranks, by rank.
+pub fn fabric(n: u32) -> Vec<Arc<LocalFabric>> {
+    let ports: Arc<[Arc<Port>]> = (0..n).map(Port::new).collect();
+    (0..n)
+        .map(|rank| {
+            Arc::new(LocalFabric {
+                rank,
+                ports: ports.clone(),
+            })
+        })
+        .collect()
+}
+
+/// One rank's end of a fabric inside one process. Dropping it closes it.
+pub struct LocalFabric {
+    rank: Rank,
+    ports: Arc<[Arc<Port>]>,
+}
+
+impl LocalFabric {
+    fn own(&self) -> &Arc<Port> {
+        &self.ports[self.rank as usize]
+    }
+
+    /// The peer's port, if both ends are open.
+    fn peer(&self, to: Rank) -> Result<&Arc<Port>, Error> {
+        let peer = self.ports.get(to as usize).ok_or(Error::NoSuchRank(to))?;
+        if self.own().is_closed() {
+            return Err(Error::Closed);
+        }
+        if peer.is_closed() {
+            return Err(Error::Dead(to));
+        }
+        Ok(peer)
+    }
+
+    /// Waits for a reply that did not come while the handler ran.
+    fn wait(
+        &self,
+        peer: &Port,
+        to: Rank,
+        slot: &Arc<Slot>,
+        until: Option<Instant>,
+    ) -> Result<Option<Message>, Error> {
+        // Registered first, looked at second: a close in between is seen by one of the two.
+        let _at_peer = peer.watch(slot, Error::Dead(to));
+        let _at_own = self.own().watch(slot, Error::Closed);
+        if let Err(error) = self.peer(to) {
+            slot.fail(error);
+        }
+        slot.wait(until)
+    }
+}
+
+impl Fabric for LocalFabric {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.ports.len() as u32
+    }
+
+    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+        let peer = self.peer(to)?;
+        let handler = peer.handler().ok_or(Error::Dead(to))?;
+        // A deadline too far for the clock is none.
+        let until = Instant::now().checked_add(deadline);
+        let slot = Slot::new();
+        let answer = Answer::new(slot.clone(), to);
+        handler.request(self.rank, message, Replier::new(move |m| answer.give(m)));
+        drop(handler);
+        if let Some(answer) = slot.take() {
+            return answer;
+        }
+        let late = Error::Deadline {
+            rank: to,
+            after: deadline,
+        };
+        self.wait(peer, to, &slot, until)?.ok_or(late)
+    }
+
+    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+        self.peer(to)?.post(self.rank, message)
+    }
+
+    fn serve(&self, handler: Arc<dyn Handler>) {
+        self.own().serve(handler);
+    }
+
+    fn close(&self) {
+        self.own().close();
+    }
+}
+
+impl Drop for LocalFabric {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! What travels between ranks.
+
+use bytes::Bytes;
+
+/// What travels: a short head (encoded by the caller) and bulk bytes that are never copied more than the transport needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    /// The encoded request, reply or message.
+    pub head: Bytes,
+    /// File bytes and the like; number, order and lengths of the buffers arrive as sent.
+    pub bulk: Vec<Bytes>,
+}
+
+impl Message {
+    /// A message without bulk bytes.
+    pub fn new(head: impl Into<Bytes>) -> Message {
+        Message {
+            head: head.into(),
+            bulk: Vec::new(),
+        }
+    }
+
+    /// All bytes of head and bulk.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.bulk.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Whether there is no byte in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
