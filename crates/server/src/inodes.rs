@@ -1,30 +1,60 @@
-//! The inode records of one member, and its counters. Both `meta` and `files` change inodes, so each change happens
-//! under the inode's lock and in one batch with whatever belongs to it.
+//! The inode records of one member, and its counters.
+//!
+//! Invariants:
+//! - `meta` and `files` both change inodes. Each change happens under the inode's lock and lands in one batch with
+//!   whatever belongs to it, so a crash never splits an inode from its entries, orphan record or extents.
+//! - The lock of a directory also serialises changes of its entries.
+//! - No one holds an inode lock while it calls another member.
+//! - A fid is handed out once, also across crashes.
+//!
+//! Record of an inode (keyspace `INODES`, key: fid, 8 bytes big-endian):
+//!
+//! ```text
+//! 0         1
+//! +---------+------------------------------------------------+
+//! | version | the fields of `Inode` in order, as postcard    |
+//! +---------+------------------------------------------------+
+//! ```
+//!
+//! The version is 1. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records
+//! carry the checksums.
 use crate::{Attr, Error, Fid, Kind, Lamination, Member, Result, Time, keys};
 use bytes::Bytes;
 use forebay_storage::{Batch, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The record of one file, directory, symlink, FIFO or socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inode {
+    /// What it is; never changes.
     pub kind: Kind,
+    /// Permission and set-id bits (0o7777).
     pub mode: u32,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
+    /// Names of a file; 2 plus subdirectories of a directory; 0 once removed.
     pub nlink: u32,
+    /// Device number (unused by the kinds that exist, kept for `mknod`).
     pub rdev: u32,
+    /// Published size in bytes.
     pub size: u64,
     /// Bytes of logs this file holds.
     pub bytes: u64,
+    /// Last read.
     pub atime: Time,
+    /// Last change of the content (or of a directory's entries).
     pub mtime: Time,
+    /// Last change of anything.
     pub ctime: Time,
     /// Sequence of the last published commit or truncate; doubles as the generation.
     pub seq: u64,
+    /// Whether the content is read-only.
     pub lamination: Lamination,
     /// Directories: the parent, for `..` and the loop check.
     pub parent: Fid,
@@ -35,17 +65,37 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// What `stat` shows of it.
     pub fn attr(&self, fid: Fid) -> Attr {
         Attr {
-            fid, kind: self.kind, mode: self.mode, uid: self.uid, gid: self.gid, nlink: self.nlink,
-            size: if self.kind == Kind::Symlink { self.target.len() as u64 } else { self.size },
-            bytes: self.bytes, atime: self.atime, mtime: self.mtime, ctime: self.ctime,
-            generation: self.seq, lamination: self.lamination,
+            fid,
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: self.nlink,
+            size: if self.kind == Kind::Symlink {
+                self.target.len() as u64
+            } else {
+                self.size
+            },
+            bytes: self.bytes,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            generation: self.seq,
+            lamination: self.lamination,
         }
+    }
+
+    /// No one may write, by the mode.
+    pub fn read_only_mode(&self) -> bool {
+        self.mode & 0o222 == 0
     }
 }
 
 const STRIPES: usize = 1024;
+const VERSION: u8 = 1;
 
 /// One member's inodes.
 pub struct Inodes {
@@ -56,38 +106,112 @@ pub struct Inodes {
 }
 
 impl Inodes {
+    /// The inodes in `store`, which is the store of `member`.
+    ///
+    /// # Errors
+    /// When the fid counter cannot be read.
     pub fn new(store: Arc<Store>, member: Member) -> Result<Inodes> {
         Ok(Inodes {
             fids: Counter::open(store.clone(), b"fid", 2)?,
-            store, member,
+            store,
+            member,
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
         })
     }
+
     /// A fid that was never used.
-    pub fn mint(&self) -> Result<Fid> { Ok(Fid::new(self.member, self.fids.next()?)) }
-    /// Serialises changes of this inode (and of directory `fid`'s entries). Take at most one, or use `lock2`.
-    pub fn lock(&self, fid: Fid) -> MutexGuard<'_, ()> { self.locks[stripe(fid)].lock() }
+    ///
+    /// # Errors
+    /// When the counter cannot be moved on disk.
+    pub fn mint(&self) -> Result<Fid> {
+        Ok(Fid::new(self.member, self.fids.next()?))
+    }
+
+    /// Serialises changes of this inode (and of directory `fid`'s entries). Take at most one, or use `lock2` or
+    /// `lock_many`.
+    pub fn lock(&self, fid: Fid) -> MutexGuard<'_, ()> {
+        self.locks[stripe(fid)].lock()
+    }
+
     /// Locks two inodes in one order, whatever the order asked.
     pub fn lock2(&self, a: Fid, b: Fid) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (x, y) = (stripe(a).min(stripe(b)), stripe(a).max(stripe(b)));
         let first = self.locks[x].lock();
         (first, (x != y).then(|| self.locks[y].lock()))
     }
+
+    /// Locks any number of inodes in one order, whatever the order asked; repetitions are fine.
+    pub fn lock_many(&self, fids: impl IntoIterator<Item = Fid>) -> Vec<MutexGuard<'_, ()>> {
+        let mut stripes: Vec<usize> = fids.into_iter().map(stripe).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.into_iter().map(|s| self.locks[s].lock()).collect()
+    }
+
+    /// The inode as last written.
+    ///
+    /// # Errors
     /// `ESTALE` if there is none.
     pub fn get(&self, fid: Fid) -> Result<Inode> {
-        let value = self.store.get(keys::INODES, &fid.0.to_be_bytes())?.ok_or(Errno::STALE)?;
-        decode(fid, &value)
+        self.find(fid)?.ok_or(Error::Posix(Errno::STALE))
     }
+
+    /// The inode, if there is one.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the record is damaged.
+    pub fn find(&self, fid: Fid) -> Result<Option<Inode>> {
+        match self.store.get(keys::INODES, &fid.0.to_be_bytes())? {
+            Some(value) => decode(fid, &value).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds the record to `batch`.
+    #[expect(clippy::expect_used, reason = "proved beside the call")]
     pub fn put(&self, batch: &mut Batch, fid: Fid, inode: &Inode) {
-        // An inode holds no type that postcard cannot write.
-        let value = postcard::to_stdvec(inode).unwrap_or_default();
-        batch.put(keys::INODES, Bytes::copy_from_slice(&fid.0.to_be_bytes()), value);
+        // postcard fails only for sequences of unknown length and full fixed buffers: an inode has neither.
+        let value = postcard::to_extend(inode, vec![VERSION])
+            .expect("an inode has no type that postcard refuses");
+        batch.put(
+            keys::INODES,
+            Bytes::copy_from_slice(&fid.0.to_be_bytes()),
+            value,
+        );
     }
+
+    /// Adds the removal of the bare record to `batch`. To remove a file or directory for good, use `remove`.
     pub fn delete(&self, batch: &mut Batch, fid: Fid) {
         batch.delete(keys::INODES, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
     }
+
+    /// Adds to `batch` the removal of everything kept under this fid in the inode keyspaces: the record, the orphan
+    /// record and the extended attributes.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
+        self.delete(batch, fid);
+        batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+        let (from, to) = (fid.0.to_be_bytes(), (fid.0 + 1).to_be_bytes());
+        for item in self
+            .store
+            .scan(keys::XATTRS, Bound::Included(&from), Bound::Excluded(&to))
+        {
+            batch.delete(keys::XATTRS, item?.0);
+        }
+        Ok(())
+    }
+
     /// Changes one inode under its lock; what `change` adds to the batch lands with it.
-    pub fn update<R>(&self, fid: Fid, change: impl FnOnce(&mut Inode, &mut Batch) -> Result<R>) -> Result<R> {
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none; whatever `change` fails with (then nothing is written).
+    pub fn update<R>(
+        &self,
+        fid: Fid,
+        change: impl FnOnce(&mut Inode, &mut Batch) -> Result<R>,
+    ) -> Result<R> {
         let _lock = self.lock(fid);
         let mut inode = self.get(fid)?;
         let mut batch = Batch::new();
@@ -98,36 +222,75 @@ impl Inodes {
     }
 }
 
-fn stripe(fid: Fid) -> usize { (fid.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % STRIPES }
+fn stripe(fid: Fid) -> usize {
+    (fid.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % STRIPES
+}
 
-fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
-    postcard::from_bytes(value).map_err(|e| Error::Corrupt(format!("inode {:#x}: {e}; run `forebay fsck`", fid.0)))
+/// Reads a record of keyspace `INODES`.
+pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
+    match value.split_first() {
+        Some((&VERSION, fields)) => postcard::from_bytes(fields)
+            .map_err(|e| Error::Corrupt(format!("inode {:#x}: {e}; run `forebay fsck`", fid.0))),
+        Some((version, _)) => Err(Error::Corrupt(format!(
+            "inode {:#x}: record version {version}, known is {VERSION}; use the newer Forebay that wrote it",
+            fid.0
+        ))),
+        None => Err(Error::Corrupt(format!(
+            "inode {:#x}: empty record; run `forebay fsck`",
+            fid.0
+        ))),
+    }
 }
 
 /// Numbers that never repeat, also after a crash: reserved on disk in blocks, handed out from memory.
 pub struct Counter {
     store: Arc<Store>,
     name: &'static [u8],
+    /// The next number, and the end of the reserved block.
     next: Mutex<(u64, u64)>,
 }
 
 const BLOCK: u64 = 1 << 16;
 
 impl Counter {
+    /// The counter called `name` in `store`; a new one starts at `first`.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the record is damaged.
     pub fn open(store: Arc<Store>, name: &'static [u8], first: u64) -> Result<Counter> {
         let next = match store.get(keys::COUNTERS, name)? {
-            Some(v) => <[u8; 8]>::try_from(&v[..]).map(u64::from_be_bytes)
-                .map_err(|_| Error::Corrupt(format!("counter {}", String::from_utf8_lossy(name))))?,
+            Some(v) => <[u8; 8]>::try_from(&v[..])
+                .map(u64::from_be_bytes)
+                .map_err(|_| {
+                    let name = String::from_utf8_lossy(name);
+                    Error::Corrupt(format!(
+                        "counter {name}: {} bytes, not 8; run `forebay fsck`",
+                        v.len()
+                    ))
+                })?,
             None => first,
         };
-        Ok(Counter { store, name, next: Mutex::new((next, next)) })
+        Ok(Counter {
+            store,
+            name,
+            next: Mutex::new((next, next)),
+        })
     }
+
+    /// A number above all handed out before.
+    ///
+    /// # Errors
+    /// When the next block cannot be reserved on disk.
     pub fn next(&self) -> Result<u64> {
         let mut state = self.next.lock();
         if state.0 == state.1 {
             let limit = state.1 + BLOCK;
             let mut batch = Batch::new();
-            batch.put(keys::COUNTERS, Bytes::from_static(self.name), Bytes::copy_from_slice(&limit.to_be_bytes()));
+            batch.put(
+                keys::COUNTERS,
+                Bytes::from_static(self.name),
+                Bytes::copy_from_slice(&limit.to_be_bytes()),
+            );
             self.store.apply(batch)?;
             state.1 = limit;
         }

@@ -3,7 +3,7 @@
 //! Knows how to wire the parts and how a request reaches them; what a request means is the parts' business.
 use crate::data::{Data, DataOptions, proto::*};
 use crate::files::{Files, proto::*};
-use crate::meta::{Meta, proto::*};
+use crate::meta::{Meta, Tender, proto::*};
 use crate::peers::{Parts, answer};
 use crate::{Member, Peers, Result, inodes::Inodes};
 use bytes::Bytes;
@@ -11,6 +11,10 @@ use forebay_fabric::{Handler, Message, Rank, Replier};
 use forebay_storage::{Io, Store};
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often unfinished namespace operations are tried again.
+const TEND: Duration = Duration::from_secs(1);
 
 /// A member's parts. They find each other and the other members through `peers`.
 pub struct Node {
@@ -18,6 +22,8 @@ pub struct Node {
     pub store: Arc<Store>,
     /// Its inode records.
     pub inodes: Arc<Inodes>,
+    /// Finishes, in the background, namespace operations that waited for another member.
+    pub tender: Tender,
     /// The namespace it owns.
     pub meta: Arc<Meta>,
     /// The file content it owns.
@@ -40,8 +46,14 @@ impl Node {
         let inodes = Arc::new(Inodes::new(store.clone(), peers.member())?);
         let data = Arc::new(Data::open(io, data_dir, store.clone(), data)?);
         let files = Arc::new(Files::new(store.clone(), inodes.clone(), peers.clone())?);
-        let meta = Arc::new(Meta::new(store.clone(), inodes.clone(), peers.clone())?);
+        let meta = Arc::new(Meta::new(
+            store.clone(),
+            inodes.clone(),
+            peers.clone(),
+            files.clone(),
+        )?);
         let node = Arc::new(Node {
+            tender: Tender::start(meta.clone(), TEND)?,
             store,
             inodes,
             meta,

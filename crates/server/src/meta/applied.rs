@@ -1,0 +1,98 @@
+//! Which intents this member has done its steps of, so that no step is done twice.
+//!
+//! A step such as "one link less" must not repeat when its message does. So the batch of the steps carries a marker with
+//! the intent's id. Markers do not pile up: every message of a coordinator says below which number all its intents
+//! are over, and the markers under that watermark go.
+//!
+//! Why a late message does no harm: an intent is live at its coordinator when a message of it is sent, so `below` in
+//! that message is at most its number. Once a higher watermark is known here, the message is from an operation
+//! that is over, and is answered without doing anything.
+use super::{Meta, proto::IntentId, records, records::Tag};
+use crate::{Member, Result};
+use forebay_storage::{Batch, Store};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+
+/// Markers under the watermark that are removed together.
+const PRUNE: usize = 64;
+
+#[derive(Default)]
+struct Done {
+    watermark: u64,
+    markers: BTreeSet<u64>,
+}
+
+/// Intents that are over here, by coordinator.
+pub(crate) struct Applied(Mutex<HashMap<Member, Done>>);
+
+impl Applied {
+    pub fn open(store: &Store) -> Result<Applied> {
+        let mut done: HashMap<Member, Done> = HashMap::new();
+        for (id, watermark) in records::all::<u64>(store, Tag::Watermark)? {
+            done.entry(id.coordinator).or_default().watermark = watermark;
+        }
+        for (id, ()) in records::all(store, Tag::Applied)? {
+            done.entry(id.coordinator)
+                .or_default()
+                .markers
+                .insert(id.number);
+        }
+        Ok(Applied(Mutex::new(done)))
+    }
+
+    pub fn is_over(&self, id: IntentId) -> bool {
+        let done = self.0.lock();
+        done.get(&id.coordinator)
+            .is_some_and(|d| id.number < d.watermark || d.markers.contains(&id.number))
+    }
+
+    /// Every intent of `coordinator` under `below` is over.
+    pub fn raise(&self, coordinator: Member, below: u64) {
+        let mut done = self.0.lock();
+        let done = done.entry(coordinator).or_default();
+        done.watermark = done.watermark.max(below);
+    }
+
+    /// The marker of `id` is in a batch that landed.
+    pub fn insert(&self, id: IntentId) {
+        self.0
+            .lock()
+            .entry(id.coordinator)
+            .or_default()
+            .markers
+            .insert(id.number);
+    }
+
+    /// Removes markers under the watermark once there are enough. The table stays locked meanwhile, so that the
+    /// watermark on disk only grows.
+    pub fn prune(&self, meta: &Meta, coordinator: Member) -> Result<()> {
+        let mut done = self.0.lock();
+        let Some(done) = done.get_mut(&coordinator) else {
+            return Ok(());
+        };
+        let over: Vec<u64> = done.markers.range(..done.watermark).copied().collect();
+        if over.len() < PRUNE {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        records::put(
+            &mut batch,
+            Tag::Watermark,
+            records::of_member(coordinator),
+            &done.watermark,
+        );
+        for number in &over {
+            records::delete(
+                &mut batch,
+                Tag::Applied,
+                IntentId {
+                    coordinator,
+                    number: *number,
+                },
+            );
+        }
+        meta.apply(batch)?;
+        done.markers = done.markers.split_off(&done.watermark);
+        Ok(())
+    }
+}

@@ -1,0 +1,395 @@
+//! The check of a whole namespace, given the stores of its members, none of them served: what `forebay fsck` shows.
+//!
+//! Operations that a crash cut off are finished at the next start. The check reports them as `Unfinished`, and finds no
+//! fault with the inodes they name.
+use super::{
+    entries,
+    proto::IntentId,
+    records,
+    records::{Intent, Tag},
+    steps::{Entry, Need, Step},
+};
+use crate::{Fid, Kind, Member, Result, inodes, inodes::Inode, keys};
+use forebay_storage::Store;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Bound;
+
+/// One fault of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// A record that cannot be read.
+    Damaged { member: Member, text: String },
+    /// Operations over several members that the next start finishes. Not a fault by itself.
+    Unfinished {
+        member: Member,
+        committed: usize,
+        prepared: usize,
+    },
+    /// An inode in the store of a member that does not own it.
+    Foreign { member: Member, fid: Fid },
+    /// An entry of a directory that does not exist, or is no directory.
+    NoDirectory { dir: Fid, name: Vec<u8> },
+    /// An entry whose inode does not exist.
+    NoInode { dir: Fid, name: Vec<u8>, fid: Fid },
+    /// An entry that says another kind than the inode.
+    WrongKind { dir: Fid, name: Vec<u8>, fid: Fid },
+    /// A directory with a second name.
+    TwoNames { dir: Fid, name: Vec<u8>, fid: Fid },
+    /// A directory whose `..` is not where its name is.
+    WrongParent {
+        fid: Fid,
+        parent: Fid,
+        expected: Fid,
+    },
+    /// A link count that does not match the names.
+    WrongLinks { fid: Fid, links: u32, expected: u32 },
+    /// An inode without a name that nothing will remove.
+    Unreachable { fid: Fid },
+    /// A removed directory that still has entries.
+    DeadWithEntries { fid: Fid },
+    /// Directories that hang together but not on the root.
+    Loop { fid: Fid },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        match self {
+            Finding::Damaged { member, text } => write!(f, "member {member}: {text}"),
+            Finding::Unfinished {
+                member,
+                committed,
+                prepared,
+            } => write!(
+                f,
+                "member {member}: {committed} operations to finish, {prepared} held for others (the next start does it)"
+            ),
+            Finding::Foreign { member, fid } => write!(
+                f,
+                "member {member}: inode {:#x} belongs to another member",
+                fid.0
+            ),
+            Finding::NoDirectory { dir, name } => {
+                write!(
+                    f,
+                    "entry {:?} of {:#x}, which is no directory",
+                    text(name),
+                    dir.0
+                )
+            }
+            Finding::NoInode { dir, name, fid } => {
+                write!(
+                    f,
+                    "entry {:?} of directory {:#x}: inode {:#x} does not exist",
+                    text(name),
+                    dir.0,
+                    fid.0
+                )
+            }
+            Finding::WrongKind { dir, name, fid } => {
+                write!(
+                    f,
+                    "entry {:?} of directory {:#x}: inode {:#x} is of another kind",
+                    text(name),
+                    dir.0,
+                    fid.0
+                )
+            }
+            Finding::TwoNames { dir, name, fid } => {
+                write!(
+                    f,
+                    "entry {:?} of directory {:#x}: directory {:#x} has another name",
+                    text(name),
+                    dir.0,
+                    fid.0
+                )
+            }
+            Finding::WrongParent {
+                fid,
+                parent,
+                expected,
+            } => {
+                write!(
+                    f,
+                    "directory {:#x}: parent {:#x}, should be {:#x}",
+                    fid.0, parent.0, expected.0
+                )
+            }
+            Finding::WrongLinks {
+                fid,
+                links,
+                expected,
+            } => {
+                write!(f, "inode {:#x}: {links} links, should be {expected}", fid.0)
+            }
+            Finding::Unreachable { fid } => write!(f, "inode {:#x} has no name", fid.0),
+            Finding::DeadWithEntries { fid } => {
+                write!(f, "removed directory {:#x} has entries", fid.0)
+            }
+            Finding::Loop { fid } => write!(f, "directory {:#x} has no way to the root", fid.0),
+        }
+    }
+}
+
+/// Of an inode, what the check needs.
+struct Known {
+    kind: Kind,
+    nlink: u32,
+    dead: bool,
+    parent: Fid,
+    names: u32,
+    subdirs: u32,
+    entries: u32,
+    orphan: bool,
+    /// Directories: whether it hangs on the root, once known.
+    rooted: bool,
+}
+
+#[derive(Default)]
+struct Check {
+    members: HashSet<Member>,
+    inodes: HashMap<Fid, Known>,
+    /// Inodes that an unfinished operation names.
+    excused: HashSet<Fid>,
+    findings: Vec<Finding>,
+}
+
+/// Checks entries and inodes of all members against each other. Members that are not given are not judged.
+pub fn check(stores: &[(Member, &Store)]) -> Vec<Finding> {
+    let mut check = Check {
+        members: stores.iter().map(|(member, _)| *member).collect(),
+        ..Check::default()
+    };
+    for (member, store) in stores {
+        if let Err(e) = check.unfinished(*member, store) {
+            check.findings.push(Finding::Damaged {
+                member: *member,
+                text: e.to_string(),
+            });
+        }
+        check.read_inodes(*member, store);
+    }
+    for (member, store) in stores {
+        check.read_entries(*member, store);
+    }
+    check.judge();
+    check.findings
+}
+
+impl Check {
+    fn unfinished(&mut self, member: Member, store: &Store) -> Result<()> {
+        let committed: Vec<(IntentId, Intent)> = records::all(store, Tag::Intent)?;
+        let prepared: Vec<(IntentId, Vec<Need>)> = records::all(store, Tag::Prepared)?;
+        if committed.is_empty() && prepared.is_empty() {
+            return Ok(());
+        }
+        for step in committed
+            .iter()
+            .flat_map(|(_, intent)| &intent.steps)
+            .flat_map(|(_, steps)| steps)
+        {
+            self.excused.insert(step.guard());
+            if let Step::Entry {
+                to: Some(Entry { fid, .. }),
+                ..
+            } = step
+            {
+                self.excused.insert(*fid);
+            }
+        }
+        for need in prepared.iter().flat_map(|(_, needs)| needs) {
+            self.excused.insert(need.guard());
+            if let Need::Entry {
+                is: Some(Entry { fid, .. }),
+                ..
+            } = need
+            {
+                self.excused.insert(*fid);
+            }
+        }
+        let (committed, prepared) = (committed.len(), prepared.len());
+        self.findings.push(Finding::Unfinished {
+            member,
+            committed,
+            prepared,
+        });
+        Ok(())
+    }
+
+    fn read_inodes(&mut self, member: Member, store: &Store) {
+        for item in store.scan(keys::INODES, Bound::Unbounded, Bound::Unbounded) {
+            let read = item.map_err(Into::into).and_then(|(key, value)| {
+                let fid = fid_of(&key)?;
+                inodes::decode(fid, &value).map(|inode| (fid, inode))
+            });
+            match read {
+                Ok((fid, _)) if fid.owner() != member => {
+                    self.findings.push(Finding::Foreign { member, fid })
+                }
+                Ok((fid, inode)) => {
+                    self.inodes.insert(fid, known(&inode));
+                }
+                Err(e) => self.findings.push(Finding::Damaged {
+                    member,
+                    text: e.to_string(),
+                }),
+            }
+        }
+        for item in store.scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded) {
+            match item.map_err(Into::into).and_then(|(key, _)| fid_of(&key)) {
+                Ok(fid) => {
+                    if let Some(known) = self.inodes.get_mut(&fid) {
+                        known.orphan = true;
+                    }
+                }
+                Err(e) => self.findings.push(Finding::Damaged {
+                    member,
+                    text: e.to_string(),
+                }),
+            }
+        }
+    }
+
+    fn read_entries(&mut self, member: Member, store: &Store) {
+        for item in entries::all(store) {
+            match item {
+                Ok((dir, name, entry)) => self.entry(dir, name, entry),
+                Err(e) => self.findings.push(Finding::Damaged {
+                    member,
+                    text: e.to_string(),
+                }),
+            }
+        }
+    }
+
+    fn entry(&mut self, dir: Fid, name: Vec<u8>, entry: Entry) {
+        let fid = entry.fid;
+        let is_dir = entry.kind == Kind::Dir;
+        match self.inodes.get_mut(&dir) {
+            Some(parent) if parent.kind == Kind::Dir => {
+                parent.entries += 1;
+                parent.subdirs += u32::from(is_dir);
+            }
+            _ => return self.findings.push(Finding::NoDirectory { dir, name }),
+        }
+        if !self.members.contains(&fid.owner()) {
+            return;
+        }
+        let excused = self.excused.contains(&fid) || self.excused.contains(&dir);
+        let Some(known) = self.inodes.get_mut(&fid) else {
+            if !excused {
+                self.findings.push(Finding::NoInode { dir, name, fid });
+            }
+            return;
+        };
+        known.names += 1;
+        if known.kind != entry.kind {
+            self.findings.push(Finding::WrongKind { dir, name, fid });
+        } else if is_dir && known.names > 1 && !excused {
+            self.findings.push(Finding::TwoNames { dir, name, fid });
+        } else if is_dir && known.parent != dir && !excused {
+            self.findings.push(Finding::WrongParent {
+                fid,
+                parent: known.parent,
+                expected: dir,
+            });
+        }
+    }
+
+    fn judge(&mut self) {
+        let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
+        fids.sort_unstable();
+        let whole = self.whole();
+        for fid in fids {
+            let known = &self.inodes[&fid];
+            let is_dir = known.kind == Kind::Dir;
+            let excused = self.excused.contains(&fid);
+            if known.dead && known.entries > 0 {
+                self.findings.push(Finding::DeadWithEntries { fid });
+            }
+            let expected = match (is_dir, known.dead) {
+                (true, false) => 2 + known.subdirs,
+                (true, true) => 0,
+                (false, _) => known.names,
+            };
+            let named = known.names > 0 || fid == Fid::ROOT;
+            // Names of files may be with members that are not here.
+            let counted = is_dir || whole;
+            if counted && known.nlink != expected && !excused {
+                self.findings.push(Finding::WrongLinks {
+                    fid,
+                    links: known.nlink,
+                    expected,
+                });
+            }
+            if whole && !named && !known.orphan && !excused {
+                self.findings.push(Finding::Unreachable { fid });
+            }
+            if is_dir && named && !excused && !self.rooted(fid) {
+                self.findings.push(Finding::Loop { fid });
+            }
+        }
+    }
+
+    /// Every member that an inode names is here.
+    fn whole(&self) -> bool {
+        let last = self.members.iter().max().copied().unwrap_or(0);
+        (0..=last).all(|member| self.members.contains(&member))
+            && self
+                .inodes
+                .values()
+                .all(|known| self.members.contains(&known.parent.owner()))
+    }
+
+    /// Whether the way up ends at the root (or leaves the members that are here, or meets an excused directory).
+    fn rooted(&mut self, fid: Fid) -> bool {
+        let mut path = Vec::new();
+        let mut seen = HashSet::new();
+        let mut at = fid;
+        let rooted = loop {
+            if at == Fid::ROOT || !self.members.contains(&at.owner()) || self.excused.contains(&at)
+            {
+                break true;
+            }
+            match self.inodes.get(&at) {
+                Some(known) if known.rooted => break true,
+                Some(known) if seen.insert(at) => {
+                    path.push(at);
+                    at = known.parent;
+                }
+                _ => break false,
+            }
+        };
+        for fid in path {
+            if let Some(known) = self.inodes.get_mut(&fid) {
+                known.rooted = rooted;
+            }
+        }
+        rooted
+    }
+}
+
+fn known(inode: &Inode) -> Known {
+    Known {
+        kind: inode.kind,
+        nlink: inode.nlink,
+        dead: inode.dead,
+        parent: if inode.kind == Kind::Dir {
+            inode.parent
+        } else {
+            Fid::ROOT
+        },
+        names: 0,
+        subdirs: 0,
+        entries: 0,
+        orphan: false,
+        rooted: false,
+    }
+}
+
+fn fid_of(key: &[u8]) -> Result<Fid> {
+    let key = <[u8; 8]>::try_from(key);
+    key.map(|key| Fid(u64::from_be_bytes(key)))
+        .map_err(|_| crate::Error::Corrupt("an inode key is not 8 bytes long".into()))
+}

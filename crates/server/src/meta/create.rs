@@ -1,0 +1,152 @@
+//! Making files, directories, symlinks, FIFOs and sockets.
+use super::{
+    Meta, Stop, entries, names,
+    plan::Plan,
+    proto::{MetaReply, MetaRequest},
+    steps::{Entry, Need, Step},
+    unexpected,
+};
+use crate::{
+    Attr, Caller, Error, Fid, Kind, Lamination, Member, NewNode, Result, Time, inodes::Inode,
+};
+use rustix::io::Errno;
+
+const SETGID: u32 = 0o2000;
+/// Fids asked of another member at once, and the most it gives.
+const FIDS: u32 = 64;
+const FIDS_MAX: u32 = 4096;
+
+impl Meta {
+    pub(crate) fn create(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        new: &NewNode,
+        caller: Caller,
+        exclusive: bool,
+    ) -> Result<(Attr, bool)> {
+        names::check(name)?;
+        if new.kind == Kind::Symlink {
+            match new.target.len() {
+                0 => return Err(Errno::NOENT.into()),
+                1..=names::TARGET_MAX => {}
+                _ => return Err(Errno::NAMETOOLONG.into()),
+            }
+        }
+        let mut home = match new.kind {
+            Kind::Dir => names::home(parent, name, self.peers.members()),
+            _ => self.member(),
+        };
+        self.retry(|| {
+            let dir = self.directory(parent)?;
+            if let Some(entry) = entries::get(&self.store, parent, name)? {
+                return self.existing(entry, new.kind, exclusive);
+            }
+            let inode = inode(parent, &dir, new, caller, self.now());
+            match self.make(parent, name, home, &inode) {
+                // The member that should get the directory is down: this one can hold it as well.
+                Err(Stop::Fail(Error::Fabric(_))) if home != self.member() => {
+                    home = self.member();
+                    Err(Stop::Changed)
+                }
+                other => Ok((other?, true)),
+            }
+        })
+    }
+
+    fn existing(&self, entry: Entry, kind: Kind, exclusive: bool) -> Result<(Attr, bool), Stop> {
+        if exclusive || kind != Kind::File {
+            return Err(Errno::EXIST.into());
+        }
+        if entry.kind == Kind::Dir {
+            return Err(Errno::ISDIR.into());
+        }
+        Ok((self.attr_of_entry(entry)?, false))
+    }
+
+    fn make(&self, dir: Fid, name: &[u8], home: Member, inode: &Inode) -> Result<Attr, Stop> {
+        let fid = self.unused_fid(home)?;
+        let links = i32::from(inode.kind == Kind::Dir);
+        let mut plan = Plan::default();
+        plan.need(Need::Entry {
+            dir,
+            name: name.to_vec(),
+            is: None,
+        });
+        plan.need(Need::Make {
+            fid,
+            inode: Box::new(inode.clone()),
+        });
+        plan.step(Step::Entry {
+            dir,
+            name: name.to_vec(),
+            to: Some(Entry {
+                fid,
+                kind: inode.kind,
+            }),
+        });
+        plan.step(Step::Touch {
+            dir,
+            links,
+            time: inode.ctime,
+        });
+        self.run(&plan)?;
+        Ok(inode.attr(fid))
+    }
+
+    /// A fid of member `home` that was never used. Those of others are asked for many at a time.
+    fn unused_fid(&self, home: Member) -> Result<Fid> {
+        if home == self.member() {
+            return self.inodes.mint();
+        }
+        if let Some(fid) = self.fids.lock().get_mut(&home).and_then(Vec::pop) {
+            return Ok(fid);
+        }
+        match self.call(home, MetaRequest::Mint { count: FIDS })? {
+            MetaReply::Fids(mut fids) => {
+                let fid = fids
+                    .pop()
+                    .ok_or_else(|| unexpected(home, &MetaReply::Fids(Vec::new())))?;
+                self.fids.lock().entry(home).or_default().extend(fids);
+                Ok(fid)
+            }
+            other => Err(unexpected(home, &other)),
+        }
+    }
+
+    pub(crate) fn mint(&self, count: u32) -> Result<Vec<Fid>> {
+        (0..count.min(FIDS_MAX))
+            .map(|_| self.inodes.mint())
+            .collect()
+    }
+}
+
+/// A new inode in directory `dir`: in a set-group-id directory it takes the directory's group, and a directory also
+/// the bit.
+fn inode(parent: Fid, dir: &Inode, new: &NewNode, caller: Caller, now: Time) -> Inode {
+    let is_dir = new.kind == Kind::Dir;
+    let inherit = dir.mode & SETGID != 0;
+    let mode = match new.kind {
+        Kind::Symlink => 0o777,
+        Kind::Dir if inherit => (new.mode & 0o7777) | SETGID,
+        _ => new.mode & 0o7777,
+    };
+    Inode {
+        kind: new.kind,
+        mode,
+        uid: caller.uid,
+        gid: if inherit { dir.gid } else { caller.gid },
+        nlink: if is_dir { 2 } else { 1 },
+        rdev: new.rdev,
+        size: 0,
+        bytes: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        seq: 0,
+        lamination: Lamination::None,
+        parent: if is_dir { parent } else { Fid(0) },
+        dead: false,
+        target: new.target.clone(),
+    }
+}

@@ -1,0 +1,160 @@
+//! Directory entries: key `(directory fid, name)`, value what the name names.
+//!
+//! ```text
+//! key    0        8                    value  0          1        9
+//!        +--------+------------------+        +----------+--------+
+//!        | dir BE | name, 1..=255 B  |        | 1k, kind | fid BE |
+//!        +--------+------------------+        +----------+--------+
+//! ```
+//!
+//! Big-endian, so that one directory's entries are one range in name order. The value's first byte is 0x10 (the
+//! format) plus the kind, kept here so that listings and rename rules need no look at the inode.
+use super::steps::Entry;
+use crate::{DirEntry, Error, Fid, Kind, Result, keys};
+use bytes::Bytes;
+use forebay_storage::{Batch, Store};
+use std::ops::Bound;
+
+const FORMAT: u8 = 0x10;
+
+fn key(dir: Fid, name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(8 + name.len());
+    key.extend_from_slice(&dir.0.to_be_bytes());
+    key.extend_from_slice(name);
+    key
+}
+
+fn encode(entry: Entry) -> [u8; 9] {
+    let kind = match entry.kind {
+        Kind::File => 0,
+        Kind::Dir => 1,
+        Kind::Symlink => 2,
+        Kind::Fifo => 3,
+        Kind::Socket => 4,
+    };
+    let mut value = [FORMAT | kind; 9];
+    value[1..].copy_from_slice(&entry.fid.0.to_be_bytes());
+    value
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Result<Entry> {
+    let damaged = || {
+        let (dir, name) = key.split_at(key.len().min(8));
+        let name = String::from_utf8_lossy(name);
+        Error::Corrupt(format!(
+            "entry {name:?} of directory {dir:02x?} is damaged; run `forebay fsck`"
+        ))
+    };
+    let value = <[u8; 9]>::try_from(value).map_err(|_| damaged())?;
+    let kind = match value[0] ^ FORMAT {
+        0 => Kind::File,
+        1 => Kind::Dir,
+        2 => Kind::Symlink,
+        3 => Kind::Fifo,
+        4 => Kind::Socket,
+        _ => return Err(damaged()),
+    };
+    let mut fid = [0; 8];
+    fid.copy_from_slice(&value[1..]);
+    Ok(Entry {
+        fid: Fid(u64::from_be_bytes(fid)),
+        kind,
+    })
+}
+
+/// What `name` in `dir` names.
+pub(crate) fn get(store: &Store, dir: Fid, name: &[u8]) -> Result<Option<Entry>> {
+    let key = key(dir, name);
+    store
+        .get(keys::DENTRIES, &key)?
+        .map(|value| decode(&key, &value))
+        .transpose()
+}
+
+/// Adds the entry, or its removal, to `batch`.
+pub(crate) fn set(batch: &mut Batch, dir: Fid, name: &[u8], to: Option<Entry>) {
+    match to {
+        Some(entry) => batch.put(
+            keys::DENTRIES,
+            key(dir, name),
+            Bytes::copy_from_slice(&encode(entry)),
+        ),
+        None => batch.delete(keys::DENTRIES, key(dir, name)),
+    };
+}
+
+/// Entries of `dir` after `after` in name order, at most `limit`.
+pub(crate) fn list(
+    store: &Store,
+    dir: Fid,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Result<Vec<DirEntry>> {
+    // No name is empty, so excluding the bare fid starts at the first entry.
+    let from = key(dir, after.unwrap_or_default());
+    let to = (dir.0 + 1).to_be_bytes();
+    let mut entries = Vec::new();
+    for item in store
+        .scan(keys::DENTRIES, Bound::Excluded(&from), Bound::Excluded(&to))
+        .take(limit)
+    {
+        let (key, value) = item?;
+        let entry = decode(&key, &value)?;
+        entries.push(DirEntry {
+            name: key[8..].to_vec(),
+            fid: entry.fid,
+            kind: entry.kind,
+        });
+    }
+    Ok(entries)
+}
+
+/// Whether `dir` has no entry.
+pub(crate) fn is_empty(store: &Store, dir: Fid) -> Result<bool> {
+    Ok(list(store, dir, None, 1)?.is_empty())
+}
+
+/// Every entry of the store, for checking: `(directory, name, what it names)`.
+pub(crate) fn all(store: &Store) -> impl Iterator<Item = Result<(Fid, Vec<u8>, Entry)>> {
+    store
+        .scan(keys::DENTRIES, Bound::Unbounded, Bound::Unbounded)
+        .map(|item| {
+            let (key, value) = item?;
+            let entry = decode(&key, &value)?;
+            let (dir, name) = key.split_at(8);
+            let mut fid = [0; 8];
+            fid.copy_from_slice(dir);
+            Ok((Fid(u64::from_be_bytes(fid)), name.to_vec(), entry))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_reads_back_and_damage_is_found() {
+        for kind in [
+            Kind::File,
+            Kind::Dir,
+            Kind::Symlink,
+            Kind::Fifo,
+            Kind::Socket,
+        ] {
+            let entry = Entry {
+                fid: Fid::new(3, 77),
+                kind,
+            };
+            assert_eq!(decode(b"12345678x", &encode(entry)).unwrap(), entry);
+        }
+        assert!(matches!(
+            decode(b"12345678x", &[0x15; 9]),
+            Err(Error::Corrupt(_))
+        ));
+        assert!(matches!(
+            decode(b"12345678x", &[0x10; 8]),
+            Err(Error::Corrupt(_))
+        ));
+        assert!(matches!(decode(b"1", &[]), Err(Error::Corrupt(_))));
+    }
+}

@@ -1,0 +1,146 @@
+//! The intents that this member coordinates, from their number to their end.
+//!
+//! Invariants:
+//! - An intent is live from `begin` until every member did its steps, or has been told that it was given up. `Ask` answers
+//!   by that; after a crash only intents with a record (committed ones) are live, the others never happened.
+//! - The record is deleted only after all members confirmed their steps.
+use super::{
+    Meta,
+    proto::{IntentId, MetaRequest},
+    records,
+    records::{Intent, Tag},
+};
+use crate::{Member, Result, inodes::Counter};
+use forebay_storage::{Batch, Store};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+struct Live {
+    numbers: BTreeSet<u64>,
+    /// Above every number given out.
+    next: u64,
+}
+
+/// Intents of this coordinator.
+pub(crate) struct Intents {
+    member: Member,
+    counter: Counter,
+    live: Mutex<Live>,
+    /// Committed, but some member could not do its steps yet.
+    left: Mutex<BTreeMap<u64, Intent>>,
+}
+
+impl Intents {
+    pub fn open(store: &Arc<Store>, member: Member) -> Result<Intents> {
+        let left: BTreeMap<u64, Intent> = records::all(store, Tag::Intent)?
+            .into_iter()
+            .map(|(id, intent)| (id.number, intent))
+            .collect();
+        let next = left.last_key_value().map_or(0, |(number, _)| number + 1);
+        Ok(Intents {
+            member,
+            counter: Counter::open(store.clone(), b"intent", 1)?,
+            live: Mutex::new(Live {
+                numbers: left.keys().copied().collect(),
+                next,
+            }),
+            left: Mutex::new(left),
+        })
+    }
+
+    /// A new live intent.
+    pub fn begin(&self) -> Result<IntentId> {
+        let mut live = self.live.lock();
+        let number = self.counter.next()?;
+        live.numbers.insert(number);
+        live.next = number + 1;
+        Ok(IntentId {
+            coordinator: self.member,
+            number,
+        })
+    }
+
+    /// The intent is over.
+    pub fn end(&self, id: IntentId) {
+        self.live.lock().numbers.remove(&id.number);
+    }
+
+    /// All intents of this member under this number are over.
+    pub fn below(&self) -> u64 {
+        let live = self.live.lock();
+        live.numbers.first().copied().unwrap_or(live.next)
+    }
+
+    pub fn is_live(&self, id: IntentId) -> bool {
+        id.coordinator == self.member && self.live.lock().numbers.contains(&id.number)
+    }
+
+    /// Keeps a committed intent for another try.
+    fn leave(&self, id: IntentId, intent: Intent) {
+        self.left.lock().insert(id.number, intent);
+    }
+
+    /// Takes all intents that wait for another try.
+    fn take_left(&self) -> Vec<(IntentId, Intent)> {
+        let left = std::mem::take(&mut *self.left.lock());
+        left.into_iter()
+            .map(|(number, intent)| {
+                (
+                    IntentId {
+                        coordinator: self.member,
+                        number,
+                    },
+                    intent,
+                )
+            })
+            .collect()
+    }
+
+    /// How many committed intents wait for another try.
+    pub fn left(&self) -> usize {
+        self.left.lock().len()
+    }
+}
+
+impl Meta {
+    /// Has every member do its steps of a committed intent, then forgets it. What cannot be done now (a member is down)
+    /// is left for `finish_left`.
+    pub(crate) fn finish(&self, id: IntentId, intent: Intent) {
+        match self.try_finish(id, &intent) {
+            Ok(()) => self.intents.end(id),
+            Err(e) => {
+                tracing::info!("intent {} waits for its last steps: {e}", id.number);
+                self.intents.leave(id, intent);
+            }
+        }
+    }
+
+    fn try_finish(&self, id: IntentId, intent: &Intent) -> Result<()> {
+        for (member, steps) in &intent.steps {
+            let below = self.intents.below();
+            self.call(
+                *member,
+                MetaRequest::Finish {
+                    intent: id,
+                    below,
+                    steps: steps.clone(),
+                },
+            )?;
+        }
+        if intent.gate {
+            // Only now: the next directory move must see the new parents.
+            self.call(0, MetaRequest::Abort { intent: id })?;
+        }
+        let mut batch = Batch::new();
+        records::delete(&mut batch, Tag::Intent, id);
+        self.apply(batch)
+    }
+
+    /// Tries all committed intents again that wait for it.
+    pub(crate) fn finish_left(&self) {
+        for (id, intent) in self.intents.take_left() {
+            self.finish(id, intent);
+        }
+    }
+}

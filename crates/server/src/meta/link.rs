@@ -1,0 +1,48 @@
+//! Another name for a file.
+use super::{
+    Meta, entries, names,
+    plan::Plan,
+    steps::{Entry, Need, Step},
+};
+use crate::{Attr, Error, Fid, Kind, Result};
+use rustix::io::Errno;
+
+impl Meta {
+    pub(crate) fn link(&self, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr> {
+        names::check(name)?;
+        self.retry(|| {
+            self.directory(dir)?;
+            if entries::get(&self.store, dir, name)?.is_some() {
+                return Err(Errno::EXIST.into());
+            }
+            let kind = match self.attr_of(fid) {
+                Ok(attr) => attr.kind,
+                Err(Error::Posix(Errno::STALE)) => return Err(Errno::NOENT.into()),
+                Err(e) => return Err(e.into()),
+            };
+            if kind == Kind::Dir {
+                return Err(Errno::PERM.into());
+            }
+            let time = self.now();
+            let mut plan = Plan::default();
+            plan.need(Need::Entry {
+                dir,
+                name: name.to_vec(),
+                is: None,
+            });
+            plan.need(Need::Link { fid, time });
+            plan.step(Step::Entry {
+                dir,
+                name: name.to_vec(),
+                to: Some(Entry { fid, kind }),
+            });
+            plan.step(Step::Touch {
+                dir,
+                links: 0,
+                time,
+            });
+            self.run(&plan)
+        })?;
+        self.attr_of(fid)
+    }
+}

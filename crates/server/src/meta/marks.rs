@@ -1,0 +1,121 @@
+//! What running operations hold at this member: entries that must not change, directories that must stay empty.
+//!
+//! Invariants:
+//! - An entry or directory is held by one intent at most.
+//! - Holds come only under the inode lock of the directory concerned, so whoever has that lock and finds nothing
+//!   held may change the entry.
+//! - No thread waits for a hold while it has an inode lock, or in a leaf request.
+use super::{proto::IntentId, steps::Need};
+use crate::Fid;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<(Fid, Vec<u8>), IntentId>,
+    emptied: HashMap<Fid, IntentId>,
+    held: BTreeMap<IntentId, (Vec<Need>, Instant)>,
+}
+
+/// The holds of one member.
+#[derive(Default)]
+pub(crate) struct Marks {
+    table: Mutex<Table>,
+    released: Condvar,
+}
+
+impl Marks {
+    /// Another intent that holds this entry.
+    pub fn entry(&self, dir: Fid, name: &[u8], me: Option<IntentId>) -> Option<IntentId> {
+        let table = self.table.lock();
+        if table.entries.is_empty() {
+            return None;
+        }
+        table
+            .entries
+            .get(&(dir, name.to_vec()))
+            .copied()
+            .filter(|id| Some(*id) != me)
+    }
+
+    /// Another intent that keeps this directory empty.
+    pub fn emptied(&self, dir: Fid, me: Option<IntentId>) -> Option<IntentId> {
+        self.table
+            .lock()
+            .emptied
+            .get(&dir)
+            .copied()
+            .filter(|id| Some(*id) != me)
+    }
+
+    /// Holds what `needs` name. The caller has their inode locks and found nothing of it held.
+    pub fn hold(&self, id: IntentId, needs: Vec<Need>) {
+        let mut table = self.table.lock();
+        for need in &needs {
+            match need {
+                Need::Entry { dir, name, .. } => {
+                    table.entries.insert((*dir, name.clone()), id);
+                }
+                Need::Empty { fid } => {
+                    table.emptied.insert(*fid, id);
+                }
+                Need::Link { .. } | Need::Make { .. } => {}
+            }
+        }
+        table.held.insert(id, (needs, Instant::now()));
+    }
+
+    /// What the intent holds.
+    pub fn needs(&self, id: IntentId) -> Option<Vec<Need>> {
+        self.table
+            .lock()
+            .held
+            .get(&id)
+            .map(|(needs, _)| needs.clone())
+    }
+
+    /// Gives back all that the intent holds and wakes who waits for it.
+    pub fn release(&self, id: IntentId) {
+        let mut table = self.table.lock();
+        for need in table
+            .held
+            .remove(&id)
+            .map(|(needs, _)| needs)
+            .unwrap_or_default()
+        {
+            match need {
+                Need::Entry { dir, name, .. } => {
+                    table.entries.remove(&(dir, name));
+                }
+                Need::Empty { fid } => {
+                    table.emptied.remove(&fid);
+                }
+                Need::Link { .. } | Need::Make { .. } => {}
+            }
+        }
+        self.released.notify_all();
+    }
+
+    /// Waits until the intent holds nothing here, `limit` at most. Answers whether it held something at first.
+    pub fn wait(&self, id: IntentId, limit: Duration) -> bool {
+        let mut table = self.table.lock();
+        let held = table.held.contains_key(&id);
+        let until = Instant::now() + limit;
+        while table.held.contains_key(&id)
+            && !self.released.wait_until(&mut table, until).timed_out()
+        {}
+        held
+    }
+
+    /// Intents that have held something here for at least `age`.
+    pub fn older(&self, age: Duration) -> Vec<IntentId> {
+        let table = self.table.lock();
+        table
+            .held
+            .iter()
+            .filter(|(_, (_, since))| since.elapsed() >= age)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+}

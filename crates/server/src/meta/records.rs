@@ -1,0 +1,124 @@
+//! What a member remembers of operations that span members (keyspace `INTENTS`).
+//!
+//! ```text
+//! key    0     1             3          11
+//!        +-----+-------------+-----------+
+//!        | tag | coordinator | number    |      big-endian; both zero where the tag needs none
+//!        +-----+-------------+-----------+
+//! value  0         1
+//!        +---------+--------------------+
+//!        | version | postcard           |      version 1
+//!        +---------+--------------------+
+//! ```
+//!
+//! | tag | at | value | from | until |
+//! |---|---|---|---|---|
+//! | `I` intent | coordinator | `Intent` | the commit point | every member did its steps |
+//! | `P` prepared | participant | `Vec<Need>` | `Prepare` | `Finish` or `Abort` |
+//! | `A` applied | participant | nothing | `Finish` | the watermark passes it |
+//! | `W` watermark | participant | `u64` | | moves up only; intents below it are over |
+//! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
+use super::{proto::IntentId, steps::Step};
+use crate::{Error, Member, Result, keys};
+use forebay_storage::{Batch, Store};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::ops::Bound;
+
+/// The kinds of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tag {
+    Intent = b'I' as isize,
+    Prepared = b'P' as isize,
+    Applied = b'A' as isize,
+    Watermark = b'W' as isize,
+    Gate = b'G' as isize,
+}
+
+/// A decided operation: what remains to be done at other members.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Intent {
+    /// Every other member that takes part, with its steps (none: it only forgets what it prepared).
+    pub steps: Vec<(Member, Vec<Step>)>,
+    /// The operation holds the gate of directory moves.
+    pub gate: bool,
+}
+
+const VERSION: u8 = 1;
+
+/// The id of records that there is one of.
+pub(crate) const SINGLE: IntentId = IntentId {
+    coordinator: 0,
+    number: 0,
+};
+
+/// The watermark's id for intents of `coordinator`.
+pub(crate) fn of_member(coordinator: Member) -> IntentId {
+    IntentId {
+        coordinator,
+        number: 0,
+    }
+}
+
+fn key(tag: Tag, id: IntentId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(11);
+    key.push(tag as u8);
+    key.extend_from_slice(&id.coordinator.to_be_bytes());
+    key.extend_from_slice(&id.number.to_be_bytes());
+    key
+}
+
+#[expect(clippy::expect_used, reason = "proved beside the call")]
+pub(crate) fn put<T: Serialize>(batch: &mut Batch, tag: Tag, id: IntentId, value: &T) {
+    // postcard fails only for sequences of unknown length and full fixed buffers: no record has either.
+    let value = postcard::to_extend(value, vec![VERSION])
+        .expect("no record has a type that postcard refuses");
+    batch.put(keys::INTENTS, key(tag, id), value);
+}
+
+pub(crate) fn delete(batch: &mut Batch, tag: Tag, id: IntentId) {
+    batch.delete(keys::INTENTS, key(tag, id));
+}
+
+pub(crate) fn get<T: DeserializeOwned>(store: &Store, tag: Tag, id: IntentId) -> Result<Option<T>> {
+    let key = key(tag, id);
+    store
+        .get(keys::INTENTS, &key)?
+        .map(|value| decode(&key, &value))
+        .transpose()
+}
+
+/// All records of a kind, by id.
+pub(crate) fn all<T: DeserializeOwned>(store: &Store, tag: Tag) -> Result<Vec<(IntentId, T)>> {
+    let (from, to) = ([tag as u8], [tag as u8 + 1]);
+    let mut records = Vec::new();
+    for item in store.scan(keys::INTENTS, Bound::Included(&from), Bound::Excluded(&to)) {
+        let (key, value) = item?;
+        let id =
+            <[u8; 11]>::try_from(&key[..]).map_err(|_| damaged(&key, "the key is not 11 bytes"))?;
+        let coordinator = u16::from_be_bytes([id[1], id[2]]);
+        let number = id[3..].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        records.push((
+            IntentId {
+                coordinator,
+                number,
+            },
+            decode(&key, &value)?,
+        ));
+    }
+    Ok(records)
+}
+
+fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T> {
+    match value.split_first() {
+        Some((&VERSION, fields)) => {
+            postcard::from_bytes(fields).map_err(|e| damaged(key, &e.to_string()))
+        }
+        _ => Err(damaged(key, "unknown version")),
+    }
+}
+
+fn damaged(key: &[u8], why: &str) -> Error {
+    Error::Corrupt(format!(
+        "intent record {key:02x?}: {why}; run `forebay fsck`"
+    ))
+}

@@ -1,0 +1,79 @@
+//! Taking names away: unlink and rmdir.
+use super::{
+    Meta, names,
+    plan::Plan,
+    steps::{Need, Step},
+};
+use crate::{Caller, Fid, Kind, Result};
+use rustix::io::Errno;
+
+impl Meta {
+    pub(crate) fn unlink(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
+        names::check(name)?;
+        self.retry(|| {
+            let inode = self.directory(dir)?;
+            let entry = self.peek(dir, name)?;
+            if entry.kind == Kind::Dir {
+                return Err(Errno::ISDIR.into());
+            }
+            self.check_sticky(inode.uid, inode.mode, entry, caller)?;
+            let time = self.now();
+            let mut plan = Plan::default();
+            plan.need(Need::Entry {
+                dir,
+                name: name.to_vec(),
+                is: Some(entry),
+            });
+            plan.step(Step::Entry {
+                dir,
+                name: name.to_vec(),
+                to: None,
+            });
+            plan.step(Step::Touch {
+                dir,
+                links: 0,
+                time,
+            });
+            plan.step(Step::Drop {
+                fid: entry.fid,
+                time,
+            });
+            self.run(&plan)
+        })
+    }
+
+    pub(crate) fn rmdir(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
+        names::check(name)?;
+        self.retry(|| {
+            let inode = self.directory(dir)?;
+            let entry = self.peek(dir, name)?;
+            if entry.kind != Kind::Dir {
+                return Err(Errno::NOTDIR.into());
+            }
+            self.check_sticky(inode.uid, inode.mode, entry, caller)?;
+            let time = self.now();
+            let mut plan = Plan::default();
+            plan.need(Need::Entry {
+                dir,
+                name: name.to_vec(),
+                is: Some(entry),
+            });
+            plan.need(Need::Empty { fid: entry.fid });
+            plan.step(Step::Entry {
+                dir,
+                name: name.to_vec(),
+                to: None,
+            });
+            plan.step(Step::Touch {
+                dir,
+                links: -1,
+                time,
+            });
+            plan.step(Step::Bury {
+                fid: entry.fid,
+                time,
+            });
+            self.run(&plan)
+        })
+    }
+}

@@ -1,0 +1,258 @@
+//! The small changes that every namespace operation is made of, and the work sheet that turns them into one batch.
+//!
+//! A [`Need`] is checked and may say no; a [`Step`] is done after the decision and must always succeed. Both name
+//! inodes and entries of one member only.
+use super::{Meta, Stop, entries, proto::IntentId};
+use crate::{Fid, Kind, Result, Time, inodes::Inode, keys};
+use bytes::Bytes;
+use forebay_storage::Batch;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most names of one file.
+pub const LINK_MAX: u32 = 65_000;
+
+/// What a name names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The inode.
+    pub fid: Fid,
+    /// Its kind (never changes, so the entry may repeat it).
+    pub kind: Kind,
+}
+
+/// What must be true for an operation to happen, and stay true until it has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Need {
+    /// The entry is exactly this. `None`: there is none, and the directory lives and can take one.
+    Entry {
+        dir: Fid,
+        name: Vec<u8>,
+        is: Option<Entry>,
+    },
+    /// The directory is empty; nothing may be made in it.
+    Empty { fid: Fid },
+    /// The file can have one more name. It is counted at once, and taken back if the operation does not happen.
+    Link { fid: Fid, time: Time },
+    /// A new inode. It is made at once, and removed if the operation does not happen.
+    Make { fid: Fid, inode: Box<Inode> },
+}
+
+/// What an operation does once it is decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// The entry names this now (`None`: it is gone).
+    Entry {
+        dir: Fid,
+        name: Vec<u8>,
+        to: Option<Entry>,
+    },
+    /// A directory changed: its times, and its links by this many.
+    Touch { dir: Fid, links: i32, time: Time },
+    /// A file lost a name; without any left it becomes an orphan.
+    Drop { fid: Fid, time: Time },
+    /// An empty directory lost its name: it is dead.
+    Bury { fid: Fid, time: Time },
+    /// An inode changed its name; a directory perhaps also its parent.
+    Moved {
+        fid: Fid,
+        parent: Option<Fid>,
+        time: Time,
+    },
+}
+
+impl Need {
+    /// The inode whose lock guards it.
+    pub fn guard(&self) -> Fid {
+        match self {
+            Need::Entry { dir, .. } => *dir,
+            Need::Empty { fid } | Need::Link { fid, .. } | Need::Make { fid, .. } => *fid,
+        }
+    }
+}
+
+impl Step {
+    /// The inode whose lock guards it.
+    pub fn guard(&self) -> Fid {
+        match self {
+            Step::Entry { dir, .. } | Step::Touch { dir, .. } => *dir,
+            Step::Drop { fid, .. } | Step::Bury { fid, .. } | Step::Moved { fid, .. } => *fid,
+        }
+    }
+}
+
+/// Changes gathered under inode locks, to land as one batch.
+pub(crate) struct Work<'a> {
+    meta: &'a Meta,
+    pub batch: Batch,
+    inodes: BTreeMap<Fid, Inode>,
+    /// What to tell others about once the batch has landed.
+    pub after: After,
+}
+
+/// What follows a landed batch, outside all locks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct After {
+    /// Files without a name.
+    pub orphans: Vec<Fid>,
+    /// Directories that died.
+    pub buried: Vec<Fid>,
+}
+
+impl<'a> Work<'a> {
+    pub fn new(meta: &'a Meta) -> Work<'a> {
+        Work {
+            meta,
+            batch: Batch::new(),
+            inodes: BTreeMap::new(),
+            after: After::default(),
+        }
+    }
+
+    /// The inode as this work leaves it.
+    pub fn inode(&mut self, fid: Fid) -> Result<Option<&mut Inode>> {
+        use std::collections::btree_map::Entry as Slot;
+        match self.inodes.entry(fid) {
+            Slot::Occupied(slot) => Ok(Some(slot.into_mut())),
+            Slot::Vacant(slot) => Ok(self.meta.inodes.find(fid)?.map(|inode| slot.insert(inode))),
+        }
+    }
+
+    /// Checks a need for `id` (`None`: an operation of this member alone), and makes what it makes.
+    pub fn need(&mut self, id: Option<IntentId>, need: &Need) -> Result<(), Stop> {
+        let at = self.meta.member();
+        let busy = |by| Stop::Busy { at, by };
+        match need {
+            Need::Entry { dir, name, is } => {
+                if let Some(by) = self.meta.marks.entry(*dir, name, id) {
+                    return Err(busy(by));
+                }
+                if is.is_none() {
+                    if let Some(by) = self.meta.marks.emptied(*dir, id) {
+                        return Err(busy(by));
+                    }
+                    living(self.inode(*dir)?)?;
+                }
+                if entries::get(&self.meta.store, *dir, name)? != *is {
+                    return Err(Stop::Changed);
+                }
+            }
+            Need::Empty { fid } => {
+                if let Some(by) = self.meta.marks.emptied(*fid, id) {
+                    return Err(busy(by));
+                }
+                if living(self.inode(*fid)?).is_err() {
+                    return Err(Stop::Changed);
+                }
+                if !entries::is_empty(&self.meta.store, *fid)? {
+                    return Err(Errno::NOTEMPTY.into());
+                }
+            }
+            Need::Link { fid, time } => {
+                let inode = self.inode(*fid)?.ok_or(Errno::NOENT)?;
+                if inode.kind == Kind::Dir {
+                    return Err(Errno::PERM.into());
+                }
+                if inode.nlink == 0 {
+                    return Err(Errno::NOENT.into());
+                }
+                if inode.nlink >= LINK_MAX {
+                    return Err(Errno::MLINK.into());
+                }
+                inode.nlink += 1;
+                inode.ctime = *time;
+            }
+            Need::Make { fid, inode } => {
+                self.inodes.insert(*fid, Inode::clone(inode));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what a need made.
+    pub fn undo(&mut self, need: &Need) -> Result<()> {
+        match need {
+            Need::Entry { .. } | Need::Empty { .. } => {}
+            Need::Link { fid, time } => self.step(&Step::Drop {
+                fid: *fid,
+                time: *time,
+            })?,
+            Need::Make { fid, .. } => {
+                self.inodes.remove(fid);
+                self.meta.inodes.delete(&mut self.batch, *fid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a step. An inode that is gone was removed by an operation that followed this one: nothing is left to do.
+    pub fn step(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Entry { dir, name, to } => entries::set(&mut self.batch, *dir, name, *to),
+            Step::Touch { dir, links, time } => {
+                if let Some(inode) = self.inode(*dir)? {
+                    inode.nlink = inode.nlink.saturating_add_signed(*links);
+                    inode.mtime = *time;
+                    inode.ctime = *time;
+                }
+            }
+            Step::Drop { fid, time } => {
+                if let Some(inode) = self.inode(*fid)? {
+                    inode.ctime = *time;
+                    let last = inode.nlink == 1;
+                    inode.nlink = inode.nlink.saturating_sub(1);
+                    if last {
+                        self.orphan(*fid);
+                        self.after.orphans.push(*fid);
+                    }
+                }
+            }
+            Step::Bury { fid, time } => {
+                if let Some(inode) = self.inode(*fid)? {
+                    inode.nlink = 0;
+                    inode.dead = true;
+                    inode.ctime = *time;
+                    self.orphan(*fid);
+                    self.after.buried.push(*fid);
+                }
+            }
+            Step::Moved { fid, parent, time } => {
+                if let Some(inode) = self.inode(*fid)? {
+                    inode.ctime = *time;
+                    if let Some(parent) = parent {
+                        inode.parent = *parent;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn orphan(&mut self, fid: Fid) {
+        self.batch.put(
+            keys::ORPHANS,
+            Bytes::copy_from_slice(&fid.0.to_be_bytes()),
+            Bytes::new(),
+        );
+    }
+
+    /// Writes everything as one batch. The caller still has the locks, and settles `After` once they are gone.
+    pub fn land(mut self) -> Result<After> {
+        for (fid, inode) in &self.inodes {
+            self.meta.inodes.put(&mut self.batch, *fid, inode);
+        }
+        self.meta.apply(self.batch)?;
+        Ok(self.after)
+    }
+}
+
+/// Whether entries can be made in this inode.
+fn living(inode: Option<&mut Inode>) -> Result<()> {
+    match inode {
+        None => Err(Errno::STALE.into()),
+        Some(inode) if inode.kind != Kind::Dir => Err(Errno::NOTDIR.into()),
+        Some(inode) if inode.dead => Err(Errno::NOENT.into()),
+        Some(_) => Ok(()),
+    }
+}

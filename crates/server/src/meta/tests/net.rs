@@ -1,0 +1,414 @@
+//! Members wired to each other by plain calls, that can stop before any batch and start again from their stores.
+#![allow(dead_code, reason = "used by tests to come")]
+use crate::inodes::Inodes;
+use crate::meta::check::{Finding, check};
+use crate::meta::proto::*;
+use crate::meta::{FilesHook, Meta, MetaPeers, names};
+use crate::*;
+use forebay_storage::{OsIo, Store};
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
+use std::sync::{Arc, Weak};
+
+/// One member: a store that stays, and a namespace that comes and goes.
+struct Host {
+    store: Arc<Store>,
+    meta: RwLock<Option<Arc<Meta>>>,
+    writing: Arc<Mutex<HashSet<Fid>>>,
+}
+
+/// Which batch, counted over all members, does not happen any more.
+#[derive(Default)]
+struct Cut {
+    batches: u64,
+    at: Option<u64>,
+    /// Everyone stops, or only the member whose batch it was.
+    all: bool,
+    stopped: HashSet<Member>,
+}
+
+/// A service without files and fabric.
+pub struct Net {
+    hosts: Vec<Host>,
+    cut: Mutex<Cut>,
+    _dir: tempfile::TempDir,
+}
+
+struct Port {
+    net: Weak<Net>,
+    me: Member,
+}
+
+impl MetaPeers for Port {
+    fn member(&self) -> Member {
+        self.me
+    }
+    fn members(&self) -> u16 {
+        self.net.upgrade().unwrap().hosts.len() as u16
+    }
+    fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
+        assert!(
+            request.is_leaf(),
+            "a member may only ask leaf requests of others: {request:?}"
+        );
+        let net = self.net.upgrade().unwrap();
+        if net.cut.lock().stopped.contains(&self.me) {
+            return Err(forebay_fabric::Error::Closed.into());
+        }
+        net.ask(to, request)
+    }
+}
+
+/// Removes what has no name at once, as when nothing is open.
+struct Remover {
+    store: Arc<Store>,
+    inodes: Arc<Inodes>,
+    writing: Arc<Mutex<HashSet<Fid>>>,
+}
+
+impl FilesHook for Remover {
+    fn writers(&self, fid: Fid) -> bool {
+        self.writing.lock().contains(&fid)
+    }
+    fn orphaned(&self, fid: Fid) {
+        let _lock = self.inodes.lock(fid);
+        assert_eq!(
+            self.inodes.get(fid).unwrap().nlink,
+            0,
+            "orphaned with a name"
+        );
+        let mut batch = forebay_storage::Batch::new();
+        self.inodes.remove(&mut batch, fid).unwrap();
+        self.store.apply(batch).unwrap();
+    }
+}
+
+pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
+
+pub fn file(mode: u32) -> NewNode {
+    NewNode {
+        kind: Kind::File,
+        mode,
+        rdev: 0,
+        target: Vec::new(),
+    }
+}
+
+pub fn dir(mode: u32) -> NewNode {
+    NewNode {
+        kind: Kind::Dir,
+        ..file(mode)
+    }
+}
+
+pub fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
+    result.unwrap_err().errno()
+}
+
+impl Net {
+    pub fn new(members: u16) -> Arc<Net> {
+        let path = tempfile::tempdir().unwrap();
+        let hosts = (0..members).map(|m| {
+            let store = Store::open(
+                Arc::new(OsIo),
+                &path.path().join(m.to_string()),
+                Default::default(),
+            )
+            .unwrap();
+            Host {
+                store: Arc::new(store),
+                meta: RwLock::default(),
+                writing: Arc::default(),
+            }
+        });
+        let net = Arc::new(Net {
+            hosts: hosts.collect(),
+            cut: Mutex::default(),
+            _dir: path,
+        });
+        for member in 0..members {
+            net.start(member);
+        }
+        net.recover();
+        net
+    }
+
+    /// Starts a member from its store, as after a crash.
+    pub fn start(self: &Arc<Net>, member: Member) {
+        let host = &self.hosts[usize::from(member)];
+        self.cut.lock().stopped.remove(&member);
+        let inodes = Arc::new(Inodes::new(host.store.clone(), member).unwrap());
+        let hook = Remover {
+            store: host.store.clone(),
+            inodes: inodes.clone(),
+            writing: host.writing.clone(),
+        };
+        let port = Port {
+            net: Arc::downgrade(self),
+            me: member,
+        };
+        let mut meta =
+            Meta::new(host.store.clone(), inodes, Arc::new(port), Arc::new(hook)).unwrap();
+        let net = Arc::downgrade(self);
+        meta.cut = Arc::new(move || net.upgrade().unwrap().count(member));
+        *host.meta.write() = Some(Arc::new(meta));
+    }
+
+    pub fn stop(&self, member: Member) {
+        self.cut.lock().stopped.insert(member);
+        *self.hosts[usize::from(member)].meta.write() = None;
+    }
+
+    /// What a service does once all its members have started: the namespace's recovery, then the files'.
+    pub fn recover(&self) {
+        for host in &self.hosts {
+            host.meta.read().clone().unwrap().recover().unwrap();
+        }
+        for host in &self.hosts {
+            let meta = host.meta.read().clone().unwrap();
+            for item in host
+                .store
+                .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded)
+            {
+                let fid = Fid(u64::from_be_bytes(item.unwrap().0[..].try_into().unwrap()));
+                meta.files.orphaned(fid);
+            }
+        }
+    }
+
+    pub fn restart(self: &Arc<Net>) {
+        for member in 0..self.hosts.len() as u16 {
+            self.start(member);
+        }
+        self.recover();
+    }
+
+    /// The next batches count; the one with this number (from 0) does not happen.
+    pub fn cut_at(&self, at: u64, all: bool) {
+        *self.cut.lock() = Cut {
+            at: Some(at),
+            all,
+            ..Cut::default()
+        };
+    }
+
+    /// No more cuts; answers whether there was one.
+    pub fn cut_off(&self) -> bool {
+        let mut cut = self.cut.lock();
+        let done = cut.at.is_some_and(|at| cut.batches > at);
+        cut.at = None;
+        done
+    }
+
+    pub fn stopped(&self) -> Vec<Member> {
+        let mut stopped: Vec<Member> = self.cut.lock().stopped.iter().copied().collect();
+        stopped.sort_unstable();
+        stopped
+    }
+
+    fn count(&self, member: Member) -> Result<()> {
+        let mut cut = self.cut.lock();
+        cut.batches += 1;
+        if cut.at == Some(cut.batches - 1) {
+            match cut.all {
+                true => cut.stopped.extend(0..self.hosts.len() as u16),
+                false => drop(cut.stopped.insert(member)),
+            }
+        }
+        match cut.stopped.contains(&member) {
+            true => Err(Error::Refused("cut off".into())),
+            false => Ok(()),
+        }
+    }
+
+    pub fn meta(&self, member: Member) -> Arc<Meta> {
+        self.hosts[usize::from(member)].meta.read().clone().unwrap()
+    }
+
+    pub fn writing(&self, fid: Fid, yes: bool) {
+        let mut writing = self.hosts[usize::from(fid.owner())].writing.lock();
+        if yes {
+            writing.insert(fid)
+        } else {
+            writing.remove(&fid)
+        };
+    }
+
+    pub fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
+        let dead = Error::Fabric(forebay_fabric::Error::Dead(to.into()));
+        if self.cut.lock().stopped.contains(&to) {
+            return Err(dead);
+        }
+        match self.hosts[usize::from(to)].meta.read().clone() {
+            Some(meta) => meta.handle(request),
+            None => Err(dead),
+        }
+    }
+
+    // The calls of a delegate.
+
+    pub fn create(&self, parent: Fid, name: &str, new: NewNode) -> Result<Attr> {
+        self.create_as(parent, name, new, ROOT)
+    }
+    pub fn create_as(&self, parent: Fid, name: &str, new: NewNode, caller: Caller) -> Result<Attr> {
+        let request = MetaRequest::Create {
+            parent,
+            name: name.into(),
+            new,
+            caller,
+            exclusive: true,
+        };
+        match self.ask(parent.owner(), request)? {
+            MetaReply::Created(attr, true) => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+    pub fn lookup(&self, parent: Fid, name: &str) -> Result<Attr> {
+        attr(self.ask(
+            parent.owner(),
+            MetaRequest::Lookup {
+                parent,
+                name: name.into(),
+            },
+        ))
+    }
+    pub fn getattr(&self, fid: Fid) -> Result<Attr> {
+        attr(self.ask(fid.owner(), MetaRequest::GetAttr { fid }))
+    }
+    pub fn setattr(&self, fid: Fid, set: SetAttr) -> Result<Attr> {
+        attr(self.ask(
+            fid.owner(),
+            MetaRequest::SetAttr {
+                fid,
+                set,
+                caller: ROOT,
+            },
+        ))
+    }
+    pub fn link(&self, fid: Fid, parent: Fid, name: &str) -> Result<Attr> {
+        attr(self.ask(
+            parent.owner(),
+            MetaRequest::Link {
+                fid,
+                parent,
+                name: name.into(),
+            },
+        ))
+    }
+    pub fn unlink(&self, parent: Fid, name: &str, caller: Caller) -> Result<()> {
+        self.ask(
+            parent.owner(),
+            MetaRequest::Unlink {
+                parent,
+                name: name.into(),
+                caller,
+            },
+        )
+        .map(drop)
+    }
+    pub fn rmdir(&self, parent: Fid, name: &str) -> Result<()> {
+        self.ask(
+            parent.owner(),
+            MetaRequest::Rmdir {
+                parent,
+                name: name.into(),
+                caller: ROOT,
+            },
+        )
+        .map(drop)
+    }
+    pub fn rename(&self, from: (Fid, &str), to: (Fid, &str), flags: RenameFlags) -> Result<()> {
+        self.rename_as(from, to, flags, ROOT)
+    }
+    pub fn rename_as(
+        &self,
+        from: (Fid, &str),
+        to: (Fid, &str),
+        flags: RenameFlags,
+        caller: Caller,
+    ) -> Result<()> {
+        let (name, to_name) = (from.1.into(), to.1.into());
+        let request = MetaRequest::Rename {
+            from: from.0,
+            name,
+            to: to.0,
+            to_name,
+            flags,
+            caller,
+        };
+        self.ask(to.0.owner(), request).map(drop)
+    }
+    pub fn readdir(&self, fid: Fid, after: Option<&str>, limit: u32) -> Result<Vec<DirEntry>> {
+        match self.ask(
+            fid.owner(),
+            MetaRequest::ReadDir {
+                fid,
+                after: after.map(Into::into),
+                limit,
+            },
+        )? {
+            MetaReply::Entries(entries) => Ok(entries),
+            other => panic!("{other:?}"),
+        }
+    }
+    /// A directory in `parent` that lives at `member`.
+    pub fn dir_at(&self, parent: Fid, member: Member) -> Fid {
+        let members = self.hosts.len() as u16;
+        let name = (0..).map(|i| format!("m{member}-{i}"));
+        let name = name
+            .into_iter()
+            .find(|name| names::home(parent, name.as_bytes(), members) == member)
+            .unwrap();
+        let fid = self.create(parent, &name, dir(0o755)).unwrap().fid;
+        assert_eq!(fid.owner(), member);
+        fid
+    }
+
+    /// Every path with kind, links, and the owner (which tests use as the file's identity).
+    pub fn tree(&self) -> BTreeMap<String, (Kind, u32, u32)> {
+        let mut tree = BTreeMap::new();
+        let mut todo = vec![(String::new(), Fid::ROOT)];
+        while let Some((path, fid)) = todo.pop() {
+            let mut after = None;
+            loop {
+                let page = self.readdir(fid, after.as_deref(), 3).unwrap();
+                let Some(last) = page.last() else { break };
+                after = Some(String::from_utf8(last.name.clone()).unwrap());
+                for entry in page {
+                    let name = String::from_utf8(entry.name).unwrap();
+                    let attr = self.lookup(fid, &name).unwrap();
+                    assert_eq!((attr.fid, attr.kind), (entry.fid, entry.kind));
+                    let path = format!("{path}/{name}");
+                    tree.insert(path.clone(), (attr.kind, attr.nlink, attr.uid));
+                    if attr.kind == Kind::Dir {
+                        todo.push((path, attr.fid));
+                    }
+                }
+            }
+        }
+        tree
+    }
+
+    pub fn check(&self) -> Vec<Finding> {
+        let stores: Vec<_> = self
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(m, host)| (m as Member, &*host.store))
+            .collect();
+        check(&stores)
+    }
+
+    pub fn store(&self, member: Member) -> &Store {
+        &self.hosts[usize::from(member)].store
+    }
+}
+
+fn attr(reply: Result<MetaReply>) -> Result<Attr> {
+    match reply? {
+        MetaReply::Attr(attr) => Ok(attr),
+        other => panic!("{other:?}"),
+    }
+}
