@@ -1,0 +1,205 @@
+//! The command line: every verb and its own arguments. Settings of the service come from [`crate::settings`].
+use crate::settings::SettingArgs;
+use crate::units::parse_size;
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+/// Storage for a parallel job: one shared file system over the disks of its nodes.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 done, 1 failed or problems found, 2 wrong usage.\n\
+        Start here: `forebay mount ~/store ~/fb`, then use ~/fb as any directory; `forebay umount ~/fb` ends it."
+)]
+pub struct Cli {
+    /// Configuration file [env: FOREBAY_CONFIG] [default: ~/.config/forebay/config.toml if it exists]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Write, kill, restart and read one shared file on four nodes, verify every byte, compare with the plain disk
+    Demo(DemoArgs),
+    /// Start the service of a store and mount it; creates the store if there is none
+    Mount(MountArgs),
+    /// Commit what is pending, unmount, and stop the service
+    Umount(UmountArgs),
+    /// Show what a running service holds and uses
+    Status(StatusArgs),
+    /// Make files read-only for ever, so that every node may cache them
+    Laminate(LaminateArgs),
+    /// Check a store whose service is stopped, every checksum of it
+    Fsck(FsckArgs),
+    /// Make, describe and replay traces of parallel I/O
+    #[command(subcommand)]
+    Trace(TraceVerb),
+    /// Print the completion script of a shell
+    Completions(CompletionsArgs),
+    /// The server process of `mount`; the specification comes on standard input
+    #[command(name = "__serve", hide = true)]
+    Serve,
+    /// A process of `demo` that reads or writes
+    #[command(name = "__worker", hide = true)]
+    Worker {
+        /// What to do, as JSON
+        job: String,
+    },
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "The demo always runs at least two nodes: four unless --nodes says otherwise. Everything it makes is removed \
+        at the end, also after Ctrl-C. Exit code 1 on any wrong byte.")]
+pub struct DemoArgs {
+    /// Size of the shared file
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    pub size: u64,
+    /// Directory on the disk to use [default: a new one in /var/tmp]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Settings of the service
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Arguments of `mount`.
+#[derive(Debug, Args)]
+#[command(after_help = "With --nodes 4 the mounts are MOUNTPOINT/0 to MOUNTPOINT/3, or MOUNTPOINT with {node} replaced. \
+        The command returns once all mounts are ready; the service goes on in the background and writes STORE/log.")]
+pub struct MountArgs {
+    /// Directory that holds the data
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+    /// Existing directory to mount on
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Stay in the foreground and log to standard error; Ctrl-C stops cleanly
+    #[arg(long)]
+    pub foreground: bool,
+    /// Settings of the service
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Arguments of `umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    /// A mount point, the directory above the mount points, or the store
+    #[arg(value_name = "MOUNTPOINT|STORE", value_hint = ValueHint::DirPath)]
+    pub path: PathBuf,
+    /// Also if files are open: their programs get errors from then on
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The store, or a mount point of its service
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `laminate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Lamination cannot be undone. To make a file read-only for a while, use `chmod a-w`.")]
+pub struct LaminateArgs {
+    /// Files on a Forebay mount, closed by all writers
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+}
+
+/// Arguments of `fsck`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 the store is sound, 1 problems were found or the check failed, 2 wrong usage. \
+        The check changes nothing.")]
+pub struct FsckArgs {
+    /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "For bash: `forebay completions bash > ~/.local/share/bash-completion/completions/forebay`.")]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// The verbs of `trace`.
+#[derive(Debug, Subcommand)]
+pub enum TraceVerb {
+    /// Make the trace of a known workload
+    Gen(GenArgs),
+    /// Do what a trace did, with derived content, and verify every byte that is read
+    Replay(ReplayArgs),
+    /// Describe a trace: ranks, files, sizes, strides
+    Stats(StatsArgs),
+}
+
+/// Arguments of `trace gen`.
+#[derive(Debug, Args)]
+pub struct GenArgs {
+    /// The workload; `forebay trace gen list` names all
+    pub kind: String,
+    /// Parameters as NAME=VALUE; sizes may be written like 64KiB
+    #[arg(value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
+    /// Where to write the trace [default: standard output]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+}
+
+/// Arguments of `trace stats`.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// A trace in Forebay's format, or a Darshan DXT export (CSV)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `trace replay`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("target").required(true).args(["mounts", "store"]))]
+pub struct ReplayArgs {
+    /// A trace in Forebay's format, or a Darshan DXT export (CSV)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Replay in these directories; rank R uses the R-th, round and round
+    #[arg(long, value_name = "DIR,DIR..", value_delimiter = ',', value_hint = ValueHint::DirPath)]
+    pub mounts: Vec<PathBuf>,
+    /// Start a service on this store for the replay, and stop it at the end
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub store: Option<PathBuf>,
+    /// With --store: through the client library, without mounts
+    #[arg(long, requires = "store")]
+    pub library: bool,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Settings of the service
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}

@@ -1,0 +1,135 @@
+//! The configuration file: TOML, one key a setting, nothing else.
+//!
+//! It is the one named by `--config` or `FOREBAY_CONFIG`, or else `forebay/config.toml` in the user's configuration
+//! directory if that exists. An unknown key is an error, for a silently ignored one is worse.
+use crate::fail::{Context, Failure, Result};
+use crate::settings::{self, Resolved, SettingArgs, TABLE};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Joins the configuration file, the environment and the command line.
+///
+/// # Errors
+/// A usage failure for an unreadable file, an unknown key or a wrong value.
+pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
+    let environment = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    let path = config.map(Path::to_path_buf).or_else(|| environment("FOREBAY_CONFIG").map(PathBuf::from));
+    let (path, texts) = match path {
+        Some(path) => {
+            let texts = read(&path)?;
+            (path, texts)
+        }
+        None => match user_file(environment).filter(|p| p.exists()) {
+            Some(path) => {
+                let texts = read(&path)?;
+                (path, texts)
+            }
+            None => (PathBuf::new(), Vec::new()),
+        },
+    };
+    Resolved::new(&texts, &path, environment, args)
+}
+
+fn user_file(environment: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let directory = environment("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(environment("HOME")?).join(".config")))?;
+    Some(directory.join("forebay/config.toml"))
+}
+
+fn read(path: &Path) -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(path)
+        .or_fail(format!("cannot read the configuration file {}", path.display()), "name a readable file with --config")
+        .map_err(|f| Failure { code: crate::fail::USAGE, ..f })?;
+    parse(&text, path)
+}
+
+/// The keys and values of a configuration file as texts.
+///
+/// # Errors
+/// A usage failure that names the file, the line or key, and what to write instead.
+pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
+    let file = path.display();
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        Failure::usage(format!("{file}, line {line}: {}", e.message()), "a line is written as `memory = \"192MiB\"`")
+    })?;
+    let mut texts = Vec::new();
+    for (key, value) in table {
+        if settings::find(&key).is_none() {
+            let nearest = nearest(&key);
+            return Err(Failure::usage(
+                format!("{file}: there is no setting '{key}'"),
+                format!("the nearest is '{nearest}'; `forebay mount --help` lists all"),
+            ));
+        }
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(n) => n.to_string(),
+            toml::Value::Float(n) => n.to_string(),
+            toml::Value::Boolean(b) => b.to_string(),
+            other => {
+                return Err(Failure::usage(
+                    format!("{file}: the setting '{key}' is a {}", other.type_str()),
+                    "write a string, a number, true or false",
+                ));
+            }
+        };
+        texts.push((key, text));
+    }
+    Ok(texts)
+}
+
+/// The known key with the fewest edits from `key`.
+fn nearest(key: &str) -> &'static str {
+    TABLE.iter().min_by_key(|s| edits(key, s.key)).map_or("", |s| s.key)
+}
+
+/// Levenshtein distance in bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_every_simple_type_are_read() {
+        let texts = parse("nodes = 4\nmemory = \"1G\"\nallow_other = true\n", Path::new("c")).unwrap();
+        let get = |k: &str| texts.iter().find(|(key, _)| key == k).unwrap().1.clone();
+        assert_eq!((get("nodes"), get("memory"), get("allow_other")), ("4".into(), "1G".into(), "true".into()));
+    }
+
+    #[test]
+    fn an_unknown_key_names_itself_the_file_and_the_nearest() {
+        let failure = parse("memroy = 1", Path::new("/etc/fb.toml")).unwrap_err();
+        assert_eq!(failure.code, crate::fail::USAGE);
+        for part in ["memroy", "/etc/fb.toml", "'memory'"] {
+            assert!(failure.text.contains(part), "{failure}");
+        }
+    }
+
+    #[test]
+    fn broken_toml_names_the_line() {
+        let failure = parse("nodes = 1\nmemory = = 2\n", Path::new("c.toml")).unwrap_err();
+        assert!(failure.text.starts_with("c.toml, line 2:"), "{failure}");
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edits("memroy", "memory"), 2);
+        assert_eq!(edits("", "log"), 3);
+        assert_eq!(edits("log", "log"), 0);
+    }
+}

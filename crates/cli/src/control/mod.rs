@@ -1,0 +1,108 @@
+//! The control socket of a running service: `STORE/control`, one JSON object a line, both ways.
+//!
+//! ```text
+//! client: {"forebay":1,"program":"0.1.0"}                  server: {"forebay":1,"program":"0.1.0","pid":4711}
+//! client: "Status" | {"Stop":{"force":false}}              server: {"Status":{...}} | "Stopped" | {"Refused":"..."}
+//! ```
+//!
+//! Invariants: only the user who runs the server (and root) is answered, checked by the kernel's credentials of the
+//! peer; a peer of another protocol version is refused with a word about which side is older; every read has a limit.
+mod client;
+mod server;
+
+pub use client::{Client, NoServer};
+pub use server::{Answerer, Listener};
+
+use crate::processes::Memory;
+use forebay_server::service::MemberStatus;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Version of the protocol.
+pub const VERSION: u32 = 1;
+
+/// File name of the socket in the store's directory.
+const NAME: &str = "control";
+
+/// The first line of both sides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Protocol version: [`VERSION`].
+    pub forebay: u32,
+    /// Version of the program.
+    pub program: String,
+    /// Process id of the server; 0 from a client.
+    #[serde(default)]
+    pub pid: u32,
+}
+
+impl Hello {
+    fn own(pid: u32) -> Hello {
+        Hello { forebay: VERSION, program: env!("CARGO_PKG_VERSION").to_string(), pid }
+    }
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// What `forebay status` shows.
+    Status,
+    /// Commit, unmount, close.
+    Stop {
+        /// Also if files are open.
+        force: bool,
+    },
+}
+
+/// What the server answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Ask::Status`].
+    Status(Box<Status>),
+    /// To [`Ask::Stop`]: unmounted, closed and unlocked.
+    Stopped,
+    /// Why not, and what to do.
+    Refused(String),
+}
+
+/// One mount of the service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountStatus {
+    /// The member whose delegate serves it.
+    pub member: u16,
+    /// Where.
+    pub path: PathBuf,
+}
+
+/// A running service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// Its store.
+    pub store: PathBuf,
+    /// Its process.
+    pub pid: u32,
+    /// Version of the program.
+    pub program: String,
+    /// Seconds since it was ready.
+    pub uptime_seconds: u64,
+    /// Its mounts.
+    pub mounts: Vec<MountStatus>,
+    /// Its members.
+    pub members: Vec<MemberStatus>,
+    /// Memory of the whole process.
+    pub memory: Memory,
+    /// Its settings.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A path to the socket that is short enough for any store: socket addresses end at 107 bytes.
+///
+/// The open directory must live as long as the path is used.
+fn address(store: &Path) -> std::io::Result<(File, PathBuf)> {
+    let directory = File::open(store)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{NAME}", directory.as_raw_fd()));
+    Ok((directory, path))
+}

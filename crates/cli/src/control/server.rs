@@ -1,0 +1,202 @@
+//! The answering side of the control socket: one thread that accepts, one short-lived thread a connection.
+use super::{Answer, Ask, Hello, NAME, VERSION, address};
+use crate::fail::{Context, Result};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What answers the questions.
+pub trait Answerer: Send + Sync + 'static {
+    /// The answer to one question; may take as long as stopping takes.
+    fn answer(&self, ask: Ask) -> Answer;
+}
+
+/// Longest line a client may send.
+const LINE: u64 = 4096;
+
+/// The socket; it disappears with this value.
+pub struct Listener {
+    path: PathBuf,
+    pending: Arc<Pending>,
+}
+
+/// How many questions have been read but not answered.
+#[derive(Default)]
+struct Pending {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Pending {
+    fn add(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    fn done(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.fewer.notify_all();
+    }
+}
+
+impl Listener {
+    /// Opens the socket of `store`. The caller holds the store's lock, so that a socket left there is a dead one.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn open(store: &Path, answerer: Arc<dyn Answerer>) -> Result<Listener> {
+        let path = store.join(NAME);
+        let next = "check the permissions of the store's directory";
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+        .or_fail(format!("cannot remove the old control socket {}", path.display()), next)?;
+        let listener = address(store)
+            .and_then(|(_directory, short)| {
+                let listener = UnixListener::bind(&short)?;
+                std::fs::set_permissions(&short, std::fs::Permissions::from_mode(0o600))?;
+                Ok(listener)
+            })
+            .or_fail(format!("cannot open the control socket {}", path.display()), next)?;
+        let pending = Arc::new(Pending::default());
+        let counted = pending.clone();
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept(&listener, &answerer, &counted))
+            .or_fail("cannot start the thread of the control socket", "raise the limit on processes")?;
+        Ok(Listener { path, pending })
+    }
+
+    /// Removes the socket once every question read so far is answered, or after `limit`.
+    pub fn close(self, limit: Duration) {
+        let count = self.pending.count.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whether they were answered or the limit passed, the process ends next.
+        let _ = self.pending.fewer.wait_timeout_while(count, limit, |count| *count > 0);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // A socket left behind is removed by the next server.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn accept(listener: &UnixListener, answerer: &Arc<dyn Answerer>, pending: &Arc<Pending>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else { continue };
+        let (answerer, pending) = (answerer.clone(), pending.clone());
+        let started = std::thread::Builder::new().name("control peer".into()).spawn(move || {
+            if let Err(e) = serve(stream, answerer.as_ref(), &pending) {
+                tracing::debug!("control connection: {e}");
+            }
+        });
+        if let Err(e) = started {
+            tracing::warn!("a control connection was dropped: {e}");
+        }
+    }
+}
+
+fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(30)))?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    let own = rustix::process::geteuid();
+    let mut stream = BufReader::new(stream);
+    if peer != own && !peer.is_root() {
+        tracing::warn!("refused user {} on the control socket", peer.as_raw());
+        let why = format!("the service belongs to user {}; ask as that user", own.as_raw());
+        return send(stream.get_mut(), &Answer::Refused(why));
+    }
+    let Some(line) = read_line(&mut stream)? else { return Ok(()) };
+    match serde_json::from_str::<Hello>(&line) {
+        Ok(hello) if hello.forebay == VERSION => send(stream.get_mut(), &Hello::own(std::process::id()))?,
+        Ok(hello) => {
+            let why = format!(
+                "this service is forebay {} (protocol {VERSION}) and the client is {} (protocol {}); use the same program",
+                env!("CARGO_PKG_VERSION"),
+                hello.program,
+                hello.forebay
+            );
+            return send(stream.get_mut(), &Answer::Refused(why));
+        }
+        Err(_) => return send(stream.get_mut(), &Answer::Refused("say hello first: this is forebay's control socket".into())),
+    }
+    while let Some(line) = read_line(&mut stream)? {
+        pending.add();
+        let answer = match serde_json::from_str::<Ask>(&line) {
+            Ok(ask) => answerer.answer(ask),
+            Err(e) => Answer::Refused(format!("unknown request ({e}); use the same version of forebay")),
+        };
+        let sent = send(stream.get_mut(), &answer);
+        pending.done();
+        sent?;
+    }
+    Ok(())
+}
+
+fn read_line(stream: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
+    let mut line = String::new();
+    let n = stream.take(LINE).read_line(&mut line)?;
+    if n > 0 && !line.ends_with('\n') {
+        return Err(std::io::Error::other("a line without an end"));
+    }
+    Ok((n > 0).then_some(line))
+}
+
+fn send(stream: &mut UnixStream, message: &impl serde::Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Client, NoServer};
+    use super::*;
+
+    struct Echo;
+    impl Answerer for Echo {
+        fn answer(&self, ask: Ask) -> Answer {
+            match ask {
+                Ask::Stop { force: true } => Answer::Stopped,
+                _ => Answer::Refused("no; try force".into()),
+            }
+        }
+    }
+
+    #[test]
+    fn questions_are_answered_also_below_a_long_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("x".repeat(150));
+        std::fs::create_dir(&store).unwrap();
+        assert!(matches!(Client::connect(&store), Err(NoServer::NotRunning)));
+        let listener = Listener::open(&store, Arc::new(Echo)).unwrap();
+        let mode = std::fs::metadata(store.join(NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut client = Client::connect(&store).unwrap();
+        assert_eq!(client.pid, std::process::id());
+        let limit = Duration::from_secs(10);
+        assert_eq!(client.ask(&Ask::Status, limit).unwrap_err().text, "no; try force");
+        assert!(matches!(client.ask(&Ask::Stop { force: true }, limit), Ok(Answer::Stopped)));
+        drop(listener);
+        assert!(!store.join(NAME).exists());
+    }
+
+    #[test]
+    fn another_version_and_a_stranger_to_the_protocol_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let _listener = Listener::open(dir.path(), Arc::new(Echo)).unwrap();
+        for (line, word) in [("{\"forebay\":2,\"program\":\"9\"}\n", "protocol 2"), ("GET / HTTP/1.1\n", "hello")] {
+            let mut stream = UnixStream::connect(dir.path().join(NAME)).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            stream.write_all(line.as_bytes()).unwrap();
+            let mut answer = String::new();
+            BufReader::new(stream).read_line(&mut answer).unwrap();
+            assert!(answer.contains("Refused") && answer.contains(word), "{answer}");
+        }
+    }
+}

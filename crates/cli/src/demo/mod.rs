@@ -1,0 +1,171 @@
+//! `forebay demo`: a parallel job checkpoints into one shared file on several nodes, the service is killed, checked and
+//! restarted, and the job reads everything back through other nodes; then the same on the plain disk.
+//!
+//! Invariant: whatever happens, Ctrl-C included, no process, mount or file of the demo stays behind.
+pub mod layout;
+mod phase;
+mod report;
+mod stage;
+pub mod worker;
+
+use crate::args::DemoArgs;
+use crate::config_file;
+use crate::control::{Answer, Ask};
+use crate::fail::{Context, Failure, Result};
+use crate::processes::memory;
+use crate::progress;
+use crate::settings::{Resolved, Source};
+use crate::verbs::{fsck, status};
+use phase::Phase;
+use report::{Report, Speed};
+use stage::Stage;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// How many processes write, and how many read the first time.
+const WRITERS: u64 = 16;
+/// How many read the second time: a job restarted on fewer processes.
+const FEWER: u64 = 6;
+
+/// Runs the verb.
+///
+/// # Errors
+/// Wrong settings (2); any wrong byte, failed call or problem in the store (1).
+pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
+    let settings = settings(args, config)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, interrupted.clone()).or_fail("cannot catch signals", "report this")?;
+    }
+    let parent = args.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let mut stage = Stage::new(&parent, args.size, &settings)?;
+    let measured = Demo { size: args.size, nodes: settings.values.service.nodes, seed: seed(), interrupted: &interrupted }.run(&mut stage);
+    // Cleaning up comes first, whatever was measured; the first failure is the one to tell.
+    let cleaned = stage.end(settings.values.stop_limit);
+    let report = measured?;
+    cleaned?;
+    report.print(args.json)
+}
+
+/// The settings; four nodes unless the command line says otherwise.
+fn settings(args: &DemoArgs, config: Option<&Path>) -> Result<Resolved> {
+    let mut settings = config_file::resolve(config, &args.settings)?;
+    if settings.source("nodes") != Source::CommandLine {
+        settings.set("nodes", "4")?;
+    }
+    if settings.values.service.nodes < 2 {
+        return Err(Failure::usage("the demo reads through other nodes than those that wrote", "give it --nodes 2 or more"));
+    }
+    if args.size == 0 {
+        return Err(Failure::usage("--size 0 leaves nothing to write", "give it a size such as 16MiB"));
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Failure::new("this machine has no /dev/fuse, so nothing can be mounted", "load it: `modprobe fuse`, and install fuse3"));
+    }
+    Ok(settings)
+}
+
+/// A new content every time, so that nothing left over from another run can pass for it.
+fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32)
+}
+
+struct Demo<'a> {
+    size: u64,
+    nodes: u16,
+    seed: u64,
+    interrupted: &'a AtomicBool,
+}
+
+impl Demo<'_> {
+    fn run(&self, stage: &mut Stage) -> Result<Report> {
+        stage.start()?;
+        let writer = |rank: u64| (rank % u64::from(self.nodes)) as usize;
+        let (write, _) = self.phase(stage, "forebay: write", true, WRITERS, &|s, rank| s.shared(writer(rank)))?;
+        let (members, before) = self.state(stage)?;
+
+        let restart = stage.crash_and(|store| {
+            let bar = progress::bytes("fsck", 0);
+            let found = fsck::check(store, &bar);
+            bar.finish_and_clear();
+            found?.sound(store)
+        })?;
+        let read = |readers: u64| move |s: &Stage, rank: u64| s.shared(reader(rank, readers, self.nodes));
+        let (read_same, verified_same) = self.phase(stage, "forebay: read, 16", false, WRITERS, &read(WRITERS))?;
+        let (read_fewer, verified_fewer) = self.phase(stage, "forebay: read, 6", false, FEWER, &read(FEWER))?;
+        let (_, after) = self.state(stage)?;
+
+        let plain = |s: &Stage, _rank: u64| s.plain();
+        let (plain_write, _) = self.phase(stage, "plain disk: write", true, WRITERS, &plain)?;
+        let (plain_same, _) = self.phase(stage, "plain disk: read, 16", false, WRITERS, &plain)?;
+        let (plain_fewer, _) = self.phase(stage, "plain disk: read, 6", false, FEWER, &plain)?;
+        Ok(Report {
+            size: self.size,
+            nodes: self.nodes,
+            cold: stage::cold_cache().is_ok(),
+            speeds: vec![
+                Speed { what: format!("write, {WRITERS} processes"), key: format!("write_{WRITERS}"), forebay: write, plain: plain_write },
+                Speed { what: format!("read, {WRITERS} processes"), key: format!("read_{WRITERS}"), forebay: read_same, plain: plain_same },
+                Speed { what: format!("read, {FEWER} processes"), key: format!("read_{FEWER}"), forebay: read_fewer, plain: plain_fewer },
+            ],
+            extents: members.extents,
+            index_bytes: members.index_bytes,
+            data_bytes: members.data_bytes,
+            server_peak_bytes: before.max(after),
+            restart,
+            verified: verified_same + verified_fewer,
+        })
+    }
+
+    /// One phase, from a cold page cache where that is allowed.
+    fn phase(&self, stage: &Stage, label: &str, write: bool, ranks: u64, path: &dyn Fn(&Stage, u64) -> PathBuf) -> Result<(Duration, u64)> {
+        // Not being root is told in the report, not an error.
+        let _ = stage::cold_cache();
+        let path = |rank| path(stage, rank);
+        Phase { label, write, ranks, path: &path, size: self.size, seed: self.seed, interrupted: self.interrupted }.run()
+    }
+
+    /// The members' totals, and the most memory the server has used.
+    fn state(&self, stage: &Stage) -> Result<(forebay_server::service::MemberStatus, u64)> {
+        let server = stage.server()?;
+        let Answer::Status(answer) = server.ask(&Ask::Status, Duration::from_secs(30))? else {
+            return Err(Failure::new("the service gave an unknown answer", "report this"));
+        };
+        Ok((status::total(&answer.members), memory(server.pid()).peak))
+    }
+}
+
+/// The node through which reader `rank` of `readers` reads: one that wrote none of its records, if there is one.
+fn reader(rank: u64, readers: u64, nodes: u16) -> usize {
+    let nodes = u64::from(nodes);
+    let wrote = |node: u64| (0..WRITERS).any(|nth| (rank + nth * readers) % WRITERS % nodes == node);
+    let others = (1..nodes).map(|step| (rank + step) % nodes);
+    others.clone().find(|node| !wrote(*node)).unwrap_or((rank + 1) % nodes) as usize
+}
+
+/// How long `work` took, and what it gave.
+fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+    let start = Instant::now();
+    let value = work()?;
+    Ok((value, start.elapsed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_use_nodes_that_wrote_none_of_their_records() {
+        for readers in [WRITERS, FEWER] {
+            for rank in 0..readers {
+                let node = reader(rank, readers, 4) as u64;
+                for record in (rank..1000).step_by(readers as usize) {
+                    assert_ne!(record % WRITERS % 4, node, "record {record} of reader {rank} of {readers}");
+                }
+            }
+        }
+    }
+}

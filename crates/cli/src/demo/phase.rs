@@ -1,0 +1,153 @@
+//! One measured step of the demo: many processes on one file, started together, timed until the last has ended.
+use super::worker::{Job, Word};
+use crate::fail::{Context, Failure, Result};
+use crate::progress;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// Longest time in which not one process may get on.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What to do.
+pub struct Phase<'a> {
+    /// For the progress bar and errors.
+    pub label: &'a str,
+    /// Write, or else read.
+    pub write: bool,
+    /// How many processes.
+    pub ranks: u64,
+    /// The file as process `rank` sees it.
+    pub path: &'a dyn Fn(u64) -> PathBuf,
+    /// Size of the file.
+    pub size: u64,
+    /// Of the content.
+    pub seed: u64,
+    /// Set when the user wants to stop.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// The processes of a phase; killed if dropped before they end.
+struct Workers(Vec<Child>);
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Fails only if it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Phase<'_> {
+    /// Runs it; gives the time from the start of the first to the end of the last, and the bytes done.
+    ///
+    /// # Errors
+    /// The first wrong byte or failed call; no progress; the user's Ctrl-C.
+    pub fn run(&self) -> Result<(Duration, u64)> {
+        let (sender, words) = mpsc::channel();
+        let mut workers = Workers(Vec::new());
+        let mut inputs = Vec::new();
+        for rank in 0..self.ranks {
+            let (child, input) = self.spawn(rank, sender.clone())?;
+            workers.0.push(child);
+            inputs.push(input);
+        }
+        drop(sender);
+        let mut ready = 0;
+        while ready < self.ranks {
+            match self.hear(&words)? {
+                Word::Ready => ready += 1,
+                other => return Err(self.wrong(other)),
+            }
+        }
+        let bar = progress::bytes(self.label, self.size);
+        let start = Instant::now();
+        for input in &mut inputs {
+            input.write_all(b"go\n").or_fail(format!("{}: a process ended early", self.label), "try again")?;
+        }
+        let (mut done, mut bytes) = (0, 0);
+        while done < self.ranks {
+            match self.hear(&words)? {
+                Word::Bytes(n) => {
+                    bytes += n;
+                    bar.inc(n);
+                }
+                Word::Done => done += 1,
+                other => return Err(self.wrong(other)),
+            }
+        }
+        let time = start.elapsed();
+        bar.finish_and_clear();
+        if bytes != self.size {
+            return Err(Failure::new(format!("{}: {bytes} of {} bytes were done", self.label, self.size), "report this"));
+        }
+        Ok((time, bytes))
+    }
+
+    fn spawn(&self, rank: u64, words: Sender<Word>) -> Result<(Child, impl Write + use<>)> {
+        let job = Job { write: self.write, path: (self.path)(rank), size: self.size, rank, ranks: self.ranks, seed: self.seed };
+        let job = serde_json::to_string(&job).or_fail("cannot write a job", "report this")?;
+        let mut child = Command::new("/proc/self/exe")
+            .args(["__worker", &job])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .or_fail("cannot start a worker process", "raise the limit on processes (ulimit -u)")?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::new("a worker process has no pipes", "report this"));
+        };
+        let label = format!("{} (process {rank})", self.label);
+        std::thread::Builder::new()
+            .name("worker words".into())
+            .spawn(move || {
+                let mut ended = false;
+                for line in BufReader::new(output).lines().map_while(|l| l.ok()) {
+                    let word = serde_json::from_str(&line).unwrap_or(Word::Failed(format!("{label} said: {line}")));
+                    ended |= !matches!(word, Word::Ready | Word::Bytes(_));
+                    if words.send(word).is_err() {
+                        return;
+                    }
+                }
+                if !ended {
+                    let _ = words.send(Word::Failed(format!("{label} ended without a word")));
+                }
+            })
+            .or_fail("cannot start a thread", "raise the limit on processes (ulimit -u)")?;
+        Ok((child, input))
+    }
+
+    fn hear(&self, words: &Receiver<Word>) -> Result<Word> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match words.recv_timeout(Duration::from_millis(200)) {
+                Ok(word) => return Ok(word),
+                Err(_) if self.interrupted.load(Ordering::Relaxed) => {
+                    return Err(Failure::new("interrupted", "everything the demo made is removed"));
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+                Err(_) => {
+                    return Err(Failure::new(
+                        format!("{}: no progress for {} s", self.label, PATIENCE.as_secs()),
+                        "look at the server's log and at the disk",
+                    ));
+                }
+            }
+        }
+    }
+
+    fn wrong(&self, word: Word) -> Failure {
+        match word {
+            Word::Wrong { offset } => Failure::new(
+                format!("{}: WRONG BYTE at offset {offset} of the shared file", self.label),
+                "keep the store with --dir and report this",
+            ),
+            Word::Failed(why) => Failure::new(format!("{}: {why}", self.label), "look at the server's log and at the disk"),
+            other => Failure::new(format!("{}: unexpected {other:?} from a process", self.label), "report this"),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the demo found, as a table or as JSON.
+use crate::fail::{Context, Result};
+use crate::table::Table;
+use crate::units::{count, rate, size};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+/// One row: the same work on Forebay and on the plain disk.
+pub struct Speed {
+    /// For people.
+    pub what: String,
+    /// For JSON.
+    pub key: String,
+    /// Time through the mounts.
+    pub forebay: Duration,
+    /// Time on the plain disk.
+    pub plain: Duration,
+}
+
+impl Speed {
+    /// How fast Forebay is, in multiples of the plain disk.
+    fn ratio(&self) -> f64 {
+        self.plain.as_secs_f64() / self.forebay.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Everything; sizes in bytes.
+pub struct Report {
+    /// Size of the shared file.
+    pub size: u64,
+    /// How many nodes.
+    pub nodes: u16,
+    /// Whether the page cache was dropped before each step.
+    pub cold: bool,
+    /// The measured steps.
+    pub speeds: Vec<Speed>,
+    /// Index entries of the whole service after writing.
+    pub extents: u64,
+    /// Their size on disk.
+    pub index_bytes: u64,
+    /// File data in the store.
+    pub data_bytes: u64,
+    /// The most memory a server process used.
+    pub server_peak_bytes: u64,
+    /// From starting the killed service until all mounts were ready.
+    pub restart: Duration,
+    /// Bytes read through the mounts after the restart and compared with what they must be.
+    pub verified: u64,
+}
+
+impl Report {
+    /// Prints it. Only a run without a wrong byte has a report.
+    ///
+    /// # Errors
+    /// If standard output is closed.
+    pub fn print(&self, json: bool) -> Result {
+        let text = if json { self.json() } else { self.text() };
+        std::io::stdout().write_all(text.as_bytes()).or_fail("cannot write to standard output", "look at where it leads")
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new(&["one shared file", "forebay", "plain disk", "ratio"]);
+        for speed in &self.speeds {
+            let rate = |time| rate(self.size, time);
+            table.row(vec![speed.what.clone(), rate(speed.forebay), rate(speed.plain), format!("{:.2}x", speed.ratio())]);
+        }
+        let mut out = format!("{table}\n");
+        let mut facts = Table::new(&["", ""]);
+        let mut fact = |name: &str, value: String| facts.row(vec![name.to_string(), value]);
+        fact("file size", size(self.size));
+        fact("nodes, mounts", format!("{0}, {0}", self.nodes));
+        fact("extents in the index", count(self.extents));
+        fact("index bytes", size(self.index_bytes));
+        fact("data bytes in the store", size(self.data_bytes));
+        fact("server memory, peak", size(self.server_peak_bytes));
+        fact("restart after SIGKILL", format!("{:.2} s", self.restart.as_secs_f64()));
+        let cache = if self.cold { "dropped before each step" } else { "warm (only root may drop it)" };
+        fact("page cache", cache.to_string());
+        let _ = write!(out, "{}", facts.to_string().trim_start_matches('\n'));
+        let _ = writeln!(out, "\nKilled, checked and restarted in between; {} verified, every byte right.", size(self.verified));
+        out
+    }
+
+    fn json(&self) -> String {
+        let mut value = serde_json::json!({
+            "size_bytes": self.size,
+            "nodes": self.nodes,
+            "cold_cache": self.cold,
+            "extents": self.extents,
+            "index_bytes": self.index_bytes,
+            "data_bytes": self.data_bytes,
+            "server_peak_bytes": self.server_peak_bytes,
+            "restart_seconds": self.restart.as_secs_f64(),
+            "verified_bytes": self.verified,
+        });
+        for speed in &self.speeds {
+            let per_second = |time: Duration| self.size as f64 / time.as_secs_f64().max(1e-9);
+            value[&speed.key] = serde_json::json!({
+                "forebay_bytes_per_s": per_second(speed.forebay),
+                "plain_bytes_per_s": per_second(speed.plain),
+                "ratio": speed.ratio(),
+            });
+        }
+        format!("{value}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_of_throughput() {
+        let report = Report {
+            size: 1 << 30,
+            nodes: 4,
+            cold: true,
+            speeds: vec![Speed {
+                what: "write".into(),
+                key: "write_16".into(),
+                forebay: Duration::from_secs(2),
+                plain: Duration::from_secs(1),
+            }],
+            extents: 1000,
+            index_bytes: 40_000,
+            data_bytes: 1 << 30,
+            server_peak_bytes: 1 << 28,
+            restart: Duration::from_millis(250),
+            verified: 2 << 30,
+        };
+        let text = report.text();
+        assert!(text.contains("512.0 MiB/s") && text.contains("0.50x") && text.contains("0.25 s"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(json["write_16"]["ratio"], 0.5);
+        assert_eq!(json["verified_bytes"], 2u64 << 30);
+    }
+}

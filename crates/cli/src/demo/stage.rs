@@ -1,0 +1,128 @@
+//! Where the demo plays: one directory with a store, mount points and a plain directory, and the server in between.
+use super::timed;
+use crate::fail::{Context, Failure, Result};
+use crate::mount_table;
+use crate::serve::Spec;
+use crate::server_process::ServerProcess;
+use crate::settings::Resolved;
+use crate::units;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The name of the shared file.
+const FILE: &str = "checkpoint";
+
+/// The directory and the server; both are gone when it is dropped.
+pub struct Stage {
+    base: PathBuf,
+    spec: Spec,
+    limit: Duration,
+    server: Option<ServerProcess>,
+}
+
+impl Stage {
+    /// Makes the directories below `parent`, after checking that the disk has room for `size` bytes twice.
+    ///
+    /// # Errors
+    /// If it has not, or they cannot be made.
+    pub fn new(parent: &Path, size: u64, settings: &Resolved) -> Result<Stage> {
+        let shown = parent.display();
+        let parent = parent.canonicalize().or_fail(format!("cannot open the directory {shown}"), "create it, or name another with --dir")?;
+        let space = rustix::fs::statvfs(&parent).or_fail(format!("cannot read the free space of {shown}"), "name another with --dir")?;
+        let (free, need) = (space.f_bavail * space.f_frsize, size.saturating_mul(2).saturating_add(256 << 20));
+        if free < need {
+            return Err(Failure::new(
+                format!("{shown} has {} free and the demo needs {}", units::size(free), units::size(need)),
+                "name a directory on a larger disk with --dir, or give a smaller --size",
+            ));
+        }
+        let base = parent.join(format!("forebay-demo-{}", std::process::id()));
+        let make = |path: &Path| {
+            let made = std::fs::DirBuilder::new().mode(0o700).create(path);
+            made.or_fail(format!("cannot create the directory {}", path.display()), "name a directory of your own with --dir")
+        };
+        make(&base)?;
+        let mut stage = Stage {
+            base: base.clone(),
+            spec: Spec { store: base.join("store"), mounts: Vec::new(), settings: settings.texts(), with_parent: true },
+            limit: settings.values.start_limit,
+            server: None,
+        };
+        make(&base.join("mounts"))?;
+        make(&base.join("plain"))?;
+        stage.spec.mounts = (0..settings.values.service.nodes).map(|n| base.join("mounts").join(n.to_string())).collect();
+        Ok(stage)
+    }
+
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn start(&mut self) -> Result {
+        self.server = Some(ServerProcess::start(&self.spec, self.limit, |_| {})?);
+        Ok(())
+    }
+
+    /// Kills the server, lets `check` look at the store, and starts the server again; gives the time of the start.
+    ///
+    /// # Errors
+    /// What `check` or the server says.
+    pub fn crash_and(&mut self, check: impl FnOnce(&Path) -> Result) -> Result<Duration> {
+        if let Some(mut server) = self.server.take() {
+            server.kill();
+        }
+        check(&self.spec.store)?;
+        timed(|| self.start()).map(|((), time)| time)
+    }
+
+    /// The server.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn server(&self) -> Result<&ServerProcess> {
+        self.server.as_ref().ok_or_else(|| Failure::new("the demo's service does not run", "report this"))
+    }
+
+    /// The shared file, seen from a node.
+    pub fn shared(&self, node: usize) -> PathBuf {
+        self.spec.mounts[node % self.spec.mounts.len()].join(FILE)
+    }
+
+    /// The file on the plain disk.
+    pub fn plain(&self) -> PathBuf {
+        self.base.join("plain").join(FILE)
+    }
+
+    /// Stops the server cleanly and removes everything.
+    ///
+    /// # Errors
+    /// If the server did not stop cleanly.
+    pub fn end(mut self, limit: Duration) -> Result {
+        self.server.take().map_or(Ok(()), |server| server.stop(limit))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        // Nothing is removed below a mount that could not be taken away: that would delete through it.
+        match mount_table::all() {
+            Ok(all) if !all.iter().any(|m| m.point.starts_with(&self.base)) => {
+                if let Err(e) = std::fs::remove_dir_all(&self.base) {
+                    eprintln!("forebay: cannot remove {}: {e}; remove it by hand", self.base.display());
+                }
+            }
+            _ => eprintln!("forebay: a mount is left below {}; run `forebay umount` there, then remove it", self.base.display()),
+        }
+    }
+}
+
+/// Writes back and drops the page cache, so that reads come from the disk.
+///
+/// # Errors
+/// If this user may not.
+pub fn cold_cache() -> std::io::Result<()> {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3")
+}

@@ -1,0 +1,113 @@
+//! One writing or reading process of the demo.
+//!
+//! It opens its file, says `ready`, waits for a line on standard input, works, and says how far it is and how it ended:
+//! one JSON object a line. It ends when the demo does.
+use super::layout::{LONGEST, fill, records, verify};
+use crate::fail::{Context, Failure, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// What it does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// Write, or else read and verify.
+    pub write: bool,
+    /// The shared file, as this process's node sees it.
+    pub path: PathBuf,
+    /// Size of the file.
+    pub size: u64,
+    /// This process's number.
+    pub rank: u64,
+    /// How many there are.
+    pub ranks: u64,
+    /// Of the content.
+    pub seed: u64,
+}
+
+/// What it says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Word {
+    /// The file is open; go.
+    Ready,
+    /// Bytes done since the last word.
+    Bytes(u64),
+    /// All is written, on disk and closed; or read and right.
+    Done,
+    /// The first wrong byte.
+    Wrong {
+        /// Where it is in the file.
+        offset: u64,
+    },
+    /// A call failed.
+    Failed(String),
+}
+
+/// The hidden verb.
+///
+/// # Errors
+/// If any call fails or any byte is wrong; the demo has been told by then.
+pub fn run(job: &str) -> Result {
+    let job: Job = serde_json::from_str(job).or_fail("this is an internal command", "use `forebay demo`")?;
+    // Whoever started it may die before it hears of it; then it ends as well.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .or_fail("cannot follow the demo", "report this")?;
+    match work(&job) {
+        Ok(None) => say(&Word::Done),
+        Ok(Some(offset)) => {
+            say(&Word::Wrong { offset })?;
+            Err(Failure::silent())
+        }
+        Err(e) => {
+            let step = if job.write { "writing" } else { "reading" };
+            say(&Word::Failed(format!("{step} {}: {e}", job.path.display())))?;
+            Err(Failure::silent())
+        }
+    }
+}
+
+/// The offset of the first wrong byte, if any.
+fn work(job: &Job) -> std::io::Result<Option<u64>> {
+    // Whoever comes first creates the file; nobody truncates it.
+    let file = if job.write { File::options().write(true).create(true).truncate(false).open(&job.path)? } else { File::open(&job.path)? };
+    say(&Word::Ready).map_err(|f| std::io::Error::other(f.text))?;
+    let mut go = String::new();
+    std::io::stdin().read_line(&mut go)?;
+    let (mut buffer, mut scratch, mut since) = (vec![0; LONGEST], Vec::new(), 0);
+    for record in records(job.size, job.rank, job.ranks) {
+        let bytes = &mut buffer[..record.len as usize];
+        if job.write {
+            fill(bytes, job.seed, record.offset);
+            file.write_all_at(bytes, record.offset)?;
+        } else {
+            file.read_exact_at(bytes, record.offset)?;
+            if let Some(wrong) = verify(bytes, job.seed, record.offset, &mut scratch) {
+                return Ok(Some(wrong));
+            }
+        }
+        since += record.len;
+        if since >= 4 << 20 {
+            say(&Word::Bytes(since)).map_err(|f| std::io::Error::other(f.text))?;
+            since = 0;
+        }
+    }
+    if job.write {
+        file.sync_all()?;
+    } else if file.metadata()?.len() != job.size {
+        return Ok(Some(job.size.min(file.metadata()?.len())));
+    }
+    drop(file);
+    say(&Word::Bytes(since)).map_err(|f| std::io::Error::other(f.text))?;
+    Ok(None)
+}
+
+fn say(word: &Word) -> Result {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, word)
+        .map_err(std::io::Error::from)
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+        .or_fail("the demo is gone", "start it again")
+}

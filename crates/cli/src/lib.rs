@@ -1,0 +1,66 @@
+//! The `forebay` command: every verb, nothing else.
+//!
+//! Knows the service, the mount, the client and traces, and joins them to a command line, a configuration file and a
+//! control socket. Must not know how any of them works inside.
+//!
+//! Invariants: each setting is defined once ([`settings::TABLE`]); each failure is one line that says what, where and
+//! what next ([`fail::Failure`]); no wait is without a limit.
+
+pub mod args;
+pub mod config_file;
+pub mod control;
+pub mod demo;
+pub mod docs;
+pub mod fail;
+pub mod limits;
+pub mod mount_table;
+pub mod processes;
+pub mod progress;
+pub mod serve;
+pub mod server_process;
+pub mod settings;
+pub mod table;
+pub mod units;
+mod usage;
+mod verbs;
+
+use args::{Cli, TraceVerb, Verb};
+use clap::{CommandFactory, Parser};
+
+/// Runs the command line of this process; gives the exit code.
+pub fn run() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::report(&error),
+    };
+    match verb(&cli) {
+        Ok(()) => fail::OK,
+        Err(failure) => {
+            if !failure.text.is_empty() {
+                eprintln!("forebay: {failure}");
+            }
+            failure.code
+        }
+    }
+}
+
+fn verb(cli: &Cli) -> fail::Result {
+    let config = cli.config.as_deref();
+    match &cli.verb {
+        Verb::Demo(args) => demo::run(args, config),
+        Verb::Mount(args) => verbs::mount::run(args, config),
+        Verb::Umount(args) => verbs::umount::run(args),
+        Verb::Status(args) => verbs::status::run(args),
+        Verb::Laminate(args) => verbs::laminate::run(args),
+        Verb::Fsck(args) => verbs::fsck::run(args),
+        Verb::Trace(TraceVerb::Gen(args)) => verbs::trace::generate(args),
+        Verb::Trace(TraceVerb::Stats(args)) => verbs::trace::stats(args),
+        Verb::Trace(TraceVerb::Replay(args)) => verbs::replay::run(args, config),
+        Verb::Completions(args) => {
+            clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut std::io::stdout());
+            Ok(())
+        }
+        Verb::Serve => serve::background(),
+        Verb::Worker { job } => demo::worker::run(job),
+    }
+}

@@ -1,0 +1,66 @@
+//! What a running server answers on its control socket.
+use super::Spec;
+use super::events::Event;
+use crate::control::{Answer, Answerer, Ask, Status};
+use forebay_server::Service;
+use std::sync::mpsc::{Sender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The service while it runs; taken out when it stops.
+pub type Running = Arc<Mutex<Option<Service>>>;
+
+/// Answers status itself, and hands stop requests to the main thread.
+pub struct Desk {
+    /// The service.
+    pub service: Running,
+    /// What it was started with.
+    pub spec: Spec,
+    /// Since when it is ready.
+    pub since: Instant,
+    /// To the main thread.
+    pub events: Mutex<Sender<Event>>,
+    /// How long a stop may take.
+    pub limit: Duration,
+}
+
+impl Answerer for Desk {
+    fn answer(&self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Status => self.status(),
+            Ask::Stop { force } => self.stop(force),
+        }
+    }
+}
+
+impl Desk {
+    fn status(&self) -> Answer {
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(service) = service.as_ref() else {
+            return Answer::Refused(format!("the service of {} is stopping; try again", self.spec.store.display()));
+        };
+        match service.status() {
+            Err(e) => Answer::Refused(format!("cannot read the state of {}: {e}; see its log", self.spec.store.display())),
+            Ok(members) => Answer::Status(Box::new(Status {
+                store: self.spec.store.clone(),
+                pid: std::process::id(),
+                program: env!("CARGO_PKG_VERSION").to_string(),
+                uptime_seconds: self.since.elapsed().as_secs(),
+                mounts: self.spec.mount_status(),
+                members,
+                memory: crate::processes::memory(std::process::id()),
+                settings: self.spec.settings.clone(),
+            })),
+        }
+    }
+
+    fn stop(&self, force: bool) -> Answer {
+        let (reply, answer) = sync_channel(1);
+        let sent = self.events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Stop { force, reply });
+        let stopping = || Answer::Refused(format!("the service of {} is stopping already", self.spec.store.display()));
+        match sent {
+            Ok(()) => answer.recv_timeout(self.limit).unwrap_or_else(|_| stopping()),
+            Err(_) => stopping(),
+        }
+    }
+}

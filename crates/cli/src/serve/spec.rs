@@ -1,0 +1,72 @@
+//! What a server process is told, and what it reports back while it starts. Both travel as JSON over pipes.
+use crate::control::MountStatus;
+use crate::fail::{Failure, Result};
+use crate::settings::Resolved;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Everything a server process needs to know.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    /// The store, absolute.
+    pub store: PathBuf,
+    /// One mount point a member, absolute; none: a service without mounts.
+    pub mounts: Vec<PathBuf>,
+    /// The settings as texts.
+    pub settings: BTreeMap<String, String>,
+    /// The server ends with the process that started it (demo and replay).
+    pub with_parent: bool,
+}
+
+/// One line from a starting server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Report {
+    /// What it does now.
+    Stage(String),
+    /// All mounts answer.
+    Ready,
+    /// It gave up.
+    Failed {
+        /// Exit code.
+        code: u8,
+        /// What, where, next step.
+        text: String,
+    },
+}
+
+impl Spec {
+    /// The service of `store`, mounted below `mountpoint`.
+    ///
+    /// # Errors
+    /// If a path is missing or in use, or one lies in the other.
+    pub fn new(store: &Path, mountpoint: &Path, settings: &Resolved) -> Result<Spec> {
+        let nodes = settings.values.service.nodes;
+        let store = crate::mount_table::absolute(store)?;
+        let mounts = points(mountpoint, nodes)?;
+        if let Some(point) = mounts.iter().find(|p| p.starts_with(&store) || store.starts_with(p)) {
+            return Err(Failure::usage(
+                format!("the mount point {} and the store {} lie in each other", point.display(), store.display()),
+                "name two separate directories",
+            ));
+        }
+        Ok(Spec { store, mounts, settings: settings.texts(), with_parent: false })
+    }
+
+    /// The mounts as `forebay status` shows them.
+    pub fn mount_status(&self) -> Vec<MountStatus> {
+        let mount = |(member, path): (usize, &PathBuf)| MountStatus { member: member as u16, path: path.clone() };
+        self.mounts.iter().enumerate().map(mount).collect()
+    }
+}
+
+/// The mount point of every node.
+fn points(mountpoint: &Path, nodes: u16) -> Result<Vec<PathBuf>> {
+    let text = mountpoint.to_string_lossy();
+    if text.contains("{node}") {
+        let path = |node: u16| crate::mount_table::absolute(Path::new(&text.replace("{node}", &node.to_string())));
+        return (0..nodes).map(path).collect();
+    }
+    let base = crate::mount_table::absolute(mountpoint)?;
+    Ok(if nodes == 1 { vec![base] } else { (0..nodes).map(|node| base.join(node.to_string())).collect() })
+}

@@ -1,0 +1,8 @@
+//! The verbs, one file each; `demo` is a module of its own.
+pub mod fsck;
+pub mod laminate;
+pub mod mount;
+pub mod replay;
+pub mod status;
+pub mod trace;
+pub mod umount;
