@@ -57,8 +57,10 @@ pub enum Verb {
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
-#[command(after_help = "The demo always runs at least two nodes: four unless --nodes says otherwise. Everything it makes is removed \
-        at the end, also after Ctrl-C. Exit code 1 on any wrong byte.")]
+#[command(
+    after_help = "The demo always runs at least two nodes: four unless --nodes says otherwise. Everything it makes is removed \
+        at the end, also after Ctrl-C. Exit code 1 on any wrong byte."
+)]
 pub struct DemoArgs {
     /// Size of the shared file
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
@@ -76,8 +78,10 @@ pub struct DemoArgs {
 
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
-#[command(after_help = "With --nodes 4 the mounts are MOUNTPOINT/0 to MOUNTPOINT/3, or MOUNTPOINT with {node} replaced. \
-        The command returns once all mounts are ready; the service goes on in the background and writes STORE/log.")]
+#[command(
+    after_help = "With --nodes 4 the mounts are MOUNTPOINT/0 to MOUNTPOINT/3, or MOUNTPOINT with {node} replaced. \
+        The command returns once all mounts are ready; the service goes on in the background and writes STORE/log."
+)]
 pub struct MountArgs {
     /// Directory that holds the data
     #[arg(value_hint = ValueHint::DirPath)]
@@ -117,7 +121,9 @@ pub struct StatusArgs {
 
 /// Arguments of `laminate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Lamination cannot be undone. To make a file read-only for a while, use `chmod a-w`.")]
+#[command(
+    after_help = "Lamination cannot be undone. To make a file read-only for a while, use `chmod a-w`."
+)]
 pub struct LaminateArgs {
     /// Files on a Forebay mount, closed by all writers
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -126,8 +132,10 @@ pub struct LaminateArgs {
 
 /// Arguments of `fsck`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 the store is sound, 1 problems were found or the check failed, 2 wrong usage. \
-        The check changes nothing.")]
+#[command(
+    after_help = "Exit codes: 0 the store is sound, 1 problems were found or the check failed, 2 wrong usage. \
+        The check changes nothing."
+)]
 pub struct FsckArgs {
     /// The store
     #[arg(value_hint = ValueHint::DirPath)]
@@ -139,7 +147,9 @@ pub struct FsckArgs {
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "For bash: `forebay completions bash > ~/.local/share/bash-completion/completions/forebay`.")]
+#[command(
+    after_help = "For bash: `forebay completions bash > ~/.local/share/bash-completion/completions/forebay`."
+)]
 pub struct CompletionsArgs {
     /// The shell
     pub shell: clap_complete::Shell,

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 /// A usage failure for an unreadable file, an unknown key or a wrong value.
 pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
     let environment = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
-    let path = config.map(Path::to_path_buf).or_else(|| environment("FOREBAY_CONFIG").map(PathBuf::from));
+    let path = config
+        .map(Path::to_path_buf)
+        .or_else(|| environment("FOREBAY_CONFIG").map(PathBuf::from));
     let (path, texts) = match path {
         Some(path) => {
             let texts = read(&path)?;
@@ -39,8 +41,14 @@ fn user_file(environment: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 
 fn read(path: &Path) -> Result<Vec<(String, String)>> {
     let text = std::fs::read_to_string(path)
-        .or_fail(format!("cannot read the configuration file {}", path.display()), "name a readable file with --config")
-        .map_err(|f| Failure { code: crate::fail::USAGE, ..f })?;
+        .or_fail(
+            format!("cannot read the configuration file {}", path.display()),
+            "name a readable file with --config",
+        )
+        .map_err(|f| Failure {
+            code: crate::fail::USAGE,
+            ..f
+        })?;
     parse(&text, path)
 }
 
@@ -51,8 +59,13 @@ fn read(path: &Path) -> Result<Vec<(String, String)>> {
 pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
     let file = path.display();
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-        let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        Failure::usage(format!("{file}, line {line}: {}", e.message()), "a line is written as `memory = \"192MiB\"`")
+        let line = e.span().map_or(1, |span| {
+            text[..span.start.min(text.len())].matches('\n').count() + 1
+        });
+        Failure::usage(
+            format!("{file}, line {line}: {}", e.message()),
+            "a line is written as `memory = \"192MiB\"`",
+        )
     })?;
     let mut texts = Vec::new();
     for (key, value) in table {
@@ -82,7 +95,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
 
 /// The known key with the fewest edits from `key`.
 fn nearest(key: &str) -> &'static str {
-    TABLE.iter().min_by_key(|s| edits(key, s.key)).map_or("", |s| s.key)
+    TABLE
+        .iter()
+        .min_by_key(|s| edits(key, s.key))
+        .map_or("", |s| s.key)
 }
 
 /// Levenshtein distance in bytes.
@@ -106,9 +122,16 @@ mod tests {
 
     #[test]
     fn values_of_every_simple_type_are_read() {
-        let texts = parse("nodes = 4\nmemory = \"1G\"\nallow_other = true\n", Path::new("c")).unwrap();
+        let texts = parse(
+            "nodes = 4\nmemory = \"1G\"\nallow_other = true\n",
+            Path::new("c"),
+        )
+        .unwrap();
         let get = |k: &str| texts.iter().find(|(key, _)| key == k).unwrap().1.clone();
-        assert_eq!((get("nodes"), get("memory"), get("allow_other")), ("4".into(), "1G".into(), "true".into()));
+        assert_eq!(
+            (get("nodes"), get("memory"), get("allow_other")),
+            ("4".into(), "1G".into(), "true".into())
+        );
     }
 
     #[test]

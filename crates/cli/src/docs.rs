@@ -21,8 +21,20 @@ pub fn configuration() -> String {
         | key | flag | environment | default | meaning |\n|---|---|---|---|---|\n"
     );
     for s in TABLE {
-        let value = if s.value.is_empty() { String::new() } else { format!(" {}", s.value) };
-        let _ = writeln!(out, "| `{}` | `--{}{value}` | `{}` | `{}` | {} |", s.key, s.flag, s.env(), s.default, s.help);
+        let value = if s.value.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", s.value)
+        };
+        let _ = writeln!(
+            out,
+            "| `{}` | `--{}{value}` | `{}` | `{}` | {} |",
+            s.key,
+            s.flag,
+            s.env(),
+            s.default,
+            s.help
+        );
     }
     out.push_str(
         "\n**Sizes** are bytes, or a number with a unit: `K`, `M`, `G`, `T` and `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024; \
@@ -46,10 +58,18 @@ pub fn commands() -> String {
 }
 
 fn section(out: &mut String, command: &mut Command, name: &str) {
-    let help = command.clone().bin_name(name).term_width(100).render_long_help().to_string();
+    let help = command
+        .clone()
+        .bin_name(name)
+        .term_width(100)
+        .render_long_help()
+        .to_string();
     let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
     let _ = write!(out, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n"));
-    for verb in command.get_subcommands_mut().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+    for verb in command
+        .get_subcommands_mut()
+        .filter(|c| !c.is_hide_set() && c.get_name() != "help")
+    {
         let name = format!("{name} {}", verb.get_name());
         section(out, verb, &name);
     }

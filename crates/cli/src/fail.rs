@@ -25,22 +25,34 @@ pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 impl Failure {
     /// A failure with exit code 1: `what` happened (and where); `next` is what the user can do.
     pub fn new(what: impl fmt::Display, next: impl fmt::Display) -> Failure {
-        Failure { code: FAILED, text: line(&format!("{what}; {next}")) }
+        Failure {
+            code: FAILED,
+            text: line(&format!("{what}; {next}")),
+        }
     }
 
     /// As [`Failure::new`], for wrong input: exit code 2.
     pub fn usage(what: impl fmt::Display, next: impl fmt::Display) -> Failure {
-        Failure { code: USAGE, ..Failure::new(what, next) }
+        Failure {
+            code: USAGE,
+            ..Failure::new(what, next)
+        }
     }
 
     /// A failure whose text already says what to do.
     pub fn plain(text: impl fmt::Display) -> Failure {
-        Failure { code: FAILED, text: line(&text.to_string()) }
+        Failure {
+            code: FAILED,
+            text: line(&text.to_string()),
+        }
     }
 
     /// Exit code 1 without another word: the verb's own output says it.
     pub fn silent() -> Failure {
-        Failure { code: FAILED, text: String::new() }
+        Failure {
+            code: FAILED,
+            text: String::new(),
+        }
     }
 }
 

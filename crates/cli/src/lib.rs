@@ -57,7 +57,12 @@ fn verb(cli: &Cli) -> fail::Result {
         Verb::Trace(TraceVerb::Stats(args)) => verbs::trace::stats(args),
         Verb::Trace(TraceVerb::Replay(args)) => verbs::replay::run(args, config),
         Verb::Completions(args) => {
-            clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut std::io::stdout());
+            clap_complete::generate(
+                args.shell,
+                &mut Cli::command(),
+                "forebay",
+                &mut std::io::stdout(),
+            );
             Ok(())
         }
         Verb::Serve => serve::background(),

@@ -9,7 +9,11 @@ use std::time::Duration;
 ///
 /// # Errors
 /// If the limit passes, or no thread can be started; `what` says what was being done.
-pub fn within<T: Send + 'static>(limit: Duration, what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub fn within<T: Send + 'static>(
+    limit: Duration,
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::Builder::new()
         .name("limited".into())
@@ -17,7 +21,12 @@ pub fn within<T: Send + 'static>(limit: Duration, what: &str, work: impl FnOnce(
             // The receiver is gone if the limit has passed; nobody wants the result then.
             let _ = sender.send(work());
         })
-        .map_err(|e| Failure::new(format!("cannot start a thread for {what}: {e}"), "raise the limit on processes"))?;
+        .map_err(|e| {
+            Failure::new(
+                format!("cannot start a thread for {what}: {e}"),
+                "raise the limit on processes",
+            )
+        })?;
     receiver.recv_timeout(limit).map_err(|_| {
         Failure::new(
             format!("{what} took longer than {} s", limit.as_secs()),
@@ -38,7 +47,10 @@ mod tests {
     #[test]
     fn work_over_the_limit_is_an_error_that_names_it() {
         let (hold, held) = mpsc::channel::<()>();
-        let failure = within(Duration::from_millis(20), "waiting for ever", move || held.recv().is_ok()).unwrap_err();
+        let failure = within(Duration::from_millis(20), "waiting for ever", move || {
+            held.recv().is_ok()
+        })
+        .unwrap_err();
         assert!(failure.text.contains("waiting for ever"), "{failure}");
         drop(hold);
     }

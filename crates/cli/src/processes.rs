@@ -15,17 +15,28 @@ pub struct Memory {
 pub fn memory(pid: u32) -> Memory {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix(name))
+            .unwrap_or_default();
+        line.split_whitespace()
+            .next()
+            .and_then(|kib| kib.parse::<u64>().ok())
+            .unwrap_or(0)
+            << 10
     };
-    Memory { resident: field("VmRSS:"), peak: field("VmHWM:") }
+    Memory {
+        resident: field("VmRSS:"),
+        peak: field("VmHWM:"),
+    }
 }
 
 /// Is there a process `pid` that is not a zombie?
 pub fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name is in parentheses and may hold anything; the state follows it.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Processes with something open at or below `point`, as far as this user may see them.
@@ -33,7 +44,11 @@ pub fn holders(point: &Path) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for pid in pids() {
         let base = PathBuf::from(format!("/proc/{pid}"));
-        let files = std::fs::read_dir(base.join("fd")).into_iter().flatten().flatten().map(|e| e.path());
+        let files = std::fs::read_dir(base.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.path());
         let holds = [base.join("cwd"), base.join("root")]
             .into_iter()
             .chain(files)
@@ -50,31 +65,55 @@ pub fn holders(point: &Path) -> Vec<(u32, String)> {
 
 fn maps(base: &Path, point: &Path) -> bool {
     let maps = std::fs::read_to_string(base.join("maps")).unwrap_or_default();
-    maps.lines().filter_map(|l| l.find('/').map(|at| &l[at..])).any(|path| Path::new(path).starts_with(point))
+    maps.lines()
+        .filter_map(|l| l.find('/').map(|at| &l[at..]))
+        .any(|path| Path::new(path).starts_with(point))
 }
 
 fn pids() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+    entries
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 fn name(base: &Path) -> String {
-    std::fs::read_to_string(base.join("comm")).unwrap_or_default().trim().to_string()
+    std::fs::read_to_string(base.join("comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_string()
 }
 
 /// Where every thread of `pid` is, for a report about a process that hangs.
 pub fn stacks(pid: u32) -> String {
     let mut out = String::new();
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     for task in tasks.map(|e| e.path()) {
         let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
-        let thread = task.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let _ = writeln!(out, "thread {thread} {} waits in {} ({})", name(&task), read("wchan"), read("syscall").trim());
+        let thread = task
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let _ = writeln!(
+            out,
+            "thread {thread} {} waits in {} ({})",
+            name(&task),
+            read("wchan"),
+            read("syscall").trim()
+        );
         for line in read("stack").lines() {
             let _ = writeln!(out, "    {line}");
         }
     }
-    if out.is_empty() { format!("process {pid} has no threads: it has ended\n") } else { out }
+    if out.is_empty() {
+        format!("process {pid} has no threads: it has ended\n")
+    } else {
+        out
+    }
 }
 
 #[cfg(test)]
@@ -86,7 +125,10 @@ mod tests {
         let pid = std::process::id();
         assert!(lives(pid));
         let memory = memory(pid);
-        assert!(memory.resident > 0 && memory.peak >= memory.resident, "{memory:?}");
+        assert!(
+            memory.resident > 0 && memory.peak >= memory.resident,
+            "{memory:?}"
+        );
         assert!(stacks(pid).contains("thread "));
         assert!(!lives(u32::MAX));
         assert_eq!(super::memory(u32::MAX), Memory::default());

@@ -3,12 +3,20 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar over `total` bytes.
 pub fn bytes(label: &str, total: u64) -> ProgressBar {
-    bar(label, total, "{msg:22} {bar:30} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>14} {eta:>4}")
+    bar(
+        label,
+        total,
+        "{msg:22} {bar:30} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>14} {eta:>4}",
+    )
 }
 
 /// A bar over `total` things; zero if it is not known yet.
 pub fn things(label: &str, total: u64) -> ProgressBar {
-    bar(label, total, "{msg:22} {bar:30} {human_pos:>10} of {human_len:10} {eta:>4}")
+    bar(
+        label,
+        total,
+        "{msg:22} {bar:30} {human_pos:>10} of {human_len:10} {eta:>4}",
+    )
 }
 
 fn bar(label: &str, total: u64, template: &str) -> ProgressBar {

@@ -23,25 +23,44 @@ impl ServerProcess {
     /// # Errors
     /// What the server reported; or that it did not get ready in `limit`, and at which step. Then it is ended, and
     /// none of its mounts stays.
-    pub fn start(spec: &Spec, limit: Duration, mut stage: impl FnMut(&str)) -> Result<ServerProcess> {
+    pub fn start(
+        spec: &Spec,
+        limit: Duration,
+        mut stage: impl FnMut(&str),
+    ) -> Result<ServerProcess> {
         let child = Command::new("/proc/self/exe")
             .arg0("forebay")
             .arg("__serve")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .or_fail("cannot start the server process", "raise the limit on processes (ulimit -u)")?;
-        let mut server = ServerProcess { child, spec: spec.clone() };
-        server.ready(limit, &mut stage).inspect_err(|_| server.kill())?;
+            .or_fail(
+                "cannot start the server process",
+                "raise the limit on processes (ulimit -u)",
+            )?;
+        let mut server = ServerProcess {
+            child,
+            spec: spec.clone(),
+        };
+        server
+            .ready(limit, &mut stage)
+            .inspect_err(|_| server.kill())?;
         Ok(server)
     }
 
     fn ready(&mut self, limit: Duration, stage: &mut impl FnMut(&str)) -> Result {
-        let json = serde_json::to_vec(&self.spec).or_fail("cannot write the server's specification", "report this")?;
-        let (Some(mut input), Some(output)) = (self.child.stdin.take(), self.child.stdout.take()) else {
-            return Err(Failure::new("the server process has no pipes", "report this"));
+        let json = serde_json::to_vec(&self.spec)
+            .or_fail("cannot write the server's specification", "report this")?;
+        let (Some(mut input), Some(output)) = (self.child.stdin.take(), self.child.stdout.take())
+        else {
+            return Err(Failure::new(
+                "the server process has no pipes",
+                "report this",
+            ));
         };
-        input.write_all(&json).or_fail("the server process ended at once", "look above for why")?;
+        input
+            .write_all(&json)
+            .or_fail("the server process ended at once", "look above for why")?;
         drop(input);
         let (sender, reports) = mpsc::channel();
         std::thread::Builder::new()
@@ -65,16 +84,27 @@ impl ServerProcess {
                     last = text;
                 }
                 Ok(Ok(Report::Failed { code, text })) => return Err(Failure { code, text }),
-                Ok(Err(e)) => return Err(Failure::new(format!("the server process said something unknown: {e}"), "report this")),
+                Ok(Err(e)) => {
+                    return Err(Failure::new(
+                        format!("the server process said something unknown: {e}"),
+                        "report this",
+                    ));
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     let log = self.spec.store.join("log");
-                    return Err(Failure::new(format!("the server process ended while {last}"), format!("see {}", log.display())));
+                    return Err(Failure::new(
+                        format!("the server process ended while {last}"),
+                        format!("see {}", log.display()),
+                    ));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let stacks = crate::processes::stacks(self.child.id());
                     eprintln!("{stacks}");
                     return Err(Failure::new(
-                        format!("the server did not get ready in {} s; it was {last}", limit.as_secs()),
+                        format!(
+                            "the server did not get ready in {} s; it was {last}",
+                            limit.as_secs()
+                        ),
                         "its threads are printed above; a slow disk may need a larger --start-limit",
                     ));
                 }
@@ -100,9 +130,10 @@ impl ServerProcess {
         match Client::connect(&self.spec.store) {
             Ok(mut client) => client.ask(ask, limit),
             Err(NoServer::Failed(failure)) => Err(failure),
-            Err(NoServer::NotRunning) => {
-                Err(Failure::new("the service has ended by itself", format!("see {}", self.spec.store.join("log").display())))
-            }
+            Err(NoServer::NotRunning) => Err(Failure::new(
+                "the service has ended by itself",
+                format!("see {}", self.spec.store.join("log").display()),
+            )),
         }
     }
 
@@ -114,7 +145,11 @@ impl ServerProcess {
         let answer = self.ask(&Ask::Stop { force: true }, limit);
         let ended = self.wait(limit);
         answer?;
-        if ended { Ok(()) } else { Err(Failure::new("the service did not end", "see its log")) }
+        if ended {
+            Ok(())
+        } else {
+            Err(Failure::new("the service did not end", "see its log"))
+        }
     }
 
     /// Kills it (SIGKILL), waits until it is gone, and detaches its dead mounts.
@@ -123,8 +158,7 @@ impl ServerProcess {
         let _ = self.child.kill();
         self.wait(Duration::from_secs(20));
         for point in &self.spec.mounts {
-            let ours = |m: &mount_table::Mounted| m.store().as_ref() == Some(&self.spec.store);
-            if mount_table::all().is_ok_and(|all| mount_table::at(&all, point).is_some_and(ours)) {
+            if mount_table::is_mounted(&self.spec.store, point) == Ok(true) {
                 if let Err(failure) = mount_table::unmount(point, How::Detach) {
                     eprintln!("forebay: {failure}");
                 }

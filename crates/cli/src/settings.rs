@@ -64,7 +64,9 @@ pub const TABLE: &[Setting] = &[
                 .parse()
                 .ok()
                 .filter(|n| (1..=64).contains(n))
-                .ok_or_else(|| format!("'{text}' is not a number of nodes; write a number from 1 to 64"))?;
+                .ok_or_else(|| {
+                    format!("'{text}' is not a number of nodes; write a number from 1 to 64")
+                })?;
             Ok(())
         },
     },
@@ -79,7 +81,11 @@ pub const TABLE: &[Setting] = &[
                 "none" => Durability::None,
                 "process" => Durability::Process,
                 "disk" => Durability::Disk,
-                _ => return Err(format!("'{text}' is not a durability level; write none, process or disk")),
+                _ => {
+                    return Err(format!(
+                        "'{text}' is not a durability level; write none, process or disk"
+                    ));
+                }
             };
             Ok(())
         },
@@ -94,7 +100,11 @@ pub const TABLE: &[Setting] = &[
             s.service.consistency = match text {
                 "commit" => Consistency::Commit,
                 "posix" => Consistency::Posix,
-                _ => return Err(format!("'{text}' is not a consistency mode; write commit or posix")),
+                _ => {
+                    return Err(format!(
+                        "'{text}' is not a consistency mode; write commit or posix"
+                    ));
+                }
             };
             Ok(())
         },
@@ -106,7 +116,11 @@ pub const TABLE: &[Setting] = &[
         default: "none",
         help: "Most file data each node stores; none: what the disk has",
         set: |s, text| {
-            s.service.quota = if text == "none" { None } else { Some(parse_size(text)?) };
+            s.service.quota = if text == "none" {
+                None
+            } else {
+                Some(parse_size(text)?)
+            };
             Ok(())
         },
     },
@@ -119,7 +133,9 @@ pub const TABLE: &[Setting] = &[
         set: |s, text| {
             let bytes = parse_size(text)?;
             if bytes < 16 << 20 {
-                return Err(format!("'{text}' is too little memory; give each node at least 16MiB"));
+                return Err(format!(
+                    "'{text}' is too little memory; give each node at least 16MiB"
+                ));
             }
             s.service.memory = bytes;
             Ok(())
@@ -181,7 +197,9 @@ pub const TABLE: &[Setting] = &[
         help: "What goes to the log: error, warn, info, debug, trace, or a filter such as forebay_server=debug",
         set: |s, text| {
             text.parse::<tracing_subscriber::filter::Targets>()
-                .map_err(|e| format!("'{text}' is not a log filter ({e}); write a level such as info"))?;
+                .map_err(|e| {
+                    format!("'{text}' is not a log filter ({e}); write a level such as info")
+                })?;
             s.log = text.to_string();
             Ok(())
         },
@@ -190,7 +208,9 @@ pub const TABLE: &[Setting] = &[
 
 fn positive(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        Duration::ZERO => Err(format!("'{text}' is no time at all; write it like 500ms or 10s")),
+        Duration::ZERO => Err(format!(
+            "'{text}' is no time at all; write it like 500ms or 10s"
+        )),
         time => Ok(time),
     }
 }
@@ -220,7 +240,12 @@ pub struct SettingArgs(BTreeMap<&'static str, String>);
 impl clap::FromArgMatches for SettingArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let given = |s: &Setting| matches.get_one::<String>(s.key).cloned();
-        Ok(SettingArgs(TABLE.iter().filter_map(|s| Some((s.key, given(s)?))).collect()))
+        Ok(SettingArgs(
+            TABLE
+                .iter()
+                .filter_map(|s| Some((s.key, given(s)?)))
+                .collect(),
+        ))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -233,9 +258,15 @@ impl clap::Args for SettingArgs {
     fn augment_args(command: Command) -> Command {
         command.args(TABLE.iter().map(|s| {
             let help = format!("{} [default: {}] [env: {}]", s.help, s.default, s.env());
-            let arg = Arg::new(s.key).long(s.flag).help(help).help_heading("Settings");
+            let arg = Arg::new(s.key)
+                .long(s.flag)
+                .help(help)
+                .help_heading("Settings");
             if s.value.is_empty() {
-                arg.value_name("BOOL").num_args(0..=1).require_equals(true).default_missing_value("true")
+                arg.value_name("BOOL")
+                    .num_args(0..=1)
+                    .require_equals(true)
+                    .default_missing_value("true")
             } else {
                 arg.value_name(s.value)
             }
@@ -266,9 +297,15 @@ impl Resolved {
         environment: impl Fn(&str) -> Option<OsString>,
         args: &SettingArgs,
     ) -> Result<Resolved> {
-        let mut resolved = Resolved { texts: BTreeMap::new(), values: Settings::unset() };
+        let mut resolved = Resolved {
+            texts: BTreeMap::new(),
+            values: Settings::unset(),
+        };
         for setting in TABLE {
-            let from_file = file.iter().find(|(key, _)| key == setting.key).map(|(_, text)| text.clone());
+            let from_file = file
+                .iter()
+                .find(|(key, _)| key == setting.key)
+                .map(|(_, text)| text.clone());
             let from_env = environment(&setting.env()).map(|v| v.to_string_lossy().into_owned());
             let (text, source) = if let Some(text) = args.0.get(setting.key) {
                 (text.clone(), Source::CommandLine)
@@ -286,7 +323,10 @@ impl Resolved {
                     Source::Environment => format!("the environment variable {}", setting.env()),
                     Source::CommandLine => format!("--{}", setting.flag),
                 };
-                Failure { code: crate::fail::USAGE, text: format!("{place}: {why}") }
+                Failure {
+                    code: crate::fail::USAGE,
+                    text: format!("{place}: {why}"),
+                }
             })?;
             resolved.texts.insert(setting.key, (text, source));
         }
@@ -295,7 +335,10 @@ impl Resolved {
 
     /// The text of every setting, to hand to another process.
     pub fn texts(&self) -> BTreeMap<String, String> {
-        self.texts.iter().map(|(key, (text, _))| (key.to_string(), text.clone())).collect()
+        self.texts
+            .iter()
+            .map(|(key, (text, _))| (key.to_string(), text.clone()))
+            .collect()
     }
 
     /// The settings another process handed over.
@@ -304,12 +347,19 @@ impl Resolved {
     /// A usage failure if the texts are not what [`Resolved::texts`] gave.
     pub fn from_texts(texts: &BTreeMap<String, String>) -> Result<Resolved> {
         let file: Vec<_> = texts.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        Resolved::new(&file, Path::new("the starting process"), |_| None, &SettingArgs::default())
+        Resolved::new(
+            &file,
+            Path::new("the starting process"),
+            |_| None,
+            &SettingArgs::default(),
+        )
     }
 
     /// Where the value of `key` came from.
     pub fn source(&self, key: &str) -> Source {
-        self.texts.get(key).map_or(Source::Default, |(_, source)| source.clone())
+        self.texts
+            .get(key)
+            .map_or(Source::Default, |(_, source)| source.clone())
     }
 
     /// Replaces one setting.
@@ -317,9 +367,14 @@ impl Resolved {
     /// # Errors
     /// A usage failure if `text` is not a value of it.
     pub fn set(&mut self, key: &str, text: &str) -> Result {
-        let setting = find(key).ok_or_else(|| Failure::usage(format!("no setting {key}"), "see --help"))?;
-        (setting.set)(&mut self.values, text).map_err(|why| Failure { code: crate::fail::USAGE, text: why })?;
-        self.texts.insert(setting.key, (text.to_string(), Source::CommandLine));
+        let setting =
+            find(key).ok_or_else(|| Failure::usage(format!("no setting {key}"), "see --help"))?;
+        (setting.set)(&mut self.values, text).map_err(|why| Failure {
+            code: crate::fail::USAGE,
+            text: why,
+        })?;
+        self.texts
+            .insert(setting.key, (text.to_string(), Source::CommandLine));
         Ok(())
     }
 }
@@ -341,9 +396,19 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn resolve(file: &[(&str, &str)], env: &[(&str, &str)], args: &[(&'static str, &str)]) -> Result<Resolved> {
-        let file: Vec<_> = file.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        let env: BTreeMap<_, _> = env.iter().map(|(k, v)| (k.to_string(), OsString::from(v))).collect();
+    fn resolve(
+        file: &[(&str, &str)],
+        env: &[(&str, &str)],
+        args: &[(&'static str, &str)],
+    ) -> Result<Resolved> {
+        let file: Vec<_> = file
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect();
+        let env: BTreeMap<_, _> = env
+            .iter()
+            .map(|(k, v)| (k.to_string(), OsString::from(v)))
+            .collect();
         let args = SettingArgs(args.iter().map(|(k, v)| (*k, v.to_string())).collect());
         Resolved::new(&file, Path::new("c.toml"), |k| env.get(k).cloned(), &args)
     }
@@ -366,8 +431,20 @@ mod tests {
     fn file_then_environment_then_command_line() {
         let memory = |r: Result<Resolved>| r.unwrap().values.service.memory >> 20;
         assert_eq!(memory(resolve(&[("memory", "20M")], &[], &[])), 20);
-        assert_eq!(memory(resolve(&[("memory", "20M")], &[("FOREBAY_MEMORY", "30M")], &[])), 30);
-        let all = resolve(&[("memory", "20M")], &[("FOREBAY_MEMORY", "30M")], &[("memory", "40M")]).unwrap();
+        assert_eq!(
+            memory(resolve(
+                &[("memory", "20M")],
+                &[("FOREBAY_MEMORY", "30M")],
+                &[]
+            )),
+            30
+        );
+        let all = resolve(
+            &[("memory", "20M")],
+            &[("FOREBAY_MEMORY", "30M")],
+            &[("memory", "40M")],
+        )
+        .unwrap();
         assert_eq!(all.source("memory"), Source::CommandLine);
         assert_eq!(memory(Ok(all)), 40);
     }
@@ -376,7 +453,10 @@ mod tests {
     fn a_wrong_value_names_its_place() {
         for (result, place) in [
             (resolve(&[("memory", "x")], &[], &[]), "memory in c.toml"),
-            (resolve(&[], &[("FOREBAY_NODES", "0")], &[]), "FOREBAY_NODES"),
+            (
+                resolve(&[], &[("FOREBAY_NODES", "0")], &[]),
+                "FOREBAY_NODES",
+            ),
             (resolve(&[], &[], &[("start_limit", "0")]), "--start-limit"),
         ] {
             let failure = result.unwrap_err();
@@ -389,6 +469,9 @@ mod tests {
     fn settings_travel_as_texts() {
         let first = resolve(&[], &[], &[("quota", "1G"), ("allow_other", "true")]).unwrap();
         let second = Resolved::from_texts(&first.texts()).unwrap();
-        assert_eq!(format!("{:?}", first.values), format!("{:?}", second.values));
+        assert_eq!(
+            format!("{:?}", first.values),
+            format!("{:?}", second.values)
+        );
     }
 }

@@ -10,7 +10,10 @@ pub struct Table {
 impl Table {
     /// A table without rows.
     pub fn new(header: &[&str]) -> Table {
-        Table { header: header.iter().map(|h| h.to_string()).collect(), rows: Vec::new() }
+        Table {
+            header: header.iter().map(|h| h.to_string()).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row; missing cells are empty.
@@ -22,18 +25,33 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = || std::iter::once(&self.header).chain(&self.rows);
-        let width = |column: usize| all().filter_map(|r| r.get(column)).map(|c| c.chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            all()
+                .filter_map(|r| r.get(column))
+                .map(|c| c.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
         // A column with any word in it reads better from the left.
         let left = |column: usize| {
-            column == 0 || self.rows.iter().filter_map(|r| r.get(column)).any(|c| c.starts_with(|c: char| c == '/' || c.is_alphabetic()))
+            column == 0
+                || self
+                    .rows
+                    .iter()
+                    .filter_map(|r| r.get(column))
+                    .any(|c| c.starts_with(|c: char| c == '/' || c.is_alphabetic()))
         };
         for row in all() {
             let mut line = String::new();
             for (column, width) in widths.iter().enumerate() {
                 let cell = row.get(column).map_or("", String::as_str);
                 let pad = " ".repeat(width - cell.chars().count());
-                let (before, after) = if left(column) { ("", pad.as_str()) } else { (pad.as_str(), "") };
+                let (before, after) = if left(column) {
+                    ("", pad.as_str())
+                } else {
+                    (pad.as_str(), "")
+                };
                 line.push_str(&format!("{before}{cell}{after}  "));
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -51,6 +69,9 @@ mod tests {
         let mut table = Table::new(&["what", "rate", "where"]);
         table.row(vec!["write".into(), "9 MiB/s".into(), "/mnt".into()]);
         table.row(vec!["r".into(), "10 MiB/s".into()]);
-        assert_eq!(table.to_string(), "what       rate  where\nwrite   9 MiB/s  /mnt\nr      10 MiB/s\n");
+        assert_eq!(
+            table.to_string(),
+            "what       rate  where\nwrite   9 MiB/s  /mnt\nr      10 MiB/s\n"
+        );
     }
 }

@@ -23,7 +23,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(scale).ok_or_else(|| format!("'{text}' is too large; a size is below 16 EiB"));
+        return whole
+            .checked_mul(scale)
+            .ok_or_else(|| format!("'{text}' is too large; a size is below 16 EiB"));
     }
     let value: f64 = number.parse().map_err(|_| wrong())?;
     let bytes = value * scale as f64;
@@ -53,7 +55,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     (&text[..end], text[end..].trim())
 }
 
@@ -87,7 +91,10 @@ pub fn count(n: u64) -> String {
 
 /// A rate for people: `512.3 MiB/s`.
 pub fn rate(bytes: u64, time: Duration) -> String {
-    format!("{}/s", size((bytes as f64 / time.as_secs_f64().max(1e-9)) as u64))
+    format!(
+        "{}/s",
+        size((bytes as f64 / time.as_secs_f64().max(1e-9)) as u64)
+    )
 }
 
 #[cfg(test)]

@@ -25,7 +25,10 @@ pub fn report(error: &clap::Error) -> u8 {
 fn line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let end = text.find("\nUsage:").or_else(|| text.find("\nFor more information")).unwrap_or(text.len());
+    let end = text
+        .find("\nUsage:")
+        .or_else(|| text.find("\nFor more information"))
+        .unwrap_or(text.len());
     let what = text[..end].split_whitespace().collect::<Vec<_>>().join(" ");
     let verb = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => verb(&usage.to_string()),
@@ -37,7 +40,10 @@ fn line(error: &clap::Error) -> String {
 /// "Usage: forebay trace gen [OPTIONS] <KIND>" -> "forebay trace gen".
 fn verb(usage: &str) -> String {
     let words = usage.trim_start_matches("Usage:").split_whitespace();
-    words.take_while(|w| w.chars().all(|c| c.is_ascii_lowercase())).collect::<Vec<_>>().join(" ")
+    words
+        .take_while(|w| w.chars().all(|c| c.is_ascii_lowercase()))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -49,10 +55,22 @@ mod tests {
     #[test]
     fn wrong_usage_is_one_line_with_the_next_step() {
         for (args, parts) in [
-            (&["forebay", "mount"][..], ["<STORE>", "see `forebay mount --help`"]),
-            (&["forebay", "mout"][..], ["'mount'", "see `forebay --help`"]),
-            (&["forebay", "demo", "--size", "big"][..], ["64MiB", "--help`"]),
-            (&["forebay", "trace", "replay", "x"][..], ["--mounts", "see `forebay trace replay --help`"]),
+            (
+                &["forebay", "mount"][..],
+                ["<STORE>", "see `forebay mount --help`"],
+            ),
+            (
+                &["forebay", "mout"][..],
+                ["'mount'", "see `forebay --help`"],
+            ),
+            (
+                &["forebay", "demo", "--size", "big"][..],
+                ["64MiB", "--help`"],
+            ),
+            (
+                &["forebay", "trace", "replay", "x"][..],
+                ["--mounts", "see `forebay trace replay --help`"],
+            ),
         ] {
             let line = line(&Cli::try_parse_from(args).unwrap_err());
             assert!(!line.contains('\n'), "{line}");

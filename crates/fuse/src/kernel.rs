@@ -54,7 +54,7 @@ fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     }
     // The text above has no zero byte.
     let data = CString::new(data).unwrap_or_default();
-    rustix::mount::mount("forebay", point, TYPE, flags, Some(data.as_c_str()))
+    rustix::mount::mount(options.source.as_str(), point, TYPE, flags, Some(data.as_c_str()))
         .map_err(|e| MountError::system("mount on", point, e))?;
     Ok(device)
 }
@@ -63,7 +63,11 @@ fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
 fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let system = |e: io::Error| MountError::system("mount on", point, e);
     let (ours, theirs) = UnixStream::pair().map_err(system)?;
-    let mut words = String::from("fsname=forebay,subtype=forebay,default_permissions,nosuid,nodev");
+    let mut words = format!(
+        "fsname={},subtype=forebay,default_permissions,nosuid,nodev",
+        // The helper splits its options at commas unless they are escaped.
+        options.source.replace('\\', "\\\\").replace(',', "\\,")
+    );
     if options.allow_other {
         words.push_str(",allow_other");
     }

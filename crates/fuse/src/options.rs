@@ -8,6 +8,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Nothing can be changed through this mount.
     pub read_only: bool,
+    /// What the mount table shows as the source, so that the service behind a mount can be found without asking it.
+    pub source: String,
     /// Threads that answer requests; `None`: twice the cores, at most 8.
     pub threads: Option<usize>,
     /// Most bytes of one write request; the kernel may allow less (1 MiB unless `fs.fuse.max_pages_limit` was raised).
@@ -22,6 +24,7 @@ impl Default for MountOptions {
         MountOptions {
             allow_other: false,
             read_only: false,
+            source: String::from("forebay"),
             threads: None,
             max_write: 1 << 20,
             readahead: 4 << 20,

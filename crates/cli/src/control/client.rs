@@ -37,10 +37,17 @@ impl Client {
             }
             Err(e) => {
                 let next = "name a store directory of your own, or ask as the user who started the service";
-                return Err(NoServer::Failed(Failure::new(format!("cannot reach the service of {shown}: {e}"), next)));
+                return Err(NoServer::Failed(Failure::new(
+                    format!("cannot reach the service of {shown}: {e}"),
+                    next,
+                )));
             }
         };
-        let mut client = Client { stream: BufReader::new(stream), store: shown, pid: 0 };
+        let mut client = Client {
+            stream: BufReader::new(stream),
+            store: shown,
+            pid: 0,
+        };
         client.greet().map_err(NoServer::Failed)?;
         Ok(client)
     }
@@ -52,12 +59,23 @@ impl Client {
         let Ok(hello) = serde_json::from_str::<Hello>(&line) else {
             return Err(match serde_json::from_str::<Answer>(&line) {
                 Ok(Answer::Refused(why)) => Failure::plain(why),
-                _ => Failure::new(format!("{}: the answer on the control socket is not Forebay's", self.store), "name another store"),
+                _ => Failure::new(
+                    format!(
+                        "{}: the answer on the control socket is not Forebay's",
+                        self.store
+                    ),
+                    "name another store",
+                ),
             });
         };
         if hello.forebay != VERSION {
             return Err(Failure::new(
-                format!("the service of {} is forebay {} and this is {}", self.store, hello.program, env!("CARGO_PKG_VERSION")),
+                format!(
+                    "the service of {} is forebay {} and this is {}",
+                    self.store,
+                    hello.program,
+                    env!("CARGO_PKG_VERSION")
+                ),
                 "use the program that started it",
             ));
         }
@@ -76,7 +94,10 @@ impl Client {
         match serde_json::from_str(&line) {
             Ok(Answer::Refused(why)) => Err(Failure::plain(why)),
             Ok(answer) => Ok(answer),
-            Err(e) => Err(Failure::new(format!("{}: cannot read the service's answer: {e}", self.store), "use the same version of forebay")),
+            Err(e) => Err(Failure::new(
+                format!("{}: cannot read the service's answer: {e}", self.store),
+                "use the same version of forebay",
+            )),
         }
     }
 
@@ -89,21 +110,40 @@ impl Client {
     }
 
     fn send(&mut self, message: &impl serde::Serialize) -> Result {
-        let mut line = serde_json::to_vec(message).or_fail("cannot write the request", "report this")?;
+        let mut line =
+            serde_json::to_vec(message).or_fail("cannot write the request", "report this")?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).or_fail(format!("the service of {} closed the connection", self.store), "see its log")
+        self.stream.get_mut().write_all(&line).or_fail(
+            format!("the service of {} closed the connection", self.store),
+            "see its log",
+        )
     }
 
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let next = format!("see {}/log", self.store);
         match self.stream.read_line(&mut line) {
-            Ok(0) => Err(Failure::new(format!("the service of {} ended without an answer", self.store), next)),
+            Ok(0) => Err(Failure::new(
+                format!("the service of {} ended without an answer", self.store),
+                next,
+            )),
             Ok(_) => Ok(line),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                Err(Failure::new(format!("the service of {} (pid {}) does not answer", self.store, self.pid), next))
+                Err(Failure::new(
+                    format!(
+                        "the service of {} (pid {}) does not answer",
+                        self.store, self.pid
+                    ),
+                    next,
+                ))
             }
-            Err(e) => Err(Failure::new(format!("the connection to the service of {} failed: {e}", self.store), next)),
+            Err(e) => Err(Failure::new(
+                format!(
+                    "the connection to the service of {} failed: {e}",
+                    self.store
+                ),
+                next,
+            )),
         }
     }
 }

@@ -41,7 +41,11 @@ pub struct Hello {
 
 impl Hello {
     fn own(pid: u32) -> Hello {
-        Hello { forebay: VERSION, program: env!("CARGO_PKG_VERSION").to_string(), pid }
+        Hello {
+            forebay: VERSION,
+            program: env!("CARGO_PKG_VERSION").to_string(),
+            pid,
+        }
     }
 }
 

@@ -53,28 +53,44 @@ impl Listener {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         }
-        .or_fail(format!("cannot remove the old control socket {}", path.display()), next)?;
+        .or_fail(
+            format!("cannot remove the old control socket {}", path.display()),
+            next,
+        )?;
         let listener = address(store)
             .and_then(|(_directory, short)| {
                 let listener = UnixListener::bind(&short)?;
                 std::fs::set_permissions(&short, std::fs::Permissions::from_mode(0o600))?;
                 Ok(listener)
             })
-            .or_fail(format!("cannot open the control socket {}", path.display()), next)?;
+            .or_fail(
+                format!("cannot open the control socket {}", path.display()),
+                next,
+            )?;
         let pending = Arc::new(Pending::default());
         let counted = pending.clone();
         std::thread::Builder::new()
             .name("control".into())
             .spawn(move || accept(&listener, &answerer, &counted))
-            .or_fail("cannot start the thread of the control socket", "raise the limit on processes")?;
+            .or_fail(
+                "cannot start the thread of the control socket",
+                "raise the limit on processes",
+            )?;
         Ok(Listener { path, pending })
     }
 
     /// Removes the socket once every question read so far is answered, or after `limit`.
     pub fn close(self, limit: Duration) {
-        let count = self.pending.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self
+            .pending
+            .count
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         // Whether they were answered or the limit passed, the process ends next.
-        let _ = self.pending.fewer.wait_timeout_while(count, limit, |count| *count > 0);
+        let _ = self
+            .pending
+            .fewer
+            .wait_timeout_while(count, limit, |count| *count > 0);
     }
 }
 
@@ -89,11 +105,13 @@ fn accept(listener: &UnixListener, answerer: &Arc<dyn Answerer>, pending: &Arc<P
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
         let (answerer, pending) = (answerer.clone(), pending.clone());
-        let started = std::thread::Builder::new().name("control peer".into()).spawn(move || {
-            if let Err(e) = serve(stream, answerer.as_ref(), &pending) {
-                tracing::debug!("control connection: {e}");
-            }
-        });
+        let started = std::thread::Builder::new()
+            .name("control peer".into())
+            .spawn(move || {
+                if let Err(e) = serve(stream, answerer.as_ref(), &pending) {
+                    tracing::debug!("control connection: {e}");
+                }
+            });
         if let Err(e) = started {
             tracing::warn!("a control connection was dropped: {e}");
         }
@@ -108,12 +126,19 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
     let mut stream = BufReader::new(stream);
     if peer != own && !peer.is_root() {
         tracing::warn!("refused user {} on the control socket", peer.as_raw());
-        let why = format!("the service belongs to user {}; ask as that user", own.as_raw());
+        let why = format!(
+            "the service belongs to user {}; ask as that user",
+            own.as_raw()
+        );
         return send(stream.get_mut(), &Answer::Refused(why));
     }
-    let Some(line) = read_line(&mut stream)? else { return Ok(()) };
+    let Some(line) = read_line(&mut stream)? else {
+        return Ok(());
+    };
     match serde_json::from_str::<Hello>(&line) {
-        Ok(hello) if hello.forebay == VERSION => send(stream.get_mut(), &Hello::own(std::process::id()))?,
+        Ok(hello) if hello.forebay == VERSION => {
+            send(stream.get_mut(), &Hello::own(std::process::id()))?
+        }
         Ok(hello) => {
             let why = format!(
                 "this service is forebay {} (protocol {VERSION}) and the client is {} (protocol {}); use the same program",
@@ -123,13 +148,20 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
             );
             return send(stream.get_mut(), &Answer::Refused(why));
         }
-        Err(_) => return send(stream.get_mut(), &Answer::Refused("say hello first: this is forebay's control socket".into())),
+        Err(_) => {
+            return send(
+                stream.get_mut(),
+                &Answer::Refused("say hello first: this is forebay's control socket".into()),
+            );
+        }
     }
     while let Some(line) = read_line(&mut stream)? {
         pending.add();
         let answer = match serde_json::from_str::<Ask>(&line) {
             Ok(ask) => answerer.answer(ask),
-            Err(e) => Answer::Refused(format!("unknown request ({e}); use the same version of forebay")),
+            Err(e) => Answer::Refused(format!(
+                "unknown request ({e}); use the same version of forebay"
+            )),
         };
         let sent = send(stream.get_mut(), &answer);
         pending.done();
@@ -175,13 +207,22 @@ mod tests {
         std::fs::create_dir(&store).unwrap();
         assert!(matches!(Client::connect(&store), Err(NoServer::NotRunning)));
         let listener = Listener::open(&store, Arc::new(Echo)).unwrap();
-        let mode = std::fs::metadata(store.join(NAME)).unwrap().permissions().mode();
+        let mode = std::fs::metadata(store.join(NAME))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
         let mut client = Client::connect(&store).unwrap();
         assert_eq!(client.pid, std::process::id());
         let limit = Duration::from_secs(10);
-        assert_eq!(client.ask(&Ask::Status, limit).unwrap_err().text, "no; try force");
-        assert!(matches!(client.ask(&Ask::Stop { force: true }, limit), Ok(Answer::Stopped)));
+        assert_eq!(
+            client.ask(&Ask::Status, limit).unwrap_err().text,
+            "no; try force"
+        );
+        assert!(matches!(
+            client.ask(&Ask::Stop { force: true }, limit),
+            Ok(Answer::Stopped)
+        ));
         drop(listener);
         assert!(!store.join(NAME).exists());
     }
@@ -190,13 +231,21 @@ mod tests {
     fn another_version_and_a_stranger_to_the_protocol_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let _listener = Listener::open(dir.path(), Arc::new(Echo)).unwrap();
-        for (line, word) in [("{\"forebay\":2,\"program\":\"9\"}\n", "protocol 2"), ("GET / HTTP/1.1\n", "hello")] {
+        for (line, word) in [
+            ("{\"forebay\":2,\"program\":\"9\"}\n", "protocol 2"),
+            ("GET / HTTP/1.1\n", "hello"),
+        ] {
             let mut stream = UnixStream::connect(dir.path().join(NAME)).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
             stream.write_all(line.as_bytes()).unwrap();
             let mut answer = String::new();
             BufReader::new(stream).read_line(&mut answer).unwrap();
-            assert!(answer.contains("Refused") && answer.contains(word), "{answer}");
+            assert!(
+                answer.contains("Refused") && answer.contains(word),
+                "{answer}"
+            );
         }
     }
 }

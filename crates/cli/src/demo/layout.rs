@@ -6,7 +6,15 @@
 //! Invariant: bytes are derived from (seed, offset) alone, so that any reader can verify any byte.
 
 /// Sizes of records in bytes, from 1 KiB to 1 MiB; one is no multiple of anything, as real programs have it.
-const SIZES: [u64; 7] = [1 << 10, 64 << 10, 4 << 10, 1 << 20, 47_008, 256 << 10, 16 << 10];
+const SIZES: [u64; 7] = [
+    1 << 10,
+    64 << 10,
+    4 << 10,
+    1 << 20,
+    47_008,
+    256 << 10,
+    16 << 10,
+];
 
 /// One cycle of all sizes.
 const CYCLE: u64 = SIZES[0] + SIZES[1] + SIZES[2] + SIZES[3] + SIZES[4] + SIZES[5] + SIZES[6];
@@ -27,7 +35,10 @@ pub struct Record {
 pub fn record(size: u64, k: u64) -> Option<Record> {
     let nth = (k % SIZES.len() as u64) as usize;
     let offset = (k / SIZES.len() as u64) * CYCLE + SIZES[..nth].iter().sum::<u64>();
-    (offset < size).then(|| Record { offset, len: SIZES[nth].min(size - offset) })
+    (offset < size).then(|| Record {
+        offset,
+        len: SIZES[nth].min(size - offset),
+    })
 }
 
 /// The records of one of `ranks` processes, in file order.
@@ -38,7 +49,11 @@ pub fn records(size: u64, rank: u64, ranks: u64) -> impl Iterator<Item = Record>
 /// Fills `bytes` with what belongs at `offset`.
 pub fn fill(bytes: &mut [u8], seed: u64, offset: u64) {
     let skip = (offset % 8) as usize;
-    let head = if skip == 0 { 0 } else { (8 - skip).min(bytes.len()) };
+    let head = if skip == 0 {
+        0
+    } else {
+        (8 - skip).min(bytes.len())
+    };
     let (first, rest) = bytes.split_at_mut(head);
     first.copy_from_slice(&word(seed, offset / 8).to_le_bytes()[skip..skip + head]);
     let mut index = (offset + head as u64) / 8;
@@ -58,7 +73,11 @@ pub fn verify(bytes: &[u8], seed: u64, offset: u64, scratch: &mut Vec<u8>) -> Op
     if bytes == scratch.as_slice() {
         return None;
     }
-    bytes.iter().zip(scratch.iter()).position(|(a, b)| a != b).map(|at| offset + at as u64)
+    bytes
+        .iter()
+        .zip(scratch.iter())
+        .position(|(a, b)| a != b)
+        .map(|at| offset + at as u64)
 }
 
 /// The eight bytes at word `index`: a multiplicative hash, cheap enough not to be what is measured.

@@ -37,11 +37,21 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
     let settings = settings(args, config)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, interrupted.clone()).or_fail("cannot catch signals", "report this")?;
+        signal_hook::flag::register(signal, interrupted.clone())
+            .or_fail("cannot catch signals", "report this")?;
     }
-    let parent = args.dir.clone().unwrap_or_else(|| PathBuf::from("/var/tmp"));
+    let parent = args
+        .dir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("/var/tmp"));
     let mut stage = Stage::new(&parent, args.size, &settings)?;
-    let measured = Demo { size: args.size, nodes: settings.values.service.nodes, seed: seed(), interrupted: &interrupted }.run(&mut stage);
+    let measured = Demo {
+        size: args.size,
+        nodes: settings.values.service.nodes,
+        seed: seed(),
+        interrupted: &interrupted,
+    }
+    .run(&mut stage);
     // Cleaning up comes first, whatever was measured; the first failure is the one to tell.
     let cleaned = stage.end(settings.values.stop_limit);
     let report = measured?;
@@ -56,20 +66,31 @@ fn settings(args: &DemoArgs, config: Option<&Path>) -> Result<Resolved> {
         settings.set("nodes", "4")?;
     }
     if settings.values.service.nodes < 2 {
-        return Err(Failure::usage("the demo reads through other nodes than those that wrote", "give it --nodes 2 or more"));
+        return Err(Failure::usage(
+            "the demo reads through other nodes than those that wrote",
+            "give it --nodes 2 or more",
+        ));
     }
     if args.size == 0 {
-        return Err(Failure::usage("--size 0 leaves nothing to write", "give it a size such as 16MiB"));
+        return Err(Failure::usage(
+            "--size 0 leaves nothing to write",
+            "give it a size such as 16MiB",
+        ));
     }
     if !Path::new("/dev/fuse").exists() {
-        return Err(Failure::new("this machine has no /dev/fuse, so nothing can be mounted", "load it: `modprobe fuse`, and install fuse3"));
+        return Err(Failure::new(
+            "this machine has no /dev/fuse, so nothing can be mounted",
+            "load it: `modprobe fuse`, and install fuse3",
+        ));
     }
     Ok(settings)
 }
 
 /// A new content every time, so that nothing left over from another run can pass for it.
 fn seed() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32)
 }
 
@@ -84,7 +105,9 @@ impl Demo<'_> {
     fn run(&self, stage: &mut Stage) -> Result<Report> {
         stage.start()?;
         let writer = |rank: u64| (rank % u64::from(self.nodes)) as usize;
-        let (write, _) = self.phase(stage, "forebay: write", true, WRITERS, &|s, rank| s.shared(writer(rank)))?;
+        let (write, _) = self.phase(stage, "forebay: write", true, WRITERS, &|s, rank| {
+            s.shared(writer(rank))
+        })?;
         let (members, before) = self.state(stage)?;
 
         let restart = stage.crash_and(|store| {
@@ -93,9 +116,12 @@ impl Demo<'_> {
             bar.finish_and_clear();
             found?.sound(store)
         })?;
-        let read = |readers: u64| move |s: &Stage, rank: u64| s.shared(reader(rank, readers, self.nodes));
-        let (read_same, verified_same) = self.phase(stage, "forebay: read, 16", false, WRITERS, &read(WRITERS))?;
-        let (read_fewer, verified_fewer) = self.phase(stage, "forebay: read, 6", false, FEWER, &read(FEWER))?;
+        let read =
+            |readers: u64| move |s: &Stage, rank: u64| s.shared(reader(rank, readers, self.nodes));
+        let (read_same, verified_same) =
+            self.phase(stage, "forebay: read, 16", false, WRITERS, &read(WRITERS))?;
+        let (read_fewer, verified_fewer) =
+            self.phase(stage, "forebay: read, 6", false, FEWER, &read(FEWER))?;
         let (_, after) = self.state(stage)?;
 
         let plain = |s: &Stage, _rank: u64| s.plain();
@@ -107,9 +133,24 @@ impl Demo<'_> {
             nodes: self.nodes,
             cold: stage::cold_cache().is_ok(),
             speeds: vec![
-                Speed { what: format!("write, {WRITERS} processes"), key: format!("write_{WRITERS}"), forebay: write, plain: plain_write },
-                Speed { what: format!("read, {WRITERS} processes"), key: format!("read_{WRITERS}"), forebay: read_same, plain: plain_same },
-                Speed { what: format!("read, {FEWER} processes"), key: format!("read_{FEWER}"), forebay: read_fewer, plain: plain_fewer },
+                Speed {
+                    what: format!("write, {WRITERS} processes"),
+                    key: format!("write_{WRITERS}"),
+                    forebay: write,
+                    plain: plain_write,
+                },
+                Speed {
+                    what: format!("read, {WRITERS} processes"),
+                    key: format!("read_{WRITERS}"),
+                    forebay: read_same,
+                    plain: plain_same,
+                },
+                Speed {
+                    what: format!("read, {FEWER} processes"),
+                    key: format!("read_{FEWER}"),
+                    forebay: read_fewer,
+                    plain: plain_fewer,
+                },
             ],
             extents: members.extents,
             index_bytes: members.index_bytes,
@@ -121,18 +162,37 @@ impl Demo<'_> {
     }
 
     /// One phase, from a cold page cache where that is allowed.
-    fn phase(&self, stage: &Stage, label: &str, write: bool, ranks: u64, path: &dyn Fn(&Stage, u64) -> PathBuf) -> Result<(Duration, u64)> {
+    fn phase(
+        &self,
+        stage: &Stage,
+        label: &str,
+        write: bool,
+        ranks: u64,
+        path: &dyn Fn(&Stage, u64) -> PathBuf,
+    ) -> Result<(Duration, u64)> {
         // Not being root is told in the report, not an error.
         let _ = stage::cold_cache();
         let path = |rank| path(stage, rank);
-        Phase { label, write, ranks, path: &path, size: self.size, seed: self.seed, interrupted: self.interrupted }.run()
+        Phase {
+            label,
+            write,
+            ranks,
+            path: &path,
+            size: self.size,
+            seed: self.seed,
+            interrupted: self.interrupted,
+        }
+        .run()
     }
 
     /// The members' totals, and the most memory the server has used.
     fn state(&self, stage: &Stage) -> Result<(forebay_server::service::MemberStatus, u64)> {
         let server = stage.server()?;
         let Answer::Status(answer) = server.ask(&Ask::Status, Duration::from_secs(30))? else {
-            return Err(Failure::new("the service gave an unknown answer", "report this"));
+            return Err(Failure::new(
+                "the service gave an unknown answer",
+                "report this",
+            ));
         };
         Ok((status::total(&answer.members), memory(server.pid()).peak))
     }
@@ -141,9 +201,13 @@ impl Demo<'_> {
 /// The node through which reader `rank` of `readers` reads: one that wrote none of its records, if there is one.
 fn reader(rank: u64, readers: u64, nodes: u16) -> usize {
     let nodes = u64::from(nodes);
-    let wrote = |node: u64| (0..WRITERS).any(|nth| (rank + nth * readers) % WRITERS % nodes == node);
+    let wrote =
+        |node: u64| (0..WRITERS).any(|nth| (rank + nth * readers) % WRITERS % nodes == node);
     let others = (1..nodes).map(|step| (rank + step) % nodes);
-    others.clone().find(|node| !wrote(*node)).unwrap_or((rank + 1) % nodes) as usize
+    others
+        .clone()
+        .find(|node| !wrote(*node))
+        .unwrap_or((rank + 1) % nodes) as usize
 }
 
 /// How long `work` took, and what it gave.
@@ -163,7 +227,11 @@ mod tests {
             for rank in 0..readers {
                 let node = reader(rank, readers, 4) as u64;
                 for record in (rank..1000).step_by(readers as usize) {
-                    assert_ne!(record % WRITERS % 4, node, "record {record} of reader {rank} of {readers}");
+                    assert_ne!(
+                        record % WRITERS % 4,
+                        node,
+                        "record {record} of reader {rank} of {readers}"
+                    );
                 }
             }
         }

@@ -68,7 +68,10 @@ impl Phase<'_> {
         let bar = progress::bytes(self.label, self.size);
         let start = Instant::now();
         for input in &mut inputs {
-            input.write_all(b"go\n").or_fail(format!("{}: a process ended early", self.label), "try again")?;
+            input.write_all(b"go\n").or_fail(
+                format!("{}: a process ended early", self.label),
+                "try again",
+            )?;
         }
         let (mut done, mut bytes) = (0, 0);
         while done < self.ranks {
@@ -84,20 +87,33 @@ impl Phase<'_> {
         let time = start.elapsed();
         bar.finish_and_clear();
         if bytes != self.size {
-            return Err(Failure::new(format!("{}: {bytes} of {} bytes were done", self.label, self.size), "report this"));
+            return Err(Failure::new(
+                format!("{}: {bytes} of {} bytes were done", self.label, self.size),
+                "report this",
+            ));
         }
         Ok((time, bytes))
     }
 
     fn spawn(&self, rank: u64, words: Sender<Word>) -> Result<(Child, impl Write + use<>)> {
-        let job = Job { write: self.write, path: (self.path)(rank), size: self.size, rank, ranks: self.ranks, seed: self.seed };
+        let job = Job {
+            write: self.write,
+            path: (self.path)(rank),
+            size: self.size,
+            rank,
+            ranks: self.ranks,
+            seed: self.seed,
+        };
         let job = serde_json::to_string(&job).or_fail("cannot write a job", "report this")?;
         let mut child = Command::new("/proc/self/exe")
             .args(["__worker", &job])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .or_fail("cannot start a worker process", "raise the limit on processes (ulimit -u)")?;
+            .or_fail(
+                "cannot start a worker process",
+                "raise the limit on processes (ulimit -u)",
+            )?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::new("a worker process has no pipes", "report this"));
         };
@@ -107,7 +123,8 @@ impl Phase<'_> {
             .spawn(move || {
                 let mut ended = false;
                 for line in BufReader::new(output).lines().map_while(|l| l.ok()) {
-                    let word = serde_json::from_str(&line).unwrap_or(Word::Failed(format!("{label} said: {line}")));
+                    let word = serde_json::from_str(&line)
+                        .unwrap_or(Word::Failed(format!("{label} said: {line}")));
                     ended |= !matches!(word, Word::Ready | Word::Bytes(_));
                     if words.send(word).is_err() {
                         return;
@@ -117,7 +134,10 @@ impl Phase<'_> {
                     let _ = words.send(Word::Failed(format!("{label} ended without a word")));
                 }
             })
-            .or_fail("cannot start a thread", "raise the limit on processes (ulimit -u)")?;
+            .or_fail(
+                "cannot start a thread",
+                "raise the limit on processes (ulimit -u)",
+            )?;
         Ok((child, input))
     }
 
@@ -127,7 +147,10 @@ impl Phase<'_> {
             match words.recv_timeout(Duration::from_millis(200)) {
                 Ok(word) => return Ok(word),
                 Err(_) if self.interrupted.load(Ordering::Relaxed) => {
-                    return Err(Failure::new("interrupted", "everything the demo made is removed"));
+                    return Err(Failure::new(
+                        "interrupted",
+                        "everything the demo made is removed",
+                    ));
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(_) => {
@@ -143,11 +166,20 @@ impl Phase<'_> {
     fn wrong(&self, word: Word) -> Failure {
         match word {
             Word::Wrong { offset } => Failure::new(
-                format!("{}: WRONG BYTE at offset {offset} of the shared file", self.label),
+                format!(
+                    "{}: WRONG BYTE at offset {offset} of the shared file",
+                    self.label
+                ),
                 "keep the store with --dir and report this",
             ),
-            Word::Failed(why) => Failure::new(format!("{}: {why}", self.label), "look at the server's log and at the disk"),
-            other => Failure::new(format!("{}: unexpected {other:?} from a process", self.label), "report this"),
+            Word::Failed(why) => Failure::new(
+                format!("{}: {why}", self.label),
+                "look at the server's log and at the disk",
+            ),
+            other => Failure::new(
+                format!("{}: unexpected {other:?} from a process", self.label),
+                "report this",
+            ),
         }
     }
 }

@@ -56,14 +56,21 @@ impl Report {
     /// If standard output is closed.
     pub fn print(&self, json: bool) -> Result {
         let text = if json { self.json() } else { self.text() };
-        std::io::stdout().write_all(text.as_bytes()).or_fail("cannot write to standard output", "look at where it leads")
+        std::io::stdout()
+            .write_all(text.as_bytes())
+            .or_fail("cannot write to standard output", "look at where it leads")
     }
 
     fn text(&self) -> String {
         let mut table = Table::new(&["one shared file", "forebay", "plain disk", "ratio"]);
         for speed in &self.speeds {
             let rate = |time| rate(self.size, time);
-            table.row(vec![speed.what.clone(), rate(speed.forebay), rate(speed.plain), format!("{:.2}x", speed.ratio())]);
+            table.row(vec![
+                speed.what.clone(),
+                rate(speed.forebay),
+                rate(speed.plain),
+                format!("{:.2}x", speed.ratio()),
+            ]);
         }
         let mut out = format!("{table}\n");
         let mut facts = Table::new(&["", ""]);
@@ -74,11 +81,22 @@ impl Report {
         fact("index bytes", size(self.index_bytes));
         fact("data bytes in the store", size(self.data_bytes));
         fact("server memory, peak", size(self.server_peak_bytes));
-        fact("restart after SIGKILL", format!("{:.2} s", self.restart.as_secs_f64()));
-        let cache = if self.cold { "dropped before each step" } else { "warm (only root may drop it)" };
+        fact(
+            "restart after SIGKILL",
+            format!("{:.2} s", self.restart.as_secs_f64()),
+        );
+        let cache = if self.cold {
+            "dropped before each step"
+        } else {
+            "warm (only root may drop it)"
+        };
         fact("page cache", cache.to_string());
         let _ = write!(out, "{}", facts.to_string().trim_start_matches('\n'));
-        let _ = writeln!(out, "\nKilled, checked and restarted in between; {} verified, every byte right.", size(self.verified));
+        let _ = writeln!(
+            out,
+            "\nKilled, checked and restarted in between; {} verified, every byte right.",
+            size(self.verified)
+        );
         out
     }
 
@@ -130,7 +148,10 @@ mod tests {
             verified: 2 << 30,
         };
         let text = report.text();
-        assert!(text.contains("512.0 MiB/s") && text.contains("0.50x") && text.contains("0.25 s"), "{text}");
+        assert!(
+            text.contains("512.0 MiB/s") && text.contains("0.50x") && text.contains("0.25 s"),
+            "{text}"
+        );
         let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(json["write_16"]["ratio"], 0.5);
         assert_eq!(json["verified_bytes"], 2u64 << 30);

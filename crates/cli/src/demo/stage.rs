@@ -28,30 +28,53 @@ impl Stage {
     /// If it has not, or they cannot be made.
     pub fn new(parent: &Path, size: u64, settings: &Resolved) -> Result<Stage> {
         let shown = parent.display();
-        let parent = parent.canonicalize().or_fail(format!("cannot open the directory {shown}"), "create it, or name another with --dir")?;
-        let space = rustix::fs::statvfs(&parent).or_fail(format!("cannot read the free space of {shown}"), "name another with --dir")?;
-        let (free, need) = (space.f_bavail * space.f_frsize, size.saturating_mul(2).saturating_add(256 << 20));
+        let parent = parent.canonicalize().or_fail(
+            format!("cannot open the directory {shown}"),
+            "create it, or name another with --dir",
+        )?;
+        let space = rustix::fs::statvfs(&parent).or_fail(
+            format!("cannot read the free space of {shown}"),
+            "name another with --dir",
+        )?;
+        let (free, need) = (
+            space.f_bavail * space.f_frsize,
+            size.saturating_mul(2).saturating_add(256 << 20),
+        );
         if free < need {
             return Err(Failure::new(
-                format!("{shown} has {} free and the demo needs {}", units::size(free), units::size(need)),
+                format!(
+                    "{shown} has {} free and the demo needs {}",
+                    units::size(free),
+                    units::size(need)
+                ),
                 "name a directory on a larger disk with --dir, or give a smaller --size",
             ));
         }
         let base = parent.join(format!("forebay-demo-{}", std::process::id()));
         let make = |path: &Path| {
             let made = std::fs::DirBuilder::new().mode(0o700).create(path);
-            made.or_fail(format!("cannot create the directory {}", path.display()), "name a directory of your own with --dir")
+            made.or_fail(
+                format!("cannot create the directory {}", path.display()),
+                "name a directory of your own with --dir",
+            )
         };
         make(&base)?;
         let mut stage = Stage {
             base: base.clone(),
-            spec: Spec { store: base.join("store"), mounts: Vec::new(), settings: settings.texts(), with_parent: true },
+            spec: Spec {
+                store: base.join("store"),
+                mounts: Vec::new(),
+                settings: settings.texts(),
+                with_parent: true,
+            },
             limit: settings.values.start_limit,
             server: None,
         };
         make(&base.join("mounts"))?;
         make(&base.join("plain"))?;
-        stage.spec.mounts = (0..settings.values.service.nodes).map(|n| base.join("mounts").join(n.to_string())).collect();
+        stage.spec.mounts = (0..settings.values.service.nodes)
+            .map(|n| base.join("mounts").join(n.to_string()))
+            .collect();
         Ok(stage)
     }
 
@@ -81,7 +104,9 @@ impl Stage {
     /// # Errors
     /// If it does not run.
     pub fn server(&self) -> Result<&ServerProcess> {
-        self.server.as_ref().ok_or_else(|| Failure::new("the demo's service does not run", "report this"))
+        self.server
+            .as_ref()
+            .ok_or_else(|| Failure::new("the demo's service does not run", "report this"))
     }
 
     /// The shared file, seen from a node.
@@ -99,7 +124,9 @@ impl Stage {
     /// # Errors
     /// If the server did not stop cleanly.
     pub fn end(mut self, limit: Duration) -> Result {
-        self.server.take().map_or(Ok(()), |server| server.stop(limit))
+        self.server
+            .take()
+            .map_or(Ok(()), |server| server.stop(limit))
     }
 }
 
@@ -110,10 +137,16 @@ impl Drop for Stage {
         match mount_table::all() {
             Ok(all) if !all.iter().any(|m| m.point.starts_with(&self.base)) => {
                 if let Err(e) = std::fs::remove_dir_all(&self.base) {
-                    eprintln!("forebay: cannot remove {}: {e}; remove it by hand", self.base.display());
+                    eprintln!(
+                        "forebay: cannot remove {}: {e}; remove it by hand",
+                        self.base.display()
+                    );
                 }
             }
-            _ => eprintln!("forebay: a mount is left below {}; run `forebay umount` there, then remove it", self.base.display()),
+            _ => eprintln!(
+                "forebay: a mount is left below {}; run `forebay umount` there, then remove it",
+                self.base.display()
+            ),
         }
     }
 }

@@ -50,7 +50,8 @@ pub enum Word {
 /// # Errors
 /// If any call fails or any byte is wrong; the demo has been told by then.
 pub fn run(job: &str) -> Result {
-    let job: Job = serde_json::from_str(job).or_fail("this is an internal command", "use `forebay demo`")?;
+    let job: Job =
+        serde_json::from_str(job).or_fail("this is an internal command", "use `forebay demo`")?;
     // Whoever started it may die before it hears of it; then it ends as well.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .or_fail("cannot follow the demo", "report this")?;
@@ -71,7 +72,15 @@ pub fn run(job: &str) -> Result {
 /// The offset of the first wrong byte, if any.
 fn work(job: &Job) -> std::io::Result<Option<u64>> {
     // Whoever comes first creates the file; nobody truncates it.
-    let file = if job.write { File::options().write(true).create(true).truncate(false).open(&job.path)? } else { File::open(&job.path)? };
+    let file = if job.write {
+        File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&job.path)?
+    } else {
+        File::open(&job.path)?
+    };
     say(&Word::Ready).map_err(|f| std::io::Error::other(f.text))?;
     let mut go = String::new();
     std::io::stdin().read_line(&mut go)?;

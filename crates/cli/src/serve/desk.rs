@@ -37,10 +37,16 @@ impl Desk {
     fn status(&self) -> Answer {
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(service) = service.as_ref() else {
-            return Answer::Refused(format!("the service of {} is stopping; try again", self.spec.store.display()));
+            return Answer::Refused(format!(
+                "the service of {} is stopping; try again",
+                self.spec.store.display()
+            ));
         };
         match service.status() {
-            Err(e) => Answer::Refused(format!("cannot read the state of {}: {e}; see its log", self.spec.store.display())),
+            Err(e) => Answer::Refused(format!(
+                "cannot read the state of {}: {e}; see its log",
+                self.spec.store.display()
+            )),
             Ok(members) => Answer::Status(Box::new(Status {
                 store: self.spec.store.clone(),
                 pid: std::process::id(),
@@ -56,10 +62,21 @@ impl Desk {
 
     fn stop(&self, force: bool) -> Answer {
         let (reply, answer) = sync_channel(1);
-        let sent = self.events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Stop { force, reply });
-        let stopping = || Answer::Refused(format!("the service of {} is stopping already", self.spec.store.display()));
+        let sent = self
+            .events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(Event::Stop { force, reply });
+        let stopping = || {
+            Answer::Refused(format!(
+                "the service of {} is stopping already",
+                self.spec.store.display()
+            ))
+        };
         match sent {
-            Ok(()) => answer.recv_timeout(self.limit).unwrap_or_else(|_| stopping()),
+            Ok(()) => answer
+                .recv_timeout(self.limit)
+                .unwrap_or_else(|_| stopping()),
             Err(_) => stopping(),
         }
     }

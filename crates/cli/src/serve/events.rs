@@ -35,14 +35,19 @@ pub fn signals(events: Sender<Event>) -> Result {
         .spawn(move || {
             for (nth, signal) in signals.forever().enumerate() {
                 if nth > 0 && signal != SIGHUP {
-                    tracing::error!("stopped at once by a second signal; recovery follows at the next start");
+                    tracing::error!(
+                        "stopped at once by a second signal; recovery follows at the next start"
+                    );
                     std::process::exit(i32::from(crate::fail::FAILED));
                 }
                 // If nobody listens any more, the server is ending already.
                 let _ = events.send(Event::Signal(signal));
             }
         })
-        .or_fail("cannot start the thread for signals", "raise the limit on processes")?;
+        .or_fail(
+            "cannot start the thread for signals",
+            "raise the limit on processes",
+        )?;
     Ok(())
 }
 
@@ -51,15 +56,21 @@ pub fn signals(events: Sender<Event>) -> Result {
 /// # Errors
 /// If the kernel's list of mounts cannot be watched.
 pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> Result {
-    let list = std::fs::File::open("/proc/self/mountinfo").or_fail("cannot watch the list of mounts", "mount /proc")?;
+    let list = std::fs::File::open("/proc/self/mountinfo")
+        .or_fail("cannot watch the list of mounts", "mount /proc")?;
     let watch = move || loop {
         // The kernel reports an exceptional condition when the list changes; the limit covers one missed in between.
-        let limit = rustix::time::Timespec { tv_sec: 30, tv_nsec: 0 };
+        let limit = rustix::time::Timespec {
+            tv_sec: 30,
+            tv_nsec: 0,
+        };
         let mut poll = [PollFd::new(&list, PollFlags::PRI)];
         if rustix::event::poll(&mut poll, Some(&limit)).is_err() {
             std::thread::sleep(Duration::from_secs(1));
         }
-        let ours = |m: &mount_table::Mounted| m.store().as_ref() == Some(&store) && points.contains(&m.point);
+        let ours = |m: &mount_table::Mounted| {
+            mount_table::store(m).as_ref() == Some(&store) && points.contains(&m.point)
+        };
         match mount_table::all() {
             Ok(mounts) if !mounts.iter().any(ours) => {
                 let _ = events.send(Event::Unmounted);
@@ -71,6 +82,9 @@ pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> 
     std::thread::Builder::new()
         .name("mount watch".into())
         .spawn(watch)
-        .or_fail("cannot start the thread that watches mounts", "raise the limit on processes")?;
+        .or_fail(
+            "cannot start the thread that watches mounts",
+            "raise the limit on processes",
+        )?;
     Ok(())
 }

@@ -26,12 +26,21 @@ pub struct Log(Arc<Mutex<Place>>);
 impl Log {
     /// Starts logging; to standard error, or for now to memory.
     pub fn start(settings: &Settings, foreground: bool) -> Log {
-        let log = Log(Arc::new(Mutex::new(if foreground { Place::Stderr } else { Place::Memory(Vec::new()) })));
+        let log = Log(Arc::new(Mutex::new(if foreground {
+            Place::Stderr
+        } else {
+            Place::Memory(Vec::new())
+        })));
         let writer = log.clone();
         let filter: tracing_subscriber::filter::Targets = settings.log.parse().unwrap_or_default();
-        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_target(true).with_writer(move || writer.clone());
+        let layer = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_target(true)
+            .with_writer(move || writer.clone());
         // A second subscriber in one process is not set; the first one's place stays.
-        let _ = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
+        let _ = tracing_subscriber::registry()
+            .with(layer.with_filter(filter))
+            .try_init();
         log
     }
 
@@ -43,7 +52,8 @@ impl Log {
         let path = store.join("log");
         let next = "check the permissions of the store's directory";
         if std::fs::metadata(&path).is_ok_and(|m| m.len() > LONG) {
-            std::fs::rename(&path, store.join("log.old")).or_fail(format!("cannot move {}", path.display()), next)?;
+            std::fs::rename(&path, store.join("log.old"))
+                .or_fail(format!("cannot move {}", path.display()), next)?;
         }
         let mut file = File::options()
             .append(true)
@@ -52,10 +62,16 @@ impl Log {
             .open(&path)
             .or_fail(format!("cannot open the log {}", path.display()), next)?;
         // A panic's words go to the log as well.
-        rustix::stdio::dup2_stderr(&file).or_fail("cannot redirect standard error", "raise the limit on open files")?;
+        rustix::stdio::dup2_stderr(&file).or_fail(
+            "cannot redirect standard error",
+            "raise the limit on open files",
+        )?;
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Place::Memory(held) = &*place {
-            file.write_all(held).or_fail(format!("cannot write the log {}", path.display()), "free space on the disk")?;
+            file.write_all(held).or_fail(
+                format!("cannot write the log {}", path.display()),
+                "free space on the disk",
+            )?;
         }
         *place = Place::File(file);
         Ok(())

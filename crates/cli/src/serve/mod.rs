@@ -32,8 +32,12 @@ use watchdog::Watchdog;
 /// Never after it is ready: from then on only the log is told.
 pub fn background() -> Result {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).or_fail("cannot read the server's specification", "start it with `forebay mount`")?;
-    let spec: Spec = serde_json::from_str(&text).or_fail("this is an internal command", "use `forebay mount`")?;
+    std::io::stdin().read_to_string(&mut text).or_fail(
+        "cannot read the server's specification",
+        "start it with `forebay mount`",
+    )?;
+    let spec: Spec = serde_json::from_str(&text)
+        .or_fail("this is an internal command", "use `forebay mount`")?;
     if spec.with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .or_fail("cannot follow the starting process", "report this")?;
@@ -51,9 +55,15 @@ pub fn background() -> Result {
     };
     run(&spec, false, report).map_err(|failure| {
         tracing::error!("{failure}");
-        let _ = report(&Report::Failed { code: failure.code, text: failure.text.clone() });
+        let _ = report(&Report::Failed {
+            code: failure.code,
+            text: failure.text.clone(),
+        });
         // Standard error may be the starting terminal; the report has said it.
-        Failure { text: String::new(), ..failure }
+        Failure {
+            text: String::new(),
+            ..failure
+        }
     })
 }
 
@@ -61,7 +71,11 @@ pub fn background() -> Result {
 ///
 /// # Errors
 /// If it cannot start, or did not stop cleanly.
-pub fn run(spec: &Spec, foreground: bool, report: impl Fn(&Report) -> std::io::Result<()> + Clone + Send + 'static) -> Result {
+pub fn run(
+    spec: &Spec,
+    foreground: bool,
+    report: impl Fn(&Report) -> std::io::Result<()> + Clone + Send + 'static,
+) -> Result {
     let settings = Resolved::from_texts(&spec.settings)?.values;
     let log = Log::start(&settings, foreground);
     let (sender, events) = mpsc::channel();
@@ -69,7 +83,10 @@ pub fn run(spec: &Spec, foreground: bool, report: impl Fn(&Report) -> std::io::R
     let detach = spec.mounts.clone();
     let (store, tell) = (spec.store.clone(), report.clone());
     let watchdog = Watchdog::start(settings.start_limit, "start-limit", move |failure| {
-        let _ = tell(&Report::Failed { code: failure.code, text: failure.text.clone() });
+        let _ = tell(&Report::Failed {
+            code: failure.code,
+            text: failure.text.clone(),
+        });
         detach_all(&store, &detach);
     });
     let stage = |text: String| {
@@ -79,19 +96,33 @@ pub fn run(spec: &Spec, foreground: bool, report: impl Fn(&Report) -> std::io::R
 
     stage(format!("opening the store {}", spec.store.display()))?;
     let io = Arc::new(forebay_storage::OsIo);
-    let service = Service::start(io, &spec.store, settings.service.clone()).map_err(|e| opening(&spec.store, &e))?;
+    let service = Service::start(io, &spec.store, settings.service.clone())
+        .map_err(|e| opening(&spec.store, &e))?;
     if !foreground {
         log.move_to(&spec.store)?;
     }
-    tracing::info!("forebay {} serves {} with {:?}", env!("CARGO_PKG_VERSION"), spec.store.display(), settings.service);
+    tracing::info!(
+        "forebay {} serves {} with {:?}",
+        env!("CARGO_PKG_VERSION"),
+        spec.store.display(),
+        settings.service
+    );
     stage(String::from("preparing the mount points"))?;
     points::prepare(&spec.store, &spec.mounts)?;
     let mut mounts = Vec::new();
     for (member, point) in spec.mounts.iter().enumerate() {
-        stage(format!("mounting node {member} of {} on {}", spec.mounts.len(), point.display()))?;
-        let options = MountOptions { source: mount_table::source(&spec.store), allow_other: settings.allow_other, ..MountOptions::default() };
-        let mount = Mount::start(service.delegate(member as u16), point, options)
-            .or_fail(format!("cannot mount on {}", point.display()), "check that /dev/fuse exists and fuse3 is installed (scripts/setup.sh)");
+        stage(format!(
+            "mounting node {member} of {} on {}",
+            spec.mounts.len(),
+            point.display()
+        ))?;
+        let options = MountOptions {
+            source: mount_table::source(&spec.store),
+            allow_other: settings.allow_other,
+            ..MountOptions::default()
+        };
+        let mount =
+            Mount::start(service.delegate(member as u16), point, options).map_err(Failure::plain);
         match mount {
             Ok(mount) => mounts.push(mount),
             Err(failure) => {
@@ -119,7 +150,11 @@ pub fn run(spec: &Spec, foreground: bool, report: impl Fn(&Report) -> std::io::R
         release_streams()?;
     }
 
-    let reply = if nobody { None } else { wait(&events, &spec.mounts) };
+    let reply = if nobody {
+        None
+    } else {
+        wait(&events, &spec.mounts)
+    };
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, mounts) = (spec.store.clone(), spec.mounts.clone());
         move |_| detach_all(&store, &mounts)
@@ -152,7 +187,9 @@ fn wait(events: &mpsc::Receiver<Event>, points: &[PathBuf]) -> Option<mpsc::Sync
                 return None;
             }
             Event::Stop { force, reply } => {
-                let open = points.iter().find(|p| !crate::processes::holders(p).is_empty());
+                let open = points
+                    .iter()
+                    .find(|p| !crate::processes::holders(p).is_empty());
                 match open.filter(|_| !force) {
                     Some(point) => {
                         let _ = reply.send(Answer::Refused(mount_table::busy(point).text));
@@ -175,15 +212,22 @@ fn stop(limit: &Watchdog, spec: &Spec, mounts: Vec<Mount>, service: &Running) ->
         }
     }
     limit.stage("closing the store");
-    let service = service.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(service) = service else { return Ok(()) };
-    service.stop().or_fail(format!("cannot close the store {}", spec.store.display()), "run `forebay fsck` on it")
+    let service = service
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let Some(service) = service else {
+        return Ok(());
+    };
+    service.stop().or_fail(
+        format!("cannot close the store {}", spec.store.display()),
+        "run `forebay fsck` on it",
+    )
 }
 
 /// Detaches `point` if this store is mounted there.
 fn detach(store: &Path, point: &Path) {
-    let ours = |all: &[mount_table::Mounted]| mount_table::at(all, point).is_some_and(|m| m.store().as_deref() == Some(store));
-    if mount_table::all().is_ok_and(|all| ours(&all)) {
+    if mount_table::is_mounted(store, point) == Ok(true) {
         if let Err(failure) = mount_table::unmount(point, How::Detach) {
             tracing::warn!("{failure}");
         }
@@ -197,13 +241,23 @@ fn detach_all(store: &Path, points: &[PathBuf]) {
 
 /// The message for a store that cannot be opened.
 fn opening(store: &Path, error: &forebay_server::Error) -> Failure {
-    Failure::plain(format!("cannot open the store {}: {error}", store.display()))
+    Failure::plain(format!(
+        "cannot open the store {}: {error}",
+        store.display()
+    ))
 }
 
 /// Lets go of the streams of the starting process; standard error goes to the log by now.
 fn release_streams() -> Result {
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null").or_fail("cannot open /dev/null", "report this")?;
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .or_fail("cannot open /dev/null", "report this")?;
     rustix::stdio::dup2_stdin(&null)
         .and_then(|()| rustix::stdio::dup2_stdout(&null))
-        .or_fail("cannot release the starting terminal", "raise the limit on open files")
+        .or_fail(
+            "cannot release the starting terminal",
+            "raise the limit on open files",
+        )
 }

@@ -44,18 +44,33 @@ impl Spec {
         let nodes = settings.values.service.nodes;
         let store = crate::mount_table::absolute(store)?;
         let mounts = points(mountpoint, nodes)?;
-        if let Some(point) = mounts.iter().find(|p| p.starts_with(&store) || store.starts_with(p)) {
+        if let Some(point) = mounts
+            .iter()
+            .find(|p| p.starts_with(&store) || store.starts_with(p))
+        {
             return Err(Failure::usage(
-                format!("the mount point {} and the store {} lie in each other", point.display(), store.display()),
+                format!(
+                    "the mount point {} and the store {} lie in each other",
+                    point.display(),
+                    store.display()
+                ),
                 "name two separate directories",
             ));
         }
-        Ok(Spec { store, mounts, settings: settings.texts(), with_parent: false })
+        Ok(Spec {
+            store,
+            mounts,
+            settings: settings.texts(),
+            with_parent: false,
+        })
     }
 
     /// The mounts as `forebay status` shows them.
     pub fn mount_status(&self) -> Vec<MountStatus> {
-        let mount = |(member, path): (usize, &PathBuf)| MountStatus { member: member as u16, path: path.clone() };
+        let mount = |(member, path): (usize, &PathBuf)| MountStatus {
+            member: member as u16,
+            path: path.clone(),
+        };
         self.mounts.iter().enumerate().map(mount).collect()
     }
 }
@@ -64,9 +79,15 @@ impl Spec {
 fn points(mountpoint: &Path, nodes: u16) -> Result<Vec<PathBuf>> {
     let text = mountpoint.to_string_lossy();
     if text.contains("{node}") {
-        let path = |node: u16| crate::mount_table::absolute(Path::new(&text.replace("{node}", &node.to_string())));
+        let path = |node: u16| {
+            crate::mount_table::absolute(Path::new(&text.replace("{node}", &node.to_string())))
+        };
         return (0..nodes).map(path).collect();
     }
     let base = crate::mount_table::absolute(mountpoint)?;
-    Ok(if nodes == 1 { vec![base] } else { (0..nodes).map(|node| base.join(node.to_string())).collect() })
+    Ok(if nodes == 1 {
+        vec![base]
+    } else {
+        (0..nodes).map(|node| base.join(node.to_string())).collect()
+    })
 }

@@ -25,23 +25,43 @@ pub fn run(args: &LaminateArgs) -> Result {
             }
         }
     }
-    if failed == 0 { Ok(()) } else { Err(Failure::silent()) }
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(Failure::silent())
+    }
 }
 
 fn laminate(file: &Path) -> Result {
     let shown = file.display();
     let path = file.to_path_buf();
-    let set = within(Duration::from_secs(60), &format!("laminating {shown}"), move || {
-        rustix::fs::setxattr(&path, XATTR, b"1", XattrFlags::empty())
-    })?;
+    let set = within(
+        Duration::from_secs(60),
+        &format!("laminating {shown}"),
+        move || rustix::fs::setxattr(&path, XATTR, b"1", XattrFlags::empty()),
+    )?;
     let (why, next) = match set {
         Ok(()) => return Ok(()),
-        Err(Errno::BUSY) => ("it is open for writing somewhere (EBUSY)".to_string(), "close it on every node, then laminate it"),
-        Err(Errno::OPNOTSUPP) => ("it is not on a Forebay mount".to_string(), "name a file below a mount point of `forebay mount`"),
+        Err(Errno::BUSY) => (
+            "it is open for writing somewhere (EBUSY)".to_string(),
+            "close it on every node, then laminate it",
+        ),
+        Err(Errno::OPNOTSUPP) => (
+            "it is not on a Forebay mount".to_string(),
+            "name a file below a mount point of `forebay mount`",
+        ),
         Err(Errno::NOENT) => ("there is no such file".to_string(), "name an existing file"),
-        Err(Errno::ISDIR | Errno::INVAL) => ("only regular files can be laminated".to_string(), "name the files in it"),
-        Err(Errno::PERM | Errno::ACCESS) => ("it belongs to another user".to_string(), "ask its owner"),
+        Err(Errno::ISDIR | Errno::INVAL) => (
+            "only regular files can be laminated".to_string(),
+            "name the files in it",
+        ),
+        Err(Errno::PERM | Errno::ACCESS) => {
+            ("it belongs to another user".to_string(), "ask its owner")
+        }
         Err(e) => (e.to_string(), "see the log in the store"),
     };
-    Err(Failure::new(format!("cannot laminate {shown}: {why}"), next))
+    Err(Failure::new(
+        format!("cannot laminate {shown}: {why}"),
+        next,
+    ))
 }

@@ -14,7 +14,10 @@ use std::path::Path;
 pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
     let settings = config_file::resolve(config, &args.settings)?;
     if !Path::new("/dev/fuse").exists() {
-        return Err(Failure::new("this machine has no /dev/fuse, so nothing can be mounted", "load it: `modprobe fuse`, and install fuse3"));
+        return Err(Failure::new(
+            "this machine has no /dev/fuse, so nothing can be mounted",
+            "load it: `modprobe fuse`, and install fuse3",
+        ));
     }
     let spec = Spec::new(&args.store, &args.mountpoint, &settings)?;
     let ready = ready_line(&spec, &args.mountpoint);
@@ -31,15 +34,29 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
     let server = ServerProcess::start(&spec, settings.values.start_limit, |_| {})?;
     let pid = server.pid();
     server.detach();
-    writeln!(std::io::stdout(), "{ready} (pid {pid}, log {})", spec.store.join("log").display())
-        .or_fail("cannot write to standard output", "the service runs; `forebay status` shows it")
+    writeln!(
+        std::io::stdout(),
+        "{ready} (pid {pid}, log {})",
+        spec.store.join("log").display()
+    )
+    .or_fail(
+        "cannot write to standard output",
+        "the service runs; `forebay status` shows it",
+    )
 }
 
 fn ready_line(spec: &Spec, mountpoint: &Path) -> String {
     let store = spec.store.display();
     match spec.mounts.as_slice() {
         [one] => format!("{store} is mounted on {}", one.display()),
-        [first, .., last] => format!("{store} is mounted on {} to {}", first.display(), last.display()),
-        [] => format!("{store} is served; nothing is mounted on {}", mountpoint.display()),
+        [first, .., last] => format!(
+            "{store} is mounted on {} to {}",
+            first.display(),
+            last.display()
+        ),
+        [] => format!(
+            "{store} is served; nothing is mounted on {}",
+            mountpoint.display()
+        ),
     }
 }

@@ -30,21 +30,33 @@ pub fn run(args: &StatusArgs) -> Result {
         }
     };
     let Answer::Status(status) = client.ask(&Ask::Status, Duration::from_secs(30))? else {
-        return Err(Failure::new("the service gave an unknown answer", "use the same version of forebay"));
+        return Err(Failure::new(
+            "the service gave an unknown answer",
+            "use the same version of forebay",
+        ));
     };
-    let text = if args.json { json(&status)? } else { text(&status) };
-    std::io::stdout().write_all(text.as_bytes()).or_fail("cannot write to standard output", "look at where it leads")
+    let text = if args.json {
+        json(&status)?
+    } else {
+        text(&status)
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .or_fail("cannot write to standard output", "look at where it leads")
 }
 
 fn json(status: &Status) -> Result<String> {
-    let mut value = serde_json::to_value(status).or_fail("cannot write the status", "report this")?;
-    value["total"] = serde_json::to_value(total(&status.members)).or_fail("cannot write the status", "report this")?;
+    let mut value =
+        serde_json::to_value(status).or_fail("cannot write the status", "report this")?;
+    value["total"] = serde_json::to_value(total(&status.members))
+        .or_fail("cannot write the status", "report this")?;
     Ok(format!("{value}\n"))
 }
 
 fn text(status: &Status) -> String {
     let mut table = Table::new(&[
-        "node", "mount", "files", "open", "data", "extents", "index", "segments", "memory", "of", "writes", "written", "reads", "read",
+        "node", "mount", "files", "open", "data", "extents", "index", "segments", "memory", "of",
+        "writes", "written", "reads", "read",
     ]);
     let row = |name: String, mount: String, m: &MemberStatus| {
         vec![
@@ -70,7 +82,11 @@ fn text(status: &Status) -> String {
         table.row(row(member.member.to_string(), mount, member));
     }
     if status.members.len() > 1 {
-        table.row(row(String::from("all"), String::new(), &total(&status.members)));
+        table.row(row(
+            String::from("all"),
+            String::new(),
+            &total(&status.members),
+        ));
     }
     let mut out = table.to_string();
     let _ = writeln!(
@@ -88,19 +104,21 @@ fn text(status: &Status) -> String {
 
 /// The sum over all members.
 pub fn total(members: &[MemberStatus]) -> MemberStatus {
-    members.iter().fold(MemberStatus::default(), |sum, m| MemberStatus {
-        member: sum.member,
-        files: sum.files + m.files,
-        open_files: sum.open_files + m.open_files,
-        extents: sum.extents + m.extents,
-        data_bytes: sum.data_bytes + m.data_bytes,
-        index_bytes: sum.index_bytes + m.index_bytes,
-        memory_bytes: sum.memory_bytes + m.memory_bytes,
-        memory_budget: sum.memory_budget + m.memory_budget,
-        segments: sum.segments + m.segments,
-        reads: sum.reads + m.reads,
-        writes: sum.writes + m.writes,
-        read_bytes: sum.read_bytes + m.read_bytes,
-        written_bytes: sum.written_bytes + m.written_bytes,
-    })
+    members
+        .iter()
+        .fold(MemberStatus::default(), |sum, m| MemberStatus {
+            member: sum.member,
+            files: sum.files + m.files,
+            open_files: sum.open_files + m.open_files,
+            extents: sum.extents + m.extents,
+            data_bytes: sum.data_bytes + m.data_bytes,
+            index_bytes: sum.index_bytes + m.index_bytes,
+            memory_bytes: sum.memory_bytes + m.memory_bytes,
+            memory_budget: sum.memory_budget + m.memory_budget,
+            segments: sum.segments + m.segments,
+            reads: sum.reads + m.reads,
+            writes: sum.writes + m.writes,
+            read_bytes: sum.read_bytes + m.read_bytes,
+            written_bytes: sum.written_bytes + m.written_bytes,
+        })
 }

@@ -1,4 +1,8 @@
 //! stub
 use crate::fail::Result;
-pub fn generate(_a: &crate::args::GenArgs) -> Result { Ok(()) }
-pub fn stats(_a: &crate::args::StatsArgs) -> Result { Ok(()) }
+pub fn generate(_a: &crate::args::GenArgs) -> Result {
+    Ok(())
+}
+pub fn stats(_a: &crate::args::StatsArgs) -> Result {
+    Ok(())
+}

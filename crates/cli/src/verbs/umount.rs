@@ -17,24 +17,38 @@ pub fn run(args: &UmountArgs) -> Result {
     let path = mount_table::absolute(&args.path)?;
     let mounts = mount_table::all()?;
     let store = store_of(&mounts, &path)?.unwrap_or(path);
-    let ours: Vec<&Mounted> = mounts.iter().filter(|m| m.store().as_ref() == Some(&store)).collect();
+    let ours: Vec<&Mounted> = mounts
+        .iter()
+        .filter(|m| mount_table::store(m).as_ref() == Some(&store))
+        .collect();
     match Client::connect(&store) {
         Ok(mut client) => {
             let pid = client.pid;
             match client.ask(&Ask::Stop { force: args.force }, LIMIT) {
                 Ok(Answer::Stopped) => {}
-                Ok(_) => return Err(Failure::new("the service gave an unknown answer", "use the same version of forebay")),
+                Ok(_) => {
+                    return Err(Failure::new(
+                        "the service gave an unknown answer",
+                        "use the same version of forebay",
+                    ));
+                }
                 // It may have been stopping already, and is gone now.
                 Err(_) if !crate::processes::lives(pid) => {}
                 Err(failure) => return Err(failure),
             }
             gone(pid, &store)?;
-            println!("{} is unmounted and its service has stopped", store.display());
+            println!(
+                "{} is unmounted and its service has stopped",
+                store.display()
+            );
             Ok(())
         }
         Err(NoServer::Failed(failure)) => Err(failure),
         Err(NoServer::NotRunning) if ours.is_empty() => Err(Failure::new(
-            format!("no Forebay service runs for {}, and nothing is mounted from it", store.display()),
+            format!(
+                "no Forebay service runs for {}, and nothing is mounted from it",
+                store.display()
+            ),
             "`findmnt -t fuse.forebay` lists the mounts",
         )),
         Err(NoServer::NotRunning) => {
@@ -42,7 +56,10 @@ pub fn run(args: &UmountArgs) -> Result {
                 mount_table::unmount(&mount.point, How::Detach)?;
             }
             let n = ours.len();
-            println!("detached {n} dead mount(s) of {}: its service had ended; the next start recovers", store.display());
+            println!(
+                "detached {n} dead mount(s) of {}: its service had ended; the next start recovers",
+                store.display()
+            );
             Ok(())
         }
     }
@@ -54,17 +71,23 @@ pub fn run(args: &UmountArgs) -> Result {
 /// If several stores are mounted below, or another file system is mounted here.
 pub fn store_of(mounts: &[Mounted], path: &Path) -> Result<Option<PathBuf>> {
     if let Some(mount) = mount_table::at(mounts, path) {
-        if let Some(store) = mount.store() {
+        if let Some(store) = mount_table::store(mount) {
             return Ok(Some(store));
         }
     }
-    let mut below: Vec<PathBuf> =
-        mounts.iter().filter(|m| m.point.parent() == Some(path)).filter_map(Mounted::store).collect();
+    let mut below: Vec<PathBuf> = mounts
+        .iter()
+        .filter(|m| m.point.parent() == Some(path))
+        .filter_map(mount_table::store)
+        .collect();
     below.sort();
     below.dedup();
     match below.len() {
         0 | 1 => Ok(below.pop()),
-        n => Err(Failure::new(format!("{n} stores are mounted below {}", path.display()), "name one mount point")),
+        n => Err(Failure::new(
+            format!("{n} stores are mounted below {}", path.display()),
+            "name one mount point",
+        )),
     }
 }
 
@@ -74,7 +97,10 @@ fn gone(pid: u32, store: &Path) -> Result {
     while crate::processes::lives(pid) {
         if Instant::now() > end {
             return Err(Failure::new(
-                format!("the service of {} has closed the store but its process {pid} still runs", store.display()),
+                format!(
+                    "the service of {} has closed the store but its process {pid} still runs",
+                    store.display()
+                ),
                 format!("see {}/log", store.display()),
             ));
         }
@@ -89,12 +115,14 @@ mod tests {
 
     #[test]
     fn the_store_is_found_from_a_mount_point_or_the_directory_above() {
-        let mount = |point: &str, store: &str| Mounted {
-            point: point.into(),
-            kind: "fuse.forebay".into(),
-            source: mount_table::source(Path::new(store)).into(),
-        };
-        let mounts = [mount("/m/0", "/s"), mount("/m/1", "/s"), mount("/n", "/t"), mount("/k/1", "/s"), mount("/k/2", "/t")];
+        let mount = |point: &str, store: &str| mount_table::entry(point, Path::new(store));
+        let mounts = [
+            mount("/m/0", "/s"),
+            mount("/m/1", "/s"),
+            mount("/n", "/t"),
+            mount("/k/1", "/s"),
+            mount("/k/2", "/t"),
+        ];
         let find = |path: &str| store_of(&mounts, Path::new(path));
         assert_eq!(find("/m/1"), Ok(Some("/s".into())));
         assert_eq!(find("/m"), Ok(Some("/s".into())));
