@@ -1,46 +1,352 @@
-//! The data plane of one member (sketch): logs packed into segment files, checksums, freeing, quota.
+//! The data plane of one member: logs packed into segment files, checksums, freeing, quota.
+//!
+//! A **log** is a virtual append-only stream; its addresses and its number are never reused. Appended bytes wait in the
+//! log's `tail` (under one memory budget for all logs), then go to a **segment** file, and a **span** record in the store
+//! says where they lie and what their checksums are. Freed addresses answer `Gone` for ever. Nothing outside this module
+//! knows segments and spans.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `log`, `tail` | open logs and their buffered ends |
+//! | `segment` | segment files: header, reservation, cache of open files |
+//! | `spans`, `span_cache` | span records, and decoded ones in memory |
+//! | `write`, `read`, `free` | the paths |
+//! | `clean` | punching, removing and emptying segments, in the background |
+//! | `quota` | live bytes, buffer memory, poison |
+//! | `recover` | opening |
+//!
+//! Invariants: bytes are in a segment before a span names them; a span is gone from the store, on disk, before its bytes
+//! go; bytes leave only after their checksum was right.
+mod clean;
+mod free;
+mod log;
 pub mod proto;
-use crate::{Fid, Result};
+mod quota;
+mod read;
+mod recover;
+mod segment;
+mod span_cache;
+pub mod spans;
+mod tail;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use crate::{Error, Fid, Member, Result, inodes::Counter};
 use bytes::Bytes;
+use clean::Work;
+use crossbeam_channel::Sender;
 use forebay_storage::{Io, Store};
+use log::Logs;
+use parking_lot::Mutex;
 use proto::{DataReply, DataRequest, Piece};
+use quota::{Health, Meter};
+use segment::Segments;
+use span_cache::SpanCache;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
+/// Number of a log, unique in its member and never reused.
 pub type LogId = u64;
 
 /// A part of a log: `[addr, addr + len)`, bytes.
-pub type LogRange = (LogId, std::ops::Range<u64>);
+pub type LogRange = (LogId, Range<u64>);
+
+/// Most bytes one read request may ask for.
+pub const READ_BYTES: u64 = 256 << 20;
 
 /// Settings of the data plane; bytes.
 #[derive(Debug, Clone)]
-pub struct DataOptions { pub member: u16, pub quota: Option<u64>, pub buffer_bytes: u64, pub sync_each_flush: bool }
+pub struct DataOptions {
+    /// Whose data it is.
+    pub member: Member,
+    /// Most live bytes; `None`: what the disk has.
+    pub quota: Option<u64>,
+    /// Memory for tails of logs. Decoded spans take up to a quarter of this beside it.
+    pub buffer_bytes: u64,
+    /// Every flush is one with `sync` (durability `disk`).
+    pub sync_each_flush: bool,
+}
 
-pub struct Data { _p: () }
+/// Counters of the data plane; bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct DataStats {
+    /// Bytes that may be read, buffered ones included.
+    pub live: u64,
+    /// Memory of tails.
+    pub buffers: u64,
+    /// Memory of decoded spans.
+    pub span_cache: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Logs open for appending.
+    pub open_logs: u64,
+    /// Lookups of a span answered from memory, since the start.
+    pub span_hits: u64,
+    /// Lookups that had to ask the store.
+    pub span_misses: u64,
+}
+
+struct Inner {
+    store: Arc<Store>,
+    options: DataOptions,
+    segments: Segments,
+    logs: Logs,
+    ids: Counter,
+    cache: SpanCache,
+    locks: free::SpanLocks,
+    /// Live bytes, buffered ones included, against the quota.
+    live: Meter,
+    /// Memory of tails and spare buffers.
+    buffers: Meter,
+    health: Health,
+    work: Work,
+    /// Held by whoever cleans.
+    cleaning: Mutex<()>,
+    /// Logs that a crash left unsealed and nobody has retained yet.
+    unsealed: Mutex<Vec<(LogId, Fid)>>,
+}
+
+/// The data plane. Shared by threads.
+pub struct Data {
+    inner: Arc<Inner>,
+    cleaner: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+}
 
 impl Data {
-    pub fn open(_io: Arc<dyn Io>, _dir: &Path, _store: Arc<Store>, _options: DataOptions) -> Result<Data> { todo!() }
+    /// Opens (or creates) the data plane. `dir`: a directory for segment files alone.
+    ///
+    /// # Errors
+    /// As disk and store; `Format` for segment files of another member or a newer version.
+    pub fn open(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        store: Arc<Store>,
+        options: DataOptions,
+    ) -> Result<Data> {
+        let (data, woken) = Data::open_quiet(io, dir, store, options)?;
+        let (stop, stopped) = crossbeam_channel::bounded(0);
+        let inner = data.inner.clone();
+        let thread = std::thread::Builder::new()
+            .name("forebay-clean".into())
+            .spawn(move || clean::run(&inner, &woken, &stopped))
+            .map_err(|e| quota::io_error("start a thread for", dir, e))?;
+        *data.cleaner.lock() = Some((stop, thread));
+        Ok(data)
+    }
+
+    /// As `open`, without the cleaning thread.
+    fn open_quiet(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        store: Arc<Store>,
+        options: DataOptions,
+    ) -> Result<(Data, crossbeam_channel::Receiver<()>)> {
+        let found = recover::recover(&*io, dir, &store, options.member)?;
+        let (work, woken) = Work::new();
+        if !found.gaps.is_empty() {
+            work.add(found.gaps);
+        }
+        let inner = Inner {
+            segments: Segments::new(io, dir, options.member, found.next, found.table),
+            logs: Logs::default(),
+            ids: Counter::open(store.clone(), b"log", 1)?,
+            cache: SpanCache::new((options.buffer_bytes / 4) as usize),
+            locks: free::SpanLocks::default(),
+            live: Meter::new(options.quota.unwrap_or(u64::MAX)),
+            buffers: Meter::new(options.buffer_bytes),
+            health: Health::new(dir),
+            work,
+            cleaning: Mutex::new(()),
+            unsealed: Mutex::new(found.unsealed),
+            store,
+            options,
+        };
+        inner.live.take(found.live);
+        Ok((
+            Data {
+                inner: Arc::new(inner),
+                cleaner: Mutex::new(None),
+            },
+            woken,
+        ))
+    }
+
     /// A new log for the file. Nothing is on disk until the first flush.
-    pub fn create_log(&self, _fid: Fid) -> Result<LogId> { todo!() }
-    /// Appends; returns the address of the first byte. Buffered: at most the buffer budget, then written out. `ENOSPC` by quota.
-    pub fn append(&self, _log: LogId, _bytes: &[u8]) -> Result<u64> { todo!() }
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn create_log(&self, fid: Fid) -> Result<LogId> {
+        let id = self.inner.ids.next()?;
+        self.inner.logs.add(id, fid);
+        Ok(id)
+    }
+
+    /// Appends; returns the address of the first byte. Buffered: at most the buffer budget, then written out.
+    ///
+    /// # Errors
+    /// `ENOSPC` over the quota or on a full disk (nothing was appended, earlier bytes are intact); `EBADF` for a log that
+    /// is not open; `EIO` after a failed write, until the store is opened again.
+    pub fn append(&self, log: LogId, bytes: &[u8]) -> Result<u64> {
+        self.inner.append(log, bytes)
+    }
+
     /// All appended bytes of the log are in a segment file and found again after a crash of the process;
     /// with `sync` also after a crash of the machine.
-    pub fn flush(&self, _log: LogId, _sync: bool) -> Result<()> { todo!() }
+    ///
+    /// # Errors
+    /// As `append`. After `ENOSPC` the bytes are still buffered and readable; flush again when there is room.
+    pub fn flush(&self, log: LogId, sync: bool) -> Result<()> {
+        self.inner.flush(log, sync)
+    }
+
     /// No more appends; what is not flushed is dropped.
-    pub fn seal(&self, _log: LogId) -> Result<()> { todo!() }
-    /// Fills `buf` from one log, verified; sees buffered bytes. `Gone` if any byte was freed, `Corrupt` if damaged.
-    pub fn read(&self, _log: LogId, _addr: u64, _buf: &mut [u8]) -> Result<()> { todo!() }
-    /// Gives bytes back (idempotent).
-    pub fn free(&self, _ranges: &[LogRange]) -> Result<()> { todo!() }
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn seal(&self, log: LogId) -> Result<()> {
+        self.inner.seal(log)
+    }
+
+    /// Fills `buf` from one log, verified; sees buffered bytes.
+    ///
+    /// # Errors
+    /// `Gone` if any byte was freed (or never written), `Corrupt` if damaged.
+    pub fn read(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read(log, addr, buf)
+    }
+
+    /// Gives bytes back (idempotent). Addresses not appended yet are left alone.
+    ///
+    /// # Errors
+    /// As the store; then some of the ranges may be freed already.
+    pub fn free(&self, ranges: &[LogRange]) -> Result<()> {
+        self.inner.free(ranges)
+    }
+
     /// Logs that a crash left unsealed, with their files: the service keeps what extents name and frees the rest.
-    pub fn unsealed(&self) -> Result<Vec<(LogId, Fid)>> { todo!() }
+    ///
+    /// # Errors
+    /// None today.
+    pub fn unsealed(&self) -> Result<Vec<(LogId, Fid)>> {
+        Ok(self.inner.unsealed.lock().clone())
+    }
+
     /// Frees every byte of an unsealed log outside `keep` and seals it.
-    pub fn retain(&self, _log: LogId, _keep: &[std::ops::Range<u64>]) -> Result<()> { todo!() }
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn retain(&self, log: LogId, keep: &[Range<u64>]) -> Result<()> {
+        let drop = tail::subtract(0..u64::MAX, &tail::merge(keep.to_vec()));
+        self.inner.free_spans(&[(log, drop)], &[log])?;
+        self.inner.unsealed.lock().retain(|(l, _)| *l != log);
+        Ok(())
+    }
+
     /// `(live bytes, quota or disk total, free)`.
-    pub fn space(&self) -> Result<(u64, u64, u64)> { todo!() }
-    pub fn handle(&self, _request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> { todo!() }
-    pub fn close(&self) -> Result<()> { todo!() }
-    #[doc(hidden)]
-    pub fn _pieces(_: &[Piece]) {}
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn space(&self) -> Result<(u64, u64, u64)> {
+        let live = self.inner.live.used();
+        let (free, total) = self.inner.segments.disk()?;
+        Ok(match self.inner.options.quota {
+            Some(quota) => (live, quota, quota.saturating_sub(live).min(free)),
+            None => (live, total, free),
+        })
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> DataStats {
+        let (span_hits, span_misses) = self.inner.cache.counts();
+        DataStats {
+            span_hits,
+            span_misses,
+            live: self.inner.live.used(),
+            buffers: self.inner.buffers.used(),
+            span_cache: self.inner.cache.bytes(),
+            segments: self.inner.segments.count(),
+            open_logs: self.inner.logs.count(),
+        }
+    }
+
+    /// Answers another member. The bulk of a read: one buffer a piece, in order.
+    ///
+    /// # Errors
+    /// As the calls above; `EINVAL` for a read of more than `READ_BYTES`.
+    pub fn handle(&self, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
+        match request {
+            DataRequest::Read { pieces } => Ok((DataReply::Read, self.read_pieces(&pieces)?)),
+            DataRequest::Free { ranges } => {
+                let ranges: Vec<LogRange> = ranges
+                    .into_iter()
+                    .map(|(log, addr, len)| (log, addr..addr.saturating_add(len)))
+                    .collect();
+                self.free(&ranges)?;
+                Ok((DataReply::Done, Vec::new()))
+            }
+            DataRequest::Space => {
+                let (live, total, free) = self.space()?;
+                Ok((DataReply::Space { live, total, free }, Vec::new()))
+            }
+        }
+    }
+
+    /// Reads pieces into one buffer; neighbours in a log become one read.
+    ///
+    /// # Errors
+    /// As `read`; `EINVAL` for more than `READ_BYTES`.
+    pub fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        let total: u64 = pieces.iter().map(|p| u64::from(p.len)).sum();
+        if total > READ_BYTES {
+            return Err(Error::Posix(rustix::io::Errno::INVAL));
+        }
+        let mut buffer = vec![0; total as usize];
+        let (mut i, mut at) = (0, 0);
+        while i < pieces.len() {
+            let (first, mut len) = (pieces[i], 0);
+            while let Some(p) = pieces.get(i)
+                && p.log == first.log
+                && Some(p.addr) == first.addr.checked_add(len as u64)
+            {
+                len += p.len as usize;
+                i += 1;
+            }
+            self.read(first.log, first.addr, &mut buffer[at..at + len])?;
+            at += len;
+        }
+        let mut rest = Bytes::from(buffer);
+        Ok(pieces
+            .iter()
+            .map(|p| rest.split_to(p.len as usize))
+            .collect())
+    }
+
+    /// Stops the cleaning thread and settles what waits. Flush logs first: what is only buffered is lost.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn close(&self) -> Result<()> {
+        self.stop_cleaner();
+        self.inner.health.check()?;
+        self.inner.apply_with_seals(forebay_storage::Batch::new())?;
+        self.inner.segments.seal_all();
+        self.inner.clean(false)
+    }
+
+    fn stop_cleaner(&self) {
+        if let Some((stop, thread)) = self.cleaner.lock().take() {
+            drop(stop);
+            // A panic there was reported by the panic hook; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        self.stop_cleaner();
+    }
 }

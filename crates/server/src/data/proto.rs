@@ -4,16 +4,46 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of one log that a reader wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Piece { pub log: LogId, pub addr: u64, pub len: u32 }
+pub struct Piece {
+    /// The log.
+    pub log: LogId,
+    /// First address.
+    pub addr: u64,
+    /// How many bytes.
+    pub len: u32,
+}
 
+/// What a member asks another's data plane.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum DataRequest {
     /// All pieces in one request; the bulk of the reply holds one buffer a piece, in order.
-    Read { pieces: Vec<Piece> },
+    Read {
+        /// What to read; at most `READ_BYTES` together.
+        pieces: Vec<Piece>,
+    },
     /// Bytes no file uses any more (from a slice owner's outbox; idempotent).
-    Free { ranges: Vec<(LogId, u64, u64)> },
+    Free {
+        /// Log, first address, length.
+        ranges: Vec<(LogId, u64, u64)>,
+    },
+    /// How full the member is.
     Space,
 }
 
+/// The answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum DataReply { Done, Read, Space { live: u64, total: u64, free: u64 } }
+pub enum DataReply {
+    /// To `Free`.
+    Done,
+    /// To `Read`; the bytes are in the bulk.
+    Read,
+    /// To `Space`, in bytes.
+    Space {
+        /// Bytes stored.
+        live: u64,
+        /// Quota, or size of the disk.
+        total: u64,
+        /// Room left.
+        free: u64,
+    },
+}

@@ -1,0 +1,218 @@
+//! Reading log bytes, verified.
+//!
+//! A byte is copied out only after the checksum of its whole piece was right. If a checksum is wrong, the span is looked
+//! up once more in the store: a span freed or moved meanwhile explains it (its bytes may be punched away), and only a
+//! span that is still the same means damage. So a reader in flight needs no lock against freeing and cleaning.
+use super::{
+    Inner, LogId,
+    quota::io_error,
+    spans::{self, PIECE, Span},
+};
+use crate::{Error, Result};
+use forebay_storage::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How often a read follows a span that moves under it. Moving is rare and slow (the cleaner).
+const TRIES: usize = 16;
+
+/// A piece whose checksum is not the recorded one.
+struct Bad {
+    piece: usize,
+    found: Option<u32>,
+}
+
+impl Inner {
+    pub(super) fn gone(&self, log: LogId, addr: u64) -> Error {
+        Error::Gone {
+            member: self.options.member,
+            log,
+            addr,
+        }
+    }
+
+    pub(super) fn read(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
+        if addr.checked_add(buf.len() as u64).is_none() {
+            return Err(self.gone(log, addr));
+        }
+        let mut done = 0;
+        while done < buf.len() {
+            let at = addr + done as u64;
+            if let Some(n) = self.read_tail(log, at, &mut buf[done..])? {
+                done += n;
+                continue;
+            }
+            done += self.read_spans(log, at, &mut buf[done..])?;
+        }
+        Ok(())
+    }
+
+    /// Copies what the tail holds from `at` on. `None`: `at` is not in a tail.
+    fn read_tail(&self, id: LogId, at: u64, buf: &mut [u8]) -> Result<Option<usize>> {
+        let Some(log) = self.logs.find(id).filter(|l| at >= l.written()) else {
+            return Ok(None);
+        };
+        let state = log.state.lock();
+        if at < state.tail.start() {
+            return Ok(None);
+        }
+        let n = (buf.len() as u64).min(state.tail.end().saturating_sub(at)) as usize;
+        if n == 0 {
+            return Err(self.gone(id, at));
+        }
+        state
+            .tail
+            .read(at, &mut buf[..n])
+            .map_err(|addr| self.gone(id, addr))?;
+        Ok(Some(n))
+    }
+
+    /// Copies what the span that holds `at` has of the wanted bytes; how many.
+    fn read_spans(&self, log: LogId, at: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut span = match self.cache.get(log, at) {
+            Some(span) => span,
+            None => self.load(log, at)?,
+        };
+        for _ in 0..TRIES {
+            let n = (buf.len() as u64).min(span.live.end - at) as usize;
+            let Some(bad) = self.read_span(&span, at, &mut buf[..n])? else {
+                return Ok(n);
+            };
+            let now = self.load(log, at)?;
+            if now == span {
+                return Err(self.damage(&span, &bad));
+            }
+            span = now;
+        }
+        Err(Error::Corrupt(format!(
+            "log {log} address {at}: the span moved {TRIES} times while it was read; read again"
+        )))
+    }
+
+    /// The span from the store.
+    fn load(&self, log: LogId, at: u64) -> Result<Arc<Span>> {
+        let epoch = self.cache.epoch(log);
+        let span = Arc::new(spans::find(&self.store, log, at)?.ok_or_else(|| self.gone(log, at))?);
+        self.cache.keep(epoch, span.clone());
+        Ok(span)
+    }
+
+    /// Reads live bytes of one span and verifies every piece they touch. `Some`: a piece is not what was written.
+    fn read_span(&self, span: &Span, at: u64, buf: &mut [u8]) -> Result<Option<Bad>> {
+        let end = at + buf.len() as u64;
+        let (first, last) = (span.piece_of(at), span.piece_of(end - 1));
+        let Some(file) = self.segments.file(span.segment)? else {
+            return Ok(Some(Bad {
+                piece: first,
+                found: None,
+            }));
+        };
+        // Pieces cut by the wanted range go through a page on the stack; whole pieces straight into `buf`.
+        let mut whole = at..end;
+        for piece in [first, last] {
+            let range = span.piece(piece);
+            let part = at.max(range.start)..end.min(range.end);
+            if part == range || (piece == last && first == last && whole.is_empty()) {
+                continue;
+            }
+            let target = &mut buf[(part.start - at) as usize..(part.end - at) as usize];
+            if let Some(bad) = self.read_part(&*file, span, piece, &part, target)? {
+                return Ok(Some(bad));
+            }
+            match piece == first {
+                true => whole.start = part.end,
+                false => whole.end = part.start,
+            }
+        }
+        if whole.start >= whole.end {
+            return Ok(None);
+        }
+        let target = &mut buf[(whole.start - at) as usize..(whole.end - at) as usize];
+        self.read_whole(&*file, span, &whole, target)
+    }
+
+    /// Some bytes of one piece.
+    fn read_part(
+        &self,
+        file: &dyn File,
+        span: &Span,
+        i: usize,
+        part: &Range<u64>,
+        out: &mut [u8],
+    ) -> Result<Option<Bad>> {
+        let range = span.piece(i);
+        let mut page = [0; PIECE as usize];
+        let page = &mut page[..(range.end - range.start) as usize];
+        if let Some(bad) = self.read_whole(file, span, &range, page)? {
+            return Ok(Some(bad));
+        }
+        out.copy_from_slice(
+            &page[(part.start - range.start) as usize..(part.end - range.start) as usize],
+        );
+        Ok(None)
+    }
+
+    /// Whole pieces, in one call.
+    fn read_whole(
+        &self,
+        file: &dyn File,
+        span: &Span,
+        range: &Range<u64>,
+        out: &mut [u8],
+    ) -> Result<Option<Bad>> {
+        let n = file
+            .read_at(out, span.place(range.start))
+            .map_err(|e| io_error("read", &self.segments.path(span.segment), e))?;
+        let mut rest = &out[..n];
+        for piece in span.piece_of(range.start)..=span.piece_of(range.end - 1) {
+            let len = {
+                let p = span.piece(piece);
+                (p.end - p.start) as usize
+            };
+            if rest.len() < len {
+                return Ok(Some(Bad { piece, found: None }));
+            }
+            let (bytes, more) = rest.split_at(len);
+            let found = crc32c::crc32c(bytes);
+            if found != span.crcs[piece] {
+                return Ok(Some(Bad {
+                    piece,
+                    found: Some(found),
+                }));
+            }
+            rest = more;
+        }
+        Ok(None)
+    }
+
+    fn damage(&self, span: &Span, bad: &Bad) -> Error {
+        let (path, addr) = (
+            self.segments.path(span.segment),
+            span.piece(bad.piece).start,
+        );
+        let found = bad
+            .found
+            .map_or("nothing".to_owned(), |f| format!("{f:08x}"));
+        let text = format!(
+            "{}: log {} address {addr} at byte {} is damaged (checksum {found}, expected {:08x}); run `forebay fsck`",
+            path.display(),
+            span.log,
+            span.place(addr),
+            span.crcs[bad.piece],
+        );
+        tracing::error!("{text}");
+        Error::Corrupt(text)
+    }
+
+    /// All stored bytes of a span, verified; `None` if they are not what was written, or not there.
+    pub(super) fn read_stored(&self, span: &Span) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.segments.file(span.segment)? else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; span.stored_len() as usize];
+        Ok(self
+            .read_whole(&*file, span, &span.stored, &mut bytes)?
+            .is_none()
+            .then_some(bytes))
+    }
+}

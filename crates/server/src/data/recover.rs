@@ -1,0 +1,156 @@
+//! Opening the data plane: what the span records and the directory say after a stop or a crash.
+//!
+//! Segments that no span names are removed; they hold bytes that were written but never recorded, or freed. Free space
+//! inside the others is found again as the gaps between spans. Nothing is ever appended to an old segment.
+use super::{
+    LogId,
+    free::Place,
+    quota::io_error,
+    segment::{self, HEADER, Usage},
+    spans,
+};
+use crate::{Error, Fid, Member, Result, keys};
+use forebay_storage::{Error as StorageError, Io, Store};
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::path::Path;
+
+/// Gaps between spans of at least this size are punched again, in case a crash came between.
+const GAP: u64 = 64 << 10;
+
+/// What is there.
+pub struct Found {
+    /// Live bytes of all spans.
+    pub live: u64,
+    /// Segments that hold some.
+    pub table: HashMap<u32, Usage>,
+    /// A segment number never used.
+    pub next: u32,
+    /// Free places in segments that are kept.
+    pub gaps: Vec<Place>,
+    /// Logs that were not sealed.
+    pub unsealed: Vec<(LogId, Fid)>,
+}
+
+/// Looks at the store and at `dir` (created if missing), and removes segments that nothing names.
+///
+/// # Errors
+/// As disk and store; `Format` for segments of another member or a newer version.
+pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result<Found> {
+    io.create_dir_all(dir)
+        .map_err(|e| io_error("create", dir, e))?;
+    let mut found = Found {
+        live: 0,
+        table: HashMap::new(),
+        next: 1,
+        gaps: Vec::new(),
+        unsealed: unsealed(store)?,
+    };
+    let mut places = Vec::new();
+    for span in spans::all(store) {
+        let span = span?;
+        found.live += span.live_len();
+        let (start, end) = (
+            u64::from(span.offset),
+            u64::from(span.offset) + span.stored_len(),
+        );
+        places.push(Place {
+            segment: span.segment,
+            start,
+            end,
+        });
+        let usage = found.table.entry(span.segment).or_insert(Usage {
+            sealed: true,
+            ..Usage::default()
+        });
+        usage.live += span.stored_len();
+        found.next = found.next.max(span.segment + 1);
+    }
+    let mut dead = Vec::new();
+    for entry in io.list(dir).map_err(|e| io_error("list", dir, e))? {
+        let Some(number) = segment::number(&entry.name) else {
+            continue;
+        };
+        found.next = found.next.max(number + 1);
+        match found.table.get_mut(&number) {
+            None => dead.push(number),
+            Some(usage) => {
+                usage.len = entry.len;
+                check(io, &dir.join(&entry.name), member, number)?;
+            }
+        }
+    }
+    for (number, _) in found.table.iter().filter(|(_, u)| u.len == 0) {
+        tracing::error!(
+            "{}: missing; reads of its bytes fail, run `forebay fsck`",
+            dir.join(segment::name(*number)).display()
+        );
+    }
+    if !dead.is_empty() {
+        // The frees that emptied them must not be undone by a power loss.
+        store.sync()?;
+    }
+    for number in dead {
+        let path = dir.join(segment::name(number));
+        io.remove(&path).map_err(|e| io_error("remove", &path, e))?;
+    }
+    found.gaps = gaps(places, &found.table);
+    Ok(found)
+}
+
+/// A damaged header alone costs no data, since every piece has its own checksum.
+fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<()> {
+    let file = io.open(path).map_err(|e| io_error("open", path, e))?;
+    match segment::check_header(&*file, path, member, number) {
+        Err(error @ Error::Storage(StorageError::Corrupt { .. })) => {
+            tracing::warn!(%error, "reading on");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn gaps(mut places: Vec<Place>, table: &HashMap<u32, Usage>) -> Vec<Place> {
+    places.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut at = (0, HEADER);
+    let mut close = |segment: u32, from: u64, to: u64| {
+        if to >= from + GAP {
+            gaps.push(Place {
+                segment,
+                start: from,
+                end: to,
+            });
+        }
+    };
+    let len = |segment: u32| table.get(&segment).map_or(0, |u| u.len);
+    for p in places {
+        if p.segment != at.0 {
+            close(at.0, at.1, len(at.0));
+            at = (p.segment, HEADER);
+        }
+        close(p.segment, at.1, p.start);
+        at.1 = at.1.max(p.end);
+    }
+    close(at.0, at.1, len(at.0));
+    gaps
+}
+
+/// Logs that were not sealed.
+///
+/// # Errors
+/// As the store; `Corrupt` for a record of a wrong length.
+pub fn unsealed(store: &Store) -> Result<Vec<(LogId, Fid)>> {
+    let entries = store.scan(keys::LOGS, Bound::Unbounded, Bound::Unbounded);
+    entries
+        .map(|entry| {
+            let (key, value) = entry?;
+            match (key[..].try_into(), value[..].try_into()) {
+                (Ok(log), Ok(fid)) => Ok((u64::from_be_bytes(log), Fid(u64::from_be_bytes(fid)))),
+                _ => Err(Error::Corrupt(format!(
+                    "log record {key:02x?}; run `forebay fsck`"
+                ))),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,457 @@
+//! Segment files: 64 MiB each, shared by many logs, named `NNNNNNNN.seg` (hexadecimal number).
+//!
+//! ```text
+//! 0     8  magic "FBSEGMNT"
+//! 8     4  version = 1, little-endian as all below
+//! 12    2  member that owns the file: a file copied into another store is refused
+//! 14    2  zero
+//! 16    4  segment number: a renamed file is refused
+//! 20    4  CRC32C of bytes 0..20
+//! 24       zero to byte 4096, so that data starts on a page
+//! 4096     log bytes, at the offsets that span records name
+//! ```
+//!
+//! Invariants: a byte of a segment is written once; numbers are never used twice; a segment is never continued after
+//! a reopen. Space is reserved by moving a mark under a small lock (one per lane, so that a few logs write to different
+//! files at once); the write itself happens outside.
+use super::quota::io_error;
+use crate::{Error, Member, Result};
+use forebay_storage::{Error as StorageError, File, Io};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+/// Size of a segment file, header included, bytes.
+pub const SEGMENT: u64 = 64 << 20;
+/// Bytes before the first log byte.
+pub const HEADER: u64 = 4096;
+const MAGIC: &[u8; 8] = b"FBSEGMNT";
+const VERSION: u32 = 1;
+/// Segments filled at once.
+const LANES: usize = 4;
+/// From this size on, a write starts on a page of the file.
+const ALIGN_FROM: u64 = 64 << 10;
+/// Segment files kept open for reading.
+const OPEN_FILES: usize = 256;
+
+/// A segment being written.
+pub struct Segment {
+    /// Its number.
+    pub number: u32,
+    pub(super) file: Arc<dyn File>,
+    path: PathBuf,
+    /// Its name is on disk.
+    named: AtomicBool,
+}
+
+/// The segment being filled, and where its free part starts.
+type Lane = Option<(Arc<Segment>, u64)>;
+
+/// What is known of a segment; bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Stored by spans, or reserved by a write under way.
+    pub live: u64,
+    /// End of the written part.
+    pub len: u64,
+    /// Takes no more data.
+    pub sealed: bool,
+    /// Holds damaged bytes: never cleaned away.
+    pub pinned: bool,
+}
+
+/// The segment files of one member.
+pub struct Segments {
+    io: Arc<dyn Io>,
+    dir: PathBuf,
+    member: Member,
+    next: AtomicU32,
+    lanes: [Mutex<Lane>; LANES],
+    table: Mutex<HashMap<u32, Usage>>,
+    files: RwLock<HashMap<u32, Arc<dyn File>>>,
+}
+
+impl Segments {
+    /// The segments in `dir`, which exists. `table`: what recovery found; `next`: a number never used.
+    pub fn new(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        member: Member,
+        next: u32,
+        table: HashMap<u32, Usage>,
+    ) -> Segments {
+        Segments {
+            io,
+            dir: dir.to_owned(),
+            member,
+            next: AtomicU32::new(next),
+            lanes: [const { Mutex::new(None) }; LANES],
+            table: Mutex::new(table),
+            files: RwLock::default(),
+        }
+    }
+
+    /// Where the file of this number lies.
+    pub fn path(&self, number: u32) -> PathBuf {
+        self.dir.join(name(number))
+    }
+
+    /// Room for `len` bytes, counted as live from now on. The file ahead of it stays as it is.
+    ///
+    /// # Errors
+    /// As creating a file.
+    pub fn reserve(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
+        debug_assert!(len <= SEGMENT - HEADER);
+        let mut lane = self.lanes[lane as usize % LANES].lock();
+        let fits = |end: u64| {
+            (if len >= ALIGN_FROM {
+                end.next_multiple_of(4096)
+            } else {
+                end
+            }) + len
+                <= SEGMENT
+        };
+        if let Some((segment, end)) = lane.as_ref()
+            && !fits(*end)
+        {
+            if let Some(u) = self.table.lock().get_mut(&segment.number) {
+                u.sealed = true;
+            }
+            *lane = None;
+        }
+        let (segment, end) = match &mut *lane {
+            Some(current) => current,
+            none => none.insert((self.create()?, HEADER)),
+        };
+        let offset = if len >= ALIGN_FROM {
+            end.next_multiple_of(4096)
+        } else {
+            *end
+        };
+        *end = offset + len;
+        let mut table = self.table.lock();
+        let usage = table.entry(segment.number).or_default();
+        usage.live += len;
+        usage.len = *end;
+        Ok((segment.clone(), offset as u32))
+    }
+
+    fn create(&self) -> Result<Arc<Segment>> {
+        let number = self.next.fetch_add(1, Relaxed);
+        let path = self.path(number);
+        let file = self
+            .io
+            .create(&path)
+            .map_err(|e| io_error("create", &path, e))?;
+        if let Err(e) = file.write_at(&header(self.member, number), 0) {
+            // Nothing names the file yet; recovery would remove it too.
+            let _ = self.io.remove(&path);
+            return Err(io_error("write", &path, e));
+        }
+        self.files.write().insert(number, file.clone());
+        self.table.lock().insert(
+            number,
+            Usage {
+                len: HEADER,
+                ..Usage::default()
+            },
+        );
+        Ok(Arc::new(Segment {
+            number,
+            file,
+            path,
+            named: AtomicBool::new(false),
+        }))
+    }
+
+    /// Writes reserved bytes.
+    ///
+    /// # Errors
+    /// As the disk; the reservation stays.
+    pub fn write(&self, segment: &Segment, offset: u32, bytes: &[u8]) -> Result<()> {
+        segment
+            .file
+            .write_at(bytes, u64::from(offset))
+            .map_err(|e| io_error("write", &segment.path, e))
+    }
+
+    /// The bytes written so far and the file's name are on disk when it returns.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn sync(&self, segment: &Segment) -> Result<()> {
+        segment
+            .file
+            .sync()
+            .map_err(|e| io_error("sync", &segment.path, e))?;
+        if !segment.named.load(Relaxed) {
+            self.io
+                .sync_dir(&self.dir)
+                .map_err(|e| io_error("sync", &self.dir, e))?;
+            segment.named.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Opens a segment for reading, through a small cache. `None`: there is no such file.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn file(&self, number: u32) -> Result<Option<Arc<dyn File>>> {
+        if let Some(file) = self.files.read().get(&number) {
+            return Ok(Some(file.clone()));
+        }
+        let path = self.path(number);
+        let file = match self.io.open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(io_error("open", &path, e)),
+        };
+        let mut files = self.files.write();
+        // `remove` takes it from the table first and from here last, so a removed file does not stay open.
+        if !self.table.lock().contains_key(&number) {
+            return Ok(Some(file));
+        }
+        if files.len() >= OPEN_FILES
+            && let Some(any) = files.keys().next().copied()
+        {
+            files.remove(&any);
+        }
+        files.insert(number, file.clone());
+        Ok(Some(file))
+    }
+
+    /// `len` stored bytes of a segment are no longer named by a span.
+    pub fn release(&self, number: u32, len: u64) {
+        if let Some(usage) = self.table.lock().get_mut(&number) {
+            debug_assert!(
+                usage.live >= len,
+                "segment {number}: released more than it held"
+            );
+            usage.live = usage.live.saturating_sub(len);
+        }
+    }
+
+    /// What counted as `old` stored bytes counts as `new` from now on.
+    pub fn recount(&self, number: u32, old: u64, new: u64) {
+        if let Some(usage) = self.table.lock().get_mut(&number) {
+            usage.live = (usage.live + new).saturating_sub(old);
+        }
+    }
+
+    /// Cleaning leaves this segment alone from now on.
+    pub fn pin(&self, number: u32) {
+        if let Some(usage) = self.table.lock().get_mut(&number) {
+            usage.pinned = true;
+        }
+    }
+
+    /// What is known of a segment.
+    pub fn usage(&self, number: u32) -> Option<Usage> {
+        self.table.lock().get(&number).copied()
+    }
+
+    /// Sealed segments that pass `want`, by number.
+    pub fn sealed(&self, want: impl Fn(&Usage) -> bool) -> Vec<u32> {
+        let table = self.table.lock();
+        let mut found: Vec<u32> = table
+            .iter()
+            .filter(|(_, u)| u.sealed && want(u))
+            .map(|(n, _)| *n)
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Number of segment files.
+    pub fn count(&self) -> u64 {
+        self.table.lock().len() as u64
+    }
+
+    /// Gives a part of a segment back to the disk. No span may name it.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn punch(&self, number: u32, offset: u64, len: u64) -> Result<()> {
+        match self.file(number)? {
+            Some(file) => file
+                .punch(offset, len)
+                .map_err(|e| io_error("punch", &self.path(number), e)),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the file of a segment that no span names.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn remove(&self, number: u32) -> Result<()> {
+        let path = self.path(number);
+        match self.io.remove(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(io_error("remove", &path, e)),
+            _ => {}
+        }
+        self.table.lock().remove(&number);
+        self.files.write().remove(&number);
+        Ok(())
+    }
+
+    /// Closes the segments being filled: no write goes to them any more.
+    pub fn seal_all(&self) {
+        for lane in &self.lanes {
+            if let Some((segment, _)) = lane.lock().take()
+                && let Some(usage) = self.table.lock().get_mut(&segment.number)
+            {
+                usage.sealed = true;
+            }
+        }
+    }
+
+    /// `(free, total)` bytes of the disk.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn disk(&self) -> Result<(u64, u64)> {
+        self.io
+            .space(&self.dir)
+            .map_err(|e| io_error("statfs", &self.dir, e))
+    }
+}
+
+/// File name of a segment.
+pub fn name(number: u32) -> String {
+    format!("{number:08x}.seg")
+}
+
+/// Number in a file name, if it is one of a segment.
+pub fn number(name: &str) -> Option<u32> {
+    let digits = name.strip_suffix(".seg").filter(|d| d.len() == 8)?;
+    u32::from_str_radix(digits, 16)
+        .ok()
+        .filter(|n| self::name(*n) == name)
+}
+
+fn header(member: Member, number: u32) -> Vec<u8> {
+    let mut h = Vec::with_capacity(HEADER as usize);
+    h.extend_from_slice(MAGIC);
+    h.extend_from_slice(&VERSION.to_le_bytes());
+    h.extend_from_slice(&member.to_le_bytes());
+    h.extend_from_slice(&[0, 0]);
+    h.extend_from_slice(&number.to_le_bytes());
+    let crc = crc32c::crc32c(&h);
+    h.extend_from_slice(&crc.to_le_bytes());
+    h.resize(HEADER as usize, 0);
+    h
+}
+
+/// Checks the header of a segment file.
+///
+/// # Errors
+/// `Format` for a file of another member, number or a newer version; `Corrupt` if it is damaged.
+pub fn check_header(file: &dyn File, path: &Path, member: Member, number: u32) -> Result<()> {
+    let mut h = [0; 24];
+    let n = file
+        .read_at(&mut h, 0)
+        .map_err(|e| io_error("read", path, e))?;
+    let format = |reason: String| {
+        Err(StorageError::Format {
+            path: path.to_owned(),
+            reason,
+        }
+        .into())
+    };
+    let at = |i: usize| u32::from_le_bytes([h[i], h[i + 1], h[i + 2], h[i + 3]]);
+    let (expected, found) = (at(20), crc32c::crc32c(&h[..20]));
+    if n < h.len() || expected != found || &h[..8] != MAGIC {
+        let what = "segment header";
+        return Err(Error::Storage(StorageError::Corrupt {
+            path: path.to_owned(),
+            what,
+            offset: 0,
+            expected,
+            found,
+        }));
+    }
+    if at(8) > VERSION {
+        return format(format!(
+            "segment of version {}; this program reads up to {VERSION}: use a newer one",
+            at(8)
+        ));
+    }
+    let owner = u16::from_le_bytes([h[12], h[13]]);
+    if owner != member || at(16) != number {
+        return format(format!(
+            "segment {} of member {owner}, not {number} of member {member}; put it back",
+            at(16)
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_storage::OsIo;
+
+    #[test]
+    fn names_read_back() {
+        assert_eq!(number(&name(0x1f)), Some(0x1f));
+        assert_eq!(name(0x1f), "0000001f.seg");
+        for bad in [
+            "1f.seg",
+            "0000001F.seg",
+            "0000001f",
+            "+000001f.seg",
+            "xxxxxxxx.seg",
+        ] {
+            assert_eq!(number(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_or_damaged_header_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name(5));
+        let file = OsIo.create(&path).unwrap();
+        file.write_at(&header(2, 5), 0).unwrap();
+        check_header(&*file, &path, 2, 5).unwrap();
+        assert!(
+            check_header(&*file, &path, 3, 5)
+                .unwrap_err()
+                .to_string()
+                .contains("member 2")
+        );
+        assert!(check_header(&*file, &path, 2, 6).is_err());
+        file.write_at(b"X", 3).unwrap();
+        assert!(matches!(
+            check_header(&*file, &path, 2, 5),
+            Err(Error::Storage(StorageError::Corrupt { .. }))
+        ));
+    }
+
+    #[test]
+    fn space_is_reserved_once_and_full_segments_are_sealed() {
+        let dir = tempfile::tempdir().unwrap();
+        let s = Segments::new(Arc::new(OsIo), dir.path(), 0, 1, HashMap::new());
+        let (a, first) = s.reserve(0, 100).unwrap();
+        let (b, second) = s.reserve(0, 1 << 20).unwrap();
+        assert_eq!((a.number, u64::from(first)), (b.number, HEADER));
+        assert_eq!(
+            u64::from(second),
+            2 * HEADER,
+            "large writes start on a page"
+        );
+        let (other, _) = s.reserve(1, 100).unwrap();
+        assert_ne!(other.number, a.number);
+        for _ in 0..63 {
+            s.reserve(0, 1 << 20).unwrap();
+        }
+        assert_eq!(s.sealed(|_| true), [a.number]);
+        s.remove(a.number).unwrap();
+        assert!(s.file(a.number).unwrap().is_none());
+        assert_eq!(s.count(), 2);
+    }
+}

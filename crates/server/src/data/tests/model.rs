@@ -1,0 +1,194 @@
+//! Random histories of one data plane against a plain model.
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Create,
+    Append { log: usize, len: usize },
+    Flush { log: usize, sync: bool },
+    Seal { log: usize },
+    Free { log: usize, start: u64, len: u64 },
+    Read { log: usize, start: u64, len: usize },
+    Clean,
+    Crash,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let log = 0usize..6;
+    let len = prop_oneof![4 => 1usize..300, 3 => 300usize..20_000, 1 => 250_000usize..300_000];
+    let at = prop_oneof![1 => 0u64..500, 3 => 0u64..60_000];
+    prop_oneof![
+        2 => Just(Op::Create),
+        8 => (log.clone(), len).prop_map(|(log, len)| Op::Append { log, len }),
+        3 => (log.clone(), any::<bool>()).prop_map(|(log, sync)| Op::Flush { log, sync }),
+        1 => log.clone().prop_map(|log| Op::Seal { log }),
+        5 => (log.clone(), at.clone(), 1u64..30_000).prop_map(|(log, start, len)| Op::Free { log, start, len }),
+        6 => (log, at, 1usize..30_000).prop_map(|(log, start, len)| Op::Read { log, start, len }),
+        1 => Just(Op::Clean),
+        1 => Just(Op::Crash),
+    ]
+}
+
+/// What a log should hold.
+struct Model {
+    id: LogId,
+    live: Vec<bool>,
+    flushed: usize,
+    open: bool,
+}
+
+impl Model {
+    fn ranges(&self) -> Vec<Range<u64>> {
+        tail::merge(
+            (0..self.live.len())
+                .filter(|a| self.live[*a])
+                .map(|a| a as u64..a as u64 + 1)
+                .collect(),
+        )
+    }
+}
+
+fn check(bench: &Bench, m: &Model, start: u64, len: usize) {
+    let wanted = start as usize..start as usize + len;
+    let readable = m.live.get(wanted).is_some_and(|l| l.iter().all(|b| *b));
+    let got = bench.read(m.id, start, len);
+    match readable {
+        true => assert!(
+            got.unwrap() == pattern(m.id, start, len),
+            "wrong bytes of log {} at {start}+{len}",
+            m.id
+        ),
+        false => assert!(
+            is_gone(&got),
+            "log {} {start}+{len}: {:?}",
+            m.id,
+            got.map(|b| b.len())
+        ),
+    }
+}
+
+fn run(ops: Vec<Op>, quiet_buffer: u64) {
+    let mut bench = Bench::new(DataOptions {
+        buffer_bytes: quiet_buffer,
+        ..options()
+    });
+    let mut logs: Vec<Model> = Vec::new();
+    for op in ops {
+        let n = logs.len().max(1);
+        match op {
+            Op::Create => {
+                let id = bench.data.create_log(Fid(9)).unwrap();
+                assert!(logs.iter().all(|m| m.id < id), "a log number came twice");
+                logs.push(Model {
+                    id,
+                    live: Vec::new(),
+                    flushed: 0,
+                    open: true,
+                });
+            }
+            Op::Append { log, len } => {
+                let Some(m) = logs.get_mut(log % n) else {
+                    continue;
+                };
+                let at = m.live.len() as u64;
+                let appended = bench.data.append(m.id, &pattern(m.id, at, len));
+                if m.open {
+                    assert_eq!(appended.unwrap(), at);
+                    m.live.resize(m.live.len() + len, true);
+                } else {
+                    assert_eq!(appended.unwrap_err().errno(), rustix::io::Errno::BADF);
+                }
+            }
+            Op::Flush { log, sync } => {
+                let Some(m) = logs.get_mut(log % n).filter(|m| m.open) else {
+                    continue;
+                };
+                bench.data.flush(m.id, sync).unwrap();
+                m.flushed = m.live.len();
+            }
+            Op::Seal { log } => {
+                let Some(m) = logs.get_mut(log % n).filter(|m| m.open) else {
+                    continue;
+                };
+                bench.data.flush(m.id, false).unwrap();
+                bench.data.seal(m.id).unwrap();
+                (m.flushed, m.open) = (m.live.len(), false);
+            }
+            Op::Free { log, start, len } => {
+                let Some(m) = logs.get_mut(log % n) else {
+                    continue;
+                };
+                bench
+                    .data
+                    .free(&[
+                        (m.id, start..start + len),
+                        (m.id, start + len / 2..start + len),
+                    ])
+                    .unwrap();
+                let all = m.live.len();
+                m.live[all.min(start as usize)..all.min((start + len) as usize)].fill(false);
+            }
+            Op::Read { log, start, len } => {
+                if let Some(m) = logs.get(log % n) {
+                    check(&bench, m, start, len);
+                }
+            }
+            Op::Clean => bench.data.inner.clean(true).unwrap(),
+            Op::Crash => {
+                bench.crash();
+                for m in logs.iter_mut() {
+                    m.live.truncate(m.flushed);
+                    m.open = false;
+                }
+                for (log, fid) in bench.data.unsealed().unwrap() {
+                    assert_eq!(fid, Fid(9));
+                    let m = logs.iter().find(|m| m.id == log).unwrap();
+                    bench.data.retain(log, &m.ranges()).unwrap();
+                }
+                assert_eq!(bench.data.unsealed().unwrap(), []);
+            }
+        }
+        let live: usize = logs
+            .iter()
+            .map(|m| m.live.iter().filter(|l| **l).count())
+            .sum();
+        assert_eq!(bench.data.space().unwrap().0, live as u64, "live bytes");
+        assert!(bench.data.stats().buffers <= quiet_buffer);
+    }
+    for m in &logs {
+        for r in m.ranges() {
+            check(&bench, m, r.start, (r.end - r.start) as usize);
+            check(&bench, m, r.start, (r.end - r.start) as usize + 1);
+        }
+    }
+    // Everything freed: nothing is left on disk but the segments still being filled.
+    bench
+        .data
+        .free(&logs.iter().map(|m| (m.id, 0..u64::MAX)).collect::<Vec<_>>())
+        .unwrap();
+    bench.data.close().unwrap();
+    assert_eq!(bench.segments(), Vec::<PathBuf>::new());
+    assert_eq!(spans::all(&bench.store).count(), 0);
+}
+
+fn cases(n: u32) -> ProptestConfig {
+    let soak = std::env::var_os("SOAK").is_some_and(|v| v == "1");
+    ProptestConfig {
+        cases: if soak { n * 100 } else { n },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+    #[test]
+    fn histories_agree_with_the_model(ops in prop::collection::vec(op(), 1..80)) {
+        run(ops, 4 << 20);
+    }
+    #[test]
+    fn histories_agree_when_memory_is_short(ops in prop::collection::vec(op(), 1..80)) {
+        run(ops, 96 << 10);
+    }
+}

@@ -1,0 +1,324 @@
+//! Appending, and writing tails to segments.
+//!
+//! Order of a write-out: the bytes go to the segment, then the span records to the store in one batch (with the log's
+//! own record if it is the first), then readers are told. So a record never names bytes that were not written; after a
+//! power loss at durability `process` it may name bytes that the disk lost, which the checksums show.
+use super::{
+    Inner, LogId,
+    log::{Log, LogState},
+    segment::Segment,
+    spans::Span,
+};
+use crate::{Result, keys};
+use forebay_storage::Batch;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Appends of this size go to the segment without a copy.
+const DIRECT: usize = 256 << 10;
+/// Largest span, bytes.
+const SPAN: usize = 1 << 20;
+/// Sealed logs that wait for another batch before they get their own.
+const SEALS_WAITING: usize = 256;
+
+impl Inner {
+    /// A tail is written out at this size.
+    fn tail_limit(&self) -> usize {
+        ((self.buffers.limit() / 8) as usize).clamp(64 << 10, SPAN)
+    }
+
+    pub(super) fn append(&self, id: LogId, bytes: &[u8]) -> Result<u64> {
+        self.health.check()?;
+        let log = self.logs.get(id)?;
+        let len = bytes.len() as u64;
+        if !self.live.try_take(len) {
+            return Err(Errno::NOSPC.into());
+        }
+        let mut state = log.state.lock();
+        let appended = match state.sealed {
+            true => Err(Errno::BADF.into()),
+            false => self.append_locked(&log, &mut state, bytes),
+        };
+        appended.inspect_err(|_| self.live.give(len))
+    }
+
+    fn append_locked(&self, log: &Arc<Log>, state: &mut LogState, bytes: &[u8]) -> Result<u64> {
+        let limit = self.tail_limit();
+        if !state.tail.is_empty() && state.tail.bytes().len() + bytes.len() > limit {
+            state.busy = true;
+            self.write_out(log, state, false)?;
+        }
+        let addr = state.tail.end();
+        if bytes.len() >= DIRECT.min(limit) || !self.make_room(log, state, bytes.len(), limit)? {
+            self.write_out(log, state, false)?;
+            self.write_direct(log, state, bytes)?;
+            return Ok(addr);
+        }
+        state.tail.push(bytes);
+        self.logs.queue(log, state);
+        Ok(addr)
+    }
+
+    /// Memory for `more` bytes in this tail, inside the budget: other logs' tails are written out, oldest first, then this one's.
+    /// `false`: there is none.
+    fn make_room(
+        &self,
+        log: &Arc<Log>,
+        state: &mut LogState,
+        more: usize,
+        limit: usize,
+    ) -> Result<bool> {
+        if state.busy
+            && state.tail.capacity() == 0
+            && let Some(buffer) = self.logs.take_spare(limit)
+        {
+            state.tail.adopt(buffer);
+        }
+        let grow = |state: &LogState| {
+            let want = if state.busy {
+                limit
+            } else {
+                state.tail.capacity_for(more, limit)
+            };
+            (want, (want - want.min(state.tail.capacity())) as u64)
+        };
+        let (want, add) = grow(state);
+        if self.buffers.try_take(add) {
+            state.tail.reserve(want);
+            return Ok(true);
+        }
+        self.buffers.give(self.logs.drop_spares());
+        for _ in 0..self.logs.queued() {
+            if self.buffers.used() + add <= self.buffers.limit() {
+                break;
+            }
+            let Some(other) = self.logs.oldest() else {
+                break;
+            };
+            if Arc::ptr_eq(&other, log) {
+                self.logs.requeue(&other);
+                continue;
+            }
+            let Some(mut theirs) = other.state.try_lock() else {
+                self.logs.requeue(&other);
+                continue;
+            };
+            theirs.queued = false;
+            if let Err(e) = self.write_out(&other, &mut theirs, false) {
+                // Their bytes stay in memory. If it is a full disk, this append will learn it for itself.
+                self.logs.queue(&other, &mut theirs);
+                if e.errno() != Errno::NOSPC {
+                    return Err(e);
+                }
+                break;
+            }
+            self.drop_buffer(&mut theirs);
+        }
+        state.busy = false;
+        if self.buffers.used() + add > self.buffers.limit() {
+            self.write_out(log, state, false)?;
+        }
+        let (want, add) = grow(state);
+        let fits = self.buffers.try_take(add);
+        if fits {
+            state.tail.reserve(want);
+        }
+        Ok(fits)
+    }
+
+    /// An empty tail's buffer goes back.
+    fn drop_buffer(&self, state: &mut LogState) {
+        let end = state.tail.end();
+        let buffer = state.tail.advance(end);
+        self.buffers.give(buffer.capacity() as u64);
+    }
+
+    /// Writes `bytes` behind the (empty) tail's end without buffering them.
+    fn write_direct(&self, log: &Arc<Log>, state: &mut LogState, bytes: &[u8]) -> Result<()> {
+        let start = state.tail.end();
+        let mut spans = Vec::with_capacity(bytes.len().div_ceil(SPAN));
+        let mut at = start;
+        for chunk in bytes.chunks(SPAN) {
+            match self.store_bytes(log, state, at, chunk) {
+                Ok(span) => spans.push(span),
+                Err(e) => {
+                    self.unstore(&spans);
+                    return Err(e);
+                }
+            }
+            at += chunk.len() as u64;
+        }
+        self.record(log, state, spans, false)?;
+        let buffer = state.tail.advance(at);
+        if buffer.capacity() > 0 {
+            state.tail.adopt(buffer);
+        }
+        log.set_written(at);
+        Ok(())
+    }
+
+    /// Puts bytes into a segment; the span is not recorded yet. Its stored bytes count as live in the segment.
+    fn store_bytes(
+        &self,
+        log: &Log,
+        state: &mut LogState,
+        addr: u64,
+        bytes: &[u8],
+    ) -> Result<Span> {
+        let (segment, offset) = self.room(log.id, bytes.len() as u64)?;
+        let mut written = self.segments.write(&segment, offset, bytes);
+        if matches!(&written, Err(e) if e.errno() == Errno::NOSPC) && self.clean_for_space() {
+            written = self.segments.write(&segment, offset, bytes);
+        }
+        if let Err(e) = written {
+            self.segments.release(segment.number, bytes.len() as u64);
+            return Err(self.health.note(e));
+        }
+        let span = Span::of(log.id, addr, bytes, segment.number, offset);
+        if !state
+            .dirty
+            .iter()
+            .any(|s: &Arc<Segment>| s.number == segment.number)
+        {
+            state.dirty.push(segment);
+        }
+        Ok(span)
+    }
+
+    pub(super) fn room(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
+        let mut room = self.segments.reserve(lane, len);
+        if matches!(&room, Err(e) if e.errno() == Errno::NOSPC) && self.clean_for_space() {
+            room = self.segments.reserve(lane, len);
+        }
+        room.map_err(|e| self.health.note(e))
+    }
+
+    /// Spans that will not be recorded after all.
+    fn unstore(&self, spans: &[Span]) {
+        for s in spans {
+            self.segments.release(s.segment, s.stored_len());
+        }
+    }
+
+    /// Writes the tail to a segment and records its span. Nothing happens if it is empty. If it fails the tail stays.
+    pub(super) fn write_out(&self, log: &Arc<Log>, state: &mut LogState, sync: bool) -> Result<()> {
+        if state.tail.is_empty() {
+            return Ok(());
+        }
+        let (start, end, live) = (state.tail.start(), state.tail.end(), state.tail.live());
+        if !live.is_empty() {
+            let tail = std::mem::take(&mut state.tail);
+            let stored = self.store_bytes(log, state, start, tail.bytes());
+            state.tail = tail;
+            let whole = stored?;
+            let parts: Vec<Span> = live.into_iter().map(|l| whole.part(l)).collect();
+            // Two parts may both hold the piece between them, so parts can count more than the whole.
+            let counted = parts.iter().map(Span::stored_len).sum();
+            self.segments
+                .recount(whole.segment, whole.stored_len(), counted);
+            self.record(log, state, parts, sync)?;
+        }
+        let buffer = state.tail.advance(end);
+        let full = buffer.capacity() >= self.tail_limit();
+        if state.busy && full {
+            state.tail.adopt(buffer);
+        } else {
+            let unused = if full {
+                self.logs.keep_spare(buffer)
+            } else {
+                Some(buffer)
+            };
+            self.buffers.give(unused.map_or(0, |b| b.capacity() as u64));
+        }
+        log.set_written(end);
+        Ok(())
+    }
+
+    /// One batch: the spans, the log's own record if it has none, and sealed logs that wait.
+    fn record(&self, log: &Log, state: &mut LogState, spans: Vec<Span>, sync: bool) -> Result<()> {
+        if sync && let Err(e) = self.sync_segments(state) {
+            self.unstore(&spans);
+            return Err(e);
+        }
+        let epoch = self.cache.epoch(log.id);
+        let mut batch = Batch::new();
+        spans.iter().for_each(|s| s.put(&mut batch));
+        if !state.recorded {
+            batch.put(
+                keys::LOGS,
+                log.id.to_be_bytes().to_vec(),
+                log.fid.0.to_be_bytes().to_vec(),
+            );
+        }
+        if let Err(e) = self.apply_with_seals(batch) {
+            self.unstore(&spans);
+            return Err(e);
+        }
+        state.recorded = true;
+        for span in spans {
+            self.cache.keep(epoch, Arc::new(span));
+        }
+        Ok(())
+    }
+
+    /// Applies a batch, and with it the removal of sealed logs' records.
+    pub(super) fn apply_with_seals(&self, mut batch: Batch) -> Result<()> {
+        let sealed = self.logs.take_sealed();
+        for id in &sealed {
+            batch.delete(keys::LOGS, id.to_be_bytes().to_vec());
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.store.apply(batch).map_err(|e| {
+            self.logs.untake_sealed(sealed);
+            self.health.note(e.into())
+        })
+    }
+
+    /// What this log wrote is on disk.
+    fn sync_segments(&self, state: &mut LogState) -> Result<()> {
+        for segment in &state.dirty {
+            self.segments
+                .sync(segment)
+                .map_err(|e| self.health.note_sync(e))?;
+        }
+        state.dirty.clear();
+        Ok(())
+    }
+
+    pub(super) fn flush(&self, id: LogId, sync: bool) -> Result<()> {
+        self.health.check()?;
+        let log = self.logs.get(id)?;
+        let sync = sync || self.options.sync_each_flush;
+        let mut state = log.state.lock();
+        let unsynced = !state.dirty.is_empty() || !state.tail.is_empty();
+        self.write_out(&log, &mut state, sync)?;
+        if sync && unsynced {
+            self.sync_segments(&mut state)?;
+            drop(state);
+            self.store
+                .sync()
+                .map_err(|e| self.health.note_sync(e.into()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn seal(&self, id: LogId) -> Result<()> {
+        let Some(log) = self.logs.remove(id) else {
+            return Ok(());
+        };
+        let mut state = log.state.lock();
+        state.sealed = true;
+        self.live.give(state.tail.live_len());
+        self.drop_buffer(&mut state);
+        let wait = state.recorded && self.logs.note_sealed(id) >= SEALS_WAITING;
+        drop(state);
+        // A record that stays means only that the next start looks at the log once more.
+        if wait && self.health.check().is_ok() {
+            self.apply_with_seals(Batch::new())
+        } else {
+            Ok(())
+        }
+    }
+}
