@@ -292,6 +292,9 @@ impl Counter {
                 Bytes::copy_from_slice(&limit.to_be_bytes()),
             );
             self.store.apply(batch)?;
+            // On disk whatever the durability: other members' records name these numbers, and must not meet them again
+            // with another meaning after a power loss.
+            self.store.sync()?;
             state.1 = limit;
         }
         let n = state.0;

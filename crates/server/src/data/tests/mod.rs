@@ -1,6 +1,7 @@
 //! Tests of the data plane as a whole.
 mod basics;
 mod model;
+mod threads;
 
 use super::*;
 use forebay_storage::{Options, OsIo};
