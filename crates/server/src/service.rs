@@ -118,7 +118,7 @@ impl Service {
             scan.map(|entry| entry.map(|_| 1)).sum::<forebay_storage::Result<u64>>()
         };
         let store = node.store.stats();
-        let data = node.data.stats()?;
+        let data = node.data.stats();
         let (reads, writes, read_bytes, written_bytes) = delegate.counters().totals();
         Ok(MemberStatus {
             member: node.peers.member(),

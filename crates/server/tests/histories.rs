@@ -403,6 +403,7 @@ impl History {
 
     /// A graceful stop commits what is pending; handles do not survive.
     fn restart(&mut self) {
+        if std::env::var("NO_RESTART").is_ok() { return }
         self.note(|| "restart".into());
         self.service.take().unwrap().stop().unwrap();
         for state in &mut self.model.files {
