@@ -1,15 +1,23 @@
-//! Tests of the content side over several members.
+//! Cutting the work of one member off between two steps.
 use crate::{Error, Result};
 use parking_lot::Mutex;
 
 /// Cuts the work of one member off at its n-th step: that step and all later ones fail, as if the process had died.
 #[derive(Default)]
-pub(super) struct Faults {
+pub(crate) struct Faults {
     left: Mutex<Option<u64>>,
 }
 
 impl Faults {
-    pub(super) fn step(&self, name: &'static str) -> Result<()> {
+    /// The next `steps` steps work, then none does.
+    pub(crate) fn cut_after(&self, steps: u64) {
+        *self.left.lock() = Some(steps);
+    }
+    /// Whether the cut was reached.
+    pub(crate) fn reached(&self) -> bool {
+        *self.left.lock() == Some(0)
+    }
+    pub(crate) fn step(&self, name: &'static str) -> Result<()> {
         match &mut *self.left.lock() {
             None => Ok(()),
             Some(0) => Err(Error::Refused(format!("cut off at: {name}"))),

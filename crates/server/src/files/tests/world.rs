@@ -1,0 +1,368 @@
+//! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
+use super::super::proto::*;
+use super::super::{Files, Links, parts};
+use crate::inodes::{Inode, Inodes};
+use crate::proto::WireError;
+use crate::*;
+use forebay_index::{Change, Extent, RangeMap};
+use forebay_storage::{Batch, OsIo, Store};
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What becomes of one message between members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Arrives,
+    RequestLost,
+    ReplyLost,
+}
+
+type Rule = Box<dyn FnMut(Member, Member, &FilesRequest) -> Fate + Send>;
+
+/// The way between members.
+pub(super) struct Net {
+    members: u16,
+    nodes: Vec<RwLock<Option<Arc<Files>>>>,
+    rule: Mutex<Option<Rule>>,
+    /// Log bytes given back: `(member, log)` to ranges of addresses.
+    pub freed: Mutex<BTreeMap<(Member, u64), Vec<Range<u64>>>>,
+    pub messages: AtomicU64,
+}
+
+fn lost(rank: Member) -> Error {
+    Error::Fabric(forebay_fabric::Error::Deadline { rank: u32::from(rank), after: Duration::ZERO })
+}
+
+impl Net {
+    fn call(&self, from: Member, to: Member, request: FilesRequest) -> Result<FilesReply> {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        let fate = match &mut *self.rule.lock() {
+            Some(rule) => rule(from, to, &request),
+            None => Fate::Arrives,
+        };
+        if fate == Fate::RequestLost {
+            return Err(lost(to));
+        }
+        let files = self.nodes[usize::from(to)].read().clone().ok_or_else(|| lost(to))?;
+        let reply = files.handle(from, request).map_err(|e| WireError::from(&e).into_error(to));
+        // A member that was cut off does not get its answer out.
+        match fate == Fate::ReplyLost || files.shared.faults.reached() {
+            true => Err(lost(to)),
+            false => reply,
+        }
+    }
+}
+
+struct TestLinks {
+    me: Member,
+    net: Arc<Net>,
+}
+
+impl Links for TestLinks {
+    fn member(&self) -> Member {
+        self.me
+    }
+    fn members(&self) -> u16 {
+        self.net.members
+    }
+    fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply> {
+        self.net.call(self.me, to, request)
+    }
+    fn free(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<()> {
+        let mut freed = self.net.freed.lock();
+        for (log, addr, len) in ranges {
+            freed.entry((to, log)).or_default().push(addr..addr + len);
+        }
+        Ok(())
+    }
+}
+
+/// A planned commit: its parts are staged, the owner does not know of it yet.
+#[derive(Clone)]
+pub(super) struct Planned {
+    pub writer: Member,
+    pub fid: Fid,
+    pub token: u64,
+    pub own: Vec<Change>,
+    pub staged: Vec<Member>,
+    pub attr: CommitAttr,
+}
+
+/// Members and their stores.
+pub(super) struct World {
+    pub net: Arc<Net>,
+    pub stores: Vec<Arc<Store>>,
+    pub inodes: Vec<Arc<Inodes>>,
+    tokens: AtomicU64,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(super) fn new(members: u16) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |k: u16| {
+            let path = dir.path().join(k.to_string());
+            Arc::new(Store::open(Arc::new(OsIo), &path, Default::default()).unwrap())
+        };
+        let stores: Vec<_> = (0..members).map(open).collect();
+        let inodes = stores.iter().enumerate().map(|(k, s)| Arc::new(Inodes::new(s.clone(), k as u16).unwrap()));
+        let net = Arc::new(Net {
+            members,
+            nodes: (0..members).map(|_| RwLock::new(None)).collect(),
+            rule: Mutex::new(None),
+            freed: Mutex::default(),
+            messages: AtomicU64::new(0),
+        });
+        let world = World { net, inodes: inodes.collect(), stores, tokens: AtomicU64::new(1), _dir: dir };
+        (0..members).for_each(|k| world.boot(k));
+        world
+    }
+
+    fn boot(&self, k: Member) {
+        let i = usize::from(k);
+        let links = TestLinks { me: k, net: self.net.clone() };
+        let files = Files::with_links(self.stores[i].clone(), self.inodes[i].clone(), Arc::new(links)).unwrap();
+        *self.net.nodes[i].write() = Some(Arc::new(files));
+    }
+
+    /// The member goes away; its store stays.
+    pub(super) fn stop(&self, k: Member) {
+        let files = self.net.nodes[usize::from(k)].write().take();
+        if let Some(files) = files {
+            files.close();
+        }
+    }
+
+    /// A new life of the member from its store; `recover` comes when the test says so.
+    pub(super) fn start(&self, k: Member) {
+        self.boot(k);
+    }
+
+    pub(super) fn restart(&self, k: Member) {
+        self.stop(k);
+        self.start(k);
+        self.files(k).recover().unwrap();
+    }
+
+    pub(super) fn files(&self, k: Member) -> Arc<Files> {
+        self.net.nodes[usize::from(k)].read().clone().expect("the member runs")
+    }
+
+    pub(super) fn set_rule(&self, rule: impl FnMut(Member, Member, &FilesRequest) -> Fate + Send + 'static) {
+        *self.net.rule.lock() = Some(Box::new(rule));
+    }
+
+    pub(super) fn clear_rule(&self) {
+        *self.net.rule.lock() = None;
+    }
+
+    pub(super) fn map(&self) -> RangeMap {
+        RangeMap { members: self.net.members }
+    }
+
+    /// A new empty file.
+    pub(super) fn create(&self, owner: Member) -> Fid {
+        let inodes = &self.inodes[usize::from(owner)];
+        let fid = inodes.mint().unwrap();
+        let inode = Inode {
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            rdev: 0,
+            size: 0,
+            bytes: 0,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            seq: 0,
+            lamination: Lamination::None,
+            parent: Fid(0),
+            dead: false,
+            target: Vec::new(),
+        };
+        let mut batch = Batch::new();
+        inodes.put(&mut batch, fid, &inode);
+        self.stores[usize::from(owner)].apply(batch).unwrap();
+        fid
+    }
+
+    pub(super) fn inode(&self, fid: Fid) -> Inode {
+        self.inodes[usize::from(fid.owner())].get(fid).unwrap()
+    }
+
+    /// What `meta` does when the last name goes.
+    pub(super) fn unlink(&self, fid: Fid) {
+        let owner = usize::from(fid.owner());
+        let orphan = |inode: &mut Inode, batch: &mut Batch| {
+            inode.nlink = 0;
+            batch.put(keys::ORPHANS, fid.0.to_be_bytes().to_vec(), Vec::new());
+            Ok(())
+        };
+        self.inodes[owner].update(fid, orphan).unwrap();
+        self.files(fid.owner()).orphaned(fid).unwrap();
+    }
+
+    /// As a delegate asks: to the own member directly, to others over the net.
+    pub(super) fn ask(&self, from: Member, to: Member, request: FilesRequest) -> Result<FilesReply> {
+        self.net.call(from, to, request)
+    }
+
+    pub(super) fn open(&self, from: Member, fid: Fid, write: bool) -> Result<Attr> {
+        let flags = OpenFlags { read: true, write, ..Default::default() };
+        match self.ask(from, fid.owner(), FilesRequest::Open { fid, flags })? {
+            FilesReply::Attr(attr) => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn close(&self, from: Member, fid: Fid, write: bool) {
+        let flags = OpenFlags { read: true, write, ..Default::default() };
+        self.ask(from, fid.owner(), FilesRequest::Close { fid, flags }).unwrap();
+    }
+
+    pub(super) fn view(&self, from: Member, fid: Fid) -> Result<Attr> {
+        match self.ask(from, fid.owner(), FilesRequest::View { fid })? {
+            FilesReply::Attr(attr) => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn token(&self) -> u64 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Plans and stages. An error: a part could not be staged; nothing is left behind but (perhaps) staged parts.
+    pub(super) fn plan(&self, writer: Member, fid: Fid, changes: &[Change], attr: CommitAttr) -> Result<Planned> {
+        let size = self.view(writer, fid)?.size.max(attr.end.unwrap_or(0));
+        let token = self.token();
+        let mut planned = Planned { writer, fid, token, own: Vec::new(), staged: Vec::new(), attr };
+        for part in parts(self.map(), fid.owner(), changes, size) {
+            if part.member == fid.owner() {
+                planned.own = part.changes;
+                continue;
+            }
+            let stage = FilesRequest::Stage { fid, token, changes: part.changes, sync: false };
+            self.insist(writer, part.member, stage)?;
+            planned.staged.push(part.member);
+        }
+        Ok(planned)
+    }
+
+    /// Asks again while messages are lost, a few times.
+    pub(super) fn insist(&self, from: Member, to: Member, request: FilesRequest) -> Result<FilesReply> {
+        let mut tries = 0;
+        loop {
+            match self.ask(from, to, request.clone()) {
+                Err(Error::Fabric(_)) if tries < 3 => tries += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// Commits what is planned; after an error of the owner the staged parts are dropped.
+    pub(super) fn finish(&self, p: &Planned) -> Result<(u64, Attr)> {
+        let (fid, token, writer) = (p.fid, p.token, p.writer);
+        let commit = FilesRequest::Commit { fid, token, own: p.own.clone(), staged: p.staged.clone(), attr: p.attr.clone(), sync: false };
+        match self.insist(writer, fid.owner(), commit) {
+            Ok(FilesReply::Committed { seq, attr }) => Ok((seq, attr)),
+            Ok(other) => panic!("{other:?}"),
+            Err(error @ Error::Fabric(_)) => Err(error),
+            Err(error) => {
+                for member in &p.staged {
+                    self.insist(writer, *member, FilesRequest::Drop { fid, writer, token })?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A whole commit, planned again while the owner says `Stale`.
+    pub(super) fn commit(&self, writer: Member, fid: Fid, changes: &[Change], attr: CommitAttr) -> Result<(u64, Attr)> {
+        loop {
+            match self.finish(&self.plan(writer, fid, changes, attr.clone())?) {
+                Err(Error::Stale) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// A write of `range` with bytes of `log` of the writer's member (addresses from 0).
+    pub(super) fn write(&self, writer: Member, fid: Fid, range: Range<u64>, log: u64) -> Result<(u64, Attr)> {
+        let attr = CommitAttr { end: Some(range.end), ..Default::default() };
+        self.commit(writer, fid, &[put(writer, &range, log)], attr)
+    }
+
+    pub(super) fn truncate(&self, writer: Member, fid: Fid, size: u64) -> Result<(u64, Attr)> {
+        let attr = CommitAttr { size: Some(size), ..Default::default() };
+        self.commit(writer, fid, &[Change::Cut { start: size, end: u64::MAX }], attr)
+    }
+
+    /// Reads extents by the reader's rule: a view, then every member; from the start if one is ahead of the view.
+    pub(super) fn read(&self, reader: Member, fid: Fid) -> Result<(Attr, Vec<Extent>)> {
+        'again: loop {
+            let attr = self.view(reader, fid)?;
+            let mut all = Vec::new();
+            for member in 0..self.net.members {
+                let mut start = 0;
+                loop {
+                    let ask = FilesRequest::Extents { fid, start, end: u64::MAX, limit: 50 };
+                    let FilesReply::Extents { extents, published, more } = self.ask(reader, member, ask)? else { panic!() };
+                    if published > attr.generation {
+                        continue 'again;
+                    }
+                    start = extents.last().map_or(start, Extent::end);
+                    all.extend(extents);
+                    if !more {
+                        break;
+                    }
+                }
+            }
+            all.sort_by_key(|e| e.offset);
+            return Ok((attr, all));
+        }
+    }
+
+    /// Everything in the background is done.
+    pub(super) fn drain(&self) {
+        for _ in 0..4 {
+            (0..self.net.members).for_each(|k| self.files(k).drain().unwrap());
+        }
+        let left: Vec<u64> = (0..self.net.members).map(|k| self.files(k).pending().unwrap()).collect();
+        assert_eq!(left, vec![0; usize::from(self.net.members)], "work left after draining");
+    }
+
+    /// How many records a keyspace of a member holds.
+    pub(super) fn count(&self, k: Member, keyspace: forebay_storage::Keyspace) -> usize {
+        use std::ops::Bound::Unbounded;
+        self.stores[usize::from(k)].scan(keyspace, Unbounded, Unbounded).count()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        (0..self.net.members).for_each(|k| self.stop(k));
+    }
+}
+
+/// A write of `range` from a log whose address 0 is the range's start.
+pub(super) fn put(member: Member, range: &Range<u64>, log: u64) -> Change {
+    Change::Put(Extent { offset: range.start, len: range.end - range.start, member, log, addr: 0, seq: 0 })
+}
+
+/// The log that holds this byte, and where in it; `None` for a hole.
+pub(super) fn byte(extents: &[Extent], offset: u64) -> Option<(u64, u64)> {
+    let e = extents.iter().find(|e| e.offset <= offset && offset < e.end())?;
+    Some((e.log, e.addr + (offset - e.offset)))
+}
+
+/// The errno of a failed operation.
+pub(super) fn errno<T: std::fmt::Debug>(result: Result<T>) -> Errno {
+    result.unwrap_err().errno()
+}
