@@ -51,16 +51,16 @@ struct State {
 }
 
 impl Outbox {
-    /// The outbox kept in `store`, its thread running. What an earlier run left is delivered after the first `wake`.
+    /// The outbox kept in `store`. Nothing is delivered before `start` or `drain`.
     ///
     /// # Errors
-    /// When the store cannot be read or the thread not be started.
-    pub fn open(store: Arc<Store>, links: Arc<dyn Links>) -> Result<Arc<Outbox>> {
+    /// When the store cannot be read.
+    pub fn open(store: Arc<Store>, links: Arc<dyn Links>) -> Result<Outbox> {
         let mut next = 0;
         for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
             next = next.max(message_key(&entry?.0)?.1 + 1);
         }
-        let outbox = Arc::new(Outbox {
+        Ok(Outbox {
             store,
             links,
             next: AtomicU64::new(next),
@@ -68,18 +68,25 @@ impl Outbox {
             state: Mutex::new(State::default()),
             wake: Condvar::new(),
             thread: Mutex::new(None),
-        });
-        let worker = outbox.clone();
+        })
+    }
+
+    /// Starts the thread that delivers. What an earlier run left goes out after the first `wake`.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(self: &Arc<Outbox>) -> Result<()> {
+        let worker = self.clone();
         let thread = std::thread::Builder::new()
-            .name(format!("outbox-{}", outbox.links.member()))
+            .name(format!("outbox-{}", self.links.member()))
             .spawn(move || worker.run())
             .map_err(|e| {
                 Error::Refused(format!(
                     "cannot start a thread: {e}; raise the limit of processes"
                 ))
             })?;
-        *outbox.thread.lock() = Some(thread);
-        Ok(outbox)
+        *self.thread.lock() = Some(thread);
+        Ok(())
     }
 
     /// Adds to `batch` the messages that give these extents' bytes back. Call `wake` once the batch is applied.

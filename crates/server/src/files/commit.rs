@@ -61,7 +61,11 @@ impl Shared {
             self.store.sync()?;
         }
         let attr = self.inodes.get(id.fid)?.attr(id.fid);
-        Ok(FilesReply::Committed { seq, previous, attr })
+        Ok(FilesReply::Committed {
+            seq,
+            previous,
+            attr,
+        })
     }
 
     /// Step 1: publishes what earlier commits left; an error if a member of this commit still lacks some.

@@ -14,6 +14,7 @@ pub mod proto;
 
 mod append;
 mod busy;
+pub mod check;
 mod chores;
 mod commit;
 mod extents;
@@ -84,13 +85,16 @@ impl Files {
     /// # Errors
     /// When the store cannot be read, or a thread not be started.
     pub fn new(store: Arc<Store>, inodes: Arc<Inodes>, peers: Arc<Peers>) -> Result<Files> {
-        Files::with_links(store, inodes, peers)
+        let files = Files::with_links(store, inodes, peers)?;
+        files.start()?;
+        Ok(files)
     }
 
-    /// As `new`, with another way to the other members.
+    /// As `new`, with another way to the other members, and without threads: nothing happens in the background before
+    /// `start`.
     ///
     /// # Errors
-    /// See `new`.
+    /// When the store cannot be read.
     pub fn with_links(
         store: Arc<Store>,
         inodes: Arc<Inodes>,
@@ -98,7 +102,7 @@ impl Files {
     ) -> Result<Files> {
         let shared = Arc::new(Shared {
             index: ExtentIndex::new(store.clone(), keys::EXTENTS),
-            outbox: Outbox::open(store.clone(), links.clone())?,
+            outbox: Arc::new(Outbox::open(store.clone(), links.clone())?),
             sequences: Counter::open(store.clone(), b"seq", 1)?,
             opens: Opens::default(),
             busy: Busy::default(),
@@ -113,19 +117,29 @@ impl Files {
             #[cfg(test)]
             faults: tests::Faults::default(),
         });
-        let worker = shared.clone();
+        Ok(Files {
+            shared,
+            chores: Mutex::new(None),
+        })
+    }
+
+    /// Starts the background threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(&self) -> Result<()> {
+        self.shared.outbox.start()?;
+        let worker = self.shared.clone();
         let thread = std::thread::Builder::new()
-            .name(format!("files-{}", shared.member()))
+            .name(format!("files-{}", self.shared.member()))
             .spawn(move || worker.run_chores())
             .map_err(|e| {
                 Error::Refused(format!(
                     "cannot start a thread: {e}; raise the limit of processes"
                 ))
             })?;
-        Ok(Files {
-            shared,
-            chores: Mutex::new(Some(thread)),
-        })
+        *self.chores.lock() = Some(thread);
+        Ok(())
     }
 
     /// Settles commits cut off by a crash, and removes files without a name (calls other members).
@@ -185,7 +199,7 @@ impl Files {
                 seq,
                 sync,
             } => files.publish(CommitId { fid, writer, token }, seq, sync),
-            R::Drop { fid, writer, token } => files.drop_staged(CommitId { fid, writer, token }),
+            R::Drop { fid, writer, token } => files.give_up(CommitId { fid, writer, token }),
             R::Decision {
                 fid,
                 writer,

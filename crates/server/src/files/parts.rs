@@ -2,57 +2,54 @@
 use super::proto::Part;
 use crate::Member;
 use forebay_index::{Change, Extent, RangeMap, SLICE};
+use std::collections::BTreeMap;
 
 /// Splits the changes of one commit by the members whose slices they touch, each part in the order of `changes`.
 ///
 /// - A put is cut at slice ends.
 /// - A cut goes whole to every member with a slice inside it: a member stores extents of its own slices only, so the
 ///   rest of the cut does nothing there. A sparse file of many slices costs one change a member.
-/// - A cut to `u64::MAX` (truncate) stays that long, and also goes to every member that has any other part. It is sent
-///   to members with slices below `old_size`: pass the larger of the published size and the end of pending writes.
-///   Should the file have grown meanwhile onto a member left out, the owner answers `Stale`: plan again.
+/// - A cut to `u64::MAX` (truncate) goes to members with slices below `old_size` (pass the larger of the published size
+///   and the end of pending writes), and to every member that has any other part. Should the file have grown meanwhile
+///   onto a member left out, the owner answers `Stale`: plan again.
 pub fn parts(map: RangeMap, owner: Member, changes: &[Change], old_size: u64) -> Vec<Part> {
-    let mut members: Vec<Member> = Vec::new();
-    let mut involve = |m: Member| {
-        if !members.contains(&m) {
-            members.push(m);
-        }
-    };
+    let mut parts: BTreeMap<Member, Vec<Change>> = BTreeMap::new();
+    for change in changes {
+        let members = match *change {
+            Change::Put(e) => touched(map, owner, e.offset, e.end()),
+            Change::Cut {
+                start,
+                end: u64::MAX,
+            } => touched(map, owner, start, old_size),
+            Change::Cut { start, end } => touched(map, owner, start, end),
+        };
+        members
+            .into_iter()
+            .for_each(|m| drop(parts.entry(m).or_default()));
+    }
     for change in changes {
         match *change {
-            Change::Put(e) => slices(e.offset, e.end())
-                .take(usize::from(map.members))
-                .for_each(|s| involve(map.member(owner, s))),
-            Change::Cut { start, end } => touched(map, owner, start, end.min(old_size))
-                .into_iter()
-                .for_each(&mut involve),
+            Change::Put(e) => {
+                for start in slices(e.offset, e.end()) {
+                    let piece = e.clip(&(start..start.saturating_add(SLICE)));
+                    let part = parts.entry(map.member(owner, start)).or_default();
+                    part.extend(piece.map(Change::Put));
+                }
+            }
+            Change::Cut { end: u64::MAX, .. } => {
+                parts
+                    .values_mut()
+                    .for_each(|part| part.push(change.clone()));
+            }
+            Change::Cut { start, end } => {
+                for member in touched(map, owner, start, end) {
+                    parts.entry(member).or_default().push(change.clone());
+                }
+            }
         }
     }
-    members.sort_unstable();
-    let part = |member| Part {
-        member,
-        changes: changes
-            .iter()
-            .flat_map(|c| share(map, owner, member, c))
-            .collect(),
-    };
-    members.into_iter().map(part).collect()
-}
-
-/// What of `change` member `member` applies.
-fn share(map: RangeMap, owner: Member, member: Member, change: &Change) -> Vec<Change> {
-    match *change {
-        Change::Put(e) => slices(e.offset, e.end())
-            .filter(|s| map.member(owner, *s) == member)
-            .filter_map(|s| e.clip(&(s..s.saturating_add(SLICE))))
-            .map(Change::Put)
-            .collect(),
-        Change::Cut { end: u64::MAX, .. } => vec![change.clone()],
-        Change::Cut { start, end } if touched(map, owner, start, end).contains(&member) => {
-            vec![change.clone()]
-        }
-        Change::Cut { .. } => Vec::new(),
-    }
+    let part = |(member, changes)| Part { member, changes };
+    parts.into_iter().map(part).collect()
 }
 
 /// The members that own a slice overlapping `[start, end)`.
@@ -86,4 +83,89 @@ fn slices(start: u64, end: u64) -> impl Iterator<Item = u64> {
         0
     };
     (0..count).map(move |i| (start / SLICE + i) * SLICE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_change() -> impl Strategy<Value = Change> {
+        let offset =
+            (0..6u64, 0..3u64).prop_map(|(s, o)| s * SLICE + [0, 1, SLICE - 1][o as usize]);
+        let range = (offset, 1..3 * SLICE);
+        prop_oneof![
+            3 => range.clone().prop_map(|(offset, len)| {
+                Change::Put(Extent { offset, len, member: 9, log: 1, addr: offset, seq: 0 })
+            }),
+            1 => range.clone().prop_map(|(start, len)| Change::Cut { start, end: start + len }),
+            1 => range.prop_map(|(start, _)| Change::Cut { start, end: u64::MAX }),
+        ]
+    }
+
+    /// What a change means for one byte: `None` nothing, `Some(None)` a hole, `Some(Some(addr))` this log byte.
+    fn effect(changes: &[Change], at: u64) -> Option<Option<u64>> {
+        changes.iter().rev().find_map(|c| match *c {
+            Change::Put(e) => {
+                (e.offset <= at && at < e.end()).then(|| Some(e.addr + (at - e.offset)))
+            }
+            Change::Cut { start, end } => (start <= at && at < end).then_some(None),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn each_byte_gets_from_its_member_what_the_whole_commit_says(
+            members in 1..5u16, owner in 0..5u16, changes in prop::collection::vec(any_change(), 1..8),
+        ) {
+            let map = RangeMap { members };
+            let owner = owner % members;
+            let parts = parts(map, owner, &changes, 10 * SLICE);
+            for at in (0..10).flat_map(|s| [s * SLICE, s * SLICE + 1, (s + 1) * SLICE - 1]) {
+                let member = map.member(owner, at);
+                let part = parts.iter().find(|p| p.member == member);
+                let got = part.and_then(|p| effect(&p.changes, at));
+                prop_assert_eq!(got, effect(&changes, at), "at {}", at);
+            }
+            for part in &parts {
+                prop_assert!(!part.changes.is_empty());
+                prop_assert!(belongs(map, owner, part.member, &part.changes));
+            }
+        }
+    }
+
+    #[test]
+    fn a_truncate_involves_only_members_below_the_old_size_and_those_with_other_parts() {
+        let map = RangeMap { members: 4 };
+        let cut = Change::Cut {
+            start: 5,
+            end: u64::MAX,
+        };
+        let members = |changes: &[Change], size| {
+            parts(map, 1, changes, size)
+                .iter()
+                .map(|p| p.member)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(members(std::slice::from_ref(&cut), 100), vec![1]);
+        assert_eq!(members(std::slice::from_ref(&cut), SLICE + 1), vec![1, 2]);
+        assert_eq!(
+            members(std::slice::from_ref(&cut), u64::MAX),
+            vec![0, 1, 2, 3]
+        );
+        assert_eq!(members(std::slice::from_ref(&cut), 3), Vec::<Member>::new());
+        let put = Change::Put(Extent {
+            offset: 2 * SLICE,
+            len: 1,
+            member: 0,
+            log: 0,
+            addr: 0,
+            seq: 0,
+        });
+        assert_eq!(members(&[cut.clone(), put.clone()], 100), vec![1, 3]);
+        assert_eq!(
+            parts(map, 1, &[cut.clone(), put.clone()], 100)[1].changes,
+            vec![cut, put]
+        );
+    }
 }

@@ -60,7 +60,8 @@ pub enum FilesRequest {
         seq: u64,
         sync: bool,
     },
-    /// Drop staged changes of a commit that did not happen (idempotent).
+    /// Drop staged changes of a commit that did not happen (idempotent). Asks the owner: if it was decided after all, the
+    /// changes are published instead; if not, it never will be.
     Drop {
         fid: Fid,
         writer: u16,

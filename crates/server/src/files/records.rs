@@ -78,6 +78,13 @@ pub(super) fn fid_key(tag: u8, fid: Fid) -> Bytes {
     key.into()
 }
 
+/// The file of any key of these records.
+pub(super) fn fid_of_key(key: &[u8]) -> Result<Fid> {
+    let mut r = Reader::new("commit record key", key);
+    r.skip(1)?;
+    r.u64().map(Fid)
+}
+
 pub(super) fn changes_value(changes: &[Change]) -> Bytes {
     // Changes hold no type that postcard cannot write.
     let mut value = vec![VERSION];

@@ -1,8 +1,8 @@
 //! Staged parts at a slice owner: kept durably, invisible, until the file's owner publishes or drops them.
 //!
 //! Invariants:
-//! - A staged part goes only by `Publish`, by `Drop` (the writer knows that its commit failed for good), by `Remove`,
-//!   or when the owner says that the commit was decided (then it is published here) or never will be.
+//! - A staged part goes only by `Publish`, by `Remove`, or when the owner is asked (after a restart, for `Drop`, or after
+//!   long silence) and says that the commit was decided (then it is published here) or never will be.
 //! - Publishing is one batch: extents, freed bytes, the published sequence, the staged record's end. A sequence not
 //!   above the published one was applied before, and is only answered.
 use super::Shared;
@@ -156,8 +156,16 @@ impl Shared {
         Ok(reply)
     }
 
-    /// Forgets a staged part.
-    pub(super) fn drop_staged(&self, id: CommitId) -> Result<FilesReply> {
+    /// The writer gives a commit up. It may be wrong about its end (a lost answer), so the owner is asked first.
+    pub(super) fn give_up(&self, id: CommitId) -> Result<FilesReply> {
+        if self.staged.of(id.fid).contains(&id) {
+            self.resolve(id, true)?;
+        }
+        Ok(FilesReply::Done)
+    }
+
+    /// Forgets a staged part that will never be published.
+    fn drop_staged(&self, id: CommitId) -> Result<()> {
         let _slice = self.slice_lock(id.fid);
         if self.staged.of(id.fid).contains(&id) {
             let mut batch = super::reclaiming();
@@ -165,7 +173,7 @@ impl Shared {
             self.store.apply(batch)?;
             self.staged.remove(id);
         }
-        Ok(FilesReply::Done)
+        Ok(())
     }
 
     /// Asks the owner what became of a staged part, and publishes it if it was decided. With `abort`, a commit not
@@ -183,7 +191,7 @@ impl Shared {
             },
         )? {
             FilesReply::Decision(Some(seq)) => self.publish(id, seq, false).map(|_| ()),
-            FilesReply::Decision(None) if abort => self.drop_staged(id).map(|_| ()),
+            FilesReply::Decision(None) if abort => self.drop_staged(id),
             FilesReply::Decision(None) => Ok(()),
             other => Err(super::unexpected(owner, &other)),
         }

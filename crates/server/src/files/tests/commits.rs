@@ -15,9 +15,18 @@ fn a_commit_shows_its_bytes_and_grows_the_file() {
     assert!(second > first);
     assert_eq!((attr.size, attr.bytes), (200, 100));
     let (_, extents) = world.read(0, fid).unwrap();
-    assert_eq!([99, 100, 149, 150, 159, 160, 200].map(|o| byte(&extents, o)), [
-        None, Some((7, 0)), Some((7, 49)), Some((8, 0)), Some((8, 9)), Some((7, 60)), None
-    ]);
+    assert_eq!(
+        [99, 100, 149, 150, 159, 160, 200].map(|o| byte(&extents, o)),
+        [
+            None,
+            Some((7, 0)),
+            Some((7, 49)),
+            Some((8, 0)),
+            Some((8, 9)),
+            Some((7, 60)),
+            None
+        ]
+    );
     world.drain();
     assert_eq!(world.net.freed.lock()[&(0, 7)], vec![50..60]);
 }
@@ -28,7 +37,10 @@ fn a_commit_over_three_members_is_read_by_each() {
     let fid = world.create(1);
     let range = SLICE - 10..2 * SLICE + 10;
     let (seq, attr) = world.write(2, fid, range.clone(), 5).unwrap();
-    assert_eq!((attr.size, attr.bytes, attr.generation), (range.end, SLICE + 20, seq));
+    assert_eq!(
+        (attr.size, attr.bytes, attr.generation),
+        (range.end, SLICE + 20, seq)
+    );
     for reader in 0..3 {
         let (attr, extents) = world.read(reader, fid).unwrap();
         assert_eq!(attr.generation, seq);
@@ -38,7 +50,9 @@ fn a_commit_over_three_members_is_read_by_each() {
         assert_eq!(byte(&extents, range.end), None);
         assert!(extents.iter().all(|e| e.seq == seq));
     }
-    let leftovers: usize = (0..3).map(|k| world.files(k).shared.staged.all().len()).sum();
+    let leftovers: usize = (0..3)
+        .map(|k| world.files(k).shared.staged.all().len())
+        .sum();
     assert_eq!(leftovers, 0);
     assert!(world.files(1).shared.decisions.files().is_empty());
 }
@@ -50,7 +64,10 @@ fn a_retried_commit_answers_the_same_and_changes_nothing() {
         let fid = world.create(0);
         for range in [0..10, SLICE - 5..SLICE + 5] {
             let changes = [put(writer, &range, 3)];
-            let attr = CommitAttr { end: Some(range.end), ..Default::default() };
+            let attr = CommitAttr {
+                end: Some(range.end),
+                ..Default::default()
+            };
             let planned = world.plan(writer, fid, &changes, attr).unwrap();
             let (seq, _) = world.finish(&planned).unwrap();
             let (later, _) = world.write(1 - writer, fid, range.clone(), 4).unwrap();
@@ -67,7 +84,10 @@ fn a_retry_from_another_member_is_known_after_a_restart_of_the_owner() {
     let world = World::new(2);
     let fid = world.create(0);
     for range in [0..10, SLICE - 5..SLICE + 5] {
-        let attr = CommitAttr { end: Some(range.end), ..Default::default() };
+        let attr = CommitAttr {
+            end: Some(range.end),
+            ..Default::default()
+        };
         let planned = world.plan(1, fid, &[put(1, &range, 3)], attr).unwrap();
         let (seq, _) = world.finish(&planned).unwrap();
         let (later, _) = world.write(0, fid, range.clone(), 4).unwrap();
@@ -88,9 +108,15 @@ fn truncate_cuts_on_every_member_and_gives_the_bytes_back() {
     assert_eq!((attr.size, attr.bytes), (3 * SLICE, SLICE + 7));
     let (_, extents) = world.read(2, fid).unwrap();
     assert_eq!(byte(&extents, SLICE + 6), Some((1, SLICE + 6)));
-    assert_eq!([SLICE + 7, 2 * SLICE, 3 * SLICE - 1].map(|o| byte(&extents, o)), [None; 3]);
+    assert_eq!(
+        [SLICE + 7, 2 * SLICE, 3 * SLICE - 1].map(|o| byte(&extents, o)),
+        [None; 3]
+    );
     world.drain();
-    let freed: u64 = world.net.freed.lock()[&(0, 1)].iter().map(|r| r.end - r.start).sum();
+    let freed: u64 = world.net.freed.lock()[&(0, 1)]
+        .iter()
+        .map(|r| r.end - r.start)
+        .sum();
     assert_eq!(freed, 2 * SLICE - 7);
 }
 
@@ -99,8 +125,21 @@ fn a_truncate_planned_before_the_file_grew_is_planned_again() {
     let world = World::new(3);
     let fid = world.create(0);
     world.write(0, fid, 0..10, 1).unwrap();
-    let attr = CommitAttr { size: Some(5), ..Default::default() };
-    let planned = world.plan(1, fid, &[Change::Cut { start: 5, end: u64::MAX }], attr).unwrap();
+    let attr = CommitAttr {
+        size: Some(5),
+        ..Default::default()
+    };
+    let planned = world
+        .plan(
+            1,
+            fid,
+            &[Change::Cut {
+                start: 5,
+                end: u64::MAX,
+            }],
+            attr,
+        )
+        .unwrap();
     world.write(2, fid, 10..2 * SLICE, 2).unwrap();
     assert!(matches!(world.finish(&planned), Err(Error::Stale)));
     assert_eq!(world.truncate(1, fid, 5).unwrap().1.size, 5);
@@ -113,10 +152,20 @@ fn a_sparse_file_of_many_slices_is_cut_with_one_change_a_member() {
     let world = World::new(2);
     let fid = world.create(0);
     world.write(0, fid, (1 << 60)..(1 << 60) + 4096, 1).unwrap();
-    let before = world.net.messages.load(std::sync::atomic::Ordering::Relaxed);
+    let before = world
+        .net
+        .messages
+        .load(std::sync::atomic::Ordering::Relaxed);
     let (_, attr) = world.truncate(0, fid, 0).unwrap();
     assert_eq!((attr.size, attr.bytes), (0, 0));
-    assert!(world.net.messages.load(std::sync::atomic::Ordering::Relaxed) - before <= 4);
+    assert!(
+        world
+            .net
+            .messages
+            .load(std::sync::atomic::Ordering::Relaxed)
+            - before
+            <= 4
+    );
 }
 
 #[test]
@@ -125,13 +174,35 @@ fn a_commit_of_another_members_slice_is_refused() {
     let fid = world.create(0);
     let commit = |own: Vec<Change>, staged: Vec<u16>| {
         let attr = CommitAttr::default();
-        world.ask(0, 0, FilesRequest::Commit { fid, token: world.token(), own, staged, attr, sync: false })
+        world.ask(
+            0,
+            0,
+            FilesRequest::Commit {
+                fid,
+                token: world.token(),
+                own,
+                staged,
+                attr,
+                sync: false,
+            },
+        )
     };
-    assert_eq!(errno(commit(vec![put(0, &(SLICE..SLICE + 1), 1)], vec![])), Errno::INVAL);
-    assert_eq!(errno(commit(vec![put(0, &(SLICE - 1..SLICE + 1), 1)], vec![])), Errno::INVAL);
+    assert_eq!(
+        errno(commit(vec![put(0, &(SLICE..SLICE + 1), 1)], vec![])),
+        Errno::INVAL
+    );
+    assert_eq!(
+        errno(commit(vec![put(0, &(SLICE - 1..SLICE + 1), 1)], vec![])),
+        Errno::INVAL
+    );
     assert_eq!(errno(commit(vec![], vec![0])), Errno::INVAL);
     assert_eq!(errno(commit(vec![], vec![2])), Errno::INVAL);
-    let stage = FilesRequest::Stage { fid, token: 1, changes: vec![put(0, &(0..1), 1)], sync: false };
+    let stage = FilesRequest::Stage {
+        fid,
+        token: 1,
+        changes: vec![put(0, &(0..1), 1)],
+        sync: false,
+    };
     assert_eq!(errno(world.ask(0, 1, stage)), Errno::INVAL);
     assert_eq!(world.view(0, fid).unwrap().generation, 0);
 }
@@ -141,8 +212,17 @@ fn set_id_bits_go_with_a_write_that_asks_for_it() {
     let world = World::new(1);
     let fid = world.create(0);
     for (mode, after) in [(0o6755, 0o755), (0o6745, 0o2745)] {
-        world.inodes[0].update(fid, |inode, _| { inode.mode = mode; Ok(()) }).unwrap();
-        let attr = CommitAttr { clear_setid: true, mtime: Some(Time { secs: 9, nanos: 1 }), ..Default::default() };
+        world.inodes[0]
+            .update(fid, |inode, _| {
+                inode.mode = mode;
+                Ok(())
+            })
+            .unwrap();
+        let attr = CommitAttr {
+            clear_setid: true,
+            mtime: Some(Time { secs: 9, nanos: 1 }),
+            ..Default::default()
+        };
         let (_, attr) = world.commit(0, fid, &[], attr).unwrap();
         assert_eq!((attr.mode, attr.mtime), (after, Time { secs: 9, nanos: 1 }));
     }

@@ -19,7 +19,10 @@ fn spanning() -> std::ops::Range<u64> {
 fn shown(world: &World, reader: Member, fid: Fid) -> Result<u64> {
     let (_, extents) = world.read(reader, fid)?;
     let logs = PLACES.map(|place| byte(&extents, place).map(|(log, _)| log));
-    assert!(logs.iter().all(|log| *log == logs[0]), "a commit is seen in part: {logs:?}");
+    assert!(
+        logs.iter().all(|log| *log == logs[0]),
+        "a commit is seen in part: {logs:?}"
+    );
     Ok(logs[0].expect("the old content was there"))
 }
 
@@ -49,8 +52,15 @@ fn a_commit_cut_off_at_any_step_of_any_member_is_seen_whole_or_not_at_all() {
             }
             world.restart(victim);
             let content = shown(&world, 2, fid).unwrap();
-            assert!(result.is_err() || content == NEW, "an acknowledged commit was lost");
-            *if content == OLD { &mut seen_old } else { &mut seen_new } += 1;
+            assert!(
+                result.is_err() || content == NEW,
+                "an acknowledged commit was lost"
+            );
+            *if content == OLD {
+                &mut seen_old
+            } else {
+                &mut seen_new
+            } += 1;
             // The others restart too: nothing changes.
             (0..3).for_each(|k| world.stop(k));
             (0..3).for_each(|k| world.start(k));
@@ -63,7 +73,10 @@ fn a_commit_cut_off_at_any_step_of_any_member_is_seen_whole_or_not_at_all() {
             assert_eq!(world.inode(fid).bytes, spanning().end - spanning().start);
         }
     }
-    assert!(seen_old > 3 && seen_new > 3, "both outcomes happen: {seen_old} old, {seen_new} new");
+    assert!(
+        seen_old > 3 && seen_new > 3,
+        "both outcomes happen: {seen_old} old, {seen_new} new"
+    );
 }
 
 #[test]
@@ -73,10 +86,12 @@ fn a_commit_with_any_message_lost_is_seen_whole_or_not_at_all() {
             let (world, fid) = prepared();
             let count = Arc::new(AtomicU64::new(0));
             let counter = count.clone();
-            world.set_rule(move |_, _, _| match counter.fetch_add(1, Ordering::Relaxed) == nth {
-                true => fate,
-                false => Fate::Arrives,
-            });
+            world.set_rule(
+                move |_, _, _| match counter.fetch_add(1, Ordering::Relaxed) == nth {
+                    true => fate,
+                    false => Fate::Arrives,
+                },
+            );
             let _ = world.write(1, fid, spanning(), NEW);
             let used = count.load(Ordering::Relaxed);
             world.clear_rule();
@@ -106,7 +121,10 @@ fn while_a_member_cannot_be_told_its_slices_fail_and_others_do_not_lie() {
     world.write(1, fid, spanning(), NEW).unwrap();
     assert_eq!(errno(world.read(1, fid)), rustix::io::Errno::IO);
     // A later commit with a part there must wait; one without goes through.
-    assert_eq!(errno(world.write(1, fid, spanning(), 3)), rustix::io::Errno::IO);
+    assert_eq!(
+        errno(world.write(1, fid, spanning(), 3)),
+        rustix::io::Errno::IO
+    );
     world.write(1, fid, SLICE - 1..SLICE, 4).unwrap();
     world.clear_rule();
     let (_, extents) = world.read(1, fid).unwrap();
@@ -119,8 +137,13 @@ fn while_a_member_cannot_be_told_its_slices_fail_and_others_do_not_lie() {
 #[test]
 fn a_member_that_restarts_between_stage_and_commit_makes_the_commit_fail_not_tear() {
     let (world, fid) = prepared();
-    let attr = super::super::proto::CommitAttr { end: Some(spanning().end), ..Default::default() };
-    let planned = world.plan(1, fid, &[put(1, &spanning(), NEW)], attr).unwrap();
+    let attr = super::super::proto::CommitAttr {
+        end: Some(spanning().end),
+        ..Default::default()
+    };
+    let planned = world
+        .plan(1, fid, &[put(1, &spanning(), NEW)], attr)
+        .unwrap();
     world.restart(2);
     assert!(matches!(world.finish(&planned), Err(Error::Stale)));
     assert_eq!(shown(&world, 0, fid).unwrap(), OLD);
@@ -134,8 +157,13 @@ fn a_member_that_restarts_between_stage_and_commit_makes_the_commit_fail_not_tea
 #[test]
 fn readers_beside_writers_see_whole_commits() {
     let (world, fid) = prepared();
+    (0..3).for_each(|k| world.files(k).start().unwrap());
     let done = AtomicBool::new(false);
-    let rounds = if std::env::var_os("SOAK").is_some() { 5000 } else { 100 };
+    let rounds = if std::env::var_os("SOAK").is_some() {
+        5000
+    } else {
+        100
+    };
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..3)
             .map(|reader| {
@@ -153,9 +181,13 @@ fn readers_beside_writers_see_whole_commits() {
         let writers: Vec<_> = (0..2)
             .map(|writer| {
                 let world = &world;
-                scope.spawn(move || (0..rounds).for_each(|i| {
-                    world.write(writer, fid, spanning(), 10 + 2 * i + u64::from(writer)).unwrap();
-                }))
+                scope.spawn(move || {
+                    (0..rounds).for_each(|i| {
+                        world
+                            .write(writer, fid, spanning(), 10 + 2 * i + u64::from(writer))
+                            .unwrap();
+                    })
+                })
             })
             .collect();
         writers.into_iter().for_each(|w| w.join().unwrap());

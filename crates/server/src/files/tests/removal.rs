@@ -1,1 +1,274 @@
-//! todo
+//! Files without a name: when they go, that they go wholly, and that their bytes come back.
+use super::super::check::{Problem, check};
+use super::world::*;
+use crate::*;
+use forebay_index::{Change, Extent, SLICE};
+use forebay_storage::Batch;
+use rustix::io::Errno;
+
+fn stores(world: &World) -> Vec<(Member, std::sync::Arc<forebay_storage::Store>)> {
+    world
+        .stores
+        .iter()
+        .enumerate()
+        .map(|(k, s)| (k as Member, s.clone()))
+        .collect()
+}
+
+/// No record of any file is left on any member.
+fn assert_nothing_left(world: &World) {
+    for k in 0..world.stores.len() as Member {
+        for keyspace in [
+            keys::INODES,
+            keys::XATTRS,
+            keys::EXTENTS,
+            keys::STAGED,
+            keys::DECISIONS,
+            keys::ORPHANS,
+            keys::OUTBOX,
+        ] {
+            assert_eq!(world.count(k, keyspace), 0, "member {k}, {keyspace:?}");
+        }
+    }
+    assert_eq!(check(&stores(world)).unwrap(), vec![]);
+}
+
+#[test]
+fn an_unlinked_file_stays_while_any_member_has_it_open() {
+    let world = World::new(3);
+    let fid = world.create(0);
+    world.open(0, fid, true).unwrap();
+    world.open(2, fid, false).unwrap();
+    world.write(0, fid, 0..2 * SLICE, 1).unwrap();
+    world.unlink(fid);
+    world.drain();
+    world.write(0, fid, 5..6, 2).unwrap();
+    world.close(0, fid, true);
+    world.drain();
+    assert_eq!(
+        byte(&world.read(2, fid).unwrap().1, SLICE),
+        Some((1, SLICE))
+    );
+    world.close(2, fid, false);
+    world.drain();
+    assert_eq!(errno(world.open(0, fid, false)), Errno::STALE);
+    assert_nothing_left(&world);
+    let freed: u64 = world.net.freed.lock()[&(0, 1)]
+        .iter()
+        .map(|r| r.end - r.start)
+        .sum();
+    assert_eq!(freed, 2 * SLICE);
+}
+
+#[test]
+fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
+    for victim in 0..3 {
+        for steps in 0.. {
+            let world = World::new(3);
+            let fid = world.create(0);
+            let mut batch = Batch::new();
+            batch.put(
+                keys::XATTRS,
+                [&fid.0.to_be_bytes()[..], b"user.a"].concat(),
+                b"1".to_vec(),
+            );
+            world.stores[0].apply(batch).unwrap();
+            // Small pieces, so that members need several batches.
+            let piece = |i: u64| {
+                Change::Put(Extent {
+                    offset: i * 8192 + SLICE / 2,
+                    len: 100,
+                    member: 1,
+                    log: 1,
+                    addr: i * 200,
+                    seq: 0,
+                })
+            };
+            let changes: Vec<Change> = (0..12_500).map(piece).collect();
+            let end = 3 * SLICE;
+            let attr = super::super::proto::CommitAttr {
+                end: Some(end),
+                ..Default::default()
+            };
+            world.commit(1, fid, &changes, attr).unwrap();
+            world.files(victim).shared.faults.cut_after(steps);
+            world.unlink(fid);
+            let _ = world.files(0).drain();
+            let reached = world.files(victim).shared.faults.reached();
+            world.restart(victim);
+            (0..3).for_each(|k| world.files(k).drain().unwrap());
+            // A removal that failed waits for its turn in the background; a restart asks for it at once.
+            world.restart(0);
+            world.drain();
+            assert_nothing_left(&world);
+            let mut freed: Vec<u64> = world.net.freed.lock()[&(1, 1)]
+                .iter()
+                .map(|r| r.start)
+                .collect();
+            freed.sort_unstable();
+            freed.dedup();
+            assert_eq!(freed.len(), 12_500, "victim {victim}, {steps} steps");
+            if !reached {
+                assert!(steps >= 2, "member {victim} takes steps");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn opens_do_not_outlive_a_restart_so_orphans_go() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    world.open(1, fid, true).unwrap();
+    world.write(1, fid, 0..SLICE + 1, 1).unwrap();
+    world.unlink(fid);
+    world.restart(0);
+    world.drain();
+    assert_nothing_left(&world);
+    // The late close of the old open.
+    world.close(1, fid, true);
+}
+
+#[test]
+fn the_background_removes_without_being_asked() {
+    let world = World::new(2);
+    (0..2).for_each(|k| world.files(k).start().unwrap());
+    let fids: Vec<Fid> = (0..20).map(|i| world.create(i % 2)).collect();
+    for fid in &fids {
+        world.write(0, *fid, SLICE - 1..SLICE + 1, fid.0).unwrap();
+        world.unlink(*fid);
+    }
+    let pending = |k| world.files(k).pending().unwrap();
+    for _ in 0..10_000 {
+        if pending(0) + pending(1) == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn a_removal_waits_for_a_member_that_cannot_be_reached() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    world.write(1, fid, 0..SLICE + 1, 1).unwrap();
+    world.stop(1);
+    world.unlink(fid);
+    let _ = world.files(0).drain();
+    assert_eq!(
+        world.inode(fid).nlink,
+        0,
+        "the inode stays until all slices are gone"
+    );
+    world.start(1);
+    world.restart(0);
+    world.drain();
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn a_file_linked_again_or_gone_leaves_only_its_orphan_record() {
+    let world = World::new(1);
+    let fid = world.create(0);
+    for orphan in [fid, Fid(777)] {
+        let mut batch = Batch::new();
+        batch.put(keys::ORPHANS, orphan.0.to_be_bytes().to_vec(), Vec::new());
+        world.stores[0].apply(batch).unwrap();
+    }
+    world.restart(0);
+    world.drain();
+    assert_eq!(world.count(0, keys::ORPHANS), 0);
+    assert_eq!(world.inode(fid).nlink, 1);
+}
+
+#[test]
+fn the_check_names_damage_and_what_is_unsettled() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    world.write(0, fid, 0..SLICE + 100, 1).unwrap();
+    assert_eq!(check(&stores(&world)).unwrap(), vec![]);
+
+    // A staged part, and a decision that did not get through.
+    let attr = super::super::proto::CommitAttr {
+        end: Some(SLICE + 200),
+        ..Default::default()
+    };
+    let planned = world
+        .plan(0, fid, &[put(0, &(SLICE..SLICE + 200), 2)], attr)
+        .unwrap();
+    world.set_rule(|from, _, _| {
+        if from == 0 {
+            Fate::RequestLost
+        } else {
+            Fate::Arrives
+        }
+    });
+    let commit = super::super::proto::FilesRequest::Commit {
+        fid,
+        token: planned.token,
+        own: planned.own,
+        staged: planned.staged,
+        attr: planned.attr,
+        sync: false,
+    };
+    let seq = match world.files(0).handle(0, commit).unwrap() {
+        super::super::proto::FilesReply::Committed { seq, .. } => seq,
+        other => panic!("{other:?}"),
+    };
+    world.clear_rule();
+    let problems = check(&stores(&world)).unwrap();
+    assert_eq!(
+        problems,
+        vec![
+            Problem::Decided {
+                fid,
+                seq,
+                members: vec![1]
+            },
+            Problem::Staged {
+                member: 1,
+                fid,
+                writer: 0,
+                token: planned.token
+            },
+        ]
+    );
+    assert!(problems.iter().all(|p| !p.is_damage()));
+    world.restart(1);
+    world.restart(0);
+    assert_eq!(check(&stores(&world)).unwrap(), vec![]);
+
+    // Extents where they should not be.
+    let mut batch = Batch::new();
+    let index = &world.files(0).shared.index;
+    index
+        .change(&mut batch, fid.0, &[put(0, &(SLICE + 10..SLICE + 20), 9)])
+        .unwrap();
+    index
+        .change(&mut batch, 4711, &[put(0, &(0..20), 9)])
+        .unwrap();
+    world.inodes[0]
+        .update(fid, |inode, _| {
+            inode.size = SLICE + 150;
+            Ok(())
+        })
+        .unwrap();
+    world.stores[0].apply(batch).unwrap();
+    let problems = check(&stores(&world)).unwrap();
+    assert!(problems.iter().all(|p| p.is_damage()), "{problems:?}");
+    let found = |wanted: fn(&Problem) -> bool| problems.iter().any(wanted);
+    assert!(found(|p| matches!(p, Problem::Misplaced { member: 0, .. })));
+    assert!(found(|p| matches!(
+        p,
+        Problem::NoFile {
+            member: 0,
+            fid: Fid(4711),
+            extents: 1
+        }
+    )));
+    assert!(found(|p| matches!(p, Problem::BehindEnd { member: 1, .. })));
+    assert!(found(|p| matches!(p, Problem::Bytes { .. })));
+    assert!(problems.iter().all(|p| !p.to_string().is_empty()));
+}

@@ -35,7 +35,10 @@ pub(super) struct Net {
 }
 
 fn lost(rank: Member) -> Error {
-    Error::Fabric(forebay_fabric::Error::Deadline { rank: u32::from(rank), after: Duration::ZERO })
+    Error::Fabric(forebay_fabric::Error::Deadline {
+        rank: u32::from(rank),
+        after: Duration::ZERO,
+    })
 }
 
 impl Net {
@@ -48,8 +51,12 @@ impl Net {
         if fate == Fate::RequestLost {
             return Err(lost(to));
         }
-        let files = self.nodes[usize::from(to)].read().clone().ok_or_else(|| lost(to))?;
-        let reply = files.handle(from, request).map_err(|e| WireError::from(&e).into_error(to));
+        // Held while it works: a member does not stop in the middle of an answer.
+        let node = self.nodes[usize::from(to)].read_recursive();
+        let files = node.as_ref().ok_or_else(|| lost(to))?;
+        let reply = files
+            .handle(from, request)
+            .map_err(|e| WireError::from(&e).into_error(to));
         // A member that was cut off does not get its answer out.
         match fate == Fate::ReplyLost || files.shared.faults.reached() {
             true => Err(lost(to)),
@@ -110,7 +117,10 @@ impl World {
             Arc::new(Store::open(Arc::new(OsIo), &path, Default::default()).unwrap())
         };
         let stores: Vec<_> = (0..members).map(open).collect();
-        let inodes = stores.iter().enumerate().map(|(k, s)| Arc::new(Inodes::new(s.clone(), k as u16).unwrap()));
+        let inodes = stores
+            .iter()
+            .enumerate()
+            .map(|(k, s)| Arc::new(Inodes::new(s.clone(), k as u16).unwrap()));
         let net = Arc::new(Net {
             members,
             nodes: (0..members).map(|_| RwLock::new(None)).collect(),
@@ -118,15 +128,29 @@ impl World {
             freed: Mutex::default(),
             messages: AtomicU64::new(0),
         });
-        let world = World { net, inodes: inodes.collect(), stores, tokens: AtomicU64::new(1), _dir: dir };
+        let world = World {
+            net,
+            inodes: inodes.collect(),
+            stores,
+            tokens: AtomicU64::new(1),
+            _dir: dir,
+        };
         (0..members).for_each(|k| world.boot(k));
         world
     }
 
     fn boot(&self, k: Member) {
         let i = usize::from(k);
-        let links = TestLinks { me: k, net: self.net.clone() };
-        let files = Files::with_links(self.stores[i].clone(), self.inodes[i].clone(), Arc::new(links)).unwrap();
+        let links = TestLinks {
+            me: k,
+            net: self.net.clone(),
+        };
+        let files = Files::with_links(
+            self.stores[i].clone(),
+            self.inodes[i].clone(),
+            Arc::new(links),
+        )
+        .unwrap();
         *self.net.nodes[i].write() = Some(Arc::new(files));
     }
 
@@ -150,10 +174,16 @@ impl World {
     }
 
     pub(super) fn files(&self, k: Member) -> Arc<Files> {
-        self.net.nodes[usize::from(k)].read().clone().expect("the member runs")
+        self.net.nodes[usize::from(k)]
+            .read()
+            .clone()
+            .expect("the member runs")
     }
 
-    pub(super) fn set_rule(&self, rule: impl FnMut(Member, Member, &FilesRequest) -> Fate + Send + 'static) {
+    pub(super) fn set_rule(
+        &self,
+        rule: impl FnMut(Member, Member, &FilesRequest) -> Fate + Send + 'static,
+    ) {
         *self.net.rule.lock() = Some(Box::new(rule));
     }
 
@@ -162,7 +192,9 @@ impl World {
     }
 
     pub(super) fn map(&self) -> RangeMap {
-        RangeMap { members: self.net.members }
+        RangeMap {
+            members: self.net.members,
+        }
     }
 
     /// A new empty file.
@@ -210,12 +242,21 @@ impl World {
     }
 
     /// As a delegate asks: to the own member directly, to others over the net.
-    pub(super) fn ask(&self, from: Member, to: Member, request: FilesRequest) -> Result<FilesReply> {
+    pub(super) fn ask(
+        &self,
+        from: Member,
+        to: Member,
+        request: FilesRequest,
+    ) -> Result<FilesReply> {
         self.net.call(from, to, request)
     }
 
     pub(super) fn open(&self, from: Member, fid: Fid, write: bool) -> Result<Attr> {
-        let flags = OpenFlags { read: true, write, ..Default::default() };
+        let flags = OpenFlags {
+            read: true,
+            write,
+            ..Default::default()
+        };
         match self.ask(from, fid.owner(), FilesRequest::Open { fid, flags })? {
             FilesReply::Attr(attr) => Ok(attr),
             other => panic!("{other:?}"),
@@ -223,12 +264,17 @@ impl World {
     }
 
     pub(super) fn close(&self, from: Member, fid: Fid, write: bool) {
-        let flags = OpenFlags { read: true, write, ..Default::default() };
-        self.ask(from, fid.owner(), FilesRequest::Close { fid, flags }).unwrap();
+        let flags = OpenFlags {
+            read: true,
+            write,
+            ..Default::default()
+        };
+        self.ask(from, fid.owner(), FilesRequest::Close { fid, flags })
+            .unwrap();
     }
 
     pub(super) fn view(&self, from: Member, fid: Fid) -> Result<Attr> {
-        match self.ask(from, fid.owner(), FilesRequest::View { fid })? {
+        match self.insist(from, fid.owner(), FilesRequest::View { fid })? {
             FilesReply::Attr(attr) => Ok(attr),
             other => panic!("{other:?}"),
         }
@@ -239,16 +285,34 @@ impl World {
     }
 
     /// Plans and stages. An error: a part could not be staged; nothing is left behind but (perhaps) staged parts.
-    pub(super) fn plan(&self, writer: Member, fid: Fid, changes: &[Change], attr: CommitAttr) -> Result<Planned> {
+    pub(super) fn plan(
+        &self,
+        writer: Member,
+        fid: Fid,
+        changes: &[Change],
+        attr: CommitAttr,
+    ) -> Result<Planned> {
         let size = self.view(writer, fid)?.size.max(attr.end.unwrap_or(0));
         let token = self.token();
-        let mut planned = Planned { writer, fid, token, own: Vec::new(), staged: Vec::new(), attr };
+        let mut planned = Planned {
+            writer,
+            fid,
+            token,
+            own: Vec::new(),
+            staged: Vec::new(),
+            attr,
+        };
         for part in parts(self.map(), fid.owner(), changes, size) {
             if part.member == fid.owner() {
                 planned.own = part.changes;
                 continue;
             }
-            let stage = FilesRequest::Stage { fid, token, changes: part.changes, sync: false };
+            let stage = FilesRequest::Stage {
+                fid,
+                token,
+                changes: part.changes,
+                sync: false,
+            };
             self.insist(writer, part.member, stage)?;
             planned.staged.push(part.member);
         }
@@ -256,7 +320,12 @@ impl World {
     }
 
     /// Asks again while messages are lost, a few times.
-    pub(super) fn insist(&self, from: Member, to: Member, request: FilesRequest) -> Result<FilesReply> {
+    pub(super) fn insist(
+        &self,
+        from: Member,
+        to: Member,
+        request: FilesRequest,
+    ) -> Result<FilesReply> {
         let mut tries = 0;
         loop {
             match self.ask(from, to, request.clone()) {
@@ -269,9 +338,16 @@ impl World {
     /// Commits what is planned; after an error of the owner the staged parts are dropped.
     pub(super) fn finish(&self, p: &Planned) -> Result<(u64, Attr)> {
         let (fid, token, writer) = (p.fid, p.token, p.writer);
-        let commit = FilesRequest::Commit { fid, token, own: p.own.clone(), staged: p.staged.clone(), attr: p.attr.clone(), sync: false };
+        let commit = FilesRequest::Commit {
+            fid,
+            token,
+            own: p.own.clone(),
+            staged: p.staged.clone(),
+            attr: p.attr.clone(),
+            sync: false,
+        };
         match self.insist(writer, fid.owner(), commit) {
-            Ok(FilesReply::Committed { seq, attr }) => Ok((seq, attr)),
+            Ok(FilesReply::Committed { seq, attr, .. }) => Ok((seq, attr)),
             Ok(other) => panic!("{other:?}"),
             Err(error @ Error::Fabric(_)) => Err(error),
             Err(error) => {
@@ -284,7 +360,13 @@ impl World {
     }
 
     /// A whole commit, planned again while the owner says `Stale`.
-    pub(super) fn commit(&self, writer: Member, fid: Fid, changes: &[Change], attr: CommitAttr) -> Result<(u64, Attr)> {
+    pub(super) fn commit(
+        &self,
+        writer: Member,
+        fid: Fid,
+        changes: &[Change],
+        attr: CommitAttr,
+    ) -> Result<(u64, Attr)> {
         loop {
             match self.finish(&self.plan(writer, fid, changes, attr.clone())?) {
                 Err(Error::Stale) => {}
@@ -294,14 +376,34 @@ impl World {
     }
 
     /// A write of `range` with bytes of `log` of the writer's member (addresses from 0).
-    pub(super) fn write(&self, writer: Member, fid: Fid, range: Range<u64>, log: u64) -> Result<(u64, Attr)> {
-        let attr = CommitAttr { end: Some(range.end), ..Default::default() };
+    pub(super) fn write(
+        &self,
+        writer: Member,
+        fid: Fid,
+        range: Range<u64>,
+        log: u64,
+    ) -> Result<(u64, Attr)> {
+        let attr = CommitAttr {
+            end: Some(range.end),
+            ..Default::default()
+        };
         self.commit(writer, fid, &[put(writer, &range, log)], attr)
     }
 
     pub(super) fn truncate(&self, writer: Member, fid: Fid, size: u64) -> Result<(u64, Attr)> {
-        let attr = CommitAttr { size: Some(size), ..Default::default() };
-        self.commit(writer, fid, &[Change::Cut { start: size, end: u64::MAX }], attr)
+        let attr = CommitAttr {
+            size: Some(size),
+            ..Default::default()
+        };
+        self.commit(
+            writer,
+            fid,
+            &[Change::Cut {
+                start: size,
+                end: u64::MAX,
+            }],
+            attr,
+        )
     }
 
     /// Reads extents by the reader's rule: a view, then every member; from the start if one is ahead of the view.
@@ -312,8 +414,20 @@ impl World {
             for member in 0..self.net.members {
                 let mut start = 0;
                 loop {
-                    let ask = FilesRequest::Extents { fid, start, end: u64::MAX, limit: 50 };
-                    let FilesReply::Extents { extents, published, more } = self.ask(reader, member, ask)? else { panic!() };
+                    let ask = FilesRequest::Extents {
+                        fid,
+                        start,
+                        end: u64::MAX,
+                        limit: 50,
+                    };
+                    let FilesReply::Extents {
+                        extents,
+                        published,
+                        more,
+                    } = self.ask(reader, member, ask)?
+                    else {
+                        panic!()
+                    };
                     if published > attr.generation {
                         continue 'again;
                     }
@@ -334,14 +448,22 @@ impl World {
         for _ in 0..4 {
             (0..self.net.members).for_each(|k| self.files(k).drain().unwrap());
         }
-        let left: Vec<u64> = (0..self.net.members).map(|k| self.files(k).pending().unwrap()).collect();
-        assert_eq!(left, vec![0; usize::from(self.net.members)], "work left after draining");
+        let left: Vec<u64> = (0..self.net.members)
+            .map(|k| self.files(k).pending().unwrap())
+            .collect();
+        assert_eq!(
+            left,
+            vec![0; usize::from(self.net.members)],
+            "work left after draining"
+        );
     }
 
     /// How many records a keyspace of a member holds.
     pub(super) fn count(&self, k: Member, keyspace: forebay_storage::Keyspace) -> usize {
         use std::ops::Bound::Unbounded;
-        self.stores[usize::from(k)].scan(keyspace, Unbounded, Unbounded).count()
+        self.stores[usize::from(k)]
+            .scan(keyspace, Unbounded, Unbounded)
+            .count()
     }
 }
 
@@ -353,12 +475,21 @@ impl Drop for World {
 
 /// A write of `range` from a log whose address 0 is the range's start.
 pub(super) fn put(member: Member, range: &Range<u64>, log: u64) -> Change {
-    Change::Put(Extent { offset: range.start, len: range.end - range.start, member, log, addr: 0, seq: 0 })
+    Change::Put(Extent {
+        offset: range.start,
+        len: range.end - range.start,
+        member,
+        log,
+        addr: 0,
+        seq: 0,
+    })
 }
 
 /// The log that holds this byte, and where in it; `None` for a hole.
 pub(super) fn byte(extents: &[Extent], offset: u64) -> Option<(u64, u64)> {
-    let e = extents.iter().find(|e| e.offset <= offset && offset < e.end())?;
+    let e = extents
+        .iter()
+        .find(|e| e.offset <= offset && offset < e.end())?;
     Some((e.log, e.addr + (offset - e.offset)))
 }
 

@@ -1,0 +1,395 @@
+//! What `forebay fsck` checks of file content, over the stores of all members, with the service stopped.
+//!
+//! Damage is what no crash may leave: extents that overlap, lie in another member's slice, behind the file's end or in
+//! no file, and a file whose inode counts other bytes than its extents hold. Unsettled is what a crash may leave and the
+//! next start settles: staged parts, decisions, records of files that are gone.
+use super::records::{self, CommitId};
+use crate::inodes::{Inode, Inodes};
+use crate::{Error, Fid, Kind, Member, Result, keys};
+use forebay_index::{Extent, ExtentIndex, RangeMap, SLICE};
+use forebay_storage::Store;
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Bound::Unbounded;
+use std::sync::Arc;
+
+/// One thing that is not as it should be. Offsets and sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// Two stored extents of one file share bytes of the file.
+    Overlap {
+        member: Member,
+        fid: Fid,
+        first: Extent,
+        second: Extent,
+    },
+    /// An extent that its member does not own, or that crosses a slice's end.
+    Misplaced {
+        member: Member,
+        fid: Fid,
+        extent: Extent,
+    },
+    /// An extent behind the end of its file.
+    BehindEnd {
+        member: Member,
+        fid: Fid,
+        extent: Extent,
+        size: u64,
+    },
+    /// Extents of a file that does not exist.
+    NoFile {
+        member: Member,
+        fid: Fid,
+        extents: u64,
+    },
+    /// The inode counts other bytes than the extents hold.
+    Bytes { fid: Fid, inode: u64, extents: u64 },
+    /// A record that cannot be read.
+    Unreadable { member: Member, what: String },
+    /// A staged part of a commit: the next start publishes or drops it.
+    Staged {
+        member: Member,
+        fid: Fid,
+        writer: Member,
+        token: u64,
+    },
+    /// A decided commit not published everywhere: the next start publishes it.
+    Decided {
+        fid: Fid,
+        seq: u64,
+        members: Vec<Member>,
+    },
+    /// A record about commits of a file that is gone.
+    Leftover { member: Member, fid: Fid },
+}
+
+impl Problem {
+    /// False for what the next start settles by itself.
+    pub fn is_damage(&self) -> bool {
+        !matches!(
+            self,
+            Problem::Staged { .. } | Problem::Decided { .. } | Problem::Leftover { .. }
+        )
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let range = |e: &Extent| format!("[{}, {})", e.offset, e.end());
+        match self {
+            Problem::Overlap {
+                member,
+                fid,
+                first,
+                second,
+            } => {
+                write!(
+                    f,
+                    "member {member}, file {:#x}: extents {} and {} overlap",
+                    fid.0,
+                    range(first),
+                    range(second)
+                )
+            }
+            Problem::Misplaced {
+                member,
+                fid,
+                extent,
+            } => {
+                write!(
+                    f,
+                    "member {member}, file {:#x}: extent {} does not belong to this member",
+                    fid.0,
+                    range(extent)
+                )
+            }
+            Problem::BehindEnd {
+                member,
+                fid,
+                extent,
+                size,
+            } => {
+                write!(
+                    f,
+                    "member {member}, file {:#x}: extent {} lies behind the end, {size}",
+                    fid.0,
+                    range(extent)
+                )
+            }
+            Problem::NoFile {
+                member,
+                fid,
+                extents,
+            } => {
+                write!(
+                    f,
+                    "member {member}: {extents} extents of file {:#x}, which does not exist",
+                    fid.0
+                )
+            }
+            Problem::Bytes {
+                fid,
+                inode,
+                extents,
+            } => {
+                write!(
+                    f,
+                    "file {:#x}: its inode counts {inode} stored bytes, its extents hold {extents}",
+                    fid.0
+                )
+            }
+            Problem::Unreadable { member, what } => write!(f, "member {member}: {what}"),
+            Problem::Staged {
+                member,
+                fid,
+                writer,
+                token,
+            } => {
+                write!(
+                    f,
+                    "member {member}, file {:#x}: commit {token} of member {writer} is staged; the next start settles it",
+                    fid.0
+                )
+            }
+            Problem::Decided { fid, seq, members } => {
+                write!(
+                    f,
+                    "file {:#x}: commit {seq} is not published by members {members:?} yet; the next start does it",
+                    fid.0
+                )
+            }
+            Problem::Leftover { member, fid } => {
+                write!(
+                    f,
+                    "member {member}: a record of commits of file {:#x}, which is gone; harmless",
+                    fid.0
+                )
+            }
+        }
+    }
+}
+
+/// Checks the content side of all members; `stores` has every member's.
+///
+/// # Errors
+/// When a store cannot be read at all; damage of single records is reported as a problem.
+pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<Problem>> {
+    let mut check = Check {
+        map: RangeMap {
+            members: stores.len() as u16,
+        },
+        inodes: HashMap::new(),
+        bytes: HashMap::new(),
+        unsettled: HashSet::new(),
+        problems: Vec::new(),
+    };
+    for (member, store) in stores {
+        check
+            .inodes
+            .insert(*member, Inodes::new(store.clone(), *member)?);
+    }
+    for (member, store) in stores {
+        check.records(*member, store)?;
+    }
+    for (member, store) in stores {
+        check.extents(*member, store)?;
+    }
+    for (member, store) in stores {
+        check.sums(*member, store)?;
+    }
+    Ok(check.problems)
+}
+
+struct Check {
+    map: RangeMap,
+    inodes: HashMap<Member, Inodes>,
+    /// Bytes that the extents of each file hold, over all members.
+    bytes: HashMap<Fid, u64>,
+    /// Files with commits or a removal that the next start goes on with: sums need not agree.
+    unsettled: HashSet<Fid>,
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    fn inode(&self, fid: Fid) -> Result<Option<Inode>> {
+        let Some(inodes) = self.inodes.get(&fid.owner()) else {
+            return Ok(None);
+        };
+        match inodes.get(fid) {
+            Ok(inode) => Ok(Some(inode)),
+            Err(Error::Posix(Errno::STALE)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn records(&mut self, member: Member, store: &Store) -> Result<()> {
+        for keyspace in [keys::STAGED, keys::DECISIONS] {
+            for entry in store.scan(keyspace, Unbounded, Unbounded) {
+                let (key, value) = entry?;
+                let found = match keyspace {
+                    keys::STAGED => self.staged(member, &key),
+                    _ => self.decision(member, &key, &value),
+                };
+                match found {
+                    Ok(problem) => self.problems.extend(problem),
+                    Err(error) => self.problems.push(Problem::Unreadable {
+                        member,
+                        what: error.to_string(),
+                    }),
+                }
+            }
+        }
+        for entry in store.scan(keys::ORPHANS, Unbounded, Unbounded) {
+            if let Ok(fid) = <[u8; 8]>::try_from(&entry?.0[..]) {
+                self.unsettled.insert(Fid(u64::from_be_bytes(fid)));
+            }
+        }
+        Ok(())
+    }
+
+    fn staged(&mut self, member: Member, key: &[u8]) -> Result<Option<Problem>> {
+        if key.first() == Some(&records::STAGED_CHANGES) {
+            let CommitId { fid, writer, token } = CommitId::from_key(key)?;
+            return Ok(Some(Problem::Staged {
+                member,
+                fid,
+                writer,
+                token,
+            }));
+        }
+        self.leftover(member, key)
+    }
+
+    fn decision(&mut self, member: Member, key: &[u8], value: &[u8]) -> Result<Option<Problem>> {
+        if key.first() == Some(&records::DECISION) {
+            let fid = CommitId::from_key(key)?.fid;
+            let (seq, members) = records::decision_of(value)?;
+            self.unsettled.insert(fid);
+            return Ok(Some(Problem::Decided { fid, seq, members }));
+        }
+        self.leftover(member, key)
+    }
+
+    fn leftover(&self, member: Member, key: &[u8]) -> Result<Option<Problem>> {
+        let fid = records::fid_of_key(key)?;
+        Ok(self
+            .inode(fid)?
+            .is_none()
+            .then_some(Problem::Leftover { member, fid }))
+    }
+
+    fn extents(&mut self, member: Member, store: &Arc<Store>) -> Result<()> {
+        let index = ExtentIndex::new(store.clone(), keys::EXTENTS);
+        let mut file: Option<(Fid, Option<Inode>)> = None;
+        let mut last: Option<Extent> = None;
+        for entry in index.iter() {
+            let (fid, extent) = match entry {
+                Ok((fid, extent)) => (Fid(fid), extent),
+                Err(error) => {
+                    self.problems.push(Problem::Unreadable {
+                        member,
+                        what: error.to_string(),
+                    });
+                    continue;
+                }
+            };
+            if file.as_ref().is_none_or(|(known, _)| *known != fid) {
+                file = Some((fid, self.inode(fid)?));
+                last = None;
+            }
+            self.extent(
+                member,
+                fid,
+                extent,
+                last,
+                file.as_ref()
+                    .and_then(|(_, inode)| inode.as_ref())
+                    .map(|i| i.size),
+            );
+            last = Some(extent);
+        }
+        Ok(())
+    }
+
+    fn extent(
+        &mut self,
+        member: Member,
+        fid: Fid,
+        extent: Extent,
+        last: Option<Extent>,
+        size: Option<u64>,
+    ) {
+        *self.bytes.entry(fid).or_default() += extent.len;
+        let in_one_slice = extent.len > 0 && extent.offset / SLICE == (extent.end() - 1) / SLICE;
+        if !in_one_slice || self.map.member(fid.owner(), extent.offset) != member {
+            self.problems.push(Problem::Misplaced {
+                member,
+                fid,
+                extent,
+            });
+        }
+        if let Some(first) = last.filter(|l| l.end() > extent.offset) {
+            self.problems.push(Problem::Overlap {
+                member,
+                fid,
+                first,
+                second: extent,
+            });
+        }
+        match size {
+            Some(size) if extent.end() > size && !self.unsettled.contains(&fid) => {
+                self.problems.push(Problem::BehindEnd {
+                    member,
+                    fid,
+                    extent,
+                    size,
+                });
+            }
+            Some(_) => {}
+            None => match self.problems.last_mut() {
+                Some(Problem::NoFile {
+                    member: m,
+                    fid: f,
+                    extents,
+                }) if (*m, *f) == (member, fid) => *extents += 1,
+                _ => self.problems.push(Problem::NoFile {
+                    member,
+                    fid,
+                    extents: 1,
+                }),
+            },
+        }
+    }
+
+    fn sums(&mut self, member: Member, store: &Store) -> Result<()> {
+        for entry in store.scan(keys::INODES, Unbounded, Unbounded) {
+            let Ok(key) = <[u8; 8]>::try_from(&entry?.0[..]) else {
+                self.problems.push(Problem::Unreadable {
+                    member,
+                    what: "an inode key of a wrong length".into(),
+                });
+                continue;
+            };
+            let fid = Fid(u64::from_be_bytes(key));
+            match self.inode(fid) {
+                Ok(Some(inode)) if inode.kind == Kind::File && !self.unsettled.contains(&fid) => {
+                    let extents = self.bytes.get(&fid).copied().unwrap_or(0);
+                    if extents != inode.bytes {
+                        self.problems.push(Problem::Bytes {
+                            fid,
+                            inode: inode.bytes,
+                            extents,
+                        });
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => self.problems.push(Problem::Unreadable {
+                    member,
+                    what: error.to_string(),
+                }),
+            }
+        }
+        Ok(())
+    }
+}
