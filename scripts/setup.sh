@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Installs what is missing on a Debian 12 machine: FUSE, a linker, and the programs that the tests run on the mount.
+# Does nothing, and asks for no rights, where everything is there.
+set -euo pipefail
+
+need_command() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
+# Debian's own python3: packages of apt are not seen by one from elsewhere that comes first in PATH.
+need_python() { /usr/bin/python3 -c "import $1" >/dev/null 2>&1 || missing+=("$2"); }
+
+missing=()
+need_command fusermount3 fuse3
+need_command cc gcc
+need_command gcc gcc
+need_command make make
+need_command fio fio
+need_command rsync rsync
+need_command sqlite3 sqlite3
+need_command git git
+need_command dbench dbench
+need_command setfattr attr
+[ -x /usr/bin/python3 ] || missing+=(python3)
+need_python numpy python3-numpy
+need_python h5py python3-h5py
+
+if [ "${#missing[@]}" -gt 0 ]; then
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+  echo "setup: installing ${missing[*]}" >&2
+  if ! command -v apt-get >/dev/null 2>&1; then
+    echo "setup: this system has no apt-get; install the packages named above by hand, then run this again" >&2
+    exit 1
+  fi
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null 2>&1; then
+      echo "setup: neither root nor sudo; ask an administrator to install the packages named above" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+  "${apt[@]}" update </dev/null >&2
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >&2
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+  echo "setup: no Rust toolchain; install one with https://rustup.rs (version 1.95 or later), then run this again" >&2
+  exit 1
+fi
+
+if [ ! -e /dev/fuse ]; then
+  echo "setup: warning: /dev/fuse is missing, so nothing can be mounted; load it with 'modprobe fuse', or give the container --device /dev/fuse --cap-add SYS_ADMIN" >&2
+fi

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# step.sh NAME COMMAND...: runs the command, and says its name before and its time after.
+set -uo pipefail
+name=$1
+shift
+echo "==> $name" >&2
+start=$SECONDS
+"$@"
+code=$?
+took=$((SECONDS - start))
+if [ "$code" -eq 0 ]; then
+  echo "==> $name: done in ${took} s" >&2
+else
+  echo "==> $name: FAILED (exit code $code) after ${took} s" >&2
+fi
+exit "$code"
