@@ -34,11 +34,17 @@ pub fn memory(pid: u32) -> Memory {
 /// Is there a process `pid` with a thread that has not ended? Only then may it still hold a lock or a file.
 pub fn lives(pid: u32) -> bool {
     // A zombie's other threads may go on for a while, so the first thread alone says nothing.
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.map(|task| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default()).any(|stat| {
-        // The name is in parentheses and may hold anything; the state follows it.
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
-    })
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    tasks
+        .map(|task| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default())
+        .any(|stat| {
+            // The name is in parentheses and may hold anything; the state follows it.
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+        })
 }
 
 /// Processes with something open at or below `point`, as far as this user may see them.

@@ -1,0 +1,76 @@
+//! The documentation says what the program does: generated pages are up to date, and links lead somewhere.
+//! `UPDATE_DOCS=1 cargo test -p forebay-cli --test docs` rewrites the generated pages.
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn compare(name: &str, generated: &str) {
+    let path = root().join("docs").join(name);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, generated).unwrap();
+    }
+    let there = std::fs::read_to_string(&path).unwrap_or_default();
+    let line = there
+        .lines()
+        .zip(generated.lines())
+        .position(|(a, b)| a != b);
+    assert!(
+        there == generated,
+        "docs/{name} is out of date (first difference after line {line:?}); run `UPDATE_DOCS=1 cargo test -p forebay-cli --test docs`"
+    );
+}
+
+#[test]
+fn the_page_of_settings_is_up_to_date() {
+    compare("configuration.md", &forebay_cli::docs::configuration());
+}
+
+#[test]
+fn the_page_of_commands_is_up_to_date() {
+    compare("commands.md", &forebay_cli::docs::commands());
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let root = root();
+    let docs = std::fs::read_dir(root.join("docs"))
+        .unwrap()
+        .map(|e| e.unwrap().path());
+    let pages = docs.chain(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|p| root.join(p)));
+    let mut links = 0;
+    for page in pages.filter(|p| p.extension().is_some_and(|e| e == "md")) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
+            if link.contains("://") {
+                continue;
+            }
+            let target = link.split('#').next().unwrap_or_default();
+            assert!(
+                page.parent().unwrap().join(target).exists(),
+                "{} links to {link}",
+                page.display()
+            );
+            links += 1;
+        }
+    }
+    assert!(links > 5, "the README links to the pages");
+}
+
+#[test]
+fn the_make_targets_that_the_pages_name_exist() {
+    let read = |page: &str| std::fs::read_to_string(root().join(page)).unwrap();
+    let (makefile, pages) = (read("Makefile"), read("README.md") + &read("CONTRIBUTING.md"));
+    for target in ["setup", "demo", "test", "soak", "bench-mount"] {
+        assert!(makefile.contains(&format!("\n{target}:")), "{target} in the Makefile");
+        assert!(pages.contains(&format!("make {target}")), "{target} in the pages");
+    }
+}

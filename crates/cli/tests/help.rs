@@ -1,0 +1,85 @@
+//! The help teaches: every verb says what it is for, settings say their defaults, usage errors say where to look.
+mod common;
+use common::{assert_fails, forebay};
+
+#[test]
+fn the_help_names_every_verb_and_the_first_two_commands() {
+    let (code, out, _) = forebay(&["--help"]);
+    assert_eq!(code, 0);
+    for verb in [
+        "demo",
+        "mount",
+        "umount",
+        "status",
+        "laminate",
+        "fsck",
+        "trace",
+        "completions",
+    ] {
+        assert!(
+            out.lines().any(|l| l.trim_start().starts_with(verb)),
+            "{verb} in {out}"
+        );
+    }
+    assert!(
+        out.contains("forebay mount ~/store ~/fb") && out.contains("Exit codes"),
+        "{out}"
+    );
+    assert!(
+        !out.contains("__serve") && !out.contains("__worker"),
+        "{out}"
+    );
+}
+
+#[test]
+fn the_help_of_mount_says_defaults_and_environment() {
+    let (code, out, _) = forebay(&["mount", "--help"]);
+    assert_eq!(code, 0);
+    for part in [
+        "--nodes",
+        "[default: 192MiB]",
+        "FOREBAY_START_LIMIT",
+        "MOUNTPOINT/0",
+        "--foreground",
+    ] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+}
+
+#[test]
+fn no_verb_shows_the_help_and_is_wrong_usage() {
+    let (code, _, err) = forebay(&[]);
+    assert_eq!(code, 2);
+    assert!(err.contains("Usage:"), "{err}");
+}
+
+#[test]
+fn wrong_usage_is_one_line_that_says_where_to_look() {
+    assert_fails(
+        &forebay(&["mont"]),
+        2,
+        &["mont", "'mount'", "forebay --help"],
+    );
+    assert_fails(
+        &forebay(&["mount", "/tmp"]),
+        2,
+        &["<MOUNTPOINT>", "forebay mount --help"],
+    );
+    assert_fails(&forebay(&["demo", "--size", "huge"]), 2, &["huge", "64MiB"]);
+    assert_fails(
+        &forebay(&["mount", "/a", "/b", "--memroy", "1G"]),
+        2,
+        &["--memroy", "--memory"],
+    );
+    assert_fails(&forebay(&["demo", "--nodes", "1"]), 2, &["--nodes 2"]);
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, out, _) = forebay(&["completions", shell]);
+        assert_eq!(code, 0);
+        assert!(out.contains("laminate"), "{shell}");
+    }
+    assert_fails(&forebay(&["completions", "tcsh"]), 2, &["tcsh", "bash"]);
+}
