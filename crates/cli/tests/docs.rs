@@ -68,9 +68,18 @@ fn links_between_pages_lead_somewhere() {
 #[test]
 fn the_make_targets_that_the_pages_name_exist() {
     let read = |page: &str| std::fs::read_to_string(root().join(page)).unwrap();
-    let (makefile, pages) = (read("Makefile"), read("README.md") + &read("CONTRIBUTING.md"));
+    let (makefile, pages) = (
+        read("Makefile"),
+        read("README.md") + &read("CONTRIBUTING.md"),
+    );
     for target in ["setup", "demo", "test", "soak", "bench-mount"] {
-        assert!(makefile.contains(&format!("\n{target}:")), "{target} in the Makefile");
-        assert!(pages.contains(&format!("make {target}")), "{target} in the pages");
+        assert!(
+            makefile.contains(&format!("\n{target}:")),
+            "{target} in the Makefile"
+        );
+        assert!(
+            pages.contains(&format!("make {target}")),
+            "{target} in the pages"
+        );
     }
 }
