@@ -194,7 +194,7 @@ impl Data {
     }
 
     /// All appended bytes of the log are in a segment file and found again after a crash of the process;
-    /// with `sync` also after a crash of the machine.
+    /// with `sync` also after a crash of the machine. A sealed log can still be flushed with `sync`.
     ///
     /// # Errors
     /// As `append`. After `ENOSPC` the bytes are still buffered and readable; flush again when there is room.

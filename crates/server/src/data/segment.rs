@@ -196,6 +196,17 @@ impl Segments {
         Ok(())
     }
 
+    /// As `sync`, of a segment known by its number only. One that is gone needs none.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn sync_number(&self, number: u32) -> Result<()> {
+        let Some(file) = self.file(number)? else { return Ok(()) };
+        file.sync()
+            .and_then(|()| self.io.sync_dir(&self.dir))
+            .map_err(|e| io_error("sync", &self.path(number), e))
+    }
+
     /// Opens a segment for reading, through a small cache. `None`: there is no such file.
     ///
     /// # Errors

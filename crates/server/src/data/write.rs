@@ -7,11 +7,12 @@ use super::{
     Inner, LogId,
     log::{Log, LogState},
     segment::Segment,
-    spans::Span,
+    spans::{Span, overlapping},
 };
 use crate::{Result, keys};
 use forebay_storage::Batch;
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Appends of this size go to the segment without a copy.
@@ -289,7 +290,9 @@ impl Inner {
 
     pub(super) fn flush(&self, id: LogId, sync: bool) -> Result<()> {
         self.health.check()?;
-        let log = self.logs.get(id)?;
+        let Some(log) = self.logs.find(id) else {
+            return if sync { self.sync_sealed(id) } else { Ok(()) };
+        };
         let sync = sync || self.options.sync_each_flush;
         let mut state = log.state.lock();
         let unsynced = !state.dirty.is_empty() || !state.tail.is_empty();
@@ -302,6 +305,15 @@ impl Inner {
                 .map_err(|e| self.health.note_sync(e.into()))?;
         }
         Ok(())
+    }
+
+    /// A sealed log's bytes are in segments already; which ones, its spans say.
+    fn sync_sealed(&self, id: LogId) -> Result<()> {
+        let segments = overlapping(&self.store, id, 0..u64::MAX).map(|span| Ok(span?.segment));
+        let segments = segments.collect::<Result<BTreeSet<u32>>>()?;
+        let synced = segments.into_iter().try_for_each(|n| self.segments.sync_number(n));
+        let synced = synced.and_then(|()| Ok(self.store.sync()?));
+        synced.map_err(|e| self.health.note_sync(e))
     }
 
     pub(super) fn seal(&self, id: LogId) -> Result<()> {

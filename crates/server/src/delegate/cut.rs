@@ -78,7 +78,7 @@ impl Delegate {
             let mut state = file.state.lock();
             let size = state.size();
             if what.punch || what.zero {
-                state.pending.put(offset..end.min(size), Source::Hole);
+                state.pending.put(offset..end, Source::Hole);
                 state.pending.touch(Time::now());
             }
             if !what.punch && !what.keep_size && end > size {
