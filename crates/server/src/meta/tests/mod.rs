@@ -1,3 +1,11 @@
 //! Tests of the namespace over a few members in one process, with members that stop before any chosen batch.
+mod attrs;
+mod crossing;
+mod cuts;
+mod faults;
+mod histories;
 mod names;
 mod net;
+mod peers_down;
+mod renames;
+mod xattrs;

@@ -1,5 +1,4 @@
 //! Members wired to each other by plain calls, that can stop before any batch and start again from their stores.
-#![allow(dead_code, reason = "used by tests to come")]
 use crate::inodes::Inodes;
 use crate::meta::check::{Finding, check};
 use crate::meta::proto::*;
@@ -10,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// One member: a store that stays, and a namespace that comes and goes.
@@ -85,6 +85,15 @@ impl FilesHook for Remover {
     }
 }
 
+/// A clock that only goes forward: no two answers are equal.
+pub fn tick() -> Time {
+    static TICKS: AtomicI64 = AtomicI64::new(1);
+    Time {
+        secs: TICKS.fetch_add(1, Ordering::Relaxed),
+        nanos: 0,
+    }
+}
+
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
 
 pub fn file(mode: u32) -> NewNode {
@@ -152,6 +161,7 @@ impl Net {
         let mut meta =
             Meta::new(host.store.clone(), inodes, Arc::new(port), Arc::new(hook)).unwrap();
         let net = Arc::downgrade(self);
+        meta.clock = tick;
         meta.cut = Arc::new(move || net.upgrade().unwrap().count(member));
         *host.meta.write() = Some(Arc::new(meta));
     }
@@ -356,11 +366,11 @@ impl Net {
     /// A directory in `parent` that lives at `member`.
     pub fn dir_at(&self, parent: Fid, member: Member) -> Fid {
         let members = self.hosts.len() as u16;
-        let name = (0..).map(|i| format!("m{member}-{i}"));
-        let name = name
-            .into_iter()
-            .find(|name| names::home(parent, name.as_bytes(), members) == member)
-            .unwrap();
+        let fits = |name: &String| {
+            names::home(parent, name.as_bytes(), members) == member
+                && self.lookup(parent, name).is_err()
+        };
+        let name = (0..).map(|i| format!("m{member}-{i}")).find(fits).unwrap();
         let fid = self.create(parent, &name, dir(0o755)).unwrap().fid;
         assert_eq!(fid.owner(), member);
         fid

@@ -1,0 +1,215 @@
+//! The check finds each fault, and nothing else.
+use super::net::*;
+use crate::meta::check::{Finding, check};
+use crate::meta::entries;
+use crate::meta::steps::Entry;
+use crate::*;
+use forebay_storage::Batch;
+use std::sync::Arc;
+
+struct Tree {
+    net: Arc<Net>,
+    d: Fid,
+    e: Fid,
+    f: Fid,
+}
+
+/// `/d/f` and `/d/e`, all at one member.
+fn tree() -> Tree {
+    let net = Net::new(1);
+    let d = net.create(Fid::ROOT, "d", dir(0o755)).unwrap().fid;
+    let e = net.create(d, "e", dir(0o755)).unwrap().fid;
+    let f = net.create(d, "f", file(0o644)).unwrap().fid;
+    assert_eq!(net.check(), vec![]);
+    Tree { net, d, e, f }
+}
+
+impl Tree {
+    fn entry(&self, dir: Fid, name: &str, to: Option<(Fid, Kind)>) {
+        let mut batch = Batch::new();
+        entries::set(
+            &mut batch,
+            dir,
+            name.as_bytes(),
+            to.map(|(fid, kind)| Entry { fid, kind }),
+        );
+        self.net.store(0).apply(batch).unwrap();
+    }
+    fn inode(&self, fid: Fid, change: impl FnOnce(&mut crate::inodes::Inode)) {
+        self.net
+            .meta(0)
+            .inodes
+            .update(fid, |inode, _| Ok(change(inode)))
+            .unwrap();
+    }
+}
+
+#[test]
+fn an_entry_without_inode() {
+    let t = tree();
+    let fid = Fid::new(0, 4242);
+    t.entry(t.d, "ghost", Some((fid, Kind::File)));
+    assert_eq!(
+        t.net.check(),
+        vec![Finding::NoInode {
+            dir: t.d,
+            name: "ghost".into(),
+            fid
+        }]
+    );
+}
+
+#[test]
+fn an_entry_without_directory() {
+    let t = tree();
+    t.entry(t.f, "x", Some((t.f, Kind::File)));
+    assert_eq!(
+        t.net.check(),
+        vec![Finding::NoDirectory {
+            dir: t.f,
+            name: "x".into()
+        }]
+    );
+}
+
+#[test]
+fn wrong_links_of_files_and_directories() {
+    let t = tree();
+    t.inode(t.f, |inode| inode.nlink = 2);
+    t.inode(t.d, |inode| inode.nlink = 9);
+    let wrong = |fid, links, expected| Finding::WrongLinks {
+        fid,
+        links,
+        expected,
+    };
+    assert_eq!(t.net.check(), vec![wrong(t.d, 9, 3), wrong(t.f, 2, 1)]);
+}
+
+#[test]
+fn an_inode_without_name() {
+    let t = tree();
+    t.entry(t.d, "f", None);
+    let links = Finding::WrongLinks {
+        fid: t.f,
+        links: 1,
+        expected: 0,
+    };
+    assert_eq!(
+        t.net.check(),
+        vec![links, Finding::Unreachable { fid: t.f }]
+    );
+}
+
+#[test]
+fn a_dead_directory_with_entries() {
+    let t = tree();
+    t.inode(t.e, |inode| {
+        inode.dead = true;
+        inode.nlink = 0;
+    });
+    t.entry(t.e, "x", Some((t.f, Kind::File)));
+    t.inode(t.f, |inode| inode.nlink = 2);
+    assert_eq!(t.net.check(), vec![Finding::DeadWithEntries { fid: t.e }]);
+}
+
+#[test]
+fn wrong_kind_wrong_parent_and_second_names() {
+    let t = tree();
+    t.entry(t.d, "f", Some((t.f, Kind::Symlink)));
+    assert_eq!(
+        t.net.check(),
+        vec![Finding::WrongKind {
+            dir: t.d,
+            name: "f".into(),
+            fid: t.f
+        }]
+    );
+    let t = tree();
+    t.inode(t.e, |inode| inode.parent = Fid::ROOT);
+    assert_eq!(
+        t.net.check(),
+        vec![Finding::WrongParent {
+            fid: t.e,
+            parent: Fid::ROOT,
+            expected: t.d
+        }]
+    );
+    let t = tree();
+    t.entry(t.d, "e2", Some((t.e, Kind::Dir)));
+    t.inode(t.d, |inode| inode.nlink = 4);
+    assert_eq!(
+        t.net.check(),
+        vec![Finding::TwoNames {
+            dir: t.d,
+            name: "e2".into(),
+            fid: t.e
+        }]
+    );
+}
+
+#[test]
+fn a_loop_that_left_the_root() {
+    let t = tree();
+    t.entry(Fid::ROOT, "d", None);
+    t.inode(Fid::ROOT, |inode| inode.nlink = 2);
+    t.entry(t.e, "d", Some((t.d, Kind::Dir)));
+    t.inode(t.e, |inode| inode.nlink = 3);
+    t.inode(t.d, |inode| inode.parent = t.e);
+    assert_eq!(
+        t.net.check(),
+        vec![Finding::Loop { fid: t.d }, Finding::Loop { fid: t.e }]
+    );
+}
+
+#[test]
+fn damaged_records_and_inodes_of_others() {
+    let t = tree();
+    let mut batch = Batch::new();
+    batch.put(keys::INODES, t.f.0.to_be_bytes().to_vec(), vec![9, 9]);
+    t.net.store(0).apply(batch).unwrap();
+    let found = t.net.check();
+    assert!(
+        matches!(&found[0], Finding::Damaged { member: 0, text } if text.contains("version 9")),
+        "{found:?}"
+    );
+    let t = tree();
+    let found = check(&[(1, t.net.store(0))]);
+    assert!(
+        found.iter().any(|f| matches!(
+            f,
+            Finding::Foreign {
+                member: 1,
+                fid: Fid::ROOT
+            }
+        )),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn cut_off_operations_are_no_fault_of_the_tree() {
+    let net = Net::new(3);
+    let [b, c] = [1, 2].map(|m| net.dir_at(Fid::ROOT, m));
+    let mut unfinished = 0;
+    for at in 0.. {
+        let d = net.create(b, "d", dir(0o755)).unwrap().fid;
+        net.cut_at(at, true);
+        let _ = net.rename((b, "d"), (c, "d"), RenameFlags::default());
+        let found = net.check();
+        unfinished += found.len();
+        assert!(
+            found
+                .iter()
+                .all(|f| matches!(f, Finding::Unfinished { .. })),
+            "cut at {at}: {found:?}"
+        );
+        if !net.cut_off() {
+            break;
+        }
+        net.restart();
+        let _ = net.rmdir(b, "d");
+        let _ = net.rmdir(c, "d");
+        assert_eq!(net.getattr(d).unwrap().nlink, 0);
+    }
+    assert!(unfinished > 0);
+}
