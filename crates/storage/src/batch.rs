@@ -1,12 +1,23 @@
 //! A batch: puts and deletes over several keyspaces, applied as one.
-use crate::Keyspace;
 use bytes::Bytes;
+
+/// One ordered key space of a store, by its fixed number (0..=15). Keyspaces do not see each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Keyspace(pub u8);
+
+impl Keyspace {
+    /// How many keyspaces a store has.
+    pub const COUNT: usize = 16;
+}
 
 /// One change. `value` is `None` for a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
+    /// Where the key lives.
     pub keyspace: Keyspace,
+    /// The key; may be empty.
     pub key: Bytes,
+    /// The new value, or `None` to delete.
     pub value: Option<Bytes>,
 }
 
@@ -14,19 +25,65 @@ pub struct Op {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     pub(crate) ops: Vec<Op>,
+    reclaiming: bool,
 }
 
 impl Batch {
-    pub fn new() -> Batch { Batch::default() }
+    /// An empty batch.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// An empty batch whose changes give space back although some of them are puts (a smaller
+    /// record instead of a larger one): on a full disk it may use the log's reserve, as batches
+    /// that only delete always may. Keep such batches small.
+    pub fn reclaiming() -> Batch {
+        Batch {
+            ops: Vec::new(),
+            reclaiming: true,
+        }
+    }
+
+    /// Sets `key` to `value`.
     pub fn put(&mut self, keyspace: Keyspace, key: impl Into<Bytes>, value: impl Into<Bytes>) {
-        self.ops.push(Op { keyspace, key: key.into(), value: Some(value.into()) });
+        self.ops.push(Op {
+            keyspace,
+            key: key.into(),
+            value: Some(value.into()),
+        });
     }
+
+    /// Removes `key`, whether it is there or not.
     pub fn delete(&mut self, keyspace: Keyspace, key: impl Into<Bytes>) {
-        self.ops.push(Op { keyspace, key: key.into(), value: None });
+        self.ops.push(Op {
+            keyspace,
+            key: key.into(),
+            value: None,
+        });
     }
-    pub fn is_empty(&self) -> bool { self.ops.is_empty() }
-    pub fn len(&self) -> usize { self.ops.len() }
-    pub fn ops(&self) -> &[Op] { &self.ops }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Number of changes.
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// The changes in the order they were added.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
     /// Appends another batch's changes.
-    pub fn extend(&mut self, other: Batch) { self.ops.extend(other.ops); }
+    pub fn extend(&mut self, other: Batch) {
+        self.ops.extend(other.ops);
+    }
+
+    /// Whether the batch may use the log's reserve on a full disk.
+    pub fn is_reclaiming(&self) -> bool {
+        self.reclaiming || self.ops.iter().all(|op| op.value.is_none())
+    }
 }

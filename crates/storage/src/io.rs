@@ -7,9 +7,11 @@ use std::sync::Arc;
 /// One entry of a directory listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
+    /// Name inside the directory.
     pub name: String,
     /// Length in bytes (0 for directories).
     pub len: u64,
+    /// Whether it is a directory.
     pub is_dir: bool,
 }
 
@@ -19,8 +21,13 @@ pub trait File: Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `buf`.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+    /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
-    fn is_empty(&self) -> io::Result<bool> { Ok(self.len()? == 0) }
+    /// Whether the length is 0.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts the file, or lengthens it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Allocates disk blocks for the range, so that writing there cannot run out of space.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
@@ -36,9 +43,13 @@ pub trait Io: Send + Sync {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Creates (mode 0600) and opens; must not exist.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// Renames a file, replacing `to` if it is there.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file; open handles go on working.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Whether a file or directory of this name is there.
     fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// The directory's entries, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     /// Creates the directory and its parents (mode 0700).
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
@@ -72,29 +83,63 @@ impl File for OsFile {
         use std::os::unix::fs::FileExt;
         self.0.write_all_at(buf, offset)
     }
-    fn len(&self) -> io::Result<u64> { Ok(self.0.metadata()?.len()) }
-    fn set_len(&self, len: u64) -> io::Result<()> { self.0.set_len(len) }
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), offset, len)?)
+        Ok(rustix::fs::fallocate(
+            &self.0,
+            rustix::fs::FallocateFlags::empty(),
+            offset,
+            len,
+        )?)
     }
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         use rustix::fs::FallocateFlags as F;
-        Ok(rustix::fs::fallocate(&self.0, F::PUNCH_HOLE | F::KEEP_SIZE, offset, len)?)
+        Ok(rustix::fs::fallocate(
+            &self.0,
+            F::PUNCH_HOLE | F::KEEP_SIZE,
+            offset,
+            len,
+        )?)
     }
-    fn sync(&self) -> io::Result<()> { self.0.sync_data() }
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
 }
 
 impl Io for OsIo {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile(std::fs::OpenOptions::new().read(true).write(true).open(path)?)))
+        Ok(Arc::new(OsFile(
+            std::fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(path)?,
+        )))
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         use std::os::unix::fs::OpenOptionsExt;
-        Ok(Arc::new(OsFile(std::fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?)))
+        Ok(Arc::new(OsFile(
+            std::fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path)?,
+        )))
     }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> { std::fs::rename(from, to) }
-    fn remove(&self, path: &Path) -> io::Result<()> { std::fs::remove_file(path) }
-    fn exists(&self, path: &Path) -> io::Result<bool> { path.try_exists() }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
+    }
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(dir)? {
@@ -111,9 +156,14 @@ impl Io for OsIo {
     }
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
     }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> { std::fs::File::open(dir)?.sync_all() }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::File::open(dir)?.sync_all()
+    }
     fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
         let s = rustix::fs::statvfs(dir)?;
         Ok((s.f_bavail * s.f_frsize, s.f_blocks * s.f_frsize))

@@ -1,13 +1,31 @@
-//! Interface sketch of the storage core: an in-memory stand-in behind the lasting interface.
-//! (Replaced file by file by the real core; the public names stay.)
-#![allow(missing_docs)]
+//! The log-structured storage core on which Forebay's stores stand: write-ahead log, MemTable, table
+//! files, manifest, compaction, block cache, and the one I/O trait with its fault-injecting twin.
+//!
+//! **Knows**: bytes, keys, batches, files. **Must not know**: files of the mounted file system, extents, ranks,
+//! networks, configuration files.
+//!
+//! Architecture invariant: every byte reaches a disk through [`Io`]; nothing else in this crate opens a file.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batch;
+mod block;
+mod cache;
+mod compaction;
 mod error;
 mod io;
+mod manifest;
+mod memtable;
+mod merge;
+mod names;
+mod options;
 mod store;
+mod table;
+mod wal;
+mod wire;
 
-pub use batch::{Batch, Op};
+pub use batch::{Batch, Keyspace, Op};
+pub use block::{Block, BlockBuilder, BlockFormat, Entry, RowFormat};
 pub use error::{Error, Result};
 pub use io::{DirEntry, File, Io, OsIo};
-pub use store::{Durability, Keyspace, Options, Scan, Snapshot, Stats, Store};
+pub use options::{Durability, Options, Stats};
+pub use store::{Scan, Snapshot, Store};

@@ -1,0 +1,401 @@
+//! The manifest: which table files make up the store, and through which batch they hold the log.
+//!
+//! The file `MANIFEST` is a 32-byte [header](crate::wal::header) and log [records](crate::wal::record) numbered from 1,
+//! each one *edit*; the state is their sum. An edit's payload:
+//!
+//! ```text
+//!  count times:
+//!  1 | level u8 | number | bytes | entries | deletes | first key | last key     a table joins a level
+//!  2 | number                                                                   a table leaves
+//!  3 | batch                                                                    the log is flushed through this batch
+//!  4 | number                                                                   no file number below is free
+//! ```
+//! Numbers are varints, keys a varint length and bytes.
+//!
+//! # Invariants
+//! 1. A table that an edit adds is on disk, directory entry included, before the edit is written.
+//! 2. An edit is on disk before anything that it makes superfluous is removed (old tables, log files).
+//! 3. When the file has grown, its sum is written as one edit to `MANIFEST.tmp`, synced, and renamed over it.
+//!
+//! # Why a crash is safe, case by case
+//! - *Before an edit is whole on disk.* Recovery cuts it. The state before it stands: its tables and log files are
+//!   all still there (2). The new table is an orphan and removed.
+//! - *After the edit, before old files are removed.* They are named by nothing: removed at the next open. Log records
+//!   through the flushed batch are skipped.
+//! - *While the manifest is rewritten.* Until the rename is on disk the old file stands; both say the same.
+//! - *Damage to an edit that was on disk.* The next edit, or the seal written behind each edit after its sync, says that it was
+//!   synced: opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
+//! - *Disk full.* The file owns blocks ahead of its end. When those are used up, the append is rolled back, and
+//!   the flush or compaction is tried again later; the log still holds the data.
+use crate::names;
+use crate::table::TableMeta;
+use crate::wal::header::{self, Kind};
+use crate::wal::record::{self, Records, Step};
+use crate::wal::recovery::read_file;
+use crate::wire::{Cursor, put_sized, put_varint};
+use crate::{Error, File, Io, Result};
+use bytes::Bytes;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The manifest's version is the store's: a newer store is refused here.
+pub const KIND: Kind = Kind {
+    magic: *b"FBYMAN\r\n",
+    version: 1,
+};
+/// Blocks owned ahead of the end, bytes.
+const AHEAD: u64 = 64 << 10;
+/// A manifest shorter than this is not rewritten, bytes.
+const REWRITE: u64 = 256 << 10;
+const LEVELS: u8 = 16;
+
+/// One change of the state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// Tables that join, with their level.
+    pub add: Vec<(u8, TableMeta)>,
+    /// Tables that leave, by number. Applied before `add`.
+    pub remove: Vec<u64>,
+    /// The log is flushed through this batch.
+    pub flushed: Option<u64>,
+    /// No file number below is free.
+    pub next_file: u64,
+}
+
+impl Edit {
+    fn encode(&self, out: &mut Vec<u8>) {
+        for number in &self.remove {
+            out.push(2);
+            put_varint(out, *number);
+        }
+        for (level, t) in &self.add {
+            out.extend_from_slice(&[1, *level]);
+            for v in [t.number, t.bytes, t.entries, t.deletes] {
+                put_varint(out, v);
+            }
+            put_sized(out, &t.first);
+            put_sized(out, &t.last);
+        }
+        if let Some(batch) = self.flushed {
+            out.push(3);
+            put_varint(out, batch);
+        }
+        out.push(4);
+        put_varint(out, self.next_file);
+    }
+
+    fn decode(payload: &[u8]) -> Option<Edit> {
+        let mut cursor = Cursor::new(payload);
+        let mut edit = Edit::default();
+        while !cursor.is_empty() {
+            match cursor.u8()? {
+                1 => {
+                    let level = cursor.u8().filter(|l| *l < LEVELS)?;
+                    let meta = TableMeta {
+                        number: cursor.varint()?,
+                        bytes: cursor.varint()?,
+                        entries: cursor.varint()?,
+                        deletes: cursor.varint()?,
+                        first: Bytes::copy_from_slice(cursor.sized()?),
+                        last: Bytes::copy_from_slice(cursor.sized()?),
+                    };
+                    edit.add.push((level, meta));
+                }
+                2 => edit.remove.push(cursor.varint()?),
+                3 => edit.flushed = Some(cursor.varint()?),
+                4 => edit.next_file = cursor.varint()?,
+                _ => return None,
+            }
+        }
+        Some(edit)
+    }
+}
+
+/// The sum of all edits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    /// All tables with their level.
+    pub tables: Vec<(u8, TableMeta)>,
+    /// The log is flushed through this batch.
+    pub flushed: u64,
+    /// No file number below is free.
+    pub next_file: u64,
+}
+
+impl State {
+    fn apply(&mut self, edit: Edit) {
+        self.tables
+            .retain(|(_, t)| !edit.remove.contains(&t.number));
+        self.tables.extend(edit.add);
+        self.flushed = edit.flushed.unwrap_or(self.flushed);
+        self.next_file = self.next_file.max(edit.next_file);
+    }
+}
+
+/// The open manifest.
+pub struct Manifest {
+    io: Arc<dyn Io>,
+    dir: PathBuf,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    end: u64,
+    allocated: u64,
+    edits: u64,
+    base: u64,
+    state: State,
+}
+
+impl Manifest {
+    /// Creates the manifest of an empty store.
+    pub fn create(io: Arc<dyn Io>, dir: &Path) -> Result<Manifest> {
+        Manifest::write_whole(
+            io,
+            dir,
+            State {
+                next_file: 1,
+                ..State::default()
+            },
+        )
+    }
+
+    /// Opens the manifest and cuts a torn end.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a newer store; [`Error::Corrupt`] if an edit that was on disk is damaged.
+    pub fn open(io: Arc<dyn Io>, dir: &Path) -> Result<Manifest> {
+        let path = dir.join(names::MANIFEST);
+        let bytes = read_file(&*io, &path)?;
+        let read = read(&bytes, &path)?;
+        let file = io.open(&path).map_err(|e| Error::io("open", &path, e))?;
+        if let Some(offset) = read.torn {
+            tracing::warn!(file = %path.display(), offset, "manifest cut at its last whole edit: what followed was torn by a crash");
+            file.set_len(offset)
+                .map_err(|e| Error::io("cut", &path, e))?;
+            file.sync().map_err(|e| Error::hard("sync", &path, e))?;
+        }
+        let allocated = if read.torn.is_some() {
+            read.end
+        } else {
+            bytes.len() as u64
+        };
+        let dir = dir.to_path_buf();
+        Ok(Manifest {
+            io,
+            dir,
+            path,
+            file,
+            end: read.end,
+            allocated,
+            edits: read.edits,
+            base: read.end,
+            state: read.state,
+        })
+    }
+
+    fn write_whole(io: Arc<dyn Io>, dir: &Path, state: State) -> Result<Manifest> {
+        let path = dir.join(names::MANIFEST);
+        let temporary = dir.join(format!("{}{}", names::MANIFEST, names::TEMPORARY));
+        if io
+            .exists(&temporary)
+            .map_err(|e| Error::io("look for", &temporary, e))?
+        {
+            io.remove(&temporary)
+                .map_err(|e| Error::io("remove", &temporary, e))?;
+        }
+        let edit = Edit {
+            add: state.tables.clone(),
+            remove: Vec::new(),
+            flushed: Some(state.flushed),
+            next_file: state.next_file,
+        };
+        let mut bytes = header::encode(KIND, 0).to_vec();
+        record::write(&mut bytes, 0, 1, 0, |out| edit.encode(out));
+        let end = bytes.len() as u64;
+        record::write(&mut bytes, 0, 1, 1, |_| {});
+        let allocated = end + AHEAD;
+        let written = (|| {
+            let file = io
+                .create(&temporary)
+                .map_err(|e| Error::io("create", &temporary, e))?;
+            file.allocate(0, allocated)
+                .map_err(|e| Error::io("allocate", &temporary, e))?;
+            file.write_at(&bytes, 0)
+                .map_err(|e| Error::io("write", &temporary, e))?;
+            file.sync().map_err(|e| Error::io("sync", &temporary, e))?;
+            Ok(file)
+        })();
+        let file = match written {
+            Ok(file) => file,
+            Err(e) => {
+                if let Err(e) = io.remove(&temporary) {
+                    tracing::warn!(file = %temporary.display(), "unfinished manifest left behind: {e}");
+                }
+                return Err(e);
+            }
+        };
+        io.rename(&temporary, &path)
+            .map_err(|e| Error::hard("rename", &temporary, e))?;
+        io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
+        let dir = dir.to_path_buf();
+        Ok(Manifest {
+            io,
+            dir,
+            path,
+            file,
+            end,
+            allocated,
+            edits: 1,
+            base: end,
+            state,
+        })
+    }
+
+    /// The sum of all edits.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Writes an edit; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing changed. Any other: it is unknown whether the edit is on disk; the
+    /// caller poisons the store and removes no file.
+    pub fn append(&mut self, edit: Edit) -> Result<()> {
+        if self.end > REWRITE.max(self.base * 4) {
+            match Manifest::write_whole(self.io.clone(), &self.dir, self.state.clone()) {
+                Ok(new) => *self = new,
+                Err(e) if e.is_no_space() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let mut bytes = Vec::new();
+        record::write(&mut bytes, 0, self.edits + 1, self.edits, |out| {
+            edit.encode(out)
+        });
+        self.write(&bytes)?;
+        self.file
+            .sync()
+            .map_err(|e| Error::hard("sync", &self.path, e))?;
+        self.end += bytes.len() as u64;
+        self.edits += 1;
+        self.state.apply(edit);
+        let mut seal = Vec::new();
+        record::write(&mut seal, 0, self.edits, self.edits, |_| {});
+        match self.write(&seal) {
+            Err(e) if !e.is_no_space() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let need = self.end + bytes.len() as u64;
+        if need > self.allocated
+            && self
+                .file
+                .allocate(self.end, bytes.len() as u64 + AHEAD)
+                .is_ok()
+        {
+            self.allocated = need + AHEAD;
+        }
+        self.file.write_at(bytes, self.end).map_err(|e| {
+            let error = Error::io("write", &self.path, e);
+            if error.is_no_space() {
+                let cut = self.file.set_len(self.end).and_then(|()| self.file.sync());
+                self.allocated = self.end;
+                if let Err(e) = cut {
+                    return Error::hard("roll back", &self.path, e);
+                }
+            }
+            error
+        })
+    }
+
+    /// Reads the file again and reports damage.
+    pub fn check(&self, errors: &mut Vec<Error>) {
+        match read_file(&*self.io, &self.path).and_then(|bytes| read(&bytes, &self.path)) {
+            Err(e) => errors.push(e),
+            Ok(read) if read.state != self.state => {
+                errors.push(Error::Corrupt {
+                    path: self.path.clone(),
+                    what: "manifest state",
+                    offset: read.end,
+                    expected: self.edits as u32,
+                    found: read.edits as u32,
+                });
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+struct Read {
+    state: State,
+    edits: u64,
+    end: u64,
+    torn: Option<u64>,
+}
+
+fn read(bytes: &[u8], path: &Path) -> Result<Read> {
+    header::check(KIND, 0, bytes, path)?;
+    let mut records = Records::new(bytes, 0, header::LENGTH);
+    let mut out = Read {
+        state: State::default(),
+        edits: 0,
+        end: header::LENGTH as u64,
+        torn: None,
+    };
+    let mut damage: Option<Error> = None;
+    let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
+        path: path.to_path_buf(),
+        what,
+        offset: offset as u64,
+        expected,
+        found,
+    };
+    while let Some(step) = records.next() {
+        match step {
+            Step::Damage {
+                offset,
+                expected,
+                found,
+            } => {
+                damage.get_or_insert(corrupt("manifest edit", offset, expected, found));
+                out.torn.get_or_insert(offset as u64);
+            }
+            // It says that an edit was on disk which we did not see.
+            Step::Record(r) if r.synced > out.edits => {
+                return Err(damage.unwrap_or_else(|| {
+                    corrupt(
+                        "manifest order (an edit is missing), record",
+                        r.offset,
+                        out.edits as u32,
+                        r.synced as u32,
+                    )
+                }));
+            }
+            Step::Record(r)
+                if damage.is_none() && !r.payload.is_empty() && r.sequence == out.edits + 1 =>
+            {
+                let edit = Edit::decode(r.payload)
+                    .ok_or_else(|| corrupt("manifest edit", r.offset, 0, 0))?;
+                out.state.apply(edit);
+                out.edits += 1;
+                out.end = records.offset() as u64;
+            }
+            Step::Record(r) if r.payload.is_empty() => {}
+            Step::Record(r) => {
+                damage.get_or_insert(corrupt(
+                    "manifest order (an edit is missing), record",
+                    r.offset,
+                    out.edits as u32 + 1,
+                    r.sequence as u32,
+                ));
+                out.torn.get_or_insert(r.offset as u64);
+            }
+        }
+    }
+    if out.edits == 0 {
+        return Err(damage.unwrap_or_else(|| corrupt("manifest (no edit)", header::LENGTH, 0, 0)));
+    }
+    Ok(out)
+}

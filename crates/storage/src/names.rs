@@ -1,0 +1,86 @@
+//! The files of a store's directory and how they are called.
+use std::path::{Path, PathBuf};
+
+/// The manifest: which tables make up the store.
+pub const MANIFEST: &str = "MANIFEST";
+/// A manifest (or reserve) being written, renamed into place when whole.
+pub const TEMPORARY: &str = ".tmp";
+/// The log's preallocated reserve.
+pub const RESERVE: &str = "RESERVE";
+/// Room kept for flushing deletes on a full disk.
+pub const SPARE: &str = "SPARE";
+
+/// What a file name means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// A log file, by number.
+    Log(u64),
+    /// A table file, by number.
+    Table(u64),
+    /// The manifest.
+    Manifest,
+    /// Unfinished; removed at open.
+    Temporary,
+    /// The log's reserve or the spare room.
+    Reserve,
+    /// Not ours; left alone.
+    Other,
+}
+
+/// Path of log file `number`.
+pub fn log(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("wal-{number:010}.log"))
+}
+
+/// Path of table file `number`.
+pub fn table(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("table-{number:010}.tbl"))
+}
+
+/// Understands a file name.
+pub fn parse(name: &str) -> Name {
+    let number = |prefix: &str, suffix: &str| -> Option<u64> {
+        name.strip_prefix(prefix)?
+            .strip_suffix(suffix)?
+            .parse()
+            .ok()
+    };
+    if let Some(n) = number("wal-", ".log") {
+        return Name::Log(n);
+    }
+    if let Some(n) = number("table-", ".tbl") {
+        return Name::Table(n);
+    }
+    match name {
+        MANIFEST => Name::Manifest,
+        RESERVE | SPARE => Name::Reserve,
+        _ if name.ends_with(TEMPORARY)
+            && (name.starts_with(MANIFEST)
+                || name.starts_with(RESERVE)
+                || name.starts_with(SPARE)) =>
+        {
+            Name::Temporary
+        }
+        _ => Name::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood() {
+        let dir = Path::new("d");
+        let name = |p: PathBuf| p.file_name().unwrap().to_string_lossy().into_owned();
+        assert_eq!(parse(&name(log(dir, 7))), Name::Log(7));
+        assert_eq!(
+            parse(&name(table(dir, 12_345_678_901))),
+            Name::Table(12_345_678_901)
+        );
+        assert_eq!(parse("MANIFEST"), Name::Manifest);
+        assert_eq!(parse("MANIFEST.tmp"), Name::Temporary);
+        assert_eq!(parse("notes.tmp"), Name::Other);
+        assert_eq!(parse("wal-x.log"), Name::Other);
+    }
+}

@@ -1,0 +1,151 @@
+//! The two background threads: one flushes, one compacts. Neither sleeps through work: conditions are looked at
+//! under the `signals` lock, which everybody takes who makes one true and wakes.
+use super::core::{Core, Writer};
+use crate::Error;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long to wait before a full disk is tried again.
+const FULL: Duration = Duration::from_millis(250);
+
+impl Core {
+    /// Work got on: whoever waits looks again.
+    pub fn note_progress(&self) {
+        let mut signals = self.signals.lock();
+        signals.no_space = false;
+        signals.beyond = 0;
+        self.progress.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Work failed: whoever waits looks again.
+    pub fn note_failure(&self, error: &Error) {
+        let mut signals = self.signals.lock();
+        if error.is_no_space() {
+            signals.no_space = true;
+            signals.no_space_count += 1;
+        }
+        self.progress.notify_all();
+    }
+
+    /// Does all flushes and compactions that are due in this thread, which holds the writer.
+    pub fn work_inline(&self, writer: &mut Writer) {
+        if self.flush_sealed(writer).is_err() {
+            return;
+        }
+        loop {
+            match self.compact_due() {
+                Ok(true) => self.note_progress(),
+                Ok(false) => return,
+                Err(e) => return self.note_failure(&e),
+            }
+        }
+    }
+
+    fn flush_loop(&self) {
+        while !self.stopping() {
+            let result = self.flush_oldest();
+            let full = matches!(&result, Err(e) if e.is_no_space());
+            match result {
+                Ok(Some(last)) => {
+                    // Those who wait for room may hold the writer: tell them before waiting for it.
+                    self.note_progress();
+                    let mut writer = self.writer.lock();
+                    if let Err(e) = self.drop_logs(&mut writer, last) {
+                        self.note_failure(&self.poison_unless_full(e));
+                    }
+                    continue;
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    self.note_failure(&e);
+                    if !full {
+                        return;
+                    }
+                }
+            }
+            let mut signals = self.signals.lock();
+            if self.stopping() {
+                return;
+            }
+            match (self.view().sealed.is_empty(), full) {
+                (true, _) => self.work.wait(&mut signals),
+                (false, true) => drop(self.work.wait_for(&mut signals, FULL)),
+                (false, false) => {}
+            }
+        }
+    }
+
+    fn compact_loop(&self) {
+        while !self.stopping() {
+            if self.signals.lock().reclaim {
+                self.reclaim();
+            }
+            let result = self.compact_due();
+            let full = matches!(&result, Err(e) if e.is_no_space());
+            match result {
+                Ok(true) => {
+                    self.note_progress();
+                    continue;
+                }
+                Ok(false) => {}
+                Err(e) => {
+                    self.note_failure(&e);
+                    if !full {
+                        return;
+                    }
+                }
+            }
+            let mut signals = self.signals.lock();
+            if self.stopping() {
+                return;
+            }
+            if full {
+                self.work.wait_for(&mut signals, FULL);
+            } else if !signals.reclaim
+                && !self.compaction_due_without(&self.view(), &signals.damaged)
+            {
+                self.work.wait(&mut signals);
+            }
+        }
+    }
+
+    /// Ends both threads and waits for them.
+    pub fn stop(&self, threads: Vec<JoinHandle<()>>) {
+        {
+            let _signals = self.signals.lock();
+            self.stop.store(true, Ordering::Release);
+            self.work.notify_all();
+            self.progress.notify_all();
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!(store = %self.dir().display(), "a background thread panicked");
+            }
+        }
+    }
+}
+
+/// Starts the threads.
+pub fn start(core: &Arc<Core>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    if !core.options.background {
+        return Ok(Vec::new());
+    }
+    let flush = core.clone();
+    let compact = core.clone();
+    let flush = std::thread::Builder::new()
+        .name("store-flush".into())
+        .spawn(move || flush.flush_loop())?;
+    match std::thread::Builder::new()
+        .name("store-compact".into())
+        .spawn(move || compact.compact_loop())
+    {
+        Ok(compact) => Ok(vec![flush, compact]),
+        Err(e) => {
+            core.stop(vec![flush]);
+            Err(e)
+        }
+    }
+}

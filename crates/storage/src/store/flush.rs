@@ -1,0 +1,182 @@
+//! Writing sealed MemTables to table files.
+use super::core::{Core, Sealed, View, Writer};
+use crate::manifest::Edit;
+use crate::table::{Table, TableBuilder, TableMeta};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// Flushes the oldest sealed MemTable. Returns its last batch, or `None` if none is sealed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing changed, try again later. Anything else has poisoned the store.
+    pub fn flush_oldest(&self) -> Result<Option<u64>> {
+        let _one = self.flushing.lock();
+        self.usable_for_work()?;
+        let view = self.view();
+        let Some(sealed) = view.sealed.first() else {
+            return Ok(None);
+        };
+        // Only flushes add to an empty store, so it stays empty meanwhile and deletes have nothing to hide.
+        let added = self
+            .write_table(sealed, view.levels.is_empty())
+            .map_err(|e| self.poison_unless_full(e))?;
+        let number = added.as_ref().map(|t| t.number);
+        let edit = Edit {
+            add: added.into_iter().map(|t| (0, t)).collect(),
+            flushed: Some(sealed.last),
+            ..Edit::default()
+        };
+        let last = sealed.last;
+        if let Err(e) = self.edit(edit, |view| drop(view.sealed.remove(0))) {
+            if e.is_no_space()
+                && let Some(number) = number
+            {
+                self.remove_table_file(number);
+            }
+            return Err(e);
+        }
+        self.count(&self.counters.flushes, 1);
+        Ok(Some(last))
+    }
+
+    fn write_table(&self, sealed: &Sealed, drop_deletes: bool) -> Result<Option<TableMeta>> {
+        let number = self.new_number();
+        let format = self.tables.format.clone();
+        let mut builder = TableBuilder::create(
+            self.io(),
+            self.dir(),
+            number,
+            &*format,
+            self.options.block_bytes,
+        )?;
+        let written = sealed
+            .table
+            .for_each(|keyspace, key, value| {
+                if drop_deletes && value.is_none() {
+                    Ok(())
+                } else {
+                    builder.add(keyspace.0, key, value)
+                }
+            })
+            .and_then(|()| {
+                if builder.entries() == 0 {
+                    Ok(None)
+                } else {
+                    builder.finish(self.dir()).map(Some)
+                }
+            });
+        match &written {
+            Ok(Some(meta)) => self.count(&self.counters.bytes_written, meta.bytes),
+            _ => builder.abandon(),
+        }
+        written
+    }
+
+    /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing changed. Anything else has poisoned the store.
+    pub fn edit(&self, mut edit: Edit, also: impl FnOnce(&mut View)) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        self.usable_for_work()?;
+        edit.next_file = self.next_file.load(Ordering::Relaxed);
+        manifest
+            .append(edit.clone())
+            .map_err(|e| self.poison_unless_full(e))?;
+        let mut view = self.view.write();
+        let old = view.clone();
+        let make = |meta: &TableMeta| {
+            // A table that only changes its level stays the same object.
+            let same = old
+                .levels
+                .all()
+                .find(|t| t.meta().number == meta.number)
+                .cloned();
+            same.unwrap_or_else(|| Arc::new(Table::new(self.tables.clone(), meta.clone())))
+        };
+        let mut new = View {
+            levels: old.levels.edited(&edit, make),
+            ..View::clone(&old)
+        };
+        also(&mut new);
+        *view = Arc::new(new);
+        drop(view);
+        drop(manifest);
+        for table in old.levels.all() {
+            let number = table.meta().number;
+            if edit.remove.contains(&number) && edit.add.iter().all(|(_, t)| t.number != number) {
+                table.make_obsolete();
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a table file that no edit names. Failure leaves an orphan for the next open.
+    pub fn remove_table_file(&self, number: u64) {
+        let path = crate::names::table(self.dir(), number);
+        if let Err(e) = self.io().remove(&path) {
+            tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
+        }
+    }
+
+    /// Like `usable`, but a closing store may finish its work.
+    pub fn usable_for_work(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            Err(self.poison_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// See [`Store::flush`](crate::Store::flush).
+    pub fn flush(&self) -> Result<()> {
+        self.usable()?;
+        let mut writer = self.writer.lock();
+        if !self.view.read().active.is_empty() {
+            self.seal(&mut writer)?;
+        }
+        let last = writer.sequence;
+        if !self.options.background {
+            return self.flush_sealed(&mut writer);
+        }
+        drop(writer);
+        let mut signals = self.signals.lock();
+        let failures = signals.no_space_count;
+        loop {
+            self.usable_for_work()?;
+            if self.view().sealed.first().is_none_or(|s| s.last > last) {
+                return Ok(());
+            }
+            if signals.no_space_count != failures {
+                return Err(Error::NoSpace {
+                    path: self.dir().to_path_buf(),
+                });
+            }
+            if self.stopping() {
+                return Err(Error::invalid(self.dir(), "the store is being closed"));
+            }
+            self.work.notify_all();
+            self.progress.wait(&mut signals);
+        }
+    }
+
+    /// Flushes all sealed MemTables in this thread.
+    pub fn flush_sealed(&self, writer: &mut Writer) -> Result<()> {
+        loop {
+            match self.flush_oldest() {
+                Ok(Some(last)) => {
+                    self.note_progress();
+                    self.drop_logs(writer, last)
+                        .map_err(|e| self.poison_unless_full(e))?;
+                }
+                Ok(None) => return Ok(()),
+                Err(e) => {
+                    self.note_failure(&e);
+                    return Err(e);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The store: a crash-safe ordered key-value store with numbered keyspaces.
+//!
+//! ```text
+//!  apply -> group commit -> log record -> MemTable -> visible
+//!                                            | full: sealed
+//!                                            v
+//!           flush thread -> table file, level 0 -> manifest edit -> log files removed
+//!                                            v
+//!           compaction thread -> deeper levels -> manifest edit -> old tables removed
+//!  get, scan: a View (MemTables and tables of one moment) and a batch number
+//! ```
+//! Invariants stand in `core` (state and locks), `wal` and `manifest` (crashes).
+mod background;
+mod compact;
+mod core;
+mod flush;
+mod open;
+mod queue;
+mod read;
+mod write;
+
+pub use read::{Scan, Snapshot};
+
+use self::core::Core;
+use crate::block::{BlockFormat, RowFormat};
+use crate::options::{Durability, Options, Stats};
+use crate::wal::recovery;
+use crate::{Batch, Error, Io, Keyspace, Result};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+/// A crash-safe ordered key-value store with numbered keyspaces. Cheap to share behind an `Arc`.
+///
+/// Dropping it without [`close`](Store::close) ends its threads; for the data it is like a killed process.
+///
+/// # Examples
+/// ```
+/// use forebay_storage::{Batch, Keyspace, Options, OsIo, Store};
+/// use std::sync::Arc;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let store = Store::open(Arc::new(OsIo), &dir.path().join("store"), Options::default())?;
+/// let mut batch = Batch::new();
+/// batch.put(Keyspace(0), "planet", "earth");
+/// store.apply(batch)?;
+/// assert_eq!(store.get(Keyspace(0), b"planet")?.as_deref(), Some(&b"earth"[..]));
+/// store.close()?;
+/// # Ok(()) }
+/// ```
+pub struct Store {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens the store in `dir`, creating it if there is none, and replays its log. Blocks are
+    /// [rows](RowFormat). The caller makes sure that no other process has the store open.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if the store is of a newer version, or files are missing; [`Error::Corrupt`] if the log
+    /// or the manifest is damaged beyond what a crash does; [`Error::Io`], [`Error::NoSpace`].
+    pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
+        Store::open_with_format(io, dir, options, Arc::new(RowFormat))
+    }
+
+    /// As [`open`](Store::open), with a block format of the caller's. A store keeps its format for ever.
+    ///
+    /// # Errors
+    /// As [`open`](Store::open).
+    pub fn open_with_format(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        options: Options,
+        format: Arc<dyn BlockFormat>,
+    ) -> Result<Store> {
+        open::open(io, dir, options, format)
+    }
+
+    /// The newest value of `key`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the block that holds it is damaged, or [`Error::Io`].
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
+        self.core.get(keyspace, key)
+    }
+
+    /// All entries of `keyspace` inside the bounds, as of now: later batches do not show. Read as the scan goes.
+    pub fn scan(&self, keyspace: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Scan {
+        self.snapshot().scan(keyspace, from, to)
+    }
+
+    /// The store as of now, for several reads of one state.
+    pub fn snapshot(&self) -> Snapshot {
+        self.core.snapshot()
+    }
+
+    /// Applies all of the batch or nothing; durable as the store's setting says.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing was applied; delete something (such batches have a reserve) or make room, and try
+    /// again. [`Error::Poisoned`] after a failed write: open the store again. [`Error::Io`]: the write failed; whether
+    /// the batch is in the store shows when it is opened again.
+    pub fn apply(&self, batch: Batch) -> Result<()> {
+        self.core.apply(batch)
+    }
+
+    /// Everything applied so far is on disk when it returns, whatever the durability.
+    ///
+    /// # Errors
+    /// A failed sync poisons the store: what is on disk is unknown until it is opened again.
+    pub fn sync(&self) -> Result<()> {
+        self.core.sync()
+    }
+
+    /// Seals the MemTable and waits until it is a table file.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there is no room for the table: everything stays in the log and in memory.
+    pub fn flush(&self) -> Result<()> {
+        self.core.flush()
+    }
+
+    /// Flushes, then merges all tables into one level without deletes, in this thread.
+    ///
+    /// # Errors
+    /// As [`flush`](Store::flush).
+    pub fn compact(&self) -> Result<()> {
+        self.core.flush()?;
+        self.core.compact_all()
+    }
+
+    /// Brings everything to disk, stops the background threads and waits for them. Reads go on working;
+    /// batches are refused. Closing twice is fine.
+    ///
+    /// # Errors
+    /// If not all applied batches could be brought to disk; the store is closed nevertheless.
+    pub fn close(&self) -> Result<()> {
+        if self.core.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let synced = self.core.sync();
+        self.core.closed.store(true, Ordering::Release);
+        self.core.stop(std::mem::take(&mut *self.threads.lock()));
+        synced
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> Stats {
+        let core = &self.core;
+        let view = core.view();
+        let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        let wal_bytes = {
+            let writer = core.writer.lock();
+            writer.old.iter().map(|o| o.bytes).sum::<u64>()
+                + writer.log.as_ref().map_or(0, |l| l.end())
+        };
+        let (cache_hits, cache_misses) = core.tables.cache.hits_and_misses();
+        let c = &core.counters;
+        Stats {
+            memtable_bytes: (view.active.bytes()
+                + view.sealed.iter().map(|s| s.table.bytes()).sum::<usize>())
+                as u64,
+            cache_bytes: core.tables.cache.bytes() as u64,
+            table_memory_bytes: view.levels.all().map(|t| t.resident_bytes() as u64).sum(),
+            table_bytes: view.levels.all().map(|t| t.meta().bytes).sum(),
+            tables: view.levels.all().count() as u64,
+            wal_bytes,
+            puts: load(&c.puts),
+            gets: load(&c.gets),
+            cache_hits,
+            cache_misses,
+            flushes: load(&c.flushes),
+            compactions: load(&c.compactions),
+            bytes_written: load(&c.bytes_written),
+            stall_nanos: load(&c.stall_nanos),
+        }
+    }
+
+    /// Reads every block and record and reports all damage. Batches go on meanwhile, but wait while the log is read.
+    pub fn check(&self) -> Vec<Error> {
+        let core = &self.core;
+        let mut errors = Vec::new();
+        {
+            let writer = core.writer.lock();
+            for old in &writer.old {
+                recovery::check(core.io(), core.dir(), old.number, old.bytes, &mut errors);
+            }
+            if let Some(log) = &writer.log {
+                recovery::check(core.io(), core.dir(), log.number(), log.end(), &mut errors);
+            }
+        }
+        core.manifest.lock().check(&mut errors);
+        for table in core.view().levels.all() {
+            table.check(&mut errors);
+        }
+        errors
+    }
+
+    /// The durability that batches get.
+    pub fn durability(&self) -> Durability {
+        self.core.options.durability
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.core.stop(std::mem::take(self.threads.get_mut()));
+    }
+}

@@ -1,0 +1,228 @@
+//! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
+use super::core::{Core, Counters, OldLog, Sealed, Signals, View, Writer};
+use super::{Store, background};
+use crate::block::BlockFormat;
+use crate::cache::BlockCache;
+use crate::compaction::{LEVELS, Levels};
+use crate::manifest::{Edit, Manifest, State};
+use crate::memtable::MemTable;
+use crate::names::{self, Name};
+use crate::options::{Durability, Options};
+use crate::table::{Table, Tables};
+use crate::wal::writer::LogWriter;
+use crate::wal::{recovery, reserve};
+use crate::{Error, Io, Result};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Log files left by earlier runs at which the MemTable is flushed, however small.
+const OLD_LOGS: usize = 4;
+
+/// The files found in the directory.
+#[derive(Default)]
+struct Found {
+    manifest: bool,
+    logs: Vec<u64>,
+    tables: Vec<u64>,
+    temporaries: Vec<String>,
+}
+
+impl Found {
+    fn list(io: &dyn Io, dir: &Path) -> Result<Found> {
+        let mut found = Found::default();
+        for entry in io.list(dir).map_err(|e| Error::io("list", dir, e))? {
+            match names::parse(&entry.name) {
+                Name::Log(n) => found.logs.push(n),
+                Name::Table(n) => found.tables.push(n),
+                Name::Manifest => found.manifest = true,
+                Name::Temporary => found.temporaries.push(entry.name),
+                Name::Reserve | Name::Other => {}
+            }
+        }
+        found.logs.sort_unstable();
+        Ok(found)
+    }
+}
+
+/// See [`Store::open_with_format`].
+pub fn open(
+    io: Arc<dyn Io>,
+    dir: &Path,
+    options: Options,
+    format: Arc<dyn BlockFormat>,
+) -> Result<Store> {
+    make_directory(&*io, dir)?;
+    let found = Found::list(&*io, dir)?;
+    let manifest = if found.manifest {
+        Manifest::open(io.clone(), dir)?
+    } else if found.logs.is_empty() && found.tables.is_empty() {
+        Manifest::create(io.clone(), dir)?
+    } else {
+        let reason = "has log or table files but no MANIFEST: not a whole store; restore MANIFEST from a copy".to_string();
+        return Err(Error::Format {
+            path: dir.to_path_buf(),
+            reason,
+        });
+    };
+    let state = manifest.state().clone();
+    remove_leftovers(&*io, dir, &found, &state)?;
+    let cache = BlockCache::new(options.cache_bytes);
+    let tables = Arc::new(Tables {
+        io,
+        dir: dir.to_path_buf(),
+        format,
+        cache,
+    });
+    let edit = Edit {
+        add: state.tables.clone(),
+        ..Edit::default()
+    };
+    let levels = Levels::default().edited(&edit, |meta| {
+        Arc::new(Table::new(tables.clone(), meta.clone()))
+    });
+    let next_file = found
+        .logs
+        .iter()
+        .chain(&found.tables)
+        .map(|n| n + 1)
+        .fold(state.next_file, u64::max);
+    let core = Arc::new(replay(
+        tables,
+        options,
+        manifest,
+        levels,
+        &found,
+        state.flushed,
+        next_file,
+    )?);
+    let threads = background::start(&core).map_err(|e| Error::hard("start threads for", dir, e))?;
+    Ok(Store {
+        core,
+        threads: Mutex::new(threads),
+    })
+}
+
+fn make_directory(io: &dyn Io, dir: &Path) -> Result<()> {
+    if io.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
+        return Ok(());
+    }
+    io.create_dir_all(dir)
+        .map_err(|e| Error::io("create", dir, e))?;
+    match dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+        Some(parent) => io
+            .sync_dir(parent)
+            .map_err(|e| Error::hard("sync", parent, e)),
+        None => Ok(()),
+    }
+}
+
+/// Removes what a crash left: unfinished files, and tables that no edit names.
+fn remove_leftovers(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Result<()> {
+    let known = |n: &u64| state.tables.iter().any(|(_, t)| t.number == *n);
+    let orphans = found
+        .tables
+        .iter()
+        .filter(|n| !known(n))
+        .map(|n| names::table(dir, *n));
+    for path in orphans.chain(found.temporaries.iter().map(|n| dir.join(n))) {
+        io.remove(&path)
+            .map_err(|e| Error::io("remove", &path, e))?;
+    }
+    Ok(())
+}
+
+fn replay(
+    tables: Arc<Tables>,
+    options: Options,
+    manifest: Manifest,
+    levels: Levels,
+    found: &Found,
+    flushed: u64,
+    next_file: u64,
+) -> Result<Core> {
+    let (io, dir) = (&*tables.io, &*tables.dir);
+    let mut active = Arc::new(MemTable::default());
+    let mut sealed = Vec::new();
+    let recovered = recovery::recover(io, dir, &found.logs, flushed, &mut |sequence, ops| {
+        active.insert(sequence, ops);
+        if active.bytes() >= options.memtable_bytes {
+            sealed.push(Arc::new(Sealed {
+                table: std::mem::take(&mut active),
+                last: sequence,
+            }));
+        }
+        Ok(())
+    })?;
+    if recovered.files.len() >= OLD_LOGS && !active.is_empty() {
+        sealed.push(Arc::new(Sealed {
+            table: std::mem::take(&mut active),
+            last: recovered.last,
+        }));
+    }
+    let mut old = Vec::new();
+    for file in recovered.files {
+        if file.last <= flushed {
+            let path = names::log(dir, file.number);
+            io.remove(&path)
+                .map_err(|e| Error::io("remove", &path, e))?;
+        } else {
+            old.push(OldLog {
+                number: file.number,
+                last: file.last,
+                bytes: file.bytes,
+                unsynced: None,
+            });
+        }
+    }
+    let logged = options.durability != Durability::None;
+    let log = if logged {
+        Some(LogWriter::create(io, dir, next_file)?)
+    } else {
+        None
+    };
+    if logged {
+        reserve::ensure(io, dir, names::RESERVE, options.wal_reserve_bytes)?;
+    }
+    reserve::ensure(io, dir, names::SPARE, options.table_reserve_bytes)?;
+    let writer = Writer {
+        log,
+        old,
+        sequence: recovered.last,
+        buffer: Vec::new(),
+        directory_changed: 1,
+        directory_synced: 0,
+    };
+    let deletes = recovered.last > flushed || levels.all().any(|t| t.meta().deletes > 0);
+    Ok(Core {
+        view: RwLock::new(Arc::new(View {
+            active,
+            sealed,
+            levels,
+        })),
+        visible: AtomicU64::new(recovered.last),
+        synced: AtomicU64::new(recovered.last),
+        queue: super::queue::Queue::default(),
+        writer: Mutex::new(writer),
+        syncing: Mutex::default(),
+        manifest: Mutex::new(manifest),
+        flushing: Mutex::default(),
+        compacting: Mutex::new(vec![Vec::new(); LEVELS]),
+        signals: Mutex::new(Signals {
+            deletes,
+            ..Signals::default()
+        }),
+        work: Condvar::new(),
+        progress: Condvar::new(),
+        next_file: AtomicU64::new(next_file + 1),
+        stop: AtomicBool::new(false),
+        closed: AtomicBool::new(false),
+        full: AtomicBool::new(false),
+        poisoned: AtomicBool::new(false),
+        reason: Mutex::default(),
+        counters: Counters::default(),
+        tables,
+        options,
+    })
+}

@@ -1,0 +1,176 @@
+//! Group commit: one thread writes for all that wait.
+//!
+//! The first thread that finds nobody leading leads; threads that come meanwhile queue up and sleep. When the
+//! leader is done, the longest waiting thread is woken as the next leader and takes what has queued up by then.
+//! A thread is woken once: as leader, or with its result.
+use crate::{Batch, Error};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::thread::Thread;
+
+/// Most bytes that one group takes from the queue (estimated).
+const GROUP_BYTES: usize = 1 << 20;
+
+/// A batch on its way, and how it ended.
+pub struct Member {
+    /// What to apply.
+    pub batch: Batch,
+    /// Its encoded size at most, bytes.
+    pub bytes: usize,
+    /// The outcome, once known.
+    pub outcome: Option<Result<(), Error>>,
+}
+
+enum State {
+    Waiting(Member),
+    Taken,
+    Leads(Member),
+    Done(Member),
+}
+
+struct Waiter {
+    state: Mutex<State>,
+    thread: Thread,
+}
+
+#[derive(Default)]
+struct Inner {
+    led: bool,
+    waiting: std::collections::VecDeque<Arc<Waiter>>,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub struct Queue {
+    inner: Mutex<Inner>,
+}
+
+impl Queue {
+    /// Runs `commit` on this member, alone or in a group, in this thread or in another. Returns the member
+    /// with its outcome. `commit` sets the outcome of each member that it gets.
+    pub fn run(&self, member: Member, commit: impl FnOnce(&mut [Member])) -> Member {
+        let mut inner = self.inner.lock();
+        if !inner.led {
+            inner.led = true;
+            drop(inner);
+            let _lead = Lead(self);
+            let mut group = [member];
+            commit(&mut group);
+            let [member] = group;
+            return member;
+        }
+        let waiter = Arc::new(Waiter {
+            state: Mutex::new(State::Waiting(member)),
+            thread: std::thread::current(),
+        });
+        inner.waiting.push_back(waiter.clone());
+        drop(inner);
+        let own = loop {
+            std::thread::park();
+            let mut state = waiter.state.lock();
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Done(member) => return member,
+                State::Leads(member) => break member,
+                other => *state = other,
+            }
+        };
+        let _lead = Lead(self);
+        let mut group = vec![own];
+        let others = self.take(group[0].bytes, &mut group);
+        commit(&mut group);
+        let mut members = group.into_iter();
+        let own = members.next();
+        for (waiter, member) in others.iter().zip(members) {
+            *waiter.state.lock() = State::Done(member);
+            waiter.thread.unpark();
+        }
+        match own {
+            Some(member) => member,
+            None => unreachable!("the leader's own member is the first of its group"),
+        }
+    }
+
+    /// Moves waiting members into the group while they are small enough together.
+    fn take(&self, mut bytes: usize, group: &mut Vec<Member>) -> Vec<Arc<Waiter>> {
+        let mut inner = self.inner.lock();
+        let mut others = Vec::new();
+        while let Some(waiter) = inner.waiting.front() {
+            let mut state = waiter.state.lock();
+            match std::mem::replace(&mut *state, State::Taken) {
+                State::Waiting(member) if bytes + member.bytes <= GROUP_BYTES => {
+                    bytes += member.bytes;
+                    group.push(member);
+                }
+                other => {
+                    *state = other;
+                    break;
+                }
+            }
+            drop(state);
+            others.extend(inner.waiting.pop_front());
+        }
+        others
+    }
+}
+
+/// Hands the lead on when dropped.
+struct Lead<'a>(&'a Queue);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.0.inner.lock();
+        match inner.waiting.pop_front() {
+            None => inner.led = false,
+            Some(next) => {
+                let mut state = next.state.lock();
+                if let State::Waiting(member) = std::mem::replace(&mut *state, State::Taken) {
+                    *state = State::Leads(member);
+                }
+                drop(state);
+                next.thread.unpark();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Keyspace;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_member_runs_once_and_one_at_a_time() {
+        let (queue, inside, ran) = (Queue::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..8u8 {
+                let (queue, inside, ran) = (&queue, &inside, &ran);
+                scope.spawn(move || {
+                    for i in 0..500u16 {
+                        let mut batch = Batch::new();
+                        batch.put(Keyspace(thread), i.to_be_bytes().to_vec(), "v");
+                        let want = batch.clone();
+                        let done = queue.run(
+                            Member {
+                                batch,
+                                bytes: 10,
+                                outcome: None,
+                            },
+                            |group| {
+                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                                for member in group.iter_mut() {
+                                    assert!(member.outcome.replace(Ok(())).is_none());
+                                    ran.fetch_add(1, Ordering::SeqCst);
+                                }
+                                inside.fetch_sub(1, Ordering::SeqCst);
+                            },
+                        );
+                        assert_eq!(done.batch, want);
+                        assert!(matches!(done.outcome, Some(Ok(()))));
+                    }
+                });
+            }
+        });
+        assert_eq!(ran.load(Ordering::SeqCst), 4000);
+    }
+}

@@ -1,0 +1,201 @@
+//! Gets, snapshots and scans.
+use super::core::{Core, View};
+use crate::merge::{MemoryRun, Merge, Source, TableRun};
+use crate::table::filter;
+use crate::{Error, Keyspace, Result};
+use bytes::Bytes;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An unchanging view of the store. Costs nothing to make; while it lives, it keeps the MemTables of its time in
+/// memory and the table files of its time on disk. Use it while its store is open.
+pub struct Snapshot {
+    view: Arc<View>,
+    sequence: u64,
+    dir: PathBuf,
+}
+
+impl Core {
+    /// See [`Store::get`](crate::Store::get).
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
+        self.count(&self.counters.gets, 1);
+        let view = self.view();
+        let sequence = self.visible.load(Ordering::Acquire);
+        get(&view, sequence, keyspace, key)
+            .unwrap_or_else(|| Err(Error::invalid(self.dir(), "keyspace above 15")))
+    }
+
+    /// See [`Store::snapshot`](crate::Store::snapshot).
+    pub fn snapshot(&self) -> Snapshot {
+        // The order matters: see `Core`.
+        let view = self.view();
+        let sequence = self.visible.load(Ordering::Acquire);
+        Snapshot {
+            view,
+            sequence,
+            dir: self.dir().to_path_buf(),
+        }
+    }
+}
+
+/// `None` for a keyspace that there is not.
+fn get(
+    view: &View,
+    sequence: u64,
+    keyspace: Keyspace,
+    key: &[u8],
+) -> Option<Result<Option<Bytes>>> {
+    if usize::from(keyspace.0) >= Keyspace::COUNT {
+        return None;
+    }
+    let newest_first =
+        std::iter::once(&view.active).chain(view.sealed.iter().rev().map(|s| &s.table));
+    for table in newest_first {
+        if let Some(found) = table.get(keyspace, key, sequence) {
+            return Some(Ok(found));
+        }
+    }
+    if view.levels.is_empty() {
+        return Some(Ok(None));
+    }
+    let key = table_key(keyspace, key);
+    Some(get_in_tables(view, &key))
+}
+
+fn get_in_tables(view: &View, key: &[u8]) -> Result<Option<Bytes>> {
+    let hash = filter::hash(key);
+    for table in view.levels.level(0) {
+        if table.meta().overlaps(key, key)
+            && let Some(found) = table.get(key, hash)?
+        {
+            return Ok(found);
+        }
+    }
+    for level in 1..crate::compaction::LEVELS {
+        let tables = view.levels.level(level);
+        let i = tables.partition_point(|t| &t.meta().last[..] < key);
+        if let Some(table) = tables.get(i).filter(|t| t.meta().first <= key)
+            && let Some(found) = table.get(key, hash)?
+        {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+fn table_key(keyspace: Keyspace, key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.len() + 2);
+    out.push(keyspace.0);
+    out.extend_from_slice(key);
+    out
+}
+
+impl Snapshot {
+    /// The value of `key` at the snapshot's time.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the block that holds it is damaged, or [`Error::Io`].
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
+        get(&self.view, self.sequence, keyspace, key)
+            .unwrap_or_else(|| Err(Error::invalid(&self.dir, "keyspace above 15")))
+    }
+
+    /// All entries of `keyspace` inside the bounds at the snapshot's time, read as the scan goes.
+    pub fn scan(&self, keyspace: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Scan {
+        let (merge, error) = match self.merge(keyspace, from, to) {
+            Ok(merge) => (merge, None),
+            Err(e) => (Merge::new(Vec::new()), Some(e)),
+        };
+        Scan {
+            merge,
+            error,
+            to: to.map(Bytes::copy_from_slice),
+        }
+    }
+
+    fn merge(&self, keyspace: Keyspace, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Merge> {
+        if usize::from(keyspace.0) >= Keyspace::COUNT {
+            return Err(Error::invalid(&self.dir, "keyspace above 15"));
+        }
+        let newest_first = std::iter::once(&self.view.active)
+            .chain(self.view.sealed.iter().rev().map(|s| &s.table));
+        let mut sources: Vec<Source> = newest_first
+            .map(|t| Source::Memory(MemoryRun::new(t.clone(), keyspace, from, self.sequence)))
+            .collect();
+        let first = match from {
+            Bound::Included(key) => table_key(keyspace, key),
+            Bound::Unbounded => vec![keyspace.0],
+            // The smallest key behind `key`.
+            Bound::Excluded(key) => {
+                let mut first = table_key(keyspace, key);
+                first.push(0);
+                first
+            }
+        };
+        let last = match to {
+            Bound::Included(key) | Bound::Excluded(key) => table_key(keyspace, key),
+            Bound::Unbounded => vec![keyspace.0 + 1],
+        };
+        if first > last {
+            return Ok(Merge::new(Vec::new()));
+        }
+        let levels = &self.view.levels;
+        for table in levels
+            .level(0)
+            .iter()
+            .filter(|t| t.meta().overlaps(&first, &last))
+        {
+            sources.push(Source::Tables(TableRun::scan(vec![table.clone()], &first)?));
+        }
+        for level in 1..crate::compaction::LEVELS {
+            let tables = levels.level(level);
+            let start = tables.partition_point(|t| t.meta().last < first);
+            let row: Vec<_> = tables[start..]
+                .iter()
+                .take_while(|t| t.meta().first <= last)
+                .cloned()
+                .collect();
+            if !row.is_empty() {
+                sources.push(Source::Tables(TableRun::scan(row, &first)?));
+            }
+        }
+        Ok(Merge::new(sources))
+    }
+}
+
+/// Entries in ascending key order, read as the iteration goes. An error is the last item.
+pub struct Scan {
+    merge: Merge,
+    error: Option<Error>,
+    to: Bound<Bytes>,
+}
+
+impl Iterator for Scan {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(e) = self.error.take() {
+            return Some(Err(e));
+        }
+        loop {
+            let (key, value) = match self.merge.next()? {
+                Ok(entry) => entry,
+                Err(e) => return Some(Err(e)),
+            };
+            let inside = match &self.to {
+                Bound::Included(to) => key <= *to,
+                Bound::Excluded(to) => key < *to,
+                Bound::Unbounded => true,
+            };
+            if !inside {
+                self.merge = Merge::new(Vec::new());
+                return None;
+            }
+            if let Some(value) = value {
+                return Some(Ok((key, value)));
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Applying batches: log first, then MemTable, then visible. Sealing full MemTables.
+use super::core::{Core, OldLog, Sealed, View, Writer};
+use super::queue::Member;
+use crate::options::Durability;
+use crate::wal::{payload, record, reserve, writer::LogWriter};
+use crate::{Batch, Error, Keyspace, Result, names};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+impl Core {
+    /// See [`Store::apply`](crate::Store::apply).
+    pub fn apply(&self, batch: Batch) -> Result<()> {
+        self.usable()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let bytes = payload::bound(&batch.ops);
+        if bytes > record::MAX_PAYLOAD {
+            return Err(Error::invalid(
+                self.dir(),
+                "batch larger than 1 GiB: split it",
+            ));
+        }
+        if batch
+            .ops
+            .iter()
+            .any(|op| usize::from(op.keyspace.0) >= Keyspace::COUNT)
+        {
+            return Err(Error::invalid(self.dir(), "keyspace above 15"));
+        }
+        let deletes = batch.ops.iter().any(|op| op.value.is_none());
+        let reclaiming = batch.is_reclaiming();
+        let member = self.queue.run(
+            Member {
+                batch,
+                bytes,
+                outcome: None,
+            },
+            |group| self.commit(group),
+        );
+        let outcome = member.outcome.unwrap_or_else(|| Err(self.poison_error()));
+        self.note_room(&outcome, deletes, reclaiming);
+        outcome
+    }
+
+    /// Remembers that the disk is full, and asks for space to be given back when there are deletes to do it with.
+    fn note_room(&self, outcome: &Result<()>, deletes: bool, reclaiming: bool) {
+        let full = matches!(outcome, Err(e) if e.is_no_space());
+        if !full && !deletes && !self.full.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut signals = self.signals.lock();
+        signals.deletes |= deletes && outcome.is_ok();
+        if full || outcome.is_ok() && !reclaiming {
+            signals.full = full;
+            self.full.store(full, Ordering::Relaxed);
+        }
+        if signals.full && signals.deletes {
+            signals.reclaim = true;
+            signals.deletes = false;
+            self.work.notify_all();
+        }
+        let now = signals.reclaim && !self.options.background;
+        drop(signals);
+        if now {
+            self.reclaim();
+        }
+    }
+
+    /// Writes a group. On a full disk each member is tried alone, because those that delete may still go.
+    fn commit(&self, group: &mut [Member]) {
+        let mut writer = self.writer.lock();
+        match self.write_group(&mut writer, group) {
+            Ok(()) => group.iter_mut().for_each(|m| m.outcome = Some(Ok(()))),
+            Err(e) if e.is_no_space() && group.len() > 1 => {
+                for i in 0..group.len() {
+                    let result = self.write_group(&mut writer, &mut group[i..=i]);
+                    group[i].outcome = Some(result);
+                }
+            }
+            Err(e) => {
+                // The first member gets the cause; the others learn that the store is poisoned.
+                let mut first = Some(e);
+                for member in group {
+                    member.outcome = Some(Err(first.take().unwrap_or_else(|| self.poison_error())));
+                }
+            }
+        }
+    }
+
+    fn write_group(&self, writer: &mut Writer, group: &mut [Member]) -> Result<()> {
+        self.usable()?;
+        let reclaiming = group.iter().all(|m| m.batch.is_reclaiming());
+        let bytes = group.iter().map(|m| m.bytes as u64).sum();
+        self.make_room(writer, reclaiming, bytes)?;
+        let first = writer.sequence + 1;
+        if writer.log.is_some() {
+            self.log_group(writer, group, reclaiming)?;
+        }
+        let active = self.view.read().active.clone();
+        let mut puts = 0;
+        for (i, member) in group.iter_mut().enumerate() {
+            puts += member.batch.ops.len() as u64;
+            active.insert(first + i as u64, std::mem::take(&mut member.batch.ops));
+        }
+        writer.sequence += group.len() as u64;
+        self.visible.store(writer.sequence, Ordering::Release);
+        self.count(&self.counters.puts, puts);
+        Ok(())
+    }
+
+    /// Appends the group to the log, in the reserve if need be, and syncs it at durability `disk`.
+    fn log_group(&self, writer: &mut Writer, group: &[Member], reclaiming: bool) -> Result<()> {
+        let mut result = self.append(writer, group, reclaiming);
+        if matches!(&result, Err(e) if e.is_no_space()) && reclaiming && self.use_reserve(writer)? {
+            result = self.append(writer, group, true);
+        }
+        result.map_err(|e| self.poison_unless_full(e))?;
+        if self.options.durability == Durability::Disk {
+            let last = writer.sequence + group.len() as u64;
+            let sealed = self
+                .sync_directory(writer)
+                .and_then(|()| match &mut writer.log {
+                    Some(log) => log.sync().and_then(|()| log.seal(last)),
+                    None => Ok(()),
+                });
+            sealed.map_err(|e| self.poison(e))?;
+            self.synced.fetch_max(last, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn append(&self, writer: &mut Writer, group: &[Member], reclaiming: bool) -> Result<()> {
+        let Writer {
+            log,
+            buffer,
+            sequence,
+            ..
+        } = writer;
+        let Some(current) = log else { return Ok(()) };
+        let synced = self.synced.load(Ordering::Acquire);
+        let encode = |buffer: &mut Vec<u8>, number| {
+            buffer.clear();
+            for (i, member) in group.iter().enumerate() {
+                record::write(buffer, number, *sequence + 1 + i as u64, synced, |out| {
+                    payload::encode(out, &member.batch.ops)
+                });
+            }
+        };
+        encode(buffer, current.number());
+        if current.is_reserve() && !(reclaiming && current.fits(buffer.len())) {
+            // The disk was full. Go on as usual if it has room for a reserve and the batch again.
+            if !self.renew_reserve()? {
+                return Err(Error::NoSpace {
+                    path: current.path().to_path_buf(),
+                });
+            }
+            self.next_log(writer)?;
+            return self.append(writer, group, reclaiming);
+        }
+        current.append(buffer)?;
+        self.count(&self.counters.bytes_written, buffer.len() as u64);
+        if buffer.capacity() > 4 << 20 {
+            *buffer = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// After a flush: removes the log files that it made superfluous, and leaves the reserve if it can.
+    pub fn drop_logs(&self, writer: &mut Writer, flushed: u64) -> Result<()> {
+        if writer.log.as_ref().is_some_and(LogWriter::is_reserve) && self.renew_reserve()? {
+            self.next_log(writer)?;
+            if self.options.durability == Durability::Disk {
+                self.sync_directory(writer)?;
+            }
+        }
+        let (gone, stay) = std::mem::take(&mut writer.old)
+            .into_iter()
+            .partition(|old| old.last <= flushed);
+        writer.old = stay;
+        let gone: Vec<OldLog> = gone;
+        for old in gone {
+            let path = names::log(self.dir(), old.number);
+            self.io()
+                .remove(&path)
+                .map_err(|e| Error::io("remove", &path, e))?;
+        }
+        self.synced.fetch_max(flushed, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn renew_reserve(&self) -> Result<bool> {
+        reserve::ensure(
+            self.io(),
+            self.dir(),
+            names::RESERVE,
+            self.options.wal_reserve_bytes,
+        )
+    }
+
+    /// Starts a new log file behind the current one.
+    fn next_log(&self, writer: &mut Writer) -> Result<()> {
+        let log = LogWriter::create(self.io(), self.dir(), self.new_number())?;
+        self.replace_log(writer, log);
+        Ok(())
+    }
+
+    fn replace_log(&self, writer: &mut Writer, log: LogWriter) {
+        if let Some(old) = writer.log.replace(log) {
+            let unsynced = Some((old.file(), old.path().to_path_buf()));
+            writer.old.push(OldLog {
+                number: old.number(),
+                last: writer.sequence,
+                bytes: old.end(),
+                unsynced,
+            });
+        }
+        writer.directory_changed += 1;
+    }
+
+    /// Goes on in the reserve. `false` if it is used up.
+    fn use_reserve(&self, writer: &mut Writer) -> Result<bool> {
+        let taken =
+            reserve::take(self.io(), self.dir(), self.new_number()).map_err(|e| self.poison(e))?;
+        let Some(log) = taken else { return Ok(false) };
+        tracing::warn!(store = %self.dir().display(), "disk full: deletes go on in the log's reserve");
+        self.replace_log(writer, log);
+        let mut signals = self.signals.lock();
+        signals.full = true;
+        self.full.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn sync_directory(&self, writer: &mut Writer) -> Result<()> {
+        if writer.directory_synced != writer.directory_changed {
+            self.io()
+                .sync_dir(self.dir())
+                .map_err(|e| Error::hard("sync", self.dir(), e))?;
+            writer.directory_synced = writer.directory_changed;
+        }
+        Ok(())
+    }
+
+    /// Seals the MemTable if it is full. Waits, and measures the wait, while too many are sealed or level 0 is too long.
+    fn make_room(&self, writer: &mut Writer, reclaiming: bool, bytes: u64) -> Result<()> {
+        if self.view.read().active.bytes() < self.options.memtable_bytes {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let mut stalled = false;
+        let result = loop {
+            if let Err(e) = self.usable() {
+                break Err(e);
+            }
+            if !self.options.background {
+                self.work_inline(writer);
+            }
+            if self.has_room() {
+                match self.seal(writer) {
+                    Err(e) if e.is_no_space() && reclaiming => break Ok(()),
+                    result => break result,
+                }
+            }
+            let mut signals = self.signals.lock();
+            if signals.no_space || self.full.load(Ordering::Relaxed) || !self.options.background {
+                self.work.notify_all();
+                if reclaiming && signals.beyond + bytes <= self.options.wal_reserve_bytes {
+                    signals.beyond += bytes;
+                    return Ok(());
+                }
+                break Err(Error::NoSpace {
+                    path: self.dir().to_path_buf(),
+                });
+            }
+            stalled = true;
+            self.work.notify_all();
+            self.progress
+                .wait_for(&mut signals, Duration::from_millis(100));
+        };
+        if stalled {
+            self.count(
+                &self.counters.stall_nanos,
+                start.elapsed().as_nanos() as u64,
+            );
+        }
+        result
+    }
+
+    fn has_room(&self) -> bool {
+        let view = self.view();
+        if view.sealed.len() >= self.options.sealed_limit.max(1) {
+            return false;
+        }
+        view.levels.level(0).len() < self.options.level0_limit || !self.compaction_due(&view)
+    }
+
+    /// Makes the active MemTable a sealed one, with a new log file behind it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing changed.
+    pub fn seal(&self, writer: &mut Writer) -> Result<()> {
+        // The reserve is left only for another one: until there is room, deletes of the next MemTable are logged
+        // behind those of this one.
+        let stay = match &writer.log {
+            None => true,
+            Some(log) => {
+                log.is_reserve()
+                    && !self
+                        .renew_reserve()
+                        .map_err(|e| self.poison_unless_full(e))?
+            }
+        };
+        if !stay {
+            self.next_log(writer)
+                .map_err(|e| self.poison_unless_full(e))?;
+            if self.options.durability == Durability::Disk {
+                self.sync_directory(writer).map_err(|e| self.poison(e))?;
+            }
+        }
+        let mut view = self.view.write();
+        let mut sealed = view.sealed.clone();
+        sealed.push(Arc::new(Sealed {
+            table: view.active.clone(),
+            last: writer.sequence,
+        }));
+        *view = Arc::new(View {
+            active: Arc::default(),
+            sealed,
+            levels: view.levels.clone(),
+        });
+        drop(view);
+        if self.options.background {
+            self.wake();
+        } else {
+            self.work_inline(writer);
+        }
+        Ok(())
+    }
+
+    /// See [`Store::sync`](crate::Store::sync).
+    pub fn sync(&self) -> Result<()> {
+        if self.options.durability == Durability::None {
+            return self.flush();
+        }
+        self.usable()?;
+        let wanted = self.visible.load(Ordering::Acquire);
+        let _one = self.syncing.lock();
+        if self.synced.load(Ordering::Acquire) >= wanted {
+            return Ok(());
+        }
+        let (mut files, last, changed, mark) = {
+            let writer = self.writer.lock();
+            let mut files: Vec<_> = writer
+                .old
+                .iter()
+                .filter_map(|o| o.unsynced.clone())
+                .collect();
+            files.extend(
+                writer
+                    .log
+                    .iter()
+                    .map(|l| (l.file(), l.path().to_path_buf())),
+            );
+            let changed = (writer.directory_changed != writer.directory_synced)
+                .then_some(writer.directory_changed);
+            let mark = writer.log.as_ref().map(|l| (l.number(), l.end()));
+            (files, writer.sequence, changed, mark)
+        };
+        for (file, path) in files.drain(..) {
+            file.sync()
+                .map_err(|e| self.poison(Error::hard("sync", &path, e)))?;
+        }
+        if changed.is_some() {
+            self.io()
+                .sync_dir(self.dir())
+                .map_err(|e| self.poison(Error::hard("sync", self.dir(), e)))?;
+        }
+        self.synced.fetch_max(last, Ordering::AcqRel);
+        let mut writer = self.writer.lock();
+        writer.directory_synced = writer.directory_synced.max(changed.unwrap_or(0));
+        for old in writer.old.iter_mut().filter(|o| o.last <= last) {
+            old.unsynced = None;
+        }
+        match &mut writer.log {
+            Some(log) if Some((log.number(), log.end())) == mark => {
+                log.seal(last).map_err(|e| self.poison(e))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Writing a table file: blocks in key order, filter, metadata region, footer, sync.
+//!
+//! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
+//! next open removes.
+use super::{TableMeta, filter, footer::Footer, index};
+use crate::block::{BlockFormat, Entry};
+use crate::names;
+use crate::{Error, File, Io, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes collected before a write call.
+const WRITE: usize = 256 << 10;
+
+/// Writes one table file.
+pub struct TableBuilder<'a> {
+    io: &'a dyn Io,
+    format: &'a dyn BlockFormat,
+    file: Arc<dyn File>,
+    path: PathBuf,
+    number: u64,
+    block_bytes: usize,
+    /// Keys and values of the block being filled.
+    pending: Vec<u8>,
+    spans: Vec<(usize, usize, Option<usize>)>,
+    buffer: Vec<u8>,
+    written: u64,
+    region: Vec<u8>,
+    hashes: Vec<u64>,
+    deletes: u64,
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl<'a> TableBuilder<'a> {
+    /// Creates table file `number`, with blocks of about `block_bytes` before encoding.
+    pub fn create(
+        io: &'a dyn Io,
+        dir: &Path,
+        number: u64,
+        format: &'a dyn BlockFormat,
+        block_bytes: usize,
+    ) -> Result<TableBuilder<'a>> {
+        let path = names::table(dir, number);
+        let file = io
+            .create(&path)
+            .map_err(|e| Error::io("create", &path, e))?;
+        Ok(TableBuilder {
+            io,
+            format,
+            file,
+            path,
+            number,
+            block_bytes,
+            pending: Vec::new(),
+            spans: Vec::new(),
+            buffer: Vec::with_capacity(WRITE + block_bytes),
+            written: 0,
+            region: Vec::new(),
+            hashes: Vec::new(),
+            deletes: 0,
+            first: Vec::new(),
+            last: Vec::new(),
+        })
+    }
+
+    /// Adds an entry: the keyspace byte, the key, and the value (`None` for a delete). Keys ascend strictly.
+    pub fn add(&mut self, keyspace: u8, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let start = self.pending.len();
+        self.pending.push(keyspace);
+        self.pending.extend_from_slice(key);
+        let middle = self.pending.len();
+        if self.hashes.is_empty() {
+            self.first = self.pending[start..middle].to_vec();
+        }
+        self.hashes.push(filter::hash(&self.pending[start..middle]));
+        self.deletes += u64::from(value.is_none());
+        self.pending.extend_from_slice(value.unwrap_or_default());
+        self.spans.push((start, middle, value.map(<[u8]>::len)));
+        if self.pending.len() + self.spans.len() * 3 >= self.block_bytes {
+            self.cut_block()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of blocks so far.
+    pub fn bytes(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Number of entries so far.
+    pub fn entries(&self) -> u64 {
+        self.hashes.len() as u64
+    }
+
+    fn cut_block(&mut self) -> Result<()> {
+        let entries: Vec<Entry<'_>> = self
+            .spans
+            .iter()
+            .map(|(start, middle, len)| {
+                (
+                    &self.pending[*start..*middle],
+                    len.map(|n| &self.pending[*middle..middle + n]),
+                )
+            })
+            .collect();
+        let (Some((first, _)), Some((last, _))) = (entries.first(), entries.last()) else {
+            return Ok(());
+        };
+        let at = self.buffer.len();
+        self.format.encode(&entries, &mut self.buffer);
+        let block = &self.buffer[at..];
+        index::push(
+            &mut self.region,
+            self.written + at as u64,
+            block.len() as u32,
+            crc32c::crc32c(block),
+            first,
+            last,
+        );
+        self.last.clear();
+        self.last.extend_from_slice(last);
+        drop(entries);
+        self.pending.clear();
+        self.spans.clear();
+        if self.buffer.len() >= WRITE {
+            self.write_out()?;
+        }
+        Ok(())
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        self.file
+            .write_at(&self.buffer, self.written)
+            .map_err(|e| Error::io("write", &self.path, e))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Ends the table and brings it to disk, its directory entry included.
+    pub fn finish(&mut self, dir: &Path) -> Result<TableMeta> {
+        self.cut_block()?;
+        let filter = filter::build(&self.hashes);
+        let filter_at = self.bytes();
+        self.buffer.extend_from_slice(&filter);
+        let index_at = self.bytes();
+        let region = std::mem::take(&mut self.region);
+        self.buffer.extend_from_slice(&region);
+        let too_long = || Error::invalid(&self.path, "table too large: lower the MemTable size");
+        let footer = Footer {
+            format: self.format.id(),
+            entries: self.entries(),
+            filter_at,
+            index_at,
+            filter_len: u32::try_from(filter.len()).map_err(|_| too_long())?,
+            index_len: u32::try_from(region.len()).map_err(|_| too_long())?,
+            filter_crc: crc32c::crc32c(&filter),
+            index_crc: crc32c::crc32c(&region),
+            deletes: u32::try_from(self.deletes).unwrap_or(u32::MAX),
+        };
+        self.buffer.extend_from_slice(&footer.encode());
+        self.write_out()?;
+        self.file
+            .sync()
+            .map_err(|e| Error::io("sync", &self.path, e))?;
+        self.io
+            .sync_dir(dir)
+            .map_err(|e| Error::io("sync", dir, e))?;
+        Ok(TableMeta {
+            number: self.number,
+            bytes: self.written,
+            entries: self.hashes.len() as u64,
+            deletes: self.deletes,
+            first: std::mem::take(&mut self.first).into(),
+            last: std::mem::take(&mut self.last).into(),
+        })
+    }
+
+    /// Removes the unfinished file. Failure leaves an orphan for the next open.
+    pub fn abandon(self) {
+        if let Err(e) = self.io.remove(&self.path) {
+            tracing::warn!(file = %self.path.display(), "unfinished table left behind: {e}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Table files: sorted, unchanging, each block checked when it is read.
+//!
+//! ```text
+//!  +---------+---------+-----+---------+--------+-----------------+-------------+
+//!  | block 0 | block 1 | ... | block n | filter | metadata region | footer (64) |
+//!  +---------+---------+-----+---------+--------+-----------------+-------------+
+//! ```
+//! [`footer`] locates [`filter`] and metadata region ([`index`]); that region locates the blocks and holds
+//! their checksums. Keys are the keyspace byte followed by the key.
+//!
+//! # Invariants
+//! - A table file never changes after its builder finished. It goes when no version of the store and no
+//!   snapshot uses it any more.
+//! - Each key is in a table at most once, with its newest value at the time of the flush.
+pub mod builder;
+pub mod filter;
+pub mod footer;
+pub mod index;
+mod reader;
+
+pub use builder::TableBuilder;
+pub use reader::{Table, Tables};
+
+use bytes::Bytes;
+
+/// What the manifest knows of a table. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableMeta {
+    /// The number in the file's name.
+    pub number: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Number of entries, deletes included.
+    pub entries: u64,
+    /// Number of deletes.
+    pub deletes: u64,
+    /// Smallest key, keyspace byte included.
+    pub first: Bytes,
+    /// Largest key, keyspace byte included.
+    pub last: Bytes,
+}
+
+impl TableMeta {
+    /// Whether the table may hold keys from `first` to `last` (inclusive).
+    pub fn overlaps(&self, first: &[u8], last: &[u8]) -> bool {
+        self.first <= last && first <= self.last
+    }
+}

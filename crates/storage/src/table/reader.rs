@@ -1,0 +1,288 @@
+//! Reading a table file: gets, whole-block reads, and a full check.
+//!
+//! Invariant: no byte of a block is used before its checksum was compared.
+use super::{TableMeta, filter, footer, footer::Footer, index::Index};
+use crate::block::{Block, BlockFormat};
+use crate::cache::BlockCache;
+use crate::names;
+use crate::{Error, File, Io, Result};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What all tables of a store share.
+pub struct Tables {
+    /// The file system.
+    pub io: Arc<dyn Io>,
+    /// The store's directory.
+    pub dir: PathBuf,
+    /// How blocks are laid out.
+    pub format: Arc<dyn BlockFormat>,
+    /// Decoded blocks.
+    pub cache: BlockCache,
+}
+
+/// One table file. Opened at first use, so that one damaged table fails only those reads that need it.
+pub struct Table {
+    meta: TableMeta,
+    path: PathBuf,
+    shared: Arc<Tables>,
+    opened: OnceLock<Opened>,
+    opening: Mutex<()>,
+    obsolete: AtomicBool,
+}
+
+struct Opened {
+    file: Arc<dyn File>,
+    filter: Vec<u8>,
+    index: Index,
+}
+
+impl Table {
+    /// A table that the manifest names.
+    pub fn new(shared: Arc<Tables>, meta: TableMeta) -> Table {
+        let path = names::table(&shared.dir, meta.number);
+        Table {
+            meta,
+            path,
+            shared,
+            opened: OnceLock::new(),
+            opening: Mutex::new(()),
+            obsolete: AtomicBool::new(false),
+        }
+    }
+
+    /// What the manifest knows of it.
+    pub fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the file once nobody uses the table any more.
+    pub fn make_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// Memory of filter and metadata region, in bytes; 0 while not opened.
+    pub fn resident_bytes(&self) -> usize {
+        self.opened
+            .get()
+            .map_or(0, |o| o.filter.len() + o.index.bytes())
+    }
+
+    fn corrupt(&self, what: &'static str, offset: u64, expected: u32, found: u32) -> Error {
+        Error::Corrupt {
+            path: self.path.clone(),
+            what,
+            offset,
+            expected,
+            found,
+        }
+    }
+
+    fn read(file: &dyn File, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let n = file
+            .read_at(&mut bytes, offset)
+            .map_err(|e| Error::io("read", path, e))?;
+        bytes.truncate(n);
+        Ok(bytes)
+    }
+
+    fn opened(&self) -> Result<&Opened> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let _one = self.opening.lock();
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = self.open()?;
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    fn open(&self) -> Result<Opened> {
+        let path = &self.path;
+        let file = self
+            .shared
+            .io
+            .open(path)
+            .map_err(|e| Error::io("open", path, e))?;
+        let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+        let tail = (footer::LENGTH as u64).min(length);
+        let bytes = Table::read(&*file, path, length - tail, tail as usize)?;
+        let footer = Footer::decode(&bytes, length, path)?;
+        if footer.format != self.shared.format.id() {
+            let reason = format!(
+                "blocks are of format {}, this store reads format {}; open it with the program that wrote it",
+                footer.format,
+                self.shared.format.id()
+            );
+            return Err(Error::Format {
+                path: path.clone(),
+                reason,
+            });
+        }
+        let region = Table::read(&*file, path, footer.index_at, footer.index_len as usize)?;
+        let found = crc32c::crc32c(&region);
+        if found != footer.index_crc {
+            return Err(self.corrupt("metadata region", footer.index_at, footer.index_crc, found));
+        }
+        let filter = Table::read(&*file, path, footer.filter_at, footer.filter_len as usize)?;
+        let found = crc32c::crc32c(&filter);
+        if found != footer.filter_crc {
+            return Err(self.corrupt("filter", footer.filter_at, footer.filter_crc, found));
+        }
+        let index = Index::decode(region)
+            .ok_or_else(|| self.corrupt("metadata region", footer.index_at, 0, 0))?;
+        Ok(Opened {
+            file,
+            filter,
+            index,
+        })
+    }
+
+    /// The value of `key` (keyspace byte first): `None` if it is not here, `Some(None)` if deleted.
+    pub fn get(&self, key: &[u8], hash: u64) -> Result<Option<Option<Bytes>>> {
+        let opened = self.opened()?;
+        if !filter::may_contain(&opened.filter, hash) {
+            return Ok(None);
+        }
+        let i = opened.index.find(key);
+        if i == opened.index.len() || opened.index.first(i) > key {
+            return Ok(None);
+        }
+        Ok(self.block(i)?.get(key))
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> Result<usize> {
+        Ok(self.opened()?.index.len())
+    }
+
+    /// The only block that can hold `key`, or the first behind it.
+    pub fn find(&self, key: &[u8]) -> Result<usize> {
+        Ok(self.opened()?.index.find(key))
+    }
+
+    /// Block `i`, from the cache or the file.
+    pub fn block(&self, i: usize) -> Result<Arc<Block>> {
+        let key = (self.meta.number, i as u32);
+        if let Some(block) = self.shared.cache.get(key) {
+            return Ok(block);
+        }
+        let block = Arc::new(self.read_blocks(i, 1)?.remove(0));
+        self.shared.cache.insert(key, block.clone());
+        Ok(block)
+    }
+
+    /// Keeps a block that [`read_blocks`](Table::read_blocks) returned.
+    pub fn keep(&self, i: usize, block: &Arc<Block>) {
+        self.shared
+            .cache
+            .insert((self.meta.number, i as u32), block.clone());
+    }
+
+    /// Block `i` if the cache has it.
+    pub fn cached(&self, i: usize) -> Option<Arc<Block>> {
+        self.shared.cache.get((self.meta.number, i as u32))
+    }
+
+    /// How many blocks from `i` on fit into `bytes`; at least one.
+    pub fn run(&self, i: usize, bytes: u64) -> Result<usize> {
+        let index = &self.opened()?.index;
+        let start = index.place(i).offset;
+        let fits =
+            |j: &usize| index.place(*j).offset + u64::from(index.place(*j).length) - start <= bytes;
+        Ok((i..index.len()).take_while(fits).count().max(1))
+    }
+
+    /// Blocks `i..i + count` with one read, past the cache.
+    pub fn read_blocks(&self, i: usize, count: usize) -> Result<Vec<Block>> {
+        let opened = self.opened()?;
+        let (first, last) = (opened.index.place(i), opened.index.place(i + count - 1));
+        let length = (last.offset + u64::from(last.length)).saturating_sub(first.offset);
+        let bytes = Table::read(&*opened.file, &self.path, first.offset, length as usize)?;
+        let mut blocks = Vec::with_capacity(count);
+        for j in i..i + count {
+            let place = opened.index.place(j);
+            let at = place.offset.wrapping_sub(first.offset) as usize;
+            let raw = at
+                .checked_add(place.length as usize)
+                .and_then(|end| bytes.get(at..end))
+                .unwrap_or_default();
+            let found = crc32c::crc32c(raw);
+            if found != place.crc || raw.len() != place.length as usize {
+                return Err(self.corrupt("block", place.offset, place.crc, found));
+            }
+            let block = self
+                .shared
+                .format
+                .decode(raw)
+                .ok_or_else(|| self.corrupt("block layout", place.offset, place.crc, found))?;
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+
+    /// Reads everything and compares it with the filter, the key ranges and the manifest.
+    pub fn check(&self, errors: &mut Vec<Error>) {
+        // A fresh reader, so that what is cached or already open hides nothing.
+        let opened = match self.open() {
+            Ok(opened) => opened,
+            Err(e) => return errors.push(e),
+        };
+        let mut entries = 0;
+        for i in 0..opened.index.len() {
+            let place = opened.index.place(i);
+            let block = match self.read_blocks(i, 1) {
+                Ok(mut blocks) => blocks.remove(0),
+                Err(e) => {
+                    errors.push(e);
+                    continue;
+                }
+            };
+            entries += block.len() as u64;
+            let ranged = !block.is_empty()
+                && block.key(0) == opened.index.first(i)
+                && block.key(block.len() - 1) == opened.index.last(i);
+            if !ranged {
+                errors.push(self.corrupt("key range of block", place.offset, 0, 0));
+            }
+            if (0..block.len())
+                .any(|k| !filter::may_contain(&opened.filter, filter::hash(block.key(k))))
+            {
+                errors.push(self.corrupt(
+                    "filter (a key is missing) for block",
+                    place.offset,
+                    0,
+                    0,
+                ));
+            }
+        }
+        if errors.is_empty() && entries != self.meta.entries {
+            errors.push(self.corrupt(
+                "number of entries",
+                0,
+                self.meta.entries as u32,
+                entries as u32,
+            ));
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut()
+            && let Err(e) = self.shared.io.remove(&self.path)
+        {
+            tracing::warn!(file = %self.path.display(), "old table left behind, the next open removes it: {e}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The first 32 bytes of a log file and of the manifest.
+//!
+//! ```text
+//!  0                8        12       16               24       28       32
+//!  +----------------+--------+--------+----------------+--------+--------+
+//!  | magic 8 bytes  | version| zero   | number u64     | zero   | crc u32|
+//!  +----------------+--------+--------+----------------+--------+--------+
+//! ```
+//! - `magic`: what kind of file this is.
+//! - `version`: of the format; a newer one is refused with advice. Every future version keeps the
+//!   magic, the version and the checksum where they are, so that it can be told from damage.
+//! - `number`: the number in the file's name, so that a file under a wrong name is noticed.
+//! - `crc`: CRC32C of bytes 0..28.
+use crate::wire::{u32_at, u64_at};
+use crate::{Error, Result};
+use std::path::Path;
+
+/// Bytes of a file header.
+pub const LENGTH: usize = 32;
+
+/// Which kind of file, and the newest version this program knows.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// First eight bytes.
+    pub magic: [u8; 8],
+    /// Version written, and the newest read.
+    pub version: u32,
+}
+
+/// The header of file `number`.
+pub fn encode(kind: Kind, number: u64) -> [u8; LENGTH] {
+    let mut out = [0; LENGTH];
+    out[..8].copy_from_slice(&kind.magic);
+    out[8..12].copy_from_slice(&kind.version.to_le_bytes());
+    out[16..24].copy_from_slice(&number.to_le_bytes());
+    let sum = crc32c::crc32c(&out[..28]);
+    out[28..].copy_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// Checks a header.
+///
+/// # Errors
+/// [`Error::Format`] for a whole header of another kind, number or a newer version;
+/// [`Error::Corrupt`] for anything else that is not a header.
+pub fn check(kind: Kind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
+    let corrupt = |expected, found| Error::Corrupt {
+        path: path.to_path_buf(),
+        what: "file header",
+        offset: 0,
+        expected,
+        found,
+    };
+    let format = |reason| {
+        Err(Error::Format {
+            path: path.to_path_buf(),
+            reason,
+        })
+    };
+    let Some(head) = bytes.get(..LENGTH) else {
+        return Err(corrupt(0, crc32c::crc32c(bytes)));
+    };
+    let (expected, found) = (u32_at(head, 28), crc32c::crc32c(&head[..28]));
+    if expected != found {
+        return Err(corrupt(expected, found));
+    }
+    if head[..8] != kind.magic {
+        return format("not the file its name says; restore it from a copy".to_string());
+    }
+    newer(u32_at(head, 8), kind.version, path)?;
+    if u64_at(head, 16) != number {
+        return format(format!(
+            "is file number {}, under a wrong name; rename it back",
+            u64_at(head, 16)
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a version from the future, and says what to do.
+pub fn newer(found: u32, known: u32, path: &Path) -> Result<()> {
+    if found <= known {
+        return Ok(());
+    }
+    let reason = format!(
+        "format version {found} is newer than this program's {known}; use the forebay release that wrote it, or a later one"
+    );
+    Err(Error::Format {
+        path: path.to_path_buf(),
+        reason,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind {
+        magic: *b"FBYTEST\0",
+        version: 2,
+    };
+
+    #[test]
+    fn good_newer_foreign_and_damaged_headers() {
+        let path = Path::new("f");
+        let good = encode(KIND, 7);
+        assert!(check(KIND, 7, &good, path).is_ok());
+        assert!(matches!(
+            check(KIND, 8, &good, path),
+            Err(Error::Format { .. })
+        ));
+        let newer = encode(Kind { version: 3, ..KIND }, 7);
+        assert!(
+            check(KIND, 7, &newer, path)
+                .unwrap_err()
+                .to_string()
+                .contains("use the forebay release")
+        );
+        let foreign = encode(
+            Kind {
+                magic: *b"ABCDEFGH",
+                ..KIND
+            },
+            7,
+        );
+        assert!(matches!(
+            check(KIND, 7, &foreign, path),
+            Err(Error::Format { .. })
+        ));
+        for i in 0..LENGTH {
+            let mut bad = good;
+            bad[i] ^= 4;
+            assert!(
+                matches!(check(KIND, 7, &bad, path), Err(Error::Corrupt { .. })),
+                "byte {i}"
+            );
+        }
+        assert!(matches!(
+            check(KIND, 7, &good[..20], path),
+            Err(Error::Corrupt { .. })
+        ));
+    }
+}

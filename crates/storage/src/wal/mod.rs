@@ -1,0 +1,46 @@
+//! The write-ahead log: every batch as one record, before it is applied.
+//!
+//! A store's log is a row of files `wal-N.log` with rising `N`: a 32-byte [`header`], then
+//! [`record`]s whose payload is a batch ([`payload`]). Each MemTable has its own files; they go
+//! when that MemTable is in a table file.
+//!
+//! # Invariants
+//! 1. Batches are numbered 1, 2, 3, ... ; the log holds them in this order without a gap, but for
+//!    those that the manifest says are flushed.
+//! 2. Bytes behind the last whole record are never part of the log: a failed append is rolled
+//!    back (full disk) or poisons the store (any other failure), so nothing follows torn bytes.
+//! 3. A record's `synced` field never names a batch that was not on disk.
+//! 4. After recovery no file holds a record behind the point where the log was cut.
+//!
+//! # Why a crash is safe, case by case
+//! - *While a record is written.* Its checksums fail, or its bytes are missing. It was not
+//!   acknowledged at durability `disk` (the sync comes first), and at `process` only the power can
+//!   cut a write short. Recovery cuts the log there and says so in a warning.
+//! - *Power lost at durability `process`.* Any unsynced sectors may be missing, so whole records may
+//!   follow a hole. None of them has a `synced` at or above the hole's batch, because that batch was
+//!   never synced: recovery cuts at the hole, and what remains is a prefix of the batches.
+//! - *A synced byte changes.* A later record says `synced` at or above the damaged batch: that is no crash
+//!   but damage, and opening fails with [`Corrupt`](crate::Error::Corrupt). Only the last record of a log
+//!   whose seal did not reach the disk cannot be told from a torn one.
+//! - *The directory entry of a new log file is lost.* At `disk` it is synced before the first batch in
+//!   it is acknowledged. At `process` its batches are missing: the gap in the numbers is cut like a hole.
+//! - *Between cutting and the first new batch.* Files behind the cut are removed, last one first, and the
+//!   directory is synced before any batch gets a number again; a crash in between cuts again.
+//! - *After a flush, before the log files are removed.* The manifest holds the flushed number;
+//!   recovery skips those records. A record is never applied twice over newer data.
+//! - *Disk full.* The append is rolled back to the last whole record. Reclaiming batches go
+//!   on in the [`reserve`], whose blocks were allocated when the store was opened.
+//! - *While the reserve becomes a log file.* It is one rename. Before it the reserve is still a reserve,
+//!   after it an empty log file (zeros) that recovery reads as such.
+pub mod header;
+pub mod payload;
+pub mod record;
+pub mod recovery;
+pub mod reserve;
+pub mod writer;
+
+/// The kind of a log file.
+pub const KIND: header::Kind = header::Kind {
+    magic: *b"FBYWAL\r\n",
+    version: 1,
+};

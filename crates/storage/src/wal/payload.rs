@@ -1,0 +1,83 @@
+//! A batch as the payload of a log record.
+//!
+//! ```text
+//!  count varint | count times: tag u8 | key length varint | key | [value length varint | value]
+//! ```
+//! `tag` is the keyspace (0..=15), with bit 7 set for a delete, which has no value.
+use crate::wire::{Cursor, put_sized, put_varint};
+use crate::{Keyspace, Op};
+use bytes::Bytes;
+
+const DELETE: u8 = 0x80;
+
+/// Appends the batch's changes.
+pub fn encode(out: &mut Vec<u8>, ops: &[Op]) {
+    put_varint(out, ops.len() as u64);
+    for op in ops {
+        let delete = if op.value.is_none() { DELETE } else { 0 };
+        out.push(op.keyspace.0 | delete);
+        put_sized(out, &op.key);
+        if let Some(value) = &op.value {
+            put_sized(out, value);
+        }
+    }
+}
+
+/// An upper bound of the encoded length, in bytes.
+pub fn bound(ops: &[Op]) -> usize {
+    10 + ops
+        .iter()
+        .map(|op| 21 + op.key.len() + op.value.as_ref().map_or(0, Bytes::len))
+        .sum::<usize>()
+}
+
+/// Reads the changes back; `None` if the payload is no batch.
+pub fn decode(payload: &[u8]) -> Option<Vec<Op>> {
+    let mut cursor = Cursor::new(payload);
+    let count = cursor.varint()?;
+    let mut ops = Vec::with_capacity(count.min(payload.len() as u64) as usize);
+    for _ in 0..count {
+        let tag = cursor.u8()?;
+        let keyspace = Keyspace(tag & !DELETE);
+        if usize::from(keyspace.0) >= Keyspace::COUNT {
+            return None;
+        }
+        let key = Bytes::copy_from_slice(cursor.sized()?);
+        let value = if tag & DELETE != 0 {
+            None
+        } else {
+            Some(Bytes::copy_from_slice(cursor.sized()?))
+        };
+        ops.push(Op {
+            keyspace,
+            key,
+            value,
+        });
+    }
+    cursor.is_empty().then_some(ops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn batches_come_back(raw in proptest::collection::vec(
+            (0u8..16, proptest::collection::vec(any::<u8>(), 0..20), proptest::option::of(proptest::collection::vec(any::<u8>(), 0..300))), 0..10,
+        )) {
+            let ops: Vec<Op> = raw.into_iter()
+                .map(|(k, key, value)| Op { keyspace: Keyspace(k), key: key.into(), value: value.map(Bytes::from) }).collect();
+            let mut out = Vec::new();
+            encode(&mut out, &ops);
+            prop_assert!(out.len() <= bound(&ops));
+            prop_assert_eq!(decode(&out), Some(ops));
+        }
+
+        #[test]
+        fn garbage_is_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

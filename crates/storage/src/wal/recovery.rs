@@ -1,0 +1,268 @@
+//! Replaying the log files at open: apply what is whole, cut what a crash tore, refuse what is damaged.
+//! The rule and its argument stand in the [module above](super).
+use super::record::{Records, Step};
+use super::{KIND, header, payload};
+use crate::names;
+use crate::{Error, Io, Op, Result};
+use std::path::{Path, PathBuf};
+
+/// A log file that stays until its batches are flushed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// The number in its name.
+    pub number: u64,
+    /// The last batch in it.
+    pub last: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// What the log held.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The last batch, flushed ones included.
+    pub last: u64,
+    /// The files that stay, in order.
+    pub files: Vec<Replayed>,
+}
+
+/// Where the log ends although bytes follow.
+#[derive(Debug)]
+struct Cut {
+    path: PathBuf,
+    file: usize,
+    offset: u64,
+    expected: u32,
+    found: u32,
+    what: &'static str,
+}
+
+impl Cut {
+    fn error(&self) -> Error {
+        Error::Corrupt {
+            path: self.path.clone(),
+            what: self.what,
+            offset: self.offset,
+            expected: self.expected,
+            found: self.found,
+        }
+    }
+}
+
+/// Reads the whole file.
+pub fn read_file(io: &dyn Io, path: &Path) -> Result<Vec<u8>> {
+    let file = io.open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+    let mut bytes = vec![0; length as usize];
+    let n = file
+        .read_at(&mut bytes, 0)
+        .map_err(|e| Error::io("read", path, e))?;
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+/// Replays log files `numbers` (ascending) into `apply`, batches after `flushed` only, each batch once and in
+/// order. Cuts a torn end on disk too, so that nothing behind it can come back. The files that stay are synced.
+///
+/// # Errors
+/// [`Error::Corrupt`] if a batch that was once on disk is damaged; [`Error::Format`] for a newer
+/// version; or what `apply` returns.
+pub fn recover(
+    io: &dyn Io,
+    dir: &Path,
+    numbers: &[u64],
+    flushed: u64,
+    apply: &mut dyn FnMut(u64, Vec<Op>) -> Result<()>,
+) -> Result<Recovered> {
+    let mut last = flushed;
+    let mut files = Vec::new();
+    let mut cut: Option<Cut> = None;
+    for (index, number) in numbers.iter().enumerate() {
+        let path = names::log(dir, *number);
+        let bytes = read_file(io, &path)?;
+        let mut file_last = 0;
+        let from = match head(*number, &bytes, &path)? {
+            Head::Whole => header::LENGTH,
+            Head::Empty => bytes.len(),
+            Head::Torn(expected, found) => {
+                cut.get_or_insert(Cut {
+                    path: path.clone(),
+                    file: index,
+                    offset: 0,
+                    expected,
+                    found,
+                    what: "log header",
+                });
+                header::LENGTH
+            }
+        };
+        for step in Records::new(&bytes, *number, from) {
+            let record = match step {
+                Step::Damage {
+                    offset,
+                    expected,
+                    found,
+                } => {
+                    cut.get_or_insert(Cut {
+                        path: path.clone(),
+                        file: index,
+                        offset: offset as u64,
+                        expected,
+                        found,
+                        what: "log record",
+                    });
+                    continue;
+                }
+                Step::Record(record) => record,
+            };
+            let batch = !record.payload.is_empty();
+            let next = last + 1;
+            if record.synced >= next || (batch && record.sequence > next) {
+                // Batch `next` should have come before this record.
+                let gap = Cut {
+                    path: path.clone(),
+                    file: index,
+                    offset: record.offset as u64,
+                    expected: next as u32,
+                    found: record.sequence as u32,
+                    what: "log order (a batch is missing), record",
+                };
+                let cut = cut.get_or_insert(gap);
+                if record.synced >= next {
+                    return Err(cut.error());
+                }
+                continue;
+            }
+            // Whatever was damaged before is flushed already, or was a seal.
+            if batch {
+                file_last = record.sequence;
+                if let Some(cut) = cut.take() {
+                    tracing::warn!(file = %cut.path.display(), offset = cut.offset, "damaged log record skipped: its batch is in a table file already");
+                }
+                if record.sequence == next {
+                    let ops = payload::decode(record.payload).ok_or_else(|| Error::Corrupt {
+                        path: path.clone(),
+                        what: "batch in log record",
+                        offset: record.offset as u64,
+                        expected: 0,
+                        found: 0,
+                    })?;
+                    apply(next, ops)?;
+                    last = next;
+                }
+            }
+        }
+        files.push(Replayed {
+            number: *number,
+            last: file_last,
+            bytes: bytes.len() as u64,
+        });
+    }
+    if let Some(cut) = cut {
+        cut_log(io, dir, numbers, &cut)?;
+        tracing::warn!(
+            file = %cut.path.display(), offset = cut.offset, last_batch = last,
+            "log cut at its last whole record: what followed was torn by a crash"
+        );
+        files.truncate(cut.file + usize::from(cut.offset > 0));
+        if let Some(file) = files.last_mut().filter(|_| cut.offset > 0) {
+            file.bytes = cut.offset;
+        }
+    }
+    for file in &files {
+        let path = names::log(dir, file.number);
+        let handle = io.open(&path).map_err(|e| Error::io("open", &path, e))?;
+        handle.sync().map_err(|e| Error::hard("sync", &path, e))?;
+    }
+    io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
+    Ok(Recovered { last, files })
+}
+
+enum Head {
+    Whole,
+    Empty,
+    Torn(u32, u32),
+}
+
+fn head(number: u64, bytes: &[u8], path: &Path) -> Result<Head> {
+    match header::check(KIND, number, bytes, path) {
+        Ok(()) => Ok(Head::Whole),
+        Err(Error::Corrupt { .. }) if bytes.iter().all(|b| *b == 0) => Ok(Head::Empty),
+        Err(Error::Corrupt {
+            expected, found, ..
+        }) => Ok(Head::Torn(expected, found)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Removes everything behind the cut, last file first.
+fn cut_log(io: &dyn Io, dir: &Path, numbers: &[u64], cut: &Cut) -> Result<()> {
+    let keep = cut.file + usize::from(cut.offset > 0);
+    for number in numbers[keep..].iter().rev() {
+        let path = names::log(dir, *number);
+        io.remove(&path)
+            .map_err(|e| Error::io("remove", &path, e))?;
+        io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
+    }
+    if cut.offset > 0 {
+        let file = io
+            .open(&cut.path)
+            .map_err(|e| Error::io("open", &cut.path, e))?;
+        file.set_len(cut.offset)
+            .map_err(|e| Error::io("cut", &cut.path, e))?;
+        file.sync().map_err(|e| Error::hard("sync", &cut.path, e))?;
+    }
+    Ok(())
+}
+
+/// Reads one log file's records up to `end` bytes and reports all damage, for a store that is open.
+pub fn check(io: &dyn Io, dir: &Path, number: u64, end: u64, errors: &mut Vec<Error>) {
+    let path = names::log(dir, number);
+    let mut bytes = match read_file(io, &path) {
+        Ok(bytes) => bytes,
+        Err(e) => return errors.push(e),
+    };
+    if (bytes.len() as u64) < end {
+        errors.push(Error::Corrupt {
+            path: path.clone(),
+            what: "log end",
+            offset: bytes.len() as u64,
+            expected: end as u32,
+            found: bytes.len() as u32,
+        });
+    }
+    bytes.truncate(end as usize);
+    if bytes.iter().all(|b| *b == 0) && end == 0 {
+        return;
+    }
+    if let Err(e) = header::check(KIND, number, &bytes, &path) {
+        errors.push(e);
+    }
+    for step in Records::new(&bytes, number, header::LENGTH) {
+        match step {
+            Step::Damage {
+                offset,
+                expected,
+                found,
+            } => {
+                errors.push(Error::Corrupt {
+                    path: path.clone(),
+                    what: "log record",
+                    offset: offset as u64,
+                    expected,
+                    found,
+                });
+            }
+            Step::Record(r) if !r.payload.is_empty() && payload::decode(r.payload).is_none() => {
+                errors.push(Error::Corrupt {
+                    path: path.clone(),
+                    what: "batch in log record",
+                    offset: r.offset as u64,
+                    expected: 0,
+                    found: 0,
+                });
+            }
+            Step::Record(_) => {}
+        }
+    }
+}
