@@ -2,6 +2,7 @@
 //!
 //! Short form: 150 seeds. `SOAK=1`: 10,000, going on after the seed named in `$SOAK_DIR/histories.progress`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
+mod common;
 mod model;
 
 use forebay_server::delegate::{Delegate, Fallocate, Handle, Whence};
@@ -63,7 +64,7 @@ fn stored(service: &Service) -> Vec<(u64, u64)> {
 }
 
 fn run(seed: u64, say: bool) {
-    let temp = tempfile::tempdir().unwrap();
+    let temp = common::scratch();
     let mut random = Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x1234);
     let posix = random.chance(25);
     let mut history = History {

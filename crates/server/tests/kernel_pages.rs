@@ -1,0 +1,45 @@
+//! The kernel may keep its pages of a file exactly while nobody else has changed it.
+mod common;
+use common::*;
+
+#[test]
+fn pages_are_kept_over_own_commits_and_dropped_after_a_foreign_one() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    here.write(handle, 0, b"data", ROOT).unwrap();
+    here.flush(handle).unwrap();
+    here.release(handle).unwrap();
+    let open_here = || {
+        let opened = here.open(fid, BOTH).unwrap();
+        here.read(opened.handle, 0, 10).unwrap();
+        opened
+    };
+    let first = open_here();
+    let again = open_here();
+    assert!(again.keep_cache, "unchanged since the kernel read it");
+    here.write(first.handle, 0, b"DATA", ROOT).unwrap();
+    here.release(first.handle).unwrap();
+    here.release(again.handle).unwrap();
+    let own = open_here();
+    assert!(own.keep_cache, "only this node wrote");
+    let foreign = there.open(fid, BOTH).unwrap();
+    there.write(foreign.handle, 0, b"else", ROOT).unwrap();
+    there.release(foreign.handle).unwrap();
+    let after = open_here();
+    assert!(!after.keep_cache, "another node wrote");
+    assert_eq!(&here.read(after.handle, 0, 10).unwrap()[..], b"else");
+    here.release(own.handle).unwrap();
+    here.release(after.handle).unwrap();
+    // A foreign change between two own commits must not be forgotten.
+    let mine = open_here();
+    let foreign = there.open(fid, BOTH).unwrap();
+    there.write(foreign.handle, 2, b"ZZ", ROOT).unwrap();
+    there.release(foreign.handle).unwrap();
+    here.write(mine.handle, 0, b"e", ROOT).unwrap();
+    here.release(mine.handle).unwrap();
+    let last = open_here();
+    assert!(!last.keep_cache, "a foreign commit came before the own one");
+    here.release(last.handle).unwrap();
+}
