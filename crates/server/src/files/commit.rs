@@ -9,7 +9,6 @@
 //! 3. `Publish` to each member with a part; then the decision is dropped. What cannot be reached now is retried by the
 //!    background thread; a reader of such a slice finds the staged part, asks for the decision and publishes it itself.
 use super::Shared;
-use super::outcomes::Outcome;
 use super::parts::{belongs, touched};
 use super::proto::{CommitAttr, FilesReply};
 use super::publish::Decision;
@@ -33,29 +32,14 @@ impl Shared {
     pub(super) fn commit(&self, mut commit: Commit) -> Result<FilesReply> {
         let id = commit.id;
         let _busy = self.busy.lock(id.fid);
-        let mut previous = None;
-        let outcome = match self.recall(id)? {
-            Some(outcome) => outcome,
+        let (seq, previous) = match self.recall(id)? {
+            Some(seq) => (seq, None),
             None => {
-                let result = self
-                    .unpublished_elsewhere(&commit)
-                    .and_then(|()| self.decide(&mut commit))
-                    .map(|(seq, before)| {
-                        previous = Some(before);
-                        seq
-                    });
-                let outcome = result
-                    .as_ref()
-                    .map_or_else(Outcome::of, |seq| Outcome::Done(*seq));
-                // Without staged parts a failed commit leaves no trace, and may be tried again as it is.
-                if result.is_ok() || !commit.staged.is_empty() {
-                    self.outcomes.remember(id, outcome);
-                }
-                result?;
-                outcome
+                self.unpublished_elsewhere(&commit)?;
+                let (seq, previous) = self.decide(&mut commit)?;
+                (seq, Some(previous))
             }
         };
-        let seq = outcome.seq()?;
         self.settle(id.fid, commit.sync)?;
         if commit.sync {
             self.store.sync()?;
@@ -96,11 +80,7 @@ impl Shared {
         if self.opens.removing(id.fid) {
             return Err(Errno::STALE.into());
         }
-        if !commit.staged.is_empty()
-            && self
-                .store
-                .get(keys::DECISIONS, &id.key(records::ABORT))?
-                .is_some()
+        if !commit.staged.is_empty() && self.store.get(keys::DECISIONS, &id.abort_key())?.is_some()
         {
             return Err(Error::Stale);
         }
@@ -141,6 +121,7 @@ impl Shared {
         self.step("decide")?;
         self.store.apply(batch)?;
         self.decisions.add(decision);
+        self.outcomes.remember(id, seq);
         if freed > 0 {
             self.outbox.wake();
         }

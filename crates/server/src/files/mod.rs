@@ -314,7 +314,7 @@ impl Shared {
 
 /// A batch that gives space back, or keeps a promise: it may use the room that a full store keeps for that.
 fn reclaiming() -> Batch {
-    Batch::new()
+    Batch::reclaiming()
 }
 
 fn unexpected(member: Member, reply: &FilesReply) -> Error {

@@ -1,44 +1,21 @@
-//! How recent commits ended, so that a retried request answers the same.
+//! Which recent commits happened, so that a retried request answers the same. A failed commit leaves no trace and may be
+//! tried again.
 //!
 //! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file,
 //! writer) as a receipt, until the writer has closed the file. The own member's delegate dies with this process, so it
 //! cannot retry what only the disk would remember.
 use super::Shared;
 use super::records::{CommitId, receipt_of};
-use crate::{Error, Result, keys};
+use crate::{Result, keys};
 use lru::LruCache;
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use std::num::NonZeroUsize;
 
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// How a commit ended, for good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Done(u64),
-    Failed(Errno),
-    Stale,
-}
-
-impl Outcome {
-    pub(super) fn of(error: &Error) -> Outcome {
-        match error {
-            Error::Stale => Outcome::Stale,
-            other => Outcome::Failed(other.errno()),
-        }
-    }
-    pub(super) fn seq(self) -> Result<u64> {
-        match self {
-            Outcome::Done(seq) => Ok(seq),
-            Outcome::Failed(errno) => Err(errno.into()),
-            Outcome::Stale => Err(Error::Stale),
-        }
-    }
-}
-
+/// The sequences of recent commits.
 pub(super) struct Outcomes {
-    recent: Mutex<LruCache<CommitId, Outcome>>,
+    recent: Mutex<LruCache<CommitId, u64>>,
 }
 
 impl Default for Outcomes {
@@ -50,19 +27,20 @@ impl Default for Outcomes {
 }
 
 impl Outcomes {
-    pub(super) fn remember(&self, id: CommitId, outcome: Outcome) {
-        self.recent.lock().put(id, outcome);
+    pub(super) fn remember(&self, id: CommitId, seq: u64) {
+        self.recent.lock().put(id, seq);
     }
-    fn recall(&self, id: CommitId) -> Option<Outcome> {
+    fn recall(&self, id: CommitId) -> Option<u64> {
         self.recent.lock().get(&id).copied()
     }
 }
 
 impl Shared {
-    /// How the commit ended, if it is known to have ended.
-    pub(super) fn recall(&self, id: CommitId) -> Result<Option<Outcome>> {
-        if let Some(outcome) = self.outcomes.recall(id) {
-            return Ok(Some(outcome));
+    /// The sequence of the commit, if it is known to have happened.
+    pub(super) fn recall(&self, id: CommitId) -> Result<Option<u64>> {
+        let known = self.outcomes.recall(id).or_else(|| self.decisions.find(id));
+        if known.is_some() {
+            return Ok(known);
         }
         if id.writer == self.member() {
             return Ok(None);
@@ -71,6 +49,6 @@ impl Shared {
             return Ok(None);
         };
         let (token, seq) = receipt_of(&value)?;
-        Ok((token == id.token).then_some(Outcome::Done(seq)))
+        Ok((token == id.token).then_some(seq))
     }
 }

@@ -34,8 +34,8 @@ pub enum FilesRequest {
         flags: OpenFlags,
     },
     /// To the owner: publish these changes as one. The owner's own part goes straight in; parts of other members must have
-    /// been staged there under `token` before. Idempotent by `token` (retries answer the same). After an error that came
-    /// from the owner (not a lost message), a commit with staged parts failed for good: `Drop` them, and use a new token.
+    /// been staged there under `token` before. Idempotent by `token` (retries answer the same). An error from the owner
+    /// means that nothing happened: try again as it is, or `Drop` the parts and plan again with a new token.
     /// `Stale`: plan the parts again from a new view.
     Commit {
         fid: Fid,

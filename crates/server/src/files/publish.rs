@@ -89,6 +89,10 @@ impl Decisions {
             files.remove(&id.fid);
         }
     }
+    /// Adds to `batch` the end of the file's decisions.
+    pub(super) fn delete(&self, batch: &mut Batch, fid: Fid) {
+        self.of(fid).iter().for_each(|d| d.delete(batch));
+    }
     pub(super) fn forget(&self, fid: Fid) {
         self.files.lock().remove(&fid);
     }
@@ -196,7 +200,7 @@ impl Shared {
         if span.len() > before {
             batch.put(
                 keys::DECISIONS,
-                records::fid_key(records::SPAN, fid),
+                records::span_key(fid),
                 records::span_value(&span),
             );
         }
@@ -205,10 +209,7 @@ impl Shared {
 
     /// The members that ever got a part of the file.
     pub(super) fn span(&self, fid: Fid) -> Result<Vec<Member>> {
-        match self
-            .store
-            .get(keys::DECISIONS, &records::fid_key(records::SPAN, fid))?
-        {
+        match self.store.get(keys::DECISIONS, &records::span_key(fid))? {
             Some(value) => records::span_of(&value),
             None => Ok(Vec::new()),
         }

@@ -8,15 +8,16 @@
 //!            val  | 1 | seq 8 | added 8 | freed 8  |    bytes added and freed by it: a retried Publish answers the same
 //! DECISIONS  key  | 0 | fid 8 | writer 2 | token 8 |    commit decided, not yet published by `members`
 //!            val  | 1 | seq 8 | members 2 each ... |
-//!            key  | 1 | fid 8 | writer 2 |              receipt: the last commit of this writer (another member)
+//!            key  | 1 | fid 8 | 0 | writer 2 |          receipt: the last commit of this writer (another member)
 //!            val  | 1 | token 8 | seq 8 |
-//!            key  | 2 | fid 8 | writer 2 | token 8 |    abort: a slice owner was told that this commit never happens
+//!            key  | 1 | fid 8 | 1 | writer 2 | token 8 | abort: a slice owner was told that this commit never happens
 //!            val  | 1 |
-//!            key  | 3 | fid 8 |                         span: every member that ever got a part of this file
+//!            key  | 1 | fid 8 | 2 |                     span: every member that ever got a part of this file
 //!            val  | 1 | members 2 each ... |
 //! ```
 //!
-//! The tag comes first, so that all decisions (which recovery reads) lie together.
+//! The tag comes first, so that all decisions, which every start reads, lie together. The rest of a file's records lie
+//! together too: a removal finds them (usually none) with one look.
 use crate::{Error, Fid, Member, Result};
 use bytes::Bytes;
 use forebay_index::Change;
@@ -26,9 +27,11 @@ const VERSION: u8 = 1;
 pub(super) const STAGED_CHANGES: u8 = 0;
 pub(super) const STAGED_PUBLISHED: u8 = 1;
 pub(super) const DECISION: u8 = 0;
-pub(super) const RECEIPT: u8 = 1;
-pub(super) const ABORT: u8 = 2;
-pub(super) const SPAN: u8 = 3;
+pub(super) const HISTORY: u8 = 1;
+
+const RECEIPT: u8 = 0;
+const ABORT: u8 = 1;
+const SPAN: u8 = 2;
 
 /// Names one commit: its file, the member that wrote it, and that member's token for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,15 +62,25 @@ impl CommitId {
         r.end()?;
         Ok(id)
     }
+    pub(super) fn abort_key(self) -> Bytes {
+        let rest = [&self.writer.to_be_bytes()[..], &self.token.to_be_bytes()].concat();
+        history_key(self.fid, ABORT, &rest)
+    }
     pub(super) fn receipt_key(self) -> Bytes {
         receipt_key(self.fid, self.writer)
     }
 }
 
 pub(super) fn receipt_key(fid: Fid, writer: Member) -> Bytes {
-    let mut key = fid_key(RECEIPT, fid).to_vec();
-    key.extend(writer.to_be_bytes());
-    key.into()
+    history_key(fid, RECEIPT, &writer.to_be_bytes())
+}
+
+pub(super) fn span_key(fid: Fid) -> Bytes {
+    history_key(fid, SPAN, &[])
+}
+
+fn history_key(fid: Fid, kind: u8, rest: &[u8]) -> Bytes {
+    [&fid_key(HISTORY, fid)[..], &[kind], rest].concat().into()
 }
 
 /// The key of a record there is once a file, and the prefix of the others.
@@ -233,7 +246,10 @@ mod tests {
         #[test]
         fn records_come_back(fid: u64, writer: u16, token: u64, seq: u64, added: u64, freed: u64, members: Vec<u16>) {
             let id = CommitId { fid: Fid(fid), writer, token };
-            prop_assert_eq!(CommitId::from_key(&id.key(ABORT)).unwrap(), id);
+            prop_assert_eq!(CommitId::from_key(&id.key(DECISION)).unwrap(), id);
+            for key in [id.key(STAGED_CHANGES), id.abort_key(), id.receipt_key(), span_key(id.fid)] {
+                prop_assert_eq!(fid_of_key(&key).unwrap(), id.fid);
+            }
             prop_assert_eq!(decision_of(&decision_value(seq, &members)).unwrap(), (seq, members.clone()));
             prop_assert_eq!(span_of(&span_value(&members)).unwrap(), members);
             prop_assert_eq!(receipt_of(&receipt_value(token, seq)).unwrap(), (token, seq));

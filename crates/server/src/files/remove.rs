@@ -55,14 +55,9 @@ impl Shared {
                 .apply(std::mem::replace(&mut batch, super::reclaiming()))?;
         }
         self.delete_prefix(&mut batch, keys::XATTRS, &fid.0.to_be_bytes())?;
-        for tag in [
-            records::DECISION,
-            records::RECEIPT,
-            records::ABORT,
-            records::SPAN,
-        ] {
-            self.delete_prefix(&mut batch, keys::DECISIONS, &records::fid_key(tag, fid))?;
-        }
+        let history = records::fid_key(records::HISTORY, fid);
+        self.delete_prefix(&mut batch, keys::DECISIONS, &history)?;
+        self.decisions.delete(&mut batch, fid);
         self.inodes.delete(&mut batch, fid);
         batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
         self.step("remove inode")?;

@@ -3,7 +3,6 @@
 //! A view may name a commit that a slice owner has not published yet. That is safe: the slice owner still has the part
 //! staged, and asks for the decision before it answers extents. So views never wait for a commit in progress.
 use super::Shared;
-use super::outcomes::Outcome;
 use super::proto::FilesReply;
 use super::records::{self, CommitId};
 use crate::{Error, Fid, Result, keys};
@@ -19,10 +18,7 @@ impl Shared {
     pub(super) fn decision(&self, id: CommitId, abort: bool) -> Result<FilesReply> {
         // Commits decide under the inode's lock, so none slips between the look and the promise.
         let _inode = self.inodes.lock(id.fid);
-        if let Some(seq) = self.decisions.find(id) {
-            return Ok(FilesReply::Decision(Some(seq)));
-        }
-        if let Some(Outcome::Done(seq)) = self.recall(id)? {
+        if let Some(seq) = self.recall(id)? {
             return Ok(FilesReply::Decision(Some(seq)));
         }
         match self.inodes.get(id.fid) {
@@ -33,11 +29,7 @@ impl Shared {
         }
         if abort {
             let mut batch = Batch::new();
-            batch.put(
-                keys::DECISIONS,
-                id.key(records::ABORT),
-                records::abort_value(),
-            );
+            batch.put(keys::DECISIONS, id.abort_key(), records::abort_value());
             self.store.apply(batch)?;
         }
         Ok(FilesReply::Decision(None))

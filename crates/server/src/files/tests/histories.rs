@@ -339,14 +339,7 @@ impl History {
             }
             assert_eq!(covered, *len, "log {log}");
         }
-        let stores: Vec<_> = self
-            .world
-            .stores
-            .iter()
-            .enumerate()
-            .map(|(k, s)| (k as Member, s.clone()))
-            .collect();
-        assert_eq!(check(&stores).unwrap(), vec![]);
+        assert_eq!(check(&self.world.stores()).unwrap(), vec![]);
     }
 }
 

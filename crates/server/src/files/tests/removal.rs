@@ -6,18 +6,9 @@ use forebay_index::{Change, Extent, SLICE};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 
-fn stores(world: &World) -> Vec<(Member, std::sync::Arc<forebay_storage::Store>)> {
-    world
-        .stores
-        .iter()
-        .enumerate()
-        .map(|(k, s)| (k as Member, s.clone()))
-        .collect()
-}
-
 /// No record of any file is left on any member.
 fn assert_nothing_left(world: &World) {
-    for k in 0..world.stores.len() as Member {
+    for k in 0..world.net.members {
         for keyspace in [
             keys::INODES,
             keys::XATTRS,
@@ -30,7 +21,7 @@ fn assert_nothing_left(world: &World) {
             assert_eq!(world.count(k, keyspace), 0, "member {k}, {keyspace:?}");
         }
     }
-    assert_eq!(check(&stores(world)).unwrap(), vec![]);
+    assert_eq!(check(&world.stores()).unwrap(), vec![]);
 }
 
 #[test]
@@ -72,7 +63,7 @@ fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
                 [&fid.0.to_be_bytes()[..], b"user.a"].concat(),
                 b"1".to_vec(),
             );
-            world.stores[0].apply(batch).unwrap();
+            world.store(0).apply(batch).unwrap();
             // Small pieces, so that members need several batches.
             let piece = |i: u64| {
                 Change::Put(Extent {
@@ -175,7 +166,7 @@ fn a_file_linked_again_or_gone_leaves_only_its_orphan_record() {
     for orphan in [fid, Fid(777)] {
         let mut batch = Batch::new();
         batch.put(keys::ORPHANS, orphan.0.to_be_bytes().to_vec(), Vec::new());
-        world.stores[0].apply(batch).unwrap();
+        world.store(0).apply(batch).unwrap();
     }
     world.restart(0);
     world.drain();
@@ -188,7 +179,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
     let world = World::new(2);
     let fid = world.create(0);
     world.write(0, fid, 0..SLICE + 100, 1).unwrap();
-    assert_eq!(check(&stores(&world)).unwrap(), vec![]);
+    assert_eq!(check(&world.stores()).unwrap(), vec![]);
 
     // A staged part, and a decision that did not get through.
     let attr = super::super::proto::CommitAttr {
@@ -218,7 +209,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
         other => panic!("{other:?}"),
     };
     world.clear_rule();
-    let problems = check(&stores(&world)).unwrap();
+    let problems = check(&world.stores()).unwrap();
     assert_eq!(
         problems,
         vec![
@@ -238,7 +229,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
     assert!(problems.iter().all(|p| !p.is_damage()));
     world.restart(1);
     world.restart(0);
-    assert_eq!(check(&stores(&world)).unwrap(), vec![]);
+    assert_eq!(check(&world.stores()).unwrap(), vec![]);
 
     // Extents where they should not be.
     let mut batch = Batch::new();
@@ -249,14 +240,14 @@ fn the_check_names_damage_and_what_is_unsettled() {
     index
         .change(&mut batch, 4711, &[put(0, &(0..20), 9)])
         .unwrap();
-    world.inodes[0]
+    world.inodes(0)
         .update(fid, |inode, _| {
             inode.size = SLICE + 150;
             Ok(())
         })
         .unwrap();
-    world.stores[0].apply(batch).unwrap();
-    let problems = check(&stores(&world)).unwrap();
+    world.store(0).apply(batch).unwrap();
+    let problems = check(&world.stores()).unwrap();
     assert!(problems.iter().all(|p| p.is_damage()), "{problems:?}");
     let found = |wanted: fn(&Problem) -> bool| problems.iter().any(wanted);
     assert!(found(|p| matches!(p, Problem::Misplaced { member: 0, .. })));

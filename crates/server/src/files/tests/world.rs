@@ -5,7 +5,7 @@ use crate::inodes::{Inode, Inodes};
 use crate::proto::WireError;
 use crate::*;
 use forebay_index::{Change, Extent, RangeMap};
-use forebay_storage::{Batch, OsIo, Store};
+use forebay_storage::{Batch, Options, OsIo, Store};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ type Rule = Box<dyn FnMut(Member, Member, &FilesRequest) -> Fate + Send>;
 
 /// The way between members.
 pub(super) struct Net {
-    members: u16,
+    pub members: u16,
     nodes: Vec<RwLock<Option<Arc<Files>>>>,
     rule: Mutex<Option<Rule>>,
     /// Log bytes given back: `(member, log)` to ranges of addresses.
@@ -100,27 +100,23 @@ pub(super) struct Planned {
     pub attr: CommitAttr,
 }
 
+/// A member's store in one of its lives.
+#[derive(Clone)]
+struct Life {
+    store: Arc<Store>,
+    inodes: Arc<Inodes>,
+}
+
 /// Members and their stores.
 pub(super) struct World {
     pub net: Arc<Net>,
-    pub stores: Vec<Arc<Store>>,
-    pub inodes: Vec<Arc<Inodes>>,
+    lives: Vec<RwLock<Option<Life>>>,
     tokens: AtomicU64,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl World {
     pub(super) fn new(members: u16) -> World {
-        let dir = tempfile::tempdir().unwrap();
-        let open = |k: u16| {
-            let path = dir.path().join(k.to_string());
-            Arc::new(Store::open(Arc::new(OsIo), &path, Default::default()).unwrap())
-        };
-        let stores: Vec<_> = (0..members).map(open).collect();
-        let inodes = stores
-            .iter()
-            .enumerate()
-            .map(|(k, s)| Arc::new(Inodes::new(s.clone(), k as u16).unwrap()));
         let net = Arc::new(Net {
             members,
             nodes: (0..members).map(|_| RwLock::new(None)).collect(),
@@ -130,47 +126,66 @@ impl World {
         });
         let world = World {
             net,
-            inodes: inodes.collect(),
-            stores,
+            lives: (0..members).map(|_| RwLock::new(None)).collect(),
             tokens: AtomicU64::new(1),
-            _dir: dir,
+            dir: tempfile::tempdir().unwrap(),
         };
-        (0..members).for_each(|k| world.boot(k));
+        (0..members).for_each(|k| world.start(k));
         world
     }
 
-    fn boot(&self, k: Member) {
-        let i = usize::from(k);
-        let links = TestLinks {
-            me: k,
-            net: self.net.clone(),
-        };
-        let files = Files::with_links(
-            self.stores[i].clone(),
-            self.inodes[i].clone(),
-            Arc::new(links),
-        )
-        .unwrap();
-        *self.net.nodes[i].write() = Some(Arc::new(files));
-    }
-
-    /// The member goes away; its store stays.
+    /// The member goes away, its store is closed.
     pub(super) fn stop(&self, k: Member) {
         let files = self.net.nodes[usize::from(k)].write().take();
         if let Some(files) = files {
             files.close();
         }
+        if let Some(life) = self.lives[usize::from(k)].write().take() {
+            life.store.close().unwrap();
+        }
     }
 
     /// A new life of the member from its store; `recover` comes when the test says so.
     pub(super) fn start(&self, k: Member) {
-        self.boot(k);
+        let i = usize::from(k);
+        let path = self.dir.path().join(k.to_string());
+        std::fs::create_dir_all(&path).unwrap();
+        let options = Options {
+            memtable_bytes: 256 << 10,
+            ..Options::default()
+        };
+        let store = Arc::new(Store::open(Arc::new(OsIo), &path, options).unwrap());
+        let inodes = Arc::new(Inodes::new(store.clone(), k).unwrap());
+        let links = TestLinks {
+            me: k,
+            net: self.net.clone(),
+        };
+        let files = Files::with_links(store.clone(), inodes.clone(), Arc::new(links)).unwrap();
+        *self.lives[i].write() = Some(Life { store, inodes });
+        *self.net.nodes[i].write() = Some(Arc::new(files));
     }
 
     pub(super) fn restart(&self, k: Member) {
         self.stop(k);
         self.start(k);
         self.files(k).recover().unwrap();
+    }
+
+    fn life(&self, k: Member) -> Life {
+        self.lives[usize::from(k)].read().clone().expect("the member runs")
+    }
+
+    pub(super) fn store(&self, k: Member) -> Arc<Store> {
+        self.life(k).store
+    }
+
+    pub(super) fn inodes(&self, k: Member) -> Arc<Inodes> {
+        self.life(k).inodes
+    }
+
+    /// All stores, as the check wants them.
+    pub(super) fn stores(&self) -> Vec<(Member, Arc<Store>)> {
+        (0..self.net.members).map(|k| (k, self.store(k))).collect()
     }
 
     pub(super) fn files(&self, k: Member) -> Arc<Files> {
@@ -199,7 +214,7 @@ impl World {
 
     /// A new empty file.
     pub(super) fn create(&self, owner: Member) -> Fid {
-        let inodes = &self.inodes[usize::from(owner)];
+        let inodes = self.inodes(owner);
         let fid = inodes.mint().unwrap();
         let inode = Inode {
             kind: Kind::File,
@@ -221,23 +236,22 @@ impl World {
         };
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);
-        self.stores[usize::from(owner)].apply(batch).unwrap();
+        self.store(owner).apply(batch).unwrap();
         fid
     }
 
     pub(super) fn inode(&self, fid: Fid) -> Inode {
-        self.inodes[usize::from(fid.owner())].get(fid).unwrap()
+        self.inodes(fid.owner()).get(fid).unwrap()
     }
 
     /// What `meta` does when the last name goes.
     pub(super) fn unlink(&self, fid: Fid) {
-        let owner = usize::from(fid.owner());
         let orphan = |inode: &mut Inode, batch: &mut Batch| {
             inode.nlink = 0;
             batch.put(keys::ORPHANS, fid.0.to_be_bytes().to_vec(), Vec::new());
             Ok(())
         };
-        self.inodes[owner].update(fid, orphan).unwrap();
+        self.inodes(fid.owner()).update(fid, orphan).unwrap();
         self.files(fid.owner()).orphaned(fid).unwrap();
     }
 
@@ -461,7 +475,7 @@ impl World {
     /// How many records a keyspace of a member holds.
     pub(super) fn count(&self, k: Member, keyspace: forebay_storage::Keyspace) -> usize {
         use std::ops::Bound::Unbounded;
-        self.stores[usize::from(k)]
+        self.store(k)
             .scan(keyspace, Unbounded, Unbounded)
             .count()
     }
