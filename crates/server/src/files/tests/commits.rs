@@ -212,7 +212,8 @@ fn set_id_bits_go_with_a_write_that_asks_for_it() {
     let world = World::new(1);
     let fid = world.create(0);
     for (mode, after) in [(0o6755, 0o755), (0o6745, 0o2745)] {
-        world.inodes(0)
+        world
+            .inodes(0)
             .update(fid, |inode, _| {
                 inode.mode = mode;
                 Ok(())

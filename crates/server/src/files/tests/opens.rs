@@ -10,7 +10,8 @@ fn laminate(world: &World, fid: Fid) -> Result<FilesReply> {
 }
 
 fn chmod(world: &World, fid: Fid, mode: u32) {
-    world.inodes(fid.owner())
+    world
+        .inodes(fid.owner())
         .update(fid, |inode, _| {
             inode.mode = mode;
             Ok(())
@@ -108,7 +109,8 @@ fn a_writable_file_is_not_laminated_by_closing_it() {
 fn only_files_are_opened_and_only_existing_ones() {
     let world = World::new(1);
     let dir = world.create(0);
-    world.inodes(0)
+    world
+        .inodes(0)
         .update(dir, |inode, _| {
             inode.kind = Kind::Dir;
             Ok(())

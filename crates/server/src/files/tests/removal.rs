@@ -240,7 +240,8 @@ fn the_check_names_damage_and_what_is_unsettled() {
     index
         .change(&mut batch, 4711, &[put(0, &(0..20), 9)])
         .unwrap();
-    world.inodes(0)
+    world
+        .inodes(0)
         .update(fid, |inode, _| {
             inode.size = SLICE + 150;
             Ok(())

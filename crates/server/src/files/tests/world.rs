@@ -172,7 +172,10 @@ impl World {
     }
 
     fn life(&self, k: Member) -> Life {
-        self.lives[usize::from(k)].read().clone().expect("the member runs")
+        self.lives[usize::from(k)]
+            .read()
+            .clone()
+            .expect("the member runs")
     }
 
     pub(super) fn store(&self, k: Member) -> Arc<Store> {
@@ -475,9 +478,7 @@ impl World {
     /// How many records a keyspace of a member holds.
     pub(super) fn count(&self, k: Member, keyspace: forebay_storage::Keyspace) -> usize {
         use std::ops::Bound::Unbounded;
-        self.store(k)
-            .scan(keyspace, Unbounded, Unbounded)
-            .count()
+        self.store(k).scan(keyspace, Unbounded, Unbounded).count()
     }
 }
 
