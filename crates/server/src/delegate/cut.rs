@@ -76,12 +76,12 @@ impl Delegate {
         }
         {
             let mut state = file.state.lock();
-            let size = state.size();
             if what.punch || what.zero {
                 state.pending.put(offset..end, Source::Hole);
                 state.pending.touch(Time::now());
             }
-            if !what.punch && !what.keep_size && end > size {
+            // Whatever size this node knows: another may have made the file shorter meanwhile.
+            if !what.punch && !what.keep_size {
                 state.pending.reach(end);
                 state.pending.touch(Time::now());
             }
