@@ -1,1 +1,29 @@
-//! placeholder
+//! Traces of parallel I/O: what they are, where they come from, what they show, and how they are done again.
+//!
+//! - [`Trace`] and [`Op`]: who did what to which bytes, when.
+//! - [`load`]: readers for DXT exports ([`csv`]) and for Forebay's own [`format`](mod@format).
+//! - [`workload`]: generators for the shapes that the papers measure.
+//! - [`Stats`]: counts, sizes, shapes, sharing.
+//! - [`replay`]: a trace against real files, every byte read checked against the [`Model`], with [`content`] that
+//!   follows from file, offset and write.
+//!
+//! What this crate must not know: servers, mounts, the index. It sees a [`replay::Target`].
+
+pub mod content;
+pub mod csv;
+mod error;
+pub mod format;
+mod load;
+mod model;
+mod op;
+mod ranges;
+pub mod replay;
+mod stats;
+pub mod workload;
+
+pub use error::{Error, Result};
+pub use load::load;
+pub use model::{Model, Piece};
+pub use op::{Kind, NO_OFFSET, Op, Trace};
+pub use ranges::Ranges;
+pub use stats::{FileStats, KindStats, Stats};

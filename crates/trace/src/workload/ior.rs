@@ -1,0 +1,71 @@
+//! IOR: segments of one block per rank, each block written in transfers.
+//!
+//! ```text
+//! shared file     | rank 0 block | rank 1 block | ... | rank 0 block | ...      segment 0, segment 1
+//! file per rank   | block | block | ...
+//! ```
+//!
+//! Fixed-stride N-1 (MetaKV, section IV) is one transfer per block: rank `r`'s call `i` is at `(i * ranks + r) * transfer`.
+
+use super::{Access, Layout};
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Ior {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Segments (IOR `-s`).
+    pub segments: u64,
+    /// Transfers in a block (IOR `-b` by `-t`).
+    pub transfers: u64,
+    /// Bytes of a call (IOR `-t`).
+    pub transfer: u64,
+    /// Whether each rank has its own file (IOR `-F`).
+    pub file_per_rank: bool,
+}
+
+impl Default for Ior {
+    /// 16 ranks, 64 fixed strides of 47,008 bytes (the papers' odd size) in one file.
+    fn default() -> Ior {
+        Ior {
+            ranks: 16,
+            segments: 64,
+            transfers: 1,
+            transfer: 47_008,
+            file_per_rank: false,
+        }
+    }
+}
+
+impl Layout for Ior {
+    fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    fn files(&self) -> Vec<String> {
+        if self.file_per_rank {
+            (0..self.ranks).map(|r| format!("ior.{r:05}")).collect()
+        } else {
+            vec!["ior".into()]
+        }
+    }
+
+    fn calls(&self, _rank: u32) -> u64 {
+        self.segments * self.transfers
+    }
+
+    fn access(&self, rank: u32, index: u64) -> Access {
+        let (segment, transfer) = (index / self.transfers, index % self.transfers);
+        let (ranks, place) = if self.file_per_rank {
+            (1, 0)
+        } else {
+            (self.ranks, rank)
+        };
+        let block = segment * u64::from(ranks) + u64::from(place);
+        Access {
+            file: if self.file_per_rank { rank } else { 0 },
+            offset: (block * self.transfers + transfer) * self.transfer,
+            len: self.transfer,
+        }
+    }
+}

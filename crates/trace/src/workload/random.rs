@@ -1,0 +1,95 @@
+//! Random calls in one shared file: every block once in random order, or anywhere, overlapping.
+
+use super::{Access, Layout};
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Random {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Calls of a rank.
+    pub calls: u64,
+    /// Bytes of a block; the longest call if `overlap`.
+    pub len: u64,
+    /// Lengths from 1 to `len` at any offset, instead of each block once.
+    pub overlap: bool,
+    /// Another seed, another order.
+    pub seed: u64,
+}
+
+impl Default for Random {
+    /// 16 ranks, 64 blocks of 4 KiB each, every block once.
+    fn default() -> Random {
+        Random {
+            ranks: 16,
+            calls: 64,
+            len: 4096,
+            overlap: false,
+            seed: 1,
+        }
+    }
+}
+
+impl Random {
+    fn blocks(&self) -> u64 {
+        u64::from(self.ranks) * self.calls
+    }
+
+    fn hash(&self, n: u64) -> u64 {
+        let mut z = n.wrapping_add(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A permutation of `0..blocks()`: a Feistel network over the next power of four, walked until it lands inside.
+    fn shuffled(&self, index: u64) -> u64 {
+        let bits = (64 - (self.blocks() - 1).leading_zeros())
+            .div_ceil(2)
+            .max(1);
+        let mask = (1u64 << bits) - 1;
+        let mut at = index;
+        loop {
+            let (mut left, mut right) = (at >> bits, at & mask);
+            for round in 0..4u64 {
+                (left, right) = (right, left ^ (self.hash(right << 2 | round) & mask));
+            }
+            at = left << bits | right;
+            if at < self.blocks() {
+                return at;
+            }
+        }
+    }
+}
+
+impl Layout for Random {
+    fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    fn files(&self) -> Vec<String> {
+        vec!["random".into()]
+    }
+
+    fn calls(&self, _rank: u32) -> u64 {
+        self.calls
+    }
+
+    fn access(&self, rank: u32, index: u64) -> Access {
+        let number = u64::from(rank) * self.calls + index;
+        if !self.overlap {
+            return Access {
+                file: 0,
+                offset: self.shuffled(number) * self.len,
+                len: self.len,
+            };
+        }
+        let len = 1 + self.hash(number * 2) % self.len;
+        let offset = self.hash(number * 2 + 1) % (self.blocks() * self.len - len + 1);
+        Access {
+            file: 0,
+            offset,
+            len,
+        }
+    }
+}

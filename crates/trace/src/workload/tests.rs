@@ -1,0 +1,207 @@
+//! Every workload: calls are what the papers describe, and where ranks must not overlap they do not.
+
+use super::*;
+use crate::{Ranges, Stats};
+
+fn accesses(layout: &dyn Layout, rank: u32) -> Vec<Access> {
+    (0..layout.calls(rank))
+        .map(|i| layout.access(rank, i))
+        .collect()
+}
+
+/// Asserts that no byte is touched twice; returns the bytes touched and the end of the first file.
+fn disjoint(layout: &dyn Layout) -> (u64, u64) {
+    let mut files = vec![Ranges::default(); layout.files().len()];
+    let mut bytes = 0;
+    for rank in 0..layout.ranks() {
+        for a in accesses(layout, rank) {
+            let range = a.offset..a.offset + a.len;
+            let file = &mut files[a.file as usize];
+            assert_eq!(
+                file.get(range.clone()).count(),
+                0,
+                "rank {rank}: {a:?} touched twice"
+            );
+            file.set(range, ());
+            bytes += a.len;
+        }
+    }
+    (bytes, files[0].end())
+}
+
+#[test]
+fn every_named_workload_is_in_order_and_writes_what_it_reads() {
+    for (name, _) in KINDS {
+        let workload = parse(name).unwrap();
+        let trace = workload.trace();
+        assert!(
+            trace
+                .ops
+                .iter()
+                .all(|op| op.rank < trace.ranks && (op.file as usize) < trace.files.len())
+        );
+        assert!(trace.ops.is_sorted_by_key(|op| op.start), "{name}");
+        let stats = Stats::of(&trace);
+        assert!(stats.writes.calls >= 40, "{name}");
+        assert_eq!(
+            (stats.writes.calls, stats.writes.bytes),
+            (stats.reads.calls, stats.reads.bytes),
+            "{name}"
+        );
+        if *name != "random-overlap" {
+            disjoint(&*workload.layout);
+        }
+    }
+}
+
+#[test]
+fn dense_workloads_fill_their_files() {
+    for spec in [
+        "ior-strided",
+        "ior-segmented",
+        "tile:x=3,y=2",
+        "btio:q=3,grid=13",
+        "fs-test",
+        "fs-test-segmented",
+        "milc-a",
+        "milc-b:buffer=1000",
+        "milc-c",
+        "random",
+    ] {
+        let (bytes, end) = disjoint(&*parse(spec).unwrap().layout);
+        assert_eq!(bytes, end, "{spec}");
+    }
+}
+
+#[test]
+fn other_readers_share_the_calls_out() {
+    let trace = parse("ior-strided:ranks=4,calls=5,readers=3")
+        .unwrap()
+        .trace();
+    let reads: Vec<_> = trace
+        .ops
+        .iter()
+        .filter(|op| op.kind == Kind::Read)
+        .collect();
+    assert_eq!(reads.len(), 20);
+    assert!((0..3).all(|r| reads.iter().filter(|op| op.rank == r).count() >= 6));
+    let only_reads = parse("ior-strided:write=0").unwrap().trace();
+    assert!(only_reads.ops.iter().all(|op| op.kind == Kind::Read));
+}
+
+#[test]
+fn ior_strides_as_in_the_paper() {
+    let ior = Ior {
+        ranks: 4,
+        segments: 3,
+        transfer: 10,
+        ..Ior::default()
+    };
+    let offsets: Vec<u64> = accesses(&ior, 1).iter().map(|a| a.offset).collect();
+    assert_eq!(offsets, [10, 50, 90]);
+}
+
+#[test]
+fn btio_makes_the_papers_number_of_calls() {
+    for (q, grid, millions) in [(8, 162, 0.2), (12, 408, 2.0), (20, 1020, 20.8)] {
+        let btio = Btio { q, grid, dumps: 1 };
+        let calls: u64 = (0..btio.ranks()).map(|r| btio.calls(r)).sum();
+        assert_eq!((calls as f64 / 1e5).round() / 10.0, millions, "{calls}");
+    }
+}
+
+#[test]
+fn tile_makes_the_papers_number_of_calls() {
+    let tile = Tile {
+        height: 32_768,
+        ..Tile::default()
+    };
+    let calls: u64 = (0..tile.ranks()).map(|r| tile.calls(r)).sum();
+    assert_eq!(calls, 524_288);
+    let wide = Tile {
+        tiles_x: 4,
+        tiles_y: 2,
+        width: 8,
+        height: 3,
+        element: 2,
+    };
+    assert_eq!(
+        wide.access(6, 1),
+        Access {
+            file: 0,
+            offset: (4 * 32 + 16) * 2,
+            len: 16
+        }
+    );
+}
+
+#[test]
+fn milc_in_lattice_order_has_two_strides() {
+    let offsets: Vec<u64> = accesses(&Milc::default(), 5)
+        .iter()
+        .map(|a| a.offset)
+        .collect();
+    let mut strides: Vec<u64> = offsets.windows(2).map(|w| w[1] - w[0]).collect();
+    strides.sort_unstable();
+    strides.dedup();
+    // Next row of the block, and from its last row to the next plane.
+    assert_eq!(strides, [16 * 288, (16 * 16 - 3 * 16) * 288]);
+}
+
+#[test]
+fn milc_headers_come_first() {
+    let milc = Milc {
+        layout: MilcLayout::Headed,
+        ..Milc::default()
+    };
+    assert_eq!(
+        milc.access(3, 0),
+        Access {
+            file: 0,
+            offset: 288,
+            len: 96
+        }
+    );
+    assert_eq!(milc.access(0, 1).offset, 16 * 96);
+}
+
+#[test]
+fn nested_levels_step_inside_out() {
+    let nested = Nested::in_turn(2, 10, &[3, 2, 2], 5);
+    let offsets: Vec<u64> = accesses(&nested, 1).iter().map(|a| a.offset).collect();
+    assert_eq!(
+        offsets,
+        [10, 30, 50, 75, 95, 115, 145, 165, 185, 210, 230, 250]
+    );
+}
+
+#[test]
+fn random_depends_on_its_seed_only() {
+    let of = |spec: &str| parse(spec).unwrap().trace().ops;
+    assert_eq!(of("random:seed=3"), of("random:seed=3"));
+    assert_ne!(of("random:seed=3"), of("random:seed=4"));
+}
+
+#[test]
+fn wrong_descriptions_say_what_there_is() {
+    for (spec, says) in [
+        ("ior", "there are: ior-strided"),
+        (
+            "tile:rank=3",
+            "no parameter \"rank\" here; there are: x, y, width",
+        ),
+        ("tile:x", "not key=value"),
+        ("tile:x=many", "not a number"),
+        ("tile:width=0", "width must not be 0"),
+        ("btio:q=9,grid=3", "smaller than q"),
+        ("random:size=9999999g", "too large"),
+        ("random:ranks=5m", "from 1 to 1m"),
+    ] {
+        let error = parse(spec).err().unwrap().to_string();
+        assert!(error.contains(says) && error.contains(spec), "{error}");
+    }
+    assert_eq!(
+        parse("fs-test:size=64K").unwrap().layout.access(0, 0).len,
+        65_536
+    );
+}
