@@ -1,1 +1,93 @@
-fn main() {}
+//! `forebay-bench`: Forebay measured against its peers, both sides in one run.
+//!
+//! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay. Standard output is a
+//! table, or with `--json` one object a line; what a person should know beside goes to standard error.
+
+mod cache;
+mod cases;
+mod cpu;
+mod fail;
+mod gang;
+mod job;
+mod mount;
+mod passthrough;
+mod report;
+mod sizes;
+mod subjects;
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures Forebay against its peers.
+#[derive(Debug, Parser)]
+#[command(name = "forebay-bench", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Files through the mount, against the plain disk and a minimal pass-through file system
+    Mount(MountArgs),
+    /// Serve a pass-through mount until standard input ends
+    #[command(name = "__passthrough", hide = true)]
+    Passthrough { source: PathBuf, point: PathBuf },
+    /// One measured process
+    #[command(name = "__worker", hide = true)]
+    Worker { job: String },
+}
+
+/// What `mount` does.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE")]
+    cases: Vec<String>,
+    /// Only these subjects: disk, passthrough, forebay
+    #[arg(long = "subject", value_name = "SUBJECT")]
+    subjects: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Bytes of a case with 1 MiB records; small records use a quarter
+    #[arg(long, default_value = "256MiB", value_parser = sizes::parse)]
+    size: u64,
+    /// Files of a case that counts operations
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    files: u64,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The program to measure [default: `forebay` beside this program]
+    #[arg(long)]
+    forebay: Option<PathBuf>,
+    /// Node servers of Forebay, at least 2: the second reads what the first wrote
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..))]
+    nodes: u16,
+    /// Durability of Forebay: the others are always as `process`
+    #[arg(long, default_value = "process")]
+    durability: String,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Mount(args) => mount::run(&args),
+        Verb::Passthrough { source, point } => passthrough::serve(&source, &point),
+        Verb::Worker { job } => job::work(&job),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("forebay-bench: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Making reads cold, the same way for every subject.
+use rustix::fs::Advice;
+use std::fs::File;
+use std::num::NonZero;
+use std::path::Path;
+
+/// How reads are made cold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cold {
+    /// All of the kernel's caches are dropped (root).
+    Dropped,
+    /// The pages of the benchmark's files are dropped by `posix_fadvise`; names and attributes stay.
+    Advised,
+}
+
+impl Cold {
+    /// The best this process may do.
+    pub fn choose() -> Cold {
+        rustix::fs::sync();
+        match std::fs::write("/proc/sys/vm/drop_caches", "3") {
+            Ok(()) => Cold::Dropped,
+            Err(_) => Cold::Advised,
+        }
+    }
+
+    /// For the header.
+    pub fn text(self) -> &'static str {
+        match self {
+            Cold::Dropped => "cold (sync, then /proc/sys/vm/drop_caches)",
+            Cold::Advised => {
+                "pages cold (sync, then posix_fadvise on every file), names and attributes warm; be root for cold ones"
+            }
+        }
+    }
+
+    /// Everything on disk, nothing in memory. `places`: directories whose files are read next, or lie below what is read.
+    pub fn cool(self, places: &[&Path]) {
+        rustix::fs::sync();
+        if self == Cold::Dropped && std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
+            return;
+        }
+        places.iter().for_each(|p| advise(p));
+    }
+}
+
+fn advise(path: &Path) {
+    let Ok(meta) = path.symlink_metadata() else {
+        return;
+    };
+    if meta.is_dir() {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.for_each(|e| advise(&e.path()));
+    } else if meta.is_file()
+        && let Ok(file) = File::open(path)
+    {
+        let _ = rustix::fs::fadvise(file, 0, None::<NonZero<u64>>, Advice::DontNeed);
+    }
+}

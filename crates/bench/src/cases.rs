@@ -1,0 +1,150 @@
+//! The cases, by name.
+
+/// How many processes do what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Its name: the work, then the number of processes.
+    pub name: &'static str,
+    /// Processes.
+    pub processes: u64,
+    /// What they do.
+    pub work: Work,
+}
+
+/// What the processes of a case do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Write, then read cold.
+    Bytes {
+        /// Which file a process uses, and where in it.
+        pattern: Pattern,
+        /// Bytes of a record.
+        record: u64,
+        /// `--size` is divided by this.
+        divide: u64,
+    },
+    /// Create, stat, unlink; in a directory of each process's own, or all in one.
+    Files {
+        /// All in one directory.
+        shared: bool,
+    },
+}
+
+/// Where the records of a process lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Pattern {
+    /// A file each, from start to end.
+    Own,
+    /// One file, a segment each.
+    Segments,
+    /// One file, records dealt out in turn.
+    Strided,
+    /// Written in segments of 1 MiB records; read in records at random places.
+    Random,
+}
+
+const fn bytes(
+    name: &'static str,
+    processes: u64,
+    pattern: Pattern,
+    record: u64,
+    divide: u64,
+) -> Case {
+    Case {
+        name,
+        processes,
+        work: Work::Bytes {
+            pattern,
+            record,
+            divide,
+        },
+    }
+}
+
+const fn files(name: &'static str, processes: u64, shared: bool) -> Case {
+    Case {
+        name,
+        processes,
+        work: Work::Files { shared },
+    }
+}
+
+/// Every case.
+pub const CASES: &[Case] = &[
+    bytes("seq-1m-1p", 1, Pattern::Own, 1 << 20, 1),
+    bytes("seq-1m-4p", 4, Pattern::Own, 1 << 20, 1),
+    bytes("shared-1m-1p", 1, Pattern::Segments, 1 << 20, 1),
+    bytes("shared-1m-4p", 4, Pattern::Segments, 1 << 20, 1),
+    bytes("strided-4k-1p", 1, Pattern::Strided, 4096, 4),
+    bytes("strided-4k-4p", 4, Pattern::Strided, 4096, 4),
+    bytes("strided-47008-1p", 1, Pattern::Strided, 47_008, 2),
+    bytes("strided-47008-4p", 4, Pattern::Strided, 47_008, 2),
+    bytes("random-4k-1p", 1, Pattern::Random, 4096, 1),
+    bytes("random-4k-4p", 4, Pattern::Random, 4096, 1),
+    files("files-own-1p", 1, false),
+    files("files-own-4p", 4, false),
+    files("files-shared-1p", 1, true),
+    files("files-shared-4p", 4, true),
+];
+
+/// The named cases, or all.
+///
+/// # Errors
+/// Names an unknown case and says what there is.
+pub fn select(names: &[String]) -> Result<Vec<Case>, String> {
+    if names.is_empty() {
+        return Ok(CASES.to_vec());
+    }
+    let find = |name: &String| {
+        let known = || CASES.iter().map(|c| c.name).collect::<Vec<_>>().join(", ");
+        CASES
+            .iter()
+            .find(|c| c.name == name)
+            .copied()
+            .ok_or_else(|| format!("no case '{name}'; there are {}", known()))
+    };
+    names.iter().map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_the_processes_and_are_unique() {
+        let mut names: Vec<_> = CASES.iter().map(|c| c.name).collect();
+        assert!(
+            CASES
+                .iter()
+                .all(|c| c.name.ends_with(&format!("-{}p", c.processes)))
+        );
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CASES.len());
+        for wanted in [
+            "seq-1m",
+            "shared-1m",
+            "strided-4k",
+            "strided-47008",
+            "random-4k",
+            "files-own",
+            "files-shared",
+        ] {
+            for processes in [1, 4] {
+                assert!(
+                    names.contains(&format!("{wanted}-{processes}p").as_str()),
+                    "{wanted}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_case_is_named() {
+        assert!(select(&["seq-1m-4p".into()]).is_ok_and(|c| c.len() == 1));
+        assert!(
+            select(&["nonsense".into()])
+                .is_err_and(|e| e.contains("nonsense") && e.contains("seq-1m-1p"))
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! Several measured processes at once: started, let go together, timed from the first to the last.
+use crate::fail::{Context, Failure, Result};
+use crate::job::{Job, Outcome, Task};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// What a gang did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ran {
+    /// From the first start to the last end.
+    pub seconds: f64,
+    /// Processor time of the processes.
+    pub cpu: f64,
+    /// Bytes or files.
+    pub done: u64,
+}
+
+struct Member {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+/// Kills what is left if something failed.
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Member {
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.out.read_line(&mut line)?;
+        if line.is_empty() {
+            let mut why = String::new();
+            if let Some(stderr) = &mut self.child.stderr {
+                let _ = std::io::Read::read_to_string(stderr, &mut why);
+            }
+            return Err(Failure::new(format!(
+                "a measured process failed: {}",
+                why.trim()
+            )));
+        }
+        Ok(line)
+    }
+}
+
+/// Runs the task in `of` processes of this program.
+///
+/// # Errors
+/// If one fails; says why.
+pub fn run(dir: &Path, of: u64, task: &Task) -> Result<Ran> {
+    let program = std::env::current_exe().doing("the path of this program")?;
+    let mut members = Vec::new();
+    for rank in 0..of {
+        let job = Job {
+            dir: dir.to_owned(),
+            rank,
+            of,
+            task: task.clone(),
+        };
+        let mut child = Command::new(&program)
+            .args(["__worker", &serde_json::to_string(&job)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .doing("start a process")?;
+        let out = child
+            .stdout
+            .take()
+            .ok_or_else(|| Failure::new("a process without output"))?;
+        members.push(Member {
+            child,
+            out: BufReader::new(out),
+        });
+    }
+    for member in &mut members {
+        member.line()?;
+    }
+    for member in &mut members {
+        if let Some(stdin) = &mut member.child.stdin {
+            stdin.write_all(b"go\n")?;
+        }
+    }
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for member in &mut members {
+        outcomes.push(serde_json::from_str(&member.line()?).doing("what a process said")?);
+    }
+    let start = outcomes
+        .iter()
+        .map(|o| o.start)
+        .fold(f64::INFINITY, f64::min);
+    let end = outcomes.iter().map(|o| o.end).fold(0.0, f64::max);
+    Ok(Ran {
+        seconds: end - start,
+        cpu: outcomes.iter().map(|o| o.cpu).sum(),
+        done: outcomes.iter().map(|o| o.done).sum(),
+    })
+}

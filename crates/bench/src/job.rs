@@ -1,0 +1,341 @@
+//! One measured process: a child that says it is ready, waits for the word, does its job, and reports.
+use crate::cases::Pattern;
+use crate::cpu;
+use crate::fail::{Context, Failure, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What the child does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Where: the case's directory on the subject.
+    pub dir: PathBuf,
+    /// Which process of how many.
+    pub rank: u64,
+    /// How many.
+    pub of: u64,
+    /// What.
+    pub task: Task,
+}
+
+/// The measured part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// Write `bytes` over all processes, then fdatasync and close.
+    Write {
+        /// Where the records lie.
+        pattern: Pattern,
+        /// Bytes of a record.
+        record: u64,
+        /// Bytes of all processes together.
+        bytes: u64,
+    },
+    /// Read them (`Random`: as many, but at most `RANDOM_READS` a process).
+    Read {
+        /// Where the records lie.
+        pattern: Pattern,
+        /// Bytes of a record.
+        record: u64,
+        /// Bytes of all processes together.
+        bytes: u64,
+    },
+    /// Create this many empty files in all.
+    Create(u64),
+    /// Stat them, every process those of its neighbour.
+    Stat(u64),
+    /// Unlink them.
+    Unlink(u64),
+}
+
+/// What the child says at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Monotonic seconds when it began.
+    pub start: f64,
+    /// And when it was done.
+    pub end: f64,
+    /// Its processor time between, seconds.
+    pub cpu: f64,
+    /// Bytes or files done.
+    pub done: u64,
+}
+
+/// Random reads of one process at most.
+const RANDOM_READS: u64 = 4096;
+const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The child's life.
+///
+/// # Errors
+/// What failed, with the path.
+pub fn work(text: &str) -> Result<()> {
+    let job: Job = serde_json::from_str(text).doing("the job")?;
+    let mut buffer = vec![0u8; job.record() as usize];
+    let mut x = SEED;
+    for chunk in buffer.chunks_mut(8) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        chunk.copy_from_slice(&x.to_le_bytes()[..chunk.len()]);
+    }
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    if line.is_empty() {
+        return Err(Failure::new("the benchmark went away"));
+    }
+    let (cpu, start) = (cpu::of_self(), monotonic());
+    let done = job.run(&mut buffer)?;
+    let outcome = Outcome {
+        start,
+        end: monotonic(),
+        cpu: cpu::of_self() - cpu,
+        done,
+    };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(&outcome)?)?;
+    Ok(())
+}
+
+fn monotonic() -> f64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+impl Job {
+    fn record(&self) -> u64 {
+        match self.task {
+            Task::Write { record, .. } | Task::Read { record, .. } => record,
+            _ => 0,
+        }
+    }
+
+    fn run(&self, buffer: &mut [u8]) -> Result<u64> {
+        match self.task {
+            Task::Write { pattern, bytes, .. } => {
+                let path = self.data_file(pattern);
+                let open = || {
+                    OpenOptions::new()
+                        .write(true)
+                        .create(true)
+                        .truncate(false)
+                        .open(&path)
+                };
+                let file = open().doing(path.display())?;
+                self.write(&file, pattern, bytes, buffer)
+                    .doing(path.display())
+            }
+            Task::Read { pattern, bytes, .. } => {
+                let path = self.data_file(pattern);
+                let file = File::open(&path).doing(path.display())?;
+                self.read(&file, pattern, bytes, buffer)
+                    .doing(path.display())
+            }
+            Task::Create(files) => self.each(self.rank, files, |path| {
+                OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .open(path)
+                    .map(drop)
+            }),
+            Task::Stat(files) => self.each((self.rank + 1) % self.of, files, |path| {
+                path.symlink_metadata().map(drop)
+            }),
+            Task::Unlink(files) => self.each(self.rank, files, |path| std::fs::remove_file(path)),
+        }
+    }
+
+    fn data_file(&self, pattern: Pattern) -> PathBuf {
+        match pattern {
+            Pattern::Own => self.dir.join(format!("data.{}", self.rank)),
+            _ => self.dir.join("data"),
+        }
+    }
+
+    /// Offsets of this process's records, in order.
+    fn offsets(&self, pattern: Pattern, bytes: u64, record: u64) -> Box<dyn Iterator<Item = u64>> {
+        let (rank, of) = (self.rank, self.of);
+        let each = bytes / record / of;
+        match pattern {
+            Pattern::Own => Box::new((0..each).map(move |i| i * record)),
+            Pattern::Segments => Box::new((0..each).map(move |i| (rank * each + i) * record)),
+            Pattern::Strided => Box::new((0..each).map(move |i| (i * of + rank) * record)),
+            Pattern::Random => {
+                let mut x = SEED ^ (rank + 1);
+                Box::new((0..each.min(RANDOM_READS)).map(move |_| {
+                    x ^= x << 13;
+                    x ^= x >> 7;
+                    x ^= x << 17;
+                    x % (each * of) * record
+                }))
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        file: &File,
+        pattern: Pattern,
+        bytes: u64,
+        buffer: &mut [u8],
+    ) -> std::io::Result<u64> {
+        let mut done = 0;
+        for offset in self.offsets(pattern, bytes, buffer.len() as u64) {
+            buffer[..8].copy_from_slice(&offset.to_le_bytes());
+            file.write_all_at(buffer, offset)?;
+            done += buffer.len() as u64;
+        }
+        file.sync_data()?;
+        Ok(done)
+    }
+
+    /// The first 8 bytes of a record say where it lies, so that a subject that reads something else does not win.
+    fn read(
+        &self,
+        file: &File,
+        pattern: Pattern,
+        bytes: u64,
+        buffer: &mut [u8],
+    ) -> std::io::Result<u64> {
+        let mut done = 0;
+        for offset in self.offsets(pattern, bytes, buffer.len() as u64) {
+            file.read_exact_at(buffer, offset)?;
+            let says = u64::from_le_bytes([
+                buffer[0], buffer[1], buffer[2], buffer[3], buffer[4], buffer[5], buffer[6],
+                buffer[7],
+            ]);
+            // Random records were written as parts of larger ones, so only some of them say.
+            if pattern == Pattern::Random && offset % (1 << 20) != 0 {
+                done += buffer.len() as u64;
+                continue;
+            }
+            if says != offset {
+                return Err(std::io::Error::other(format!(
+                    "wrong bytes at {offset}: they say {says}"
+                )));
+            }
+            done += buffer.len() as u64;
+        }
+        Ok(done)
+    }
+
+    /// Files of one process: in the directory of that process, or in the shared one.
+    fn each(
+        &self,
+        rank: u64,
+        files: u64,
+        mut act: impl FnMut(&Path) -> std::io::Result<()>,
+    ) -> Result<u64> {
+        let own = self.dir.join(rank.to_string());
+        let dir = if own.is_dir() { own } else { self.dir.clone() };
+        let mut path = dir.join("f");
+        for i in 0..files / self.of {
+            path.set_file_name(format!("f{rank}.{i}"));
+            act(&path).doing(path.display())?;
+        }
+        Ok(files / self.of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(rank: u64, of: u64, task: Task, dir: &Path) -> Job {
+        Job {
+            dir: dir.to_owned(),
+            rank,
+            of,
+            task,
+        }
+    }
+
+    #[test]
+    fn every_pattern_covers_every_record_once() {
+        for pattern in [Pattern::Segments, Pattern::Strided] {
+            let mut all: Vec<u64> = (0..4)
+                .flat_map(|r| {
+                    job(r, 4, Task::Create(0), Path::new("")).offsets(pattern, 64 * 4096, 4096)
+                })
+                .collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..64).map(|i| i * 4096).collect::<Vec<_>>());
+        }
+        let random =
+            job(1, 4, Task::Create(0), Path::new("")).offsets(Pattern::Random, 64 * 4096, 4096);
+        assert!(
+            random
+                .inspect(|o| assert!(o % 4096 == 0 && *o < 64 * 4096))
+                .count()
+                == 16
+        );
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_wrong_bytes_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pattern, record, bytes) = (Pattern::Strided, 47_008, 47_008 * 8);
+        let mut buffer = vec![7; record as usize];
+        for rank in 0..2 {
+            let write = job(
+                rank,
+                2,
+                Task::Write {
+                    pattern,
+                    record,
+                    bytes,
+                },
+                dir.path(),
+            );
+            assert_eq!(write.run(&mut buffer).unwrap(), bytes / 2);
+        }
+        let read = job(
+            1,
+            2,
+            Task::Read {
+                pattern,
+                record,
+                bytes,
+            },
+            dir.path(),
+        );
+        assert_eq!(read.run(&mut buffer).unwrap(), bytes / 2);
+        let file = OpenOptions::new()
+            .write(true)
+            .open(dir.path().join("data"))
+            .unwrap();
+        file.write_all_at(&[1], record).unwrap();
+        assert!(
+            read.run(&mut buffer)
+                .is_err_and(|e| e.to_string().contains("wrong bytes at 47008"))
+        );
+    }
+
+    #[test]
+    fn files_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        for rank in 0..2 {
+            assert_eq!(
+                job(rank, 2, Task::Create(10), dir.path())
+                    .run(&mut [])
+                    .unwrap(),
+                5
+            );
+        }
+        assert_eq!(dir.path().read_dir().unwrap().count(), 10);
+        assert_eq!(
+            job(1, 2, Task::Stat(10), dir.path()).run(&mut []).unwrap(),
+            5
+        );
+        for rank in 0..2 {
+            job(rank, 2, Task::Unlink(10), dir.path())
+                .run(&mut [])
+                .unwrap();
+        }
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+        assert!(job(0, 2, Task::Stat(10), dir.path()).run(&mut []).is_err());
+    }
+}

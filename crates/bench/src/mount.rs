@@ -1,0 +1,269 @@
+//! The comparison: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
+//! the machine touches all alike.
+use crate::cache::Cold;
+use crate::cases::{self, CASES, Case, Pattern, Work};
+use crate::fail::{Context, Failure, Result};
+use crate::job::Task;
+use crate::report::{Report, cpu_metric};
+use crate::subjects::{self, ForebayOptions, Kind, Subject};
+use crate::{MountArgs, gang, sizes};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// Runs the verb.
+///
+/// # Errors
+/// If a subject cannot be started, a case fails, or the subjects could not be compared.
+pub fn run(args: &MountArgs) -> Result<()> {
+    if args.list {
+        CASES.iter().for_each(|c| println!("{}", c.name));
+        return Ok(());
+    }
+    let cases = cases::select(&args.cases).map_err(Failure::new)?;
+    let kinds = subjects::select(&args.subjects)?;
+    comparable(&args.durability, &kinds)?;
+    let forebay = ForebayOptions {
+        program: match kinds.contains(&Kind::Forebay) {
+            true => subjects::find_forebay(args.forebay.as_deref())?,
+            false => PathBuf::new(),
+        },
+        nodes: args.nodes,
+        durability: args.durability.clone(),
+    };
+    let place = Place::make(args.dir.as_deref())?;
+    let cold = Cold::choose();
+    let mut running = Vec::new();
+    for kind in &kinds {
+        running.push(Subject::start(*kind, &place.0, &forebay)?);
+    }
+    header(args, &place.0, cold)?;
+    let mut report = Report::default();
+    for case in &cases {
+        for round in 0..args.runs as usize {
+            eprint!("\r{} round {} of {}   ", case.name, round + 1, args.runs);
+            for i in 0..running.len() {
+                let subject = if round % 2 == 0 {
+                    &running[i]
+                } else {
+                    &running[running.len() - 1 - i]
+                };
+                measure(case, subject, args, cold, &mut report).doing(format!(
+                    "{} on {}",
+                    case.name,
+                    subject.kind.name()
+                ))?;
+            }
+        }
+        eprint!("\r{:40}\r", "");
+        let text = if args.json {
+            report.json(case.name)
+        } else {
+            report.table(case.name)
+        };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
+    }
+    Ok(())
+}
+
+/// Every subject must promise the same, or the numbers say nothing.
+fn comparable(durability: &str, kinds: &[Kind]) -> Result<()> {
+    if !["none", "process", "disk"].contains(&durability) {
+        return Err(Failure::new(format!(
+            "no durability '{durability}'; there are none, process, disk"
+        )));
+    }
+    if durability != "process" && kinds != [Kind::Forebay] {
+        return Err(Failure::new(format!(
+            "the plain disk and the pass-through keep what the kernel has taken, as durability `process` does; with `{durability}` \
+             they cannot be compared: add `--subject forebay`, or leave --durability out"
+        )));
+    }
+    Ok(())
+}
+
+fn header(args: &MountArgs, dir: &Path, cold: Cold) -> Result<()> {
+    let text = format!(
+        "# mount: {} runs, {} a case, {} files, in {}\n\
+         # durability: {} for all subjects; write times end after fdatasync and close\n\
+         # memory: the kernel's page cache for all; forebay's servers besides, their default budget on each of {} nodes\n\
+         # reads: {}\n\
+         # ratio: median against the pass-through's; read_other: written on one node, read on another\n\
+         # cpu: seconds per GiB, the processes and the file system's server together\n",
+        args.runs,
+        sizes::show(args.size as f64),
+        args.files,
+        dir.display(),
+        args.durability,
+        args.nodes,
+        cold.text(),
+    );
+    match args.json {
+        true => eprint!("{text}"),
+        false => write!(std::io::stdout(), "{text}{}", Report::head()).doing("standard output")?,
+    }
+    Ok(())
+}
+
+/// The directory of this run, removed at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn make(dir: Option<&Path>) -> Result<Place> {
+        let parent = dir.unwrap_or(Path::new("/var/tmp"));
+        let path = parent.join(format!("forebay-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path).doing(path.display())?;
+        Ok(Place(path.canonicalize().doing(path.display())?))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn measure(
+    case: &Case,
+    subject: &Subject,
+    args: &MountArgs,
+    cold: Cold,
+    report: &mut Report,
+) -> Result<()> {
+    let dir = subject.work.join(case.name);
+    std::fs::create_dir(&dir).doing(dir.display())?;
+    let mut run = Run {
+        case,
+        subject,
+        report,
+    };
+    match case.work {
+        Work::Bytes {
+            pattern,
+            record,
+            divide,
+        } => run.bytes(&dir, pattern, record, args.size / divide, cold)?,
+        Work::Files { shared } => run.files(&dir, shared, args.files)?,
+    }
+    std::fs::remove_dir_all(&dir).doing(dir.display())
+}
+
+struct Run<'a> {
+    case: &'a Case,
+    subject: &'a Subject,
+    report: &'a mut Report,
+}
+
+impl Run<'_> {
+    fn add(&mut self, metric: &'static str, unit: &'static str, value: f64) {
+        self.report.add(
+            self.case.name,
+            metric,
+            self.subject.kind.name(),
+            unit,
+            value,
+        );
+    }
+
+    fn gang(
+        &mut self,
+        dir: &Path,
+        task: &Task,
+        metric: &'static str,
+        unit: &'static str,
+    ) -> Result<()> {
+        let before = self.subject.cpu()?;
+        let ran = gang::run(dir, self.case.processes, task)?;
+        let cpu = self.subject.cpu()? - before + ran.cpu;
+        self.add(metric, unit, ran.done as f64 / ran.seconds);
+        if let Some(cpu_metric) = cpu_metric(metric) {
+            self.add(cpu_metric, "s/GiB", cpu / (ran.done as f64 / GIB));
+        }
+        Ok(())
+    }
+
+    fn bytes(
+        &mut self,
+        dir: &Path,
+        pattern: Pattern,
+        record: u64,
+        bytes: u64,
+        cold: Cold,
+    ) -> Result<()> {
+        let random = pattern == Pattern::Random;
+        let write = match random {
+            true => Task::Write {
+                pattern: Pattern::Segments,
+                record: 1 << 20,
+                bytes,
+            },
+            false => Task::Write {
+                pattern,
+                record,
+                bytes,
+            },
+        };
+        match random {
+            // Only its reads are a case.
+            true => drop(gang::run(dir, self.case.processes, &write)?),
+            false => self.gang(dir, &write, "write_bytes_per_s", "B/s")?,
+        }
+        let below = self.subject.below.clone();
+        cold.cool(&[&below, dir]);
+        self.gang(
+            dir,
+            &Task::Read {
+                pattern,
+                record,
+                bytes,
+            },
+            "read_bytes_per_s",
+            "B/s",
+        )?;
+        if let Some(other) = self.subject.other.clone() {
+            let dir = other.join(self.case.name);
+            cold.cool(&[&below, &dir]);
+            self.gang(
+                &dir,
+                &Task::Read {
+                    pattern,
+                    record,
+                    bytes,
+                },
+                "read_other_bytes_per_s",
+                "B/s",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn files(&mut self, dir: &Path, shared: bool, files: u64) -> Result<()> {
+        if !shared {
+            for rank in 0..self.case.processes {
+                let own = dir.join(rank.to_string());
+                std::fs::create_dir(&own).doing(own.display())?;
+            }
+        }
+        self.gang(dir, &Task::Create(files), "creates_per_s", "1/s")?;
+        self.gang(dir, &Task::Stat(files), "stats_per_s", "1/s")?;
+        self.gang(dir, &Task::Unlink(files), "unlinks_per_s", "1/s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unlike_promises_are_not_compared() {
+        assert!(comparable("process", &Kind::ALL).is_ok());
+        assert!(comparable("disk", &[Kind::Forebay]).is_ok());
+        assert!(comparable("disk", &Kind::ALL).is_err_and(|e| e.0.contains("cannot be compared")));
+        assert!(comparable("none", &[Kind::Disk, Kind::Forebay]).is_err());
+        assert!(comparable("eternal", &[Kind::Forebay]).is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! Results: collected by (case, metric, subject), printed as a table or as JSON lines.
+use crate::sizes;
+use std::fmt::Write as _;
+
+/// The subject that ratios are against.
+const BASE: &str = "passthrough";
+
+/// The values of one metric of one subject in one case, a value a round.
+#[derive(Debug, Clone)]
+struct Series {
+    case: &'static str,
+    metric: &'static str,
+    subject: &'static str,
+    unit: &'static str,
+    values: Vec<f64>,
+}
+
+/// One line of JSON.
+#[derive(Debug, serde::Serialize)]
+struct Line {
+    bench: &'static str,
+    case: &'static str,
+    metric: &'static str,
+    subject: &'static str,
+    median: f64,
+    min: f64,
+    max: f64,
+    runs: usize,
+    unit: &'static str,
+}
+
+/// All results of a run, in the order in which they first came.
+#[derive(Debug, Default)]
+pub struct Report {
+    series: Vec<Series>,
+}
+
+impl Report {
+    /// One more value.
+    pub fn add(
+        &mut self,
+        case: &'static str,
+        metric: &'static str,
+        subject: &'static str,
+        unit: &'static str,
+        value: f64,
+    ) {
+        let same = |s: &&mut Series| (s.case, s.metric, s.subject) == (case, metric, subject);
+        match self.series.iter_mut().find(same) {
+            Some(series) => series.values.push(value),
+            None => self.series.push(Series {
+                case,
+                metric,
+                subject,
+                unit,
+                values: vec![value],
+            }),
+        }
+    }
+
+    /// The JSON lines of one case.
+    pub fn json(&self, case: &str) -> String {
+        let mut out = String::new();
+        for s in self.series.iter().filter(|s| s.case == case) {
+            let (median, min, max) = s.spread();
+            let (bench, runs) = ("mount", s.values.len());
+            let line = Line {
+                bench,
+                case: s.case,
+                metric: s.metric,
+                subject: s.subject,
+                median,
+                min,
+                max,
+                runs,
+                unit: s.unit,
+            };
+            // A line holds numbers and plain names only.
+            let _ = writeln!(out, "{}", serde_json::to_string(&line).unwrap_or_default());
+        }
+        out
+    }
+
+    /// The rows of one case.
+    pub fn table(&self, case: &str) -> String {
+        let mut out = String::new();
+        let rates = self.series.iter().filter(|s| s.case == case && !is_cpu(s));
+        let mut rates: Vec<&Series> = rates.collect();
+        rates.sort_by_key(|s| {
+            self.series
+                .iter()
+                .position(|o| o.case == case && root(o.metric) == root(s.metric))
+        });
+        for s in rates {
+            let (median, min, max) = s.spread();
+            let ratio = self
+                .base(s)
+                .map_or("-".into(), |b| format!("{:.2}x", median / b));
+            let cpu = self.cpu_of(s).map_or("-".into(), |c| format!("{c:.2}"));
+            let spread = format!("{} - {}", show(s.unit, min), show(s.unit, max));
+            let _ = writeln!(
+                out,
+                "{:<17} {:<23} {:<12} {:>13} {:>29} {ratio:>7} {cpu:>7}",
+                s.case,
+                s.metric,
+                s.subject,
+                show(s.unit, median),
+                spread,
+            );
+        }
+        out
+    }
+
+    /// The head of the table.
+    pub fn head() -> String {
+        format!(
+            "{:<17} {:<23} {:<12} {:>13} {:>29} {:>7} {:>7}\n",
+            "case", "metric", "subject", "median", "min - max", "ratio", "cpu"
+        )
+    }
+
+    /// Median of what this is compared with: the same metric of the base; reading through another node is compared with the
+    /// base's plain reading.
+    fn base(&self, of: &Series) -> Option<f64> {
+        let base = |s: &&Series| (s.case, s.subject, s.metric) == (of.case, BASE, root(of.metric));
+        self.series.iter().find(base).map(|s| s.spread().0)
+    }
+
+    fn cpu_of(&self, of: &Series) -> Option<f64> {
+        let metric = cpu_metric(of.metric)?;
+        let found = self
+            .series
+            .iter()
+            .find(|s| (s.case, s.subject, s.metric) == (of.case, of.subject, metric));
+        found.map(|s| s.spread().0)
+    }
+}
+
+impl Series {
+    /// `(median, min, max)`.
+    fn spread(&self) -> (f64, f64, f64) {
+        let mut v = self.values.clone();
+        v.sort_by(f64::total_cmp);
+        let (n, mid) = (v.len(), v.len() / 2);
+        let median = if n % 2 == 1 {
+            v[mid]
+        } else {
+            (v[mid - 1] + v[mid]) / 2.0
+        };
+        (median, v[0], v[n - 1])
+    }
+}
+
+/// The metric that tells the processor time of another.
+pub fn cpu_metric(metric: &str) -> Option<&'static str> {
+    Some(match metric {
+        "write_bytes_per_s" => "write_cpu_s_per_gib",
+        "read_bytes_per_s" => "read_cpu_s_per_gib",
+        "read_other_bytes_per_s" => "read_other_cpu_s_per_gib",
+        _ => return None,
+    })
+}
+
+fn is_cpu(s: &Series) -> bool {
+    s.unit == "s/GiB"
+}
+
+/// `read_other_...` belongs to `read_...`.
+fn root(metric: &'static str) -> &'static str {
+    if metric == "read_other_bytes_per_s" {
+        "read_bytes_per_s"
+    } else {
+        metric
+    }
+}
+
+fn show(unit: &str, value: f64) -> String {
+    match unit {
+        "B/s" => format!("{}/s", sizes::show(value)),
+        _ => format!("{value:.0}/s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut r = Report::default();
+        for v in [100e6, 300e6, 200e6] {
+            r.add("seq-1m-1p", "read_bytes_per_s", "passthrough", "B/s", v);
+            r.add("seq-1m-1p", "read_bytes_per_s", "forebay", "B/s", v * 0.5);
+            r.add("seq-1m-1p", "read_cpu_s_per_gib", "forebay", "s/GiB", 0.25);
+            r.add(
+                "seq-1m-1p",
+                "read_other_bytes_per_s",
+                "forebay",
+                "B/s",
+                v * 0.25,
+            );
+        }
+        r
+    }
+
+    #[test]
+    fn json_lines_have_the_agreed_shape() {
+        let text = report().json("seq-1m-1p");
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 4);
+        assert_eq!(
+            lines[0],
+            serde_json::json!({"bench": "mount", "case": "seq-1m-1p", "metric": "read_bytes_per_s", "subject": "passthrough",
+                "median": 200e6, "min": 100e6, "max": 300e6, "runs": 3, "unit": "B/s"})
+        );
+        assert_eq!(report().json("another"), "");
+    }
+
+    #[test]
+    fn ratios_are_against_the_passthrough_of_the_same_case() {
+        let text = report().table("seq-1m-1p");
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows.len(), 3);
+        assert!(
+            rows[0].contains("1.00x") && rows[1].contains("0.50x") && rows[1].contains("0.25"),
+            "{text}"
+        );
+        assert!(
+            rows[2].contains("read_other") && rows[2].contains("0.25x"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_even_number_of_runs_has_a_median_too() {
+        let mut r = Report::default();
+        r.add("files-own-1p", "stats_per_s", "disk", "1/s", 10.0);
+        r.add("files-own-1p", "stats_per_s", "disk", "1/s", 20.0);
+        assert!(r.json("files-own-1p").contains("\"median\":15.0"));
+    }
+}

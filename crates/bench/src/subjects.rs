@@ -1,0 +1,266 @@
+//! What is measured: the plain disk, the pass-through, Forebay. Each gives directories to work in and, if a process serves
+//! them, that process; each ends when it is dropped.
+use crate::cpu;
+use crate::fail::{Context, Failure, Result};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory of the disk.
+    Disk,
+    /// The pass-through file system over such a directory.
+    Passthrough,
+    /// Forebay with its store in such a directory.
+    Forebay,
+}
+
+impl Kind {
+    /// All, in the order of the table.
+    pub const ALL: [Kind; 3] = [Kind::Disk, Kind::Passthrough, Kind::Forebay];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Disk => "disk",
+            Kind::Passthrough => "passthrough",
+            Kind::Forebay => "forebay",
+        }
+    }
+}
+
+/// The named subjects, or all.
+///
+/// # Errors
+/// Names an unknown one.
+pub fn select(names: &[String]) -> Result<Vec<Kind>> {
+    let unknown = names
+        .iter()
+        .find(|n| Kind::ALL.iter().all(|k| k.name() != n.as_str()));
+    if let Some(name) = unknown {
+        return Err(Failure::new(format!(
+            "no subject '{name}'; there are disk, passthrough, forebay"
+        )));
+    }
+    Ok(Kind::ALL
+        .into_iter()
+        .filter(|k| names.is_empty() || names.iter().any(|n| n == k.name()))
+        .collect())
+}
+
+/// How Forebay is started.
+#[derive(Debug, Clone)]
+pub struct ForebayOptions {
+    /// The program.
+    pub program: PathBuf,
+    /// Node servers.
+    pub nodes: u16,
+    /// Its level.
+    pub durability: String,
+}
+
+/// One subject at work.
+pub struct Subject {
+    /// Which.
+    pub kind: Kind,
+    /// Where the processes write and read.
+    pub work: PathBuf,
+    /// The same files through another node.
+    pub other: Option<PathBuf>,
+    /// The directory on the disk that holds everything.
+    pub below: PathBuf,
+    server: Option<Server>,
+}
+
+struct Server {
+    child: Child,
+    /// The pass-through ends when this does.
+    stdin: Option<ChildStdin>,
+    points: Vec<PathBuf>,
+    log: PathBuf,
+}
+
+impl Subject {
+    /// Starts it in a directory of its own below `dir`.
+    ///
+    /// # Errors
+    /// If its server does not come up; with the end of its log.
+    pub fn start(kind: Kind, dir: &Path, forebay: &ForebayOptions) -> Result<Subject> {
+        let home = dir.join(kind.name());
+        let below = home.join("store");
+        make(&below)?;
+        let (work, other, server) = match kind {
+            Kind::Disk => (below.clone(), None, None),
+            Kind::Passthrough => {
+                let point = home.join("mount");
+                make(&point)?;
+                let mut command =
+                    Command::new(std::env::current_exe().doing("the path of this program")?);
+                command
+                    .arg("__passthrough")
+                    .args([&below, &point])
+                    .stdin(Stdio::piped());
+                let server = Server::start(command, &home, vec![point.clone()])?;
+                (point, None, Some(server))
+            }
+            Kind::Forebay => {
+                let point = home.join("mount");
+                make(&point)?;
+                let config = home.join("empty.toml");
+                File::create(&config).doing(config.display())?;
+                let mut command = Command::new(&forebay.program);
+                for (name, _) in
+                    std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("FOREBAY_"))
+                {
+                    command.env_remove(name);
+                }
+                command
+                    .arg("--config")
+                    .arg(&config)
+                    .args(["mount", "--foreground"]);
+                command.args([
+                    "--nodes",
+                    &forebay.nodes.to_string(),
+                    "--durability",
+                    &forebay.durability,
+                ]);
+                command.args([&below, &point]).stdin(Stdio::null());
+                let points: Vec<PathBuf> = (0..forebay.nodes)
+                    .map(|n| point.join(n.to_string()))
+                    .collect();
+                let (work, other) = (points[0].clone(), Some(points[1].clone()));
+                (work, other, Some(Server::start(command, &home, points)?))
+            }
+        };
+        Ok(Subject {
+            kind,
+            work,
+            other,
+            below,
+            server,
+        })
+    }
+
+    /// Processor seconds of the server so far.
+    ///
+    /// # Errors
+    /// If the server has gone; with the end of its log.
+    pub fn cpu(&self) -> Result<f64> {
+        match &self.server {
+            Some(server) => cpu::of_process(server.child.id()).map_err(|e| server.gone(&e.0)),
+            None => Ok(0.0),
+        }
+    }
+}
+
+fn make(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).doing(dir.display())
+}
+
+impl Server {
+    fn start(mut command: Command, home: &Path, points: Vec<PathBuf>) -> Result<Server> {
+        let log = home.join("log");
+        let name = command.get_program().to_string_lossy().into_owned();
+        command
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).doing(log.display())?);
+        let mut child = command.spawn().doing(name)?;
+        let stdin = child.stdin.take();
+        let out = child.stdout.take();
+        let server = Server {
+            child,
+            stdin,
+            points,
+            log,
+        };
+        let mut line = String::new();
+        let read = out.map(|out| BufReader::new(out).read_line(&mut line));
+        match read {
+            Some(Ok(n)) if n > 0 => Ok(server),
+            _ => Err(server.gone("it ended before it was ready")),
+        }
+    }
+
+    fn gone(&self, why: &str) -> Failure {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let from = log.len().saturating_sub(2000);
+        let end = log.get(from..).unwrap_or(&log);
+        Failure::new(format!(
+            "the server of {}: {why}\n{end}",
+            self.points[0].display()
+        ))
+    }
+
+    fn mounted(&self) -> bool {
+        let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        self.points
+            .iter()
+            .any(|p| table.split(' ').any(|word| Path::new(word) == p))
+    }
+}
+
+/// Ends the server, and unmounts by force what it leaves.
+impl Drop for Server {
+    fn drop(&mut self) {
+        match self.stdin.take() {
+            Some(stdin) => drop(stdin),
+            None => {
+                if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                }
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(60);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if self.mounted() {
+            for point in &self.points {
+                let _ = Command::new("umount")
+                    .arg("-l")
+                    .arg(point)
+                    .stderr(Stdio::null())
+                    .status();
+            }
+        }
+    }
+}
+
+/// `forebay` beside this program, unless the user names one.
+///
+/// # Errors
+/// If it is not there; says how to build it.
+pub fn find_forebay(named: Option<&Path>) -> Result<PathBuf> {
+    let beside = std::env::current_exe()
+        .doing("the path of this program")?
+        .with_file_name("forebay");
+    let path = named.map_or(beside, Path::to_owned);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(Failure::new(format!(
+            "{}: not there; build it or name it with --forebay",
+            path.display()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_keep_their_order_and_unknown_ones_are_named() {
+        assert_eq!(select(&[]).unwrap(), Kind::ALL);
+        assert_eq!(
+            select(&["forebay".into(), "disk".into()]).unwrap(),
+            [Kind::Disk, Kind::Forebay]
+        );
+        assert!(select(&["tape".into()]).is_err_and(|e| e.0.contains("tape")));
+    }
+}
