@@ -187,7 +187,8 @@ impl Shared {
                 && inode.lamination == Lamination::None
             {
                 inode.lamination = Lamination::Soft;
-                let mut batch = Batch::new();
+                // A close does not fail because the disk is full: the record stays as long as it was.
+                let mut batch = super::reclaiming();
                 self.inodes.put(&mut batch, fid, &inode);
                 self.store.apply(batch)?;
             }

@@ -23,9 +23,9 @@ pub fn parts(map: RangeMap, owner: Member, changes: &[Change], old_size: u64) ->
             } => touched(map, owner, start, old_size),
             Change::Cut { start, end } => touched(map, owner, start, end),
         };
-        members
-            .into_iter()
-            .for_each(|m| drop(parts.entry(m).or_default()));
+        for member in members {
+            parts.entry(member).or_default();
+        }
     }
     for change in changes {
         match *change {

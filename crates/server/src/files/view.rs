@@ -6,7 +6,6 @@ use super::Shared;
 use super::proto::FilesReply;
 use super::records::{self, CommitId};
 use crate::{Error, Fid, Result, keys};
-use forebay_storage::Batch;
 use rustix::io::Errno;
 
 impl Shared {
@@ -28,7 +27,8 @@ impl Shared {
             Err(error) => return Err(error),
         }
         if abort {
-            let mut batch = Batch::new();
+            // Small, and it lets a member give room back.
+            let mut batch = super::reclaiming();
             batch.put(keys::DECISIONS, id.abort_key(), records::abort_value());
             self.store.apply(batch)?;
         }

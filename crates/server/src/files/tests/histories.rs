@@ -347,7 +347,7 @@ fn cases() -> u32 {
     if std::env::var_os("SOAK").is_some() {
         5000
     } else {
-        60
+        25
     }
 }
 

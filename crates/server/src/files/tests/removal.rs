@@ -67,7 +67,7 @@ fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
             // Small pieces, so that members need several batches.
             let piece = |i: u64| {
                 Change::Put(Extent {
-                    offset: i * 8192 + SLICE / 2,
+                    offset: i * 32768 + SLICE / 2,
                     len: 100,
                     member: 1,
                     log: 1,
@@ -75,7 +75,7 @@ fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
                     seq: 0,
                 })
             };
-            let changes: Vec<Change> = (0..12_500).map(piece).collect();
+            let changes: Vec<Change> = (0..4_000).map(piece).collect();
             let end = 3 * SLICE;
             let attr = super::super::proto::CommitAttr {
                 end: Some(end),
@@ -98,7 +98,7 @@ fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
                 .collect();
             freed.sort_unstable();
             freed.dedup();
-            assert_eq!(freed.len(), 12_500, "victim {victim}, {steps} steps");
+            assert_eq!(freed.len(), 4_000, "victim {victim}, {steps} steps");
             if !reached {
                 assert!(steps >= 2, "member {victim} takes steps");
                 break;

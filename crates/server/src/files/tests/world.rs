@@ -24,13 +24,16 @@ pub(super) enum Fate {
 
 type Rule = Box<dyn FnMut(Member, Member, &FilesRequest) -> Fate + Send>;
 
+/// Log bytes given back: `(member, log)` to ranges of addresses.
+type Freed = BTreeMap<(Member, u64), Vec<Range<u64>>>;
+
 /// The way between members.
 pub(super) struct Net {
     pub members: u16,
     nodes: Vec<RwLock<Option<Arc<Files>>>>,
     rule: Mutex<Option<Rule>>,
     /// Log bytes given back: `(member, log)` to ranges of addresses.
-    pub freed: Mutex<BTreeMap<(Member, u64), Vec<Range<u64>>>>,
+    pub freed: Mutex<Freed>,
     pub messages: AtomicU64,
 }
 
@@ -152,6 +155,9 @@ impl World {
         std::fs::create_dir_all(&path).unwrap();
         let options = Options {
             memtable_bytes: 256 << 10,
+            // Nothing here fills the disk; allocating room for that at every start is slow.
+            wal_reserve_bytes: 0,
+            table_reserve_bytes: 0,
             ..Options::default()
         };
         let store = Arc::new(Store::open(Arc::new(OsIo), &path, options).unwrap());
