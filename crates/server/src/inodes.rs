@@ -302,3 +302,74 @@ impl Counter {
         Ok(n)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_storage::OsIo;
+
+    fn store(dir: &tempfile::TempDir) -> Arc<Store> {
+        Arc::new(Store::open(Arc::new(OsIo), dir.path(), Default::default()).unwrap())
+    }
+
+    #[test]
+    fn fids_are_never_handed_out_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        let mut last = Fid(0);
+        for _ in 0..5 {
+            let inodes = Inodes::new(store.clone(), 3).unwrap();
+            for _ in 0..10 {
+                let fid = inodes.mint().unwrap();
+                assert!(fid > last && fid.owner() == 3);
+                last = fid;
+            }
+        }
+        let counter = Counter::open(store, b"over blocks", 1).unwrap();
+        let numbers: Vec<u64> = (0..BLOCK + 10).map(|_| counter.next().unwrap()).collect();
+        assert_eq!(numbers, (1..BLOCK + 11).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn records_of_a_newer_version_and_damage_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        let inodes = Inodes::new(store.clone(), 0).unwrap();
+        assert_eq!(inodes.get(Fid(7)).unwrap_err().errno(), Errno::STALE);
+        for bad in [&[VERSION + 1, 0][..], &[VERSION, 77], &[]] {
+            let mut batch = Batch::new();
+            batch.put(keys::INODES, 7u64.to_be_bytes().to_vec(), bad.to_vec());
+            store.apply(batch).unwrap();
+            assert!(
+                matches!(inodes.get(Fid(7)), Err(Error::Corrupt(_))),
+                "{bad:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_locks_are_taken_in_one_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let inodes = Inodes::new(store(&dir), 0).unwrap();
+        let total = Mutex::new(0u32);
+        std::thread::scope(|scope| {
+            for turn in 0..4u64 {
+                let (inodes, total) = (&inodes, &total);
+                scope.spawn(move || {
+                    for i in 0..500 {
+                        let mut fids = [Fid(2 + i % 3), Fid(2 + (i + turn) % 5), Fid(2), Fid(2)];
+                        if turn % 2 == 0 {
+                            fids.reverse();
+                        }
+                        let _locks = inodes.lock_many(fids);
+                        // All of them hold the lock of inode 2.
+                        let seen = *total.lock();
+                        std::hint::black_box(seen);
+                        *total.lock() = seen + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*total.lock(), 2000);
+    }
+}

@@ -147,6 +147,9 @@ impl Service {
             result = result.and(delegate.stop());
         }
         for node in &self.nodes {
+            node.tender.stop();
+        }
+        for node in &self.nodes {
             node.files.close();
         }
         for node in &self.nodes {
@@ -174,6 +177,7 @@ impl Drop for Service {
     /// Stops the threads, without committing anything (that is what `stop` does first).
     fn drop(&mut self) {
         for node in &self.nodes {
+            node.tender.stop();
             node.files.close();
         }
         for end in &self.fabric {

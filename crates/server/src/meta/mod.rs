@@ -129,6 +129,7 @@ pub struct Meta {
     fids: Mutex<HashMap<Member, Vec<Fid>>>,
     graveyard: Mutex<VecDeque<Fid>>,
     clock: fn() -> Time,
+    patience: Duration,
     /// Tests only: called before every batch; an error means that the member crashed just before it.
     #[cfg(test)]
     cut: Arc<dyn Fn() -> Result<()> + Send + Sync>,
@@ -153,6 +154,7 @@ impl Meta {
             fids: Mutex::default(),
             graveyard: Mutex::default(),
             clock: Time::now,
+            patience: PATIENCE,
             #[cfg(test)]
             cut: Arc::new(|| Ok(())),
             store,
@@ -313,7 +315,7 @@ impl Meta {
                 Err(Stop::Busy { at, by }) => self.await_release(at, by, round)?,
             }
             round += 1;
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > self.patience {
                 return Err(Errno::BUSY.into());
             }
         }

@@ -29,9 +29,19 @@ pub(crate) struct Plan {
     steps: Vec<(Member, Step)>,
     /// Directories that get another parent: `(directory, parent)`.
     moves: Vec<(Fid, Fid)>,
+    /// It only takes away, so it works on a full disk.
+    removal: bool,
 }
 
 impl Plan {
+    /// A plan that gives room back: it may use the space that a store keeps for that.
+    pub fn removal() -> Plan {
+        Plan {
+            removal: true,
+            ..Plan::default()
+        }
+    }
+
     pub fn need(&mut self, need: Need) {
         self.needs.push((need.guard().owner(), need));
     }
@@ -161,7 +171,11 @@ impl Meta {
                 .map(Need::guard)
                 .chain(steps.clone().map(Step::guard)),
         );
-        let mut work = Work::new(self);
+        let mut work = if plan.removal {
+            Work::reclaiming(self)
+        } else {
+            Work::new(self)
+        };
         for need in needs {
             work.need(id, need)?;
         }
@@ -225,7 +239,7 @@ impl Meta {
         if self.applied.is_over(id) {
             return Ok(());
         }
-        let mut work = Work::new(self);
+        let mut work = Work::reclaiming(self);
         for step in steps {
             work.step(step)?;
         }
@@ -251,7 +265,7 @@ impl Meta {
                 // What is held in memory only (by a coordinator) made nothing yet. What another thread took back
                 // meanwhile must not be taken back again.
                 if let Some(needs) = records::get::<Vec<Need>>(&self.store, Tag::Prepared, id)? {
-                    let mut work = Work::new(self);
+                    let mut work = Work::reclaiming(self);
                     for need in &needs {
                         work.undo(need)?;
                     }

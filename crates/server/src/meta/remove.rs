@@ -18,7 +18,7 @@ impl Meta {
             }
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;
             let time = self.now();
-            let mut plan = Plan::default();
+            let mut plan = Plan::removal();
             plan.need(Need::Entry {
                 dir,
                 name: name.to_vec(),
@@ -52,7 +52,7 @@ impl Meta {
             }
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;
             let time = self.now();
-            let mut plan = Plan::default();
+            let mut plan = Plan::removal();
             plan.need(Need::Entry {
                 dir,
                 name: name.to_vec(),

@@ -110,6 +110,14 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Work that gives room back, or finishes what was decided: it may use the space that a store keeps for that.
+    pub fn reclaiming(meta: &'a Meta) -> Work<'a> {
+        Work {
+            batch: reclaiming(),
+            ..Work::new(meta)
+        }
+    }
+
     /// The inode as this work leaves it.
     pub fn inode(&mut self, fid: Fid) -> Result<Option<&mut Inode>> {
         use std::collections::btree_map::Entry as Slot;
@@ -255,4 +263,9 @@ fn living(inode: Option<&mut Inode>) -> Result<()> {
         Some(inode) if inode.dead => Err(Errno::NOENT.into()),
         Some(_) => Ok(()),
     }
+}
+
+/// A batch that may use the store's reserve.
+fn reclaiming() -> Batch {
+    Batch::new()
 }

@@ -158,7 +158,10 @@ fn hard_lamination_outlives_chmod() {
     let f = net.create(Fid::ROOT, "f", file(0o644)).unwrap();
     net.meta(0)
         .inodes
-        .update(f.fid, |inode, _| Ok(inode.lamination = Lamination::Hard))
+        .update(f.fid, |inode, _| {
+            inode.lamination = Lamination::Hard;
+            Ok(())
+        })
         .unwrap();
     for bits in [0o444, 0o666] {
         let attr = net.setattr(f.fid, mode(bits)).unwrap();

@@ -17,10 +17,10 @@ const EXCHANGE: RenameFlags = RenameFlags {
 };
 
 /// A tree to start from, and an operation. Fids: three directories, at members 0, 1 and 2.
-struct Case {
-    name: &'static str,
+pub(super) struct Case {
+    pub name: &'static str,
     setup: fn(&Net, [Fid; 3]),
-    op: fn(&Net, [Fid; 3]) -> Result<()>,
+    pub op: fn(&Net, [Fid; 3]) -> Result<()>,
     /// Asked a second time, it changes nothing, or fails because it is done.
     once: bool,
 }
@@ -56,10 +56,12 @@ fn named_dir(net: &Net, parent: Fid, name: &str, at: Member) -> Fid {
     fid
 }
 
-const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     Case {
         name: "rename a file",
-        setup: |net, [_, b, _]| drop(named_file(net, b, "f", 11)),
+        setup: |net, [_, b, _]| {
+            named_file(net, b, "f", 11);
+        },
         op: |net, [_, b, c]| net.rename((b, "f"), (c, "g"), PLAIN),
         once: true,
     },
@@ -103,7 +105,9 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "rename a directory, coordinated by the root's owner",
-        setup: |net, [_, b, _]| drop(named_dir(net, b, "d", 2)),
+        setup: |net, [_, b, _]| {
+            named_dir(net, b, "d", 2);
+        },
         op: |net, [a, b, _]| net.rename((b, "d"), (a, "e"), PLAIN),
         once: true,
     },
@@ -119,7 +123,9 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "link a file of another member",
-        setup: |net, [_, b, _]| drop(named_file(net, b, "f", 11)),
+        setup: |net, [_, b, _]| {
+            named_file(net, b, "f", 11);
+        },
         op: |net, [_, b, c]| {
             net.lookup(b, "f")
                 .and_then(|f| net.link(f.fid, c, "g"))
@@ -129,7 +135,9 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "unlink the last name of a file of another member",
-        setup: |net, [a, _, c]| drop(stray_file(net, a, c, "f", 11)),
+        setup: |net, [a, _, c]| {
+            stray_file(net, a, c, "f", 11);
+        },
         op: |net, [_, _, c]| net.unlink(c, "f", ROOT),
         once: true,
     },
@@ -146,20 +154,22 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "remove a directory of another member",
-        setup: |net, [_, b, _]| drop(named_dir(net, b, "d", 2)),
+        setup: |net, [_, b, _]| {
+            named_dir(net, b, "d", 2);
+        },
         op: |net, [_, b, _]| net.rmdir(b, "d"),
         once: true,
     },
 ];
 
-fn fresh(case: &Case) -> (Arc<Net>, [Fid; 3]) {
+pub(super) fn fresh(case: &Case) -> (Arc<Net>, [Fid; 3]) {
     let net = Net::new(3);
     let dirs = [0, 1, 2].map(|member| net.dir_at(Fid::ROOT, member));
     (case.setup)(&net, dirs);
     (net, dirs)
 }
 
-fn nothing_left(net: &Net, what: &str) {
+pub(super) fn nothing_left(net: &Net, what: &str) {
     assert_eq!(net.check(), vec![], "{what}");
     for member in 0..3 {
         let store = net.store(member);

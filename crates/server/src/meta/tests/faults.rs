@@ -39,7 +39,10 @@ impl Tree {
         self.net
             .meta(0)
             .inodes
-            .update(fid, |inode, _| Ok(change(inode)))
+            .update(fid, |inode, _| {
+                change(inode);
+                Ok(())
+            })
             .unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the namespace over a few members in one process, with members that stop before any chosen batch.
 mod attrs;
+mod between;
 mod crossing;
 mod cuts;
 mod faults;

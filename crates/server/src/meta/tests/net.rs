@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// One member: a store that stays, and a namespace that comes and goes.
 struct Host {
@@ -33,8 +34,13 @@ struct Cut {
 pub struct Net {
     hosts: Vec<Host>,
     cut: Mutex<Cut>,
+    /// What happens before which message between members.
+    between: Mutex<Option<(u64, Between)>>,
+    patience: Mutex<Duration>,
     _dir: tempfile::TempDir,
 }
+
+type Between = Box<dyn FnOnce(&Net) + Send>;
 
 struct Port {
     net: Weak<Net>,
@@ -54,6 +60,7 @@ impl MetaPeers for Port {
             "a member may only ask leaf requests of others: {request:?}"
         );
         let net = self.net.upgrade().unwrap();
+        net.interject();
         if net.cut.lock().stopped.contains(&self.me) {
             return Err(forebay_fabric::Error::Closed.into());
         }
@@ -135,6 +142,8 @@ impl Net {
         let net = Arc::new(Net {
             hosts: hosts.collect(),
             cut: Mutex::default(),
+            between: Mutex::default(),
+            patience: Mutex::new(Duration::from_secs(10)),
             _dir: path,
         });
         for member in 0..members {
@@ -162,6 +171,7 @@ impl Net {
             Meta::new(host.store.clone(), inodes, Arc::new(port), Arc::new(hook)).unwrap();
         let net = Arc::downgrade(self);
         meta.clock = tick;
+        meta.patience = *self.patience.lock();
         meta.cut = Arc::new(move || net.upgrade().unwrap().count(member));
         *host.meta.write() = Some(Arc::new(meta));
     }
@@ -193,6 +203,31 @@ impl Net {
             self.start(member);
         }
         self.recover();
+    }
+
+    /// Before message `at` (from 0) between members, `what` happens. Operations do not wait long then.
+    pub fn between(self: &Arc<Net>, at: u64, what: impl FnOnce(&Net) + Send + 'static) {
+        *self.patience.lock() = Duration::from_millis(2);
+        for member in 0..self.hosts.len() as u16 {
+            self.start(member);
+        }
+        *self.between.lock() = Some((at, Box::new(what)));
+    }
+
+    /// Whether it has happened.
+    pub fn happened(&self) -> bool {
+        self.between.lock().take().is_none()
+    }
+
+    fn interject(&self) {
+        let mut between = self.between.lock();
+        let what = match between.take() {
+            Some((0, what)) => what,
+            Some((at, what)) => return *between = Some((at - 1, what)),
+            None => return,
+        };
+        drop(between);
+        what(self);
     }
 
     /// The next batches count; the one with this number (from 0) does not happen.
