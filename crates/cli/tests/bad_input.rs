@@ -1,0 +1,221 @@
+//! Bad input is refused in one line that says what, where and what next, with the right exit code; nothing is lost.
+mod common;
+use common::{Place, assert_fails, forebay, fuse};
+use std::io::Write;
+
+#[test]
+fn a_directory_of_something_else_is_refused_untouched() {
+    let place = Place::new();
+    if !fuse() {
+        return;
+    }
+    std::fs::create_dir(place.path("s")).unwrap();
+    std::fs::write(place.path("s/thesis.tex"), "years of work").unwrap();
+    assert_fails(
+        &place.mount(&[]),
+        1,
+        &["not a Forebay store", "thesis.tex", "choose an empty"],
+    );
+    assert_eq!(
+        std::fs::read_to_string(place.path("s/thesis.tex")).unwrap(),
+        "years of work"
+    );
+    assert!(!place.path("s/log").exists() && !place.path("s/superblock").exists());
+}
+
+#[test]
+fn a_store_of_a_newer_version_or_a_damaged_one_is_refused_untouched() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    std::fs::write(place.path("m/f"), "kept").unwrap();
+    place.umount_well();
+    let path = place.path("s/superblock");
+    let good = std::fs::read(&path).unwrap();
+    let mut newer = good.clone();
+    newer[11] = 200;
+    std::fs::write(&path, &newer).unwrap();
+    assert_fails(&place.mount(&[]), 1, &["version 200", "newer Forebay"]);
+    assert_eq!(std::fs::read(&path).unwrap(), newer);
+    let mut damaged = good.clone();
+    damaged[30] ^= 1;
+    std::fs::write(&path, &damaged).unwrap();
+    assert_fails(
+        &place.mount(&[]),
+        1,
+        &["damaged", "checksum", "put back a copy"],
+    );
+    std::fs::write(&path, &good).unwrap();
+    place.mount_well(&[]);
+    assert_eq!(std::fs::read_to_string(place.path("m/f")).unwrap(), "kept");
+    place.umount_well();
+}
+
+#[test]
+fn another_users_store_is_refused() {
+    if !fuse() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    std::fs::create_dir(place.path("s")).unwrap();
+    std::os::unix::fs::chown(place.path("s"), Some(12345), None).unwrap();
+    assert_fails(
+        &place.mount(&[]),
+        1,
+        &["belongs to user 12345", "run as that user"],
+    );
+}
+
+#[test]
+fn a_store_in_use_is_refused_and_goes_on() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    std::fs::write(place.path("m/f"), "kept").unwrap();
+    std::fs::create_dir(place.path("m2")).unwrap();
+    let second = forebay(&["mount", &place.store(), &place.text("m2")]);
+    assert_fails(&second, 1, &["in use by process", "forebay umount"]);
+    assert_fails(
+        &forebay(&["fsck", &place.store()]),
+        1,
+        &["in use", "forebay umount"],
+    );
+    assert_eq!(std::fs::read_to_string(place.path("m/f")).unwrap(), "kept");
+    place.umount_well();
+}
+
+#[test]
+fn another_number_of_nodes_is_refused_and_named() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&["--nodes", "2"]);
+    place.umount_well();
+    assert_fails(&place.mount(&["--nodes", "3"]), 1, &["2 nodes, not 3"]);
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_used_is_named() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    let (store, mount) = (place.store(), |point: &str| {
+        forebay(&["mount", &place.store(), point])
+    });
+    assert_fails(
+        &mount(&place.text("none")),
+        1,
+        &["none does not exist", "mkdir -p"],
+    );
+    assert_fails(&mount(&place.text("none/below")), 1, &["none", "create it"]);
+    std::fs::write(place.path("file"), "x").unwrap();
+    assert_fails(&mount(&place.text("file")), 1, &["not a directory"]);
+    std::fs::write(place.path("m/file"), "x").unwrap();
+    assert_fails(&mount(&place.mount_point()), 1, &["not empty"]);
+    std::fs::remove_file(place.path("m/file")).unwrap();
+    assert_fails(
+        &mount("/proc"),
+        1,
+        &["/proc is in use", "another directory"],
+    );
+    assert_fails(&mount(&format!("{store}/inside")), 2, &["lie in each other"]);
+    // One that is in use by another store of ours, which goes on.
+    place.mount_well(&[]);
+    std::fs::write(place.path("m/f"), "kept").unwrap();
+    let second = forebay(&["mount", &place.text("s2"), &place.mount_point()]);
+    assert_fails(&second, 1, &["in use", "forebay umount"]);
+    assert_eq!(std::fs::read_to_string(place.path("m/f")).unwrap(), "kept");
+    place.umount_well();
+}
+
+#[test]
+fn the_store_and_the_mount_point_must_not_lie_in_each_other() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    let below = format!("{}/s", place.mount_point());
+    assert_fails(
+        &forebay(&["mount", &below, &place.mount_point()]),
+        2,
+        &["lie in each other"],
+    );
+}
+
+#[test]
+fn a_full_quota_stops_the_writer_and_loses_nothing() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&["--quota", "8MiB"]);
+    let piece = vec![7; 1 << 20];
+    std::fs::write(place.path("m/first"), &piece).unwrap();
+    let mut second = std::fs::File::create(place.path("m/second")).unwrap();
+    let error = (0..64).find_map(|_| {
+        second
+            .write_all(&piece)
+            .and_then(|()| second.sync_all())
+            .err()
+    });
+    assert_eq!(
+        error.map(|e| e.kind()),
+        Some(std::io::ErrorKind::StorageFull)
+    );
+    drop(second);
+    assert_eq!(std::fs::read(place.path("m/first")).unwrap(), piece);
+    // Deleting works on a full store, and makes room.
+    std::fs::remove_file(place.path("m/second")).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while let Err(e) = std::fs::write(place.path("m/third"), &piece) {
+        assert!(
+            e.kind() == std::io::ErrorKind::StorageFull && std::time::Instant::now() < end,
+            "{e}"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    place.umount_well();
+    place.mount_well(&["--quota", "8MiB"]);
+    for file in ["m/first", "m/third"] {
+        assert_eq!(std::fs::read(place.path(file)).unwrap(), piece);
+    }
+    place.umount_well();
+}
+
+#[test]
+fn a_malformed_trace_is_named_with_its_line() {
+    let place = Place::new();
+    std::fs::write(place.path("t.csv"), "rank,file_id,op\nnot,a,trace,at,all\n").unwrap();
+    let trace = place.text("t.csv");
+    assert_fails(&forebay(&["trace", "stats", &trace]), 1, &["t.csv"]);
+    assert_fails(
+        &forebay(&["trace", "stats", "/nonexistent/t"]),
+        1,
+        &["/nonexistent/t"],
+    );
+    let replay = forebay(&["trace", "replay", &trace, "--mounts", &place.mount_point()]);
+    assert_fails(&replay, 1, &["t.csv"]);
+    assert_eq!(std::fs::read_dir(place.path("m")).unwrap().count(), 0);
+}
+
+#[test]
+fn nothing_to_check_or_to_show_is_said() {
+    let place = Place::new();
+    assert_fails(&forebay(&["fsck", &place.text("none")]), 1, &["none"]);
+    assert_fails(
+        &forebay(&["status", &place.text("none")]),
+        1,
+        &["no Forebay service runs", "forebay mount"],
+    );
+    assert_fails(
+        &forebay(&["umount", &place.text("m")]),
+        1,
+        &["nothing is mounted"],
+    );
+}
