@@ -124,7 +124,11 @@ fn a_mount_point_that_cannot_be_used_is_named() {
         1,
         &["/proc is in use", "another directory"],
     );
-    assert_fails(&mount(&format!("{store}/inside")), 2, &["lie in each other"]);
+    assert_fails(
+        &mount(&format!("{store}/inside")),
+        2,
+        &["lie in each other"],
+    );
     // One that is in use by another store of ours, which goes on.
     place.mount_well(&[]);
     std::fs::write(place.path("m/f"), "kept").unwrap();
