@@ -1,8 +1,151 @@
-//! stub
-use crate::fail::Result;
-pub fn generate(_a: &crate::args::GenArgs) -> Result {
-    Ok(())
+//! `forebay trace gen` and `forebay trace stats`.
+use crate::args::{GenArgs, StatsArgs};
+use crate::fail::{Context, Failure, Result, USAGE};
+use crate::table::Table;
+use crate::units::{count, parse_size, size};
+use forebay_trace::{Stats, Trace, format, workload};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+/// Files shown one by one; the rest is a number.
+const SHOWN: usize = 20;
+
+/// `trace gen`.
+///
+/// # Errors
+/// An unknown workload or parameter (2); a file that cannot be written (1).
+pub fn generate(args: &GenArgs) -> Result {
+    if args.kind == "list" {
+        let mut table = Table::new(&["workload", "what it is, and its parameters"]);
+        for (name, what) in workload::KINDS {
+            table.row(vec![name.to_string(), what.to_string()]);
+        }
+        let more = "Every workload also takes write=0|1 and readers=N.";
+        return writeln!(std::io::stdout(), "{table}{more}")
+            .or_fail("cannot write to standard output", "look at where it leads");
+    }
+    let usage = |e: forebay_trace::Error| Failure {
+        code: USAGE,
+        ..Failure::new(
+            e,
+            "`forebay trace gen list` shows all workloads and parameters",
+        )
+    };
+    let trace = workload::parse(&spec(args)?).map_err(usage)?.trace();
+    let next = "name a file in a directory of your own with -o";
+    match &args.output {
+        Some(path) => {
+            let shown = path.display();
+            let file = File::create(path).or_fail(format!("cannot create {shown}"), next)?;
+            write(BufWriter::new(file), &trace).or_fail(format!("cannot write {shown}"), next)?;
+            eprintln!(
+                "{shown}: {} calls of {} ranks",
+                count(trace.ops.len() as u64),
+                trace.ranks
+            );
+            Ok(())
+        }
+        None if std::io::stdout().is_terminal() => {
+            Err(Failure::usage("a trace is not for a terminal", next))
+        }
+        None => write(BufWriter::new(std::io::stdout().lock()), &trace)
+            .or_fail("cannot write to standard output", next),
+    }
 }
-pub fn stats(_a: &crate::args::StatsArgs) -> Result {
-    Ok(())
+
+fn write(mut to: impl Write, trace: &Trace) -> std::io::Result<()> {
+    format::write(&mut to, trace)?;
+    to.flush()
+}
+
+/// The workload's description: `KIND:NAME=VALUE,...`, sizes as plain numbers.
+fn spec(args: &GenArgs) -> Result<String> {
+    let mut spec = args.kind.clone();
+    for param in &args.params {
+        let (name, value) = param.split_once('=').ok_or_else(|| {
+            Failure::usage(
+                format!("'{param}' is no parameter"),
+                "write NAME=VALUE; `forebay trace gen list` shows the names",
+            )
+        })?;
+        let value = parse_size(value).map_or(value.to_string(), |n| n.to_string());
+        spec.push(if spec.contains(':') { ',' } else { ':' });
+        spec.push_str(&format!("{name}={value}"));
+    }
+    Ok(spec)
+}
+
+/// Reads a trace of any kind.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub fn load(path: &Path) -> Result<Trace> {
+    forebay_trace::load(path).map_err(|e| {
+        Failure::new(
+            format!("cannot read the trace: {e}"),
+            "name a trace of `forebay trace gen` or a DXT export (CSV)",
+        )
+    })
+}
+
+/// `trace stats`.
+///
+/// # Errors
+/// If the trace cannot be read.
+pub fn stats(args: &StatsArgs) -> Result {
+    let stats = Stats::of(&load(&args.file)?);
+    let text = if args.json {
+        serde_json::to_string(&stats).or_fail("cannot write the figures", "report this")? + "\n"
+    } else {
+        text(&stats)
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .or_fail("cannot write to standard output", "look at where it leads")
+}
+
+fn text(stats: &Stats) -> String {
+    let mut table = Table::new(&[
+        "file", "ranks", "writers", "readers", "written", "read", "end",
+    ]);
+    for file in stats.files.iter().take(SHOWN) {
+        table.row(vec![
+            file.name.clone(),
+            count(file.ranks),
+            count(file.writers),
+            count(file.readers),
+            size(file.written),
+            size(file.read),
+            size(file.end),
+        ]);
+    }
+    let more = stats.files.len().saturating_sub(SHOWN);
+    let more = if more > 0 {
+        format!("and {} more files; --json shows all\n", count(more as u64))
+    } else {
+        String::new()
+    };
+    format!("{stats}\n{table}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_become_a_description() {
+        let args = |kind: &str, params: &[&str]| GenArgs {
+            kind: kind.into(),
+            params: params.iter().map(|p| p.to_string()).collect(),
+            output: None,
+        };
+        assert_eq!(spec(&args("tile", &[])).unwrap(), "tile");
+        assert_eq!(
+            spec(&args("ior-n-n", &["ranks=4", "size=64KiB"])).unwrap(),
+            "ior-n-n:ranks=4,size=65536"
+        );
+        assert_eq!(spec(&args("tile:x=2", &["y=3"])).unwrap(), "tile:x=2,y=3");
+        assert_eq!(spec(&args("tile", &["x"])).unwrap_err().code, USAGE);
+    }
 }
