@@ -66,10 +66,21 @@ impl Service {
     /// # Errors
     /// `Refused` with the next step for a directory that cannot be used; what a store or a recovery fails with.
     pub fn start(io: Arc<dyn Io>, store: &Path, config: Config) -> Result<Service> {
+        Service::start_over(io, store, config, |end| end)
+    }
+
+    /// As `start`, with each end of the fabric wrapped: tests put faults in between.
+    ///
+    /// # Errors
+    /// See `start`.
+    #[doc(hidden)]
+    pub fn start_over(
+        io: Arc<dyn Io>, store: &Path, config: Config, wrap: impl Fn(Arc<dyn Fabric>) -> Arc<dyn Fabric>,
+    ) -> Result<Service> {
         config.check()?;
         let layout = Layout::open(&*io, store, config.nodes)?;
         let ends = local::fabric(u32::from(config.nodes));
-        let fabric: Vec<Arc<dyn Fabric>> = ends.into_iter().map(|end| end as Arc<dyn Fabric>).collect();
+        let fabric: Vec<Arc<dyn Fabric>> = ends.into_iter().map(|end| wrap(end as Arc<dyn Fabric>)).collect();
         let open = |(end, dir): (&Arc<dyn Fabric>, &PathBuf)| open_node(io.clone(), dir, end.clone(), &config);
         let opened: Vec<Result<Arc<Node>>> = std::thread::scope(|scope| {
             let threads: Vec<_> = fabric.iter().zip(&layout.nodes).map(|pair| scope.spawn(move || open(pair))).collect();

@@ -5,6 +5,8 @@
 //! - What a node shows of others' commits never goes back, and is newest after an open, a getattr or an own commit; in
 //!   between it may be any version from the last one it must know to the newest. Each read shows one version.
 //! - Names are the same everywhere at once. A file without a name lives as long as a handle anywhere.
+#![allow(dead_code, reason = "each test file uses its part")]
+
 pub mod content;
 pub mod random;
 
