@@ -4,6 +4,7 @@
 //! and all later ones fail, as if the process had died there) and restarted from its store; a member is unreachable.
 mod commits;
 mod cuts;
+mod disk;
 mod faults;
 mod histories;
 mod opens;

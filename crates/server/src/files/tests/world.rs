@@ -5,7 +5,7 @@ use crate::inodes::{Inode, Inodes};
 use crate::proto::WireError;
 use crate::*;
 use forebay_index::{Change, Extent, RangeMap};
-use forebay_storage::{Batch, Options, OsIo, Store};
+use forebay_storage::{Batch, Io, Options, OsIo, Store};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -116,10 +116,23 @@ pub(super) struct World {
     lives: Vec<RwLock<Option<Life>>>,
     tokens: AtomicU64,
     dir: tempfile::TempDir,
+    io: Arc<dyn Io>,
+    options: Options,
 }
 
 impl World {
     pub(super) fn new(members: u16) -> World {
+        let options = Options {
+            memtable_bytes: 256 << 10,
+            // Nothing here fills the disk; allocating room for that at every start is slow.
+            wal_reserve_bytes: 0,
+            table_reserve_bytes: 0,
+            ..Options::default()
+        };
+        World::with(members, Arc::new(OsIo), options)
+    }
+
+    pub(super) fn with(members: u16, io: Arc<dyn Io>, options: Options) -> World {
         let net = Arc::new(Net {
             members,
             nodes: (0..members).map(|_| RwLock::new(None)).collect(),
@@ -132,6 +145,8 @@ impl World {
             lives: (0..members).map(|_| RwLock::new(None)).collect(),
             tokens: AtomicU64::new(1),
             dir: tempfile::tempdir().unwrap(),
+            io,
+            options,
         };
         (0..members).for_each(|k| world.start(k));
         world
@@ -153,14 +168,8 @@ impl World {
         let i = usize::from(k);
         let path = self.dir.path().join(k.to_string());
         std::fs::create_dir_all(&path).unwrap();
-        let options = Options {
-            memtable_bytes: 256 << 10,
-            // Nothing here fills the disk; allocating room for that at every start is slow.
-            wal_reserve_bytes: 0,
-            table_reserve_bytes: 0,
-            ..Options::default()
-        };
-        let store = Arc::new(Store::open(Arc::new(OsIo), &path, options).unwrap());
+        let store = Store::open(self.io.clone(), &path, self.options.clone());
+        let store = Arc::new(store.unwrap());
         let inodes = Arc::new(Inodes::new(store.clone(), k).unwrap());
         let links = TestLinks {
             me: k,

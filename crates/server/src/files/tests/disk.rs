@@ -1,0 +1,231 @@
+//! What the disk has to do with it: a full one refuses commits and still lets files go; `sync` reaches every member.
+use super::super::check::check;
+use super::super::proto::*;
+use super::world::*;
+use crate::*;
+use forebay_index::{Change, SLICE};
+use forebay_storage::{DirEntry, File, Io, Options, OsIo};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A disk that can be full (no file grows, none is made) and counts syncs by directory.
+#[derive(Default)]
+struct Disk {
+    full: AtomicBool,
+    syncs: Mutex<HashMap<PathBuf, u64>>,
+}
+
+impl Disk {
+    fn room(&self) -> io::Result<()> {
+        match self.full.load(Ordering::SeqCst) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+    /// Syncs of the member's files so far.
+    fn synced(&self, member: Member) -> u64 {
+        let name = member.to_string();
+        let syncs = self.syncs.lock();
+        let of = |dir: &PathBuf| dir.file_name().is_some_and(|n| n.to_string_lossy() == name);
+        syncs
+            .iter()
+            .filter(|(dir, _)| of(dir))
+            .map(|(_, n)| n)
+            .sum()
+    }
+}
+
+struct DiskIo(Arc<Disk>);
+
+struct DiskFile {
+    inner: Arc<dyn File>,
+    dir: PathBuf,
+    disk: Arc<Disk>,
+}
+
+impl DiskIo {
+    fn wrap(&self, path: &Path, inner: Arc<dyn File>) -> Arc<dyn File> {
+        let dir = path.parent().unwrap_or(path).to_path_buf();
+        let disk = self.0.clone();
+        Arc::new(DiskFile { inner, dir, disk })
+    }
+}
+
+impl File for DiskFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        if offset + buf.len() as u64 > self.inner.len()? {
+            self.disk.room()?;
+        }
+        self.inner.write_at(buf, offset)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.room()?;
+        self.inner.allocate(offset, len)
+    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.punch(offset, len)
+    }
+    fn sync(&self) -> io::Result<()> {
+        *self.disk.syncs.lock().entry(self.dir.clone()).or_default() += 1;
+        self.inner.sync()
+    }
+}
+
+impl Io for DiskIo {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(self.wrap(path, OsIo.open(path)?))
+    }
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.0.room()?;
+        Ok(self.wrap(path, OsIo.create(path)?))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        OsIo.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        OsIo.remove(path)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        OsIo.exists(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        OsIo.list(dir)
+    }
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        OsIo.create_dir_all(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        OsIo.sync_dir(dir)
+    }
+    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
+        OsIo.space(dir)
+    }
+}
+
+fn world(members: u16) -> (World, Arc<Disk>) {
+    let disk = Arc::new(Disk::default());
+    let world = World::with(members, Arc::new(DiskIo(disk.clone())), Options::default());
+    (world, disk)
+}
+
+#[test]
+fn a_full_disk_refuses_commits_and_leaves_all_as_it_was() {
+    let (world, disk) = world(2);
+    let fid = world.create(0);
+    let range = SLICE - 100..SLICE + 100;
+    world.write(1, fid, range.clone(), 1).unwrap();
+    disk.full.store(true, Ordering::SeqCst);
+    assert_eq!(errno(world.write(0, fid, 0..10, 2)), Errno::NOSPC);
+    assert_eq!(errno(world.write(0, fid, range.clone(), 2)), Errno::NOSPC);
+    let (attr, extents) = world.read(1, fid).unwrap();
+    assert_eq!((attr.size, attr.bytes), (SLICE + 100, 200));
+    assert_eq!(
+        [SLICE - 100, SLICE + 99].map(|o| byte(&extents, o)),
+        [Some((1, 0)), Some((1, 199))]
+    );
+    disk.full.store(false, Ordering::SeqCst);
+    world.write(0, fid, range, 3).unwrap();
+    assert_eq!(check(&world.stores()).unwrap(), vec![]);
+}
+
+#[test]
+fn a_commit_staged_before_the_disk_filled_is_dropped_when_the_owner_cannot_decide() {
+    let (world, disk) = world(2);
+    let fid = world.create(0);
+    let range = SLICE - 100..SLICE + 100;
+    world.write(1, fid, range.clone(), 1).unwrap();
+    let attr = CommitAttr {
+        end: Some(range.end),
+        ..Default::default()
+    };
+    let planned = world.plan(1, fid, &[put(1, &range, 2)], attr).unwrap();
+    disk.full.store(true, Ordering::SeqCst);
+    assert_eq!(errno(world.finish(&planned)), Errno::NOSPC);
+    assert!(world.files(1).shared.staged.is_empty());
+    assert_eq!(byte(&world.read(0, fid).unwrap().1, SLICE), Some((1, 100)));
+}
+
+#[test]
+fn files_are_removed_on_a_full_disk() {
+    let (world, disk) = world(2);
+    let fids: Vec<Fid> = (0..50).map(|i| world.create(i % 2)).collect();
+    for fid in &fids {
+        world.write(0, *fid, SLICE - 1..SLICE + 1, fid.0).unwrap();
+        world.unlink(*fid);
+    }
+    disk.full.store(true, Ordering::SeqCst);
+    world.drain();
+    for k in 0..2 {
+        assert_eq!(
+            [keys::INODES, keys::EXTENTS, keys::ORPHANS].map(|space| world.count(k, space)),
+            [0; 3]
+        );
+    }
+    assert_eq!(world.net.freed.lock().len(), 50);
+}
+
+#[test]
+fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
+    let (world, disk) = world(3);
+    let fid = world.create(0);
+    let range = SLICE - 1..SLICE + 1;
+    let syncs = || [0, 1, 2].map(|k| disk.synced(k));
+    let commit = |sync: bool| {
+        let token = world.token();
+        let parts = super::super::parts(world.map(), 0, &[put(2, &range, token)], 0);
+        let [own, other] = &parts[..] else {
+            panic!("{parts:?}")
+        };
+        let stage = FilesRequest::Stage {
+            fid,
+            token,
+            changes: other.changes.clone(),
+            sync,
+        };
+        world.ask(2, 1, stage).unwrap();
+        let attr = CommitAttr {
+            end: Some(range.end),
+            ..Default::default()
+        };
+        let own: Vec<Change> = own.changes.clone();
+        world
+            .ask(
+                2,
+                0,
+                FilesRequest::Commit {
+                    fid,
+                    token,
+                    own,
+                    staged: vec![1],
+                    attr,
+                    sync,
+                },
+            )
+            .unwrap();
+    };
+    // The first one reserves sequences, on disk.
+    commit(false);
+    let before = syncs();
+    commit(false);
+    assert_eq!(syncs(), before);
+    commit(true);
+    let after = syncs();
+    assert!(
+        after[0] > before[0] && after[1] > before[1] && after[2] == before[2],
+        "{before:?} {after:?}"
+    );
+}
