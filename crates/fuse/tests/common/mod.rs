@@ -1,0 +1,167 @@
+//! A service with one mount per member in a process of its own, for tests that use it through the kernel.
+//!
+//! The test executable starts itself again as that process (see [`roles`]). It lives as long as its standard input is open,
+//! so it cannot outlast the test, and it unmounts when it ends. A watchdog cuts a stuck test off: it aborts the mounts,
+//! kills the server and the test, and says so.
+#![allow(dead_code)]
+
+pub mod service;
+
+pub use service::{Harness, Setup};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+const ROLE: &str = "FOREBAY_TEST_ROLE";
+const ARGS: &str = "FOREBAY_TEST_ARGS";
+
+/// Every test file calls this from a test named `roles`: it does nothing in the test run itself, and the work of the
+/// process's role when a test has started it through [`role`].
+pub fn roles(also: fn(&str, &[&str]) -> bool) {
+    let Ok(name) = std::env::var(ROLE) else {
+        return;
+    };
+    let args = std::env::var(ARGS).unwrap_or_default();
+    let args: Vec<&str> = if args.is_empty() {
+        Vec::new()
+    } else {
+        args.split('\n').collect()
+    };
+    let known = if name == "serve" {
+        service::serve(&args);
+        true
+    } else {
+        also(&name, &args)
+    };
+    std::process::exit(if known { 0 } else { 99 });
+}
+
+/// This executable in another role, not started yet.
+pub fn role(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["roles", "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, name)
+        .env(ARGS, args.join("\n"));
+    command
+}
+
+/// Starts a role and returns it with its output as lines.
+pub fn start_role(name: &str, args: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
+    let mut child = role(name, args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = std::io::BufReader::new(child.stdout.take().unwrap());
+    (child, std::io::BufRead::lines(out).map_while(Result::ok))
+}
+
+/// Whether tests with mounts can run here; says why not, and fails where they must.
+pub fn can_mount() -> bool {
+    if Path::new("/dev/fuse").exists() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("FOREBAY_REQUIRE_FUSE").is_none(),
+        "FOREBAY_REQUIRE_FUSE is set, but /dev/fuse does not exist"
+    );
+    eprintln!("skipped: /dev/fuse does not exist");
+    false
+}
+
+pub fn soak() -> bool {
+    std::env::var_os("SOAK").is_some_and(|v| v != "0")
+}
+
+/// Runs a program in `dir`; fails the test with everything it said.
+pub fn run(dir: &Path, program: impl AsRef<OsStr>, args: &[&str]) -> String {
+    let mut child = Command::new(program.as_ref())
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{:?}: {e}", program.as_ref()));
+    let mut stderr = child.stderr.take().unwrap();
+    let errors = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = stderr.read_to_string(&mut text);
+        text
+    });
+    let mut out = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut out).unwrap();
+    let status = child.wait().unwrap();
+    let (out, errors) = (
+        String::from_utf8_lossy(&out).into_owned(),
+        errors.join().unwrap(),
+    );
+    assert!(
+        status.success(),
+        "{:?} {args:?}: {status}\n{out}\n{errors}",
+        program.as_ref()
+    );
+    out
+}
+
+pub fn sh(dir: &Path, script: &str) -> String {
+    run(dir, "sh", &["-e", "-c", script])
+}
+
+/// Whether a program is installed; fails where it must be.
+pub fn have(program: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output()
+        .unwrap()
+        .status
+        .success();
+    assert!(
+        found || std::env::var_os("FOREBAY_REQUIRE_PROGRAMS").is_none(),
+        "FOREBAY_REQUIRE_PROGRAMS is set, but {program} is not installed"
+    );
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// The number a failed call gave.
+pub fn errno<T: std::fmt::Debug, E: Into<std::io::Error>>(result: Result<T, E>) -> i32 {
+    match result {
+        Ok(value) => panic!("expected a failure, got {value:?}"),
+        Err(e) => e.into().raw_os_error().expect("an error of the system"),
+    }
+}
+
+/// Bytes that depend on a seed and do not repeat soon.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng(seed.wrapping_mul(2).wrapping_add(1));
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&rng.next().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A small generator (SplitMix64), so that a seed names a run.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
