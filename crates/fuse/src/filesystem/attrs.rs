@@ -35,8 +35,8 @@ impl Filesystem {
             mtime: change.mtime.map(set_time),
         };
         let chown = set.uid.is_some() || set.gid.is_some();
-        let truncate = set.size.is_some() && caller.uid != 0;
-        if set.mode.is_none() && (chown || truncate) {
+        if set.mode.is_none() && chown {
+            // A truncate by someone without privilege drops them, too: the delegate sees to that.
             let attr = self.delegate.getattr(fid)?;
             set.mode = without_set_ids(&attr);
         }

@@ -199,10 +199,8 @@ impl Filesystem {
     }
 
     pub(super) fn release_file(&self, fh: FileHandle) -> Result<()> {
-        // A mapping may outlive the last close; its pages arrive between that flush and this.
-        let flushed = self.flush_file(fh);
-        self.delegate.release(handle(fh))?;
-        flushed
+        // A mapping may outlive the last close; its pages arrive between that flush and this, which commits them.
+        self.delegate.release(handle(fh))
     }
 
     pub(super) fn allocate(&self, fh: FileHandle, mode: i32, offset: u64, len: u64) -> Result<()> {

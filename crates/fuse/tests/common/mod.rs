@@ -7,6 +7,7 @@
 
 pub mod service;
 
+#[allow(unused_imports)]
 pub use service::{Harness, Setup};
 use std::ffi::OsStr;
 use std::io::Read;

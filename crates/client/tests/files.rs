@@ -1,0 +1,181 @@
+//! The library against a running service.
+use forebay_client::{Client, Fallocate, Kind, Lamination, OpenOptions};
+use forebay_server::{Config, Service};
+use forebay_storage::OsIo;
+use rustix::io::Errno;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+struct Running(Service, Vec<Client>, #[allow(dead_code)] tempfile::TempDir);
+
+fn start(nodes: u16) -> Running {
+    let dir = tempfile::tempdir().unwrap();
+    let service = Service::start(
+        Arc::new(OsIo),
+        &dir.path().join("store"),
+        Config {
+            nodes,
+            ..Config::default()
+        },
+    )
+    .unwrap();
+    let clients = (0..nodes)
+        .map(|n| Client::new(service.delegate(n)))
+        .collect();
+    Running(service, clients, dir)
+}
+
+#[test]
+fn paths_links_and_their_errors() {
+    let run = start(3);
+    let c = &run.1[1];
+    c.create_dir_all("/a/b/c").unwrap();
+    c.create_dir_all("/a/b/c").unwrap();
+    c.write("/a/b/f", b"text").unwrap();
+    assert_eq!(
+        c.create_dir_all("/a/b/f").unwrap_err().errno(),
+        Errno::EXIST
+    );
+    assert_eq!(
+        c.create_dir_all("/a/b/f/g").unwrap_err().errno(),
+        Errno::NOTDIR
+    );
+    c.symlink("../b/f", "/a/b/rel").unwrap();
+    c.symlink("/a/b", "/abs").unwrap();
+    assert_eq!(c.read("/abs/c/../rel").unwrap(), b"text");
+    assert_eq!(c.read("a/b/./f").unwrap(), b"text");
+    assert_eq!(c.read_link("/abs").unwrap().to_str(), Some("/a/b"));
+    assert_eq!(c.metadata("/abs").unwrap().kind(), Kind::Dir);
+    assert_eq!(c.symlink_metadata("/abs").unwrap().kind(), Kind::Symlink);
+    assert_eq!(c.symlink_metadata("/abs/").unwrap().kind(), Kind::Dir);
+    assert_eq!(c.metadata("/a/b/f/").unwrap_err().errno(), Errno::NOTDIR);
+    c.symlink("l1", "/l2").unwrap();
+    c.symlink("l2", "/l1").unwrap();
+    assert_eq!(c.open("/l1").err().unwrap().errno(), Errno::LOOP);
+    assert_eq!(c.metadata("/../../a").unwrap(), c.metadata("/a").unwrap());
+    assert_eq!(c.metadata("").unwrap_err().errno(), Errno::NOENT);
+    // Creating through a dangling link makes what it names; exclusively it does not.
+    c.symlink("made", "/a/dangling").unwrap();
+    assert_eq!(
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(c, "/a/dangling")
+            .err()
+            .unwrap()
+            .errno(),
+        Errno::EXIST
+    );
+    c.write("/a/dangling", b"x").unwrap();
+    assert_eq!(c.read("/a/made").unwrap(), b"x");
+    c.remove_file("/abs/").unwrap_err();
+    c.remove_file("/abs").unwrap();
+    assert_eq!(c.remove_dir("/a").unwrap_err().errno(), Errno::NOTEMPTY);
+    let error = c.open("/a/none").err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "cannot open /a/none: No such file or directory (os error 2)"
+    );
+    assert_eq!(
+        std::io::Error::from(error).kind(),
+        std::io::ErrorKind::NotFound
+    );
+    c.remove_dir_all("/a").unwrap();
+    assert!(!run.1[2].exists("/a"));
+    run.0.stop().unwrap();
+}
+
+#[test]
+fn streaming_positional_and_shared_over_nodes() {
+    let run = start(3);
+    let (a, b) = (&run.1[0], &run.1[2]);
+    let mut f = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(a, "/f")
+        .unwrap();
+    f.write_all(&[7; 3 << 20]).unwrap();
+    assert_eq!(f.stream_position().unwrap(), 3 << 20);
+    f.seek(SeekFrom::End(-1)).unwrap();
+    f.write_all(b"end").unwrap();
+    f.seek(SeekFrom::Start((3 << 20) - 2)).unwrap();
+    let mut tail = String::new();
+    f.read_to_string(&mut tail).unwrap();
+    assert_eq!(tail, "\u{7}end");
+    assert_eq!(b.metadata("/f").unwrap().len(), 0);
+    f.commit().unwrap();
+    assert_eq!(b.read("/f").unwrap().len(), (3 << 20) + 2);
+    f.set_len(10).unwrap();
+    f.allocate(
+        Fallocate {
+            punch: true,
+            zero: false,
+            keep_size: true,
+        },
+        2,
+        3,
+    )
+    .unwrap();
+    f.close().unwrap();
+    assert_eq!(b.read("/f").unwrap(), [7, 7, 0, 0, 0, 7, 7, 7, 7, 7]);
+    let mut log = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open(b, "/f")
+        .unwrap();
+    log.write_all(b"log").unwrap();
+    assert_eq!(log.stream_position().unwrap(), 13);
+    log.close().unwrap();
+    assert_eq!(a.read("/f").unwrap().len(), 13);
+    assert_eq!(
+        a.open("/f").unwrap().write_at(b"x", 0).unwrap_err().errno(),
+        Errno::BADF
+    );
+    assert_eq!(
+        a.create("/f")
+            .unwrap()
+            .read_at(&mut [0], 0)
+            .unwrap_err()
+            .errno(),
+        Errno::BADF
+    );
+    run.0.stop().unwrap();
+}
+
+#[test]
+fn names_attributes_and_lamination() {
+    let run = start(2);
+    let (a, b) = (&run.1[0], &run.1[1]);
+    a.create_dir("/d").unwrap();
+    for n in 0..2500 {
+        a.create(format!("/d/{n:04}")).unwrap().close().unwrap();
+    }
+    let names: Vec<_> = b
+        .read_dir("/d")
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_owned())
+        .collect();
+    assert_eq!(names.len(), 2500);
+    assert!(names.is_sorted());
+    a.hard_link("/d/0000", "/h").unwrap();
+    b.rename("/d/0001", "/d/0000").unwrap();
+    assert_eq!(a.metadata("/h").unwrap().nlink(), 1);
+    a.set_permissions("/h", 0o600).unwrap();
+    a.set_xattr("/h", "user.k", b"v").unwrap();
+    assert_eq!(b.xattr("/h", "user.k").unwrap(), b"v");
+    assert_eq!(b.list_xattrs("/h").unwrap(), ["user.k"]);
+    b.remove_xattr("/h", "user.k").unwrap();
+    assert_eq!(b.xattr("/h", "user.k").unwrap_err().errno(), Errno::NODATA);
+    let before = std::time::SystemTime::UNIX_EPOCH - std::time::Duration::from_millis(1200);
+    a.set_modified("/h", before).unwrap();
+    assert_eq!(b.metadata("/h").unwrap().modified(), Some(before));
+    let writer = OpenOptions::new().write(true).open(b, "/h").unwrap();
+    assert_eq!(a.laminate("/h").unwrap_err().errno(), Errno::BUSY);
+    writer.close().unwrap();
+    a.laminate("/h").unwrap();
+    assert_eq!(b.metadata("/h").unwrap().lamination(), Lamination::Hard);
+    assert!(OpenOptions::new().write(true).open(b, "/h").is_err());
+    assert!(b.space().unwrap().total > 0);
+    run.0.stop().unwrap();
+}

@@ -1,0 +1,132 @@
+//! What a second user of the machine can reach.
+mod common;
+
+use common::{Harness, Setup, have, sh};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn roles() {
+    common::roles(|_, _| false);
+}
+
+/// Only root can become another user.
+fn possible() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can run a program as another user");
+    }
+    root && have("setpriv")
+}
+
+/// Runs a script as nobody; its exit code and what it said.
+fn as_nobody(dir: &Path, script: &str) -> (i32, String) {
+    let out = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "sh",
+            "-c",
+            script,
+        ])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    (
+        out.status.code().unwrap_or(-1),
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        ),
+    )
+}
+
+#[test]
+fn nobody_reads_what_its_mode_allows_and_never_the_store() {
+    if !possible() {
+        return;
+    }
+    let Some(h) = Harness::start(Setup {
+        allow_other: true,
+        ..Setup::default()
+    }) else {
+        return;
+    };
+    let m = h.mount(1);
+    fs::write(m.join("secret"), "for me").unwrap();
+    fs::set_permissions(m.join("secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    fs::write(m.join("open"), "for all").unwrap();
+    fs::set_permissions(m.join("open"), PermissionsExt::from_mode(0o644)).unwrap();
+    fs::create_dir(m.join("closed")).unwrap();
+    fs::set_permissions(m.join("closed"), PermissionsExt::from_mode(0o700)).unwrap();
+    fs::write(m.join("closed/inner"), "x").unwrap();
+    fs::set_permissions(m.join("closed/inner"), PermissionsExt::from_mode(0o666)).unwrap();
+    for n in 0..4 {
+        let m = h.mount(n);
+        assert_eq!(as_nobody(&m, "cat open"), (0, "for all".into()));
+        for refused in [
+            "cat secret",
+            "echo x >> open",
+            "cat closed/inner",
+            "ls closed",
+            "echo x > new",
+            "rm -f open",
+            "chmod 777 secret",
+            "mkdir d",
+        ] {
+            let (code, said) = as_nobody(&m, refused);
+            assert!(
+                code != 0 && (said.contains("ermission denied") || said.contains("not permitted")),
+                "{refused}: {code} {said}"
+            );
+        }
+    }
+    let store = h.store();
+    for attempt in [
+        format!("ls {}", store.display()),
+        format!("find {} -type f -exec cat {{}} +", store.display()),
+    ] {
+        let (code, said) = as_nobody(Path::new("/"), &attempt);
+        assert!(
+            code != 0 && said.contains("ermission denied") && !said.contains("for me"),
+            "{attempt}: {code} {said}"
+        );
+    }
+    // A directory that is open to all: what nobody makes belongs to nobody, and the sticky bit protects it.
+    fs::create_dir(m.join("tmp")).unwrap();
+    fs::set_permissions(m.join("tmp"), PermissionsExt::from_mode(0o1777)).unwrap();
+    fs::write(m.join("tmp/roots"), "x").unwrap();
+    assert_eq!(
+        as_nobody(&h.mount(2), "echo mine > tmp/f; stat -c '%u %g' tmp/f").1,
+        "65534 65534\n"
+    );
+    assert_ne!(as_nobody(&h.mount(2), "rm -f tmp/roots").0, 0);
+    // Set-id bits go when someone else writes.
+    fs::write(m.join("tmp/run"), "x").unwrap();
+    fs::set_permissions(m.join("tmp/run"), PermissionsExt::from_mode(0o4777)).unwrap();
+    assert_eq!(as_nobody(&h.mount(0), "echo more >> tmp/run").0, 0);
+    assert_eq!(sh(&h.mount(3), "stat -c %a tmp/run"), "777\n");
+    fs::set_permissions(m.join("tmp/run"), PermissionsExt::from_mode(0o4777)).unwrap();
+    assert_eq!(as_nobody(&h.mount(0), "echo anew > tmp/run").0, 0);
+    assert_eq!(sh(&h.mount(3), "stat -c %a tmp/run"), "777\n");
+}
+
+#[test]
+fn without_allow_other_the_mount_is_closed() {
+    if !possible() {
+        return;
+    }
+    let Some(h) = Harness::start(Setup {
+        nodes: 1,
+        ..Setup::default()
+    }) else {
+        return;
+    };
+    fs::write(h.mount(0).join("f"), "x").unwrap();
+    let (code, said) = as_nobody(Path::new("/"), &format!("ls {}", h.mount(0).display()));
+    assert!(code != 0 && said.contains("ermission denied"), "{said}");
+}

@@ -1,0 +1,203 @@
+//! When other nodes see what one wrote, through their kernels' caches.
+mod common;
+
+use common::{Harness, Setup, errno, pattern};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+
+#[test]
+fn roles() {
+    common::roles(|_, _| false);
+}
+
+#[test]
+fn a_write_is_seen_elsewhere_after_fsync_or_close() {
+    let Some(h) = Harness::four() else { return };
+    let f = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(h.mount(0).join("f"))
+        .unwrap();
+    f.write_all_at(b"first", 0).unwrap();
+    // On its own node at once, through another handle.
+    assert_eq!(fs::read(h.mount(0).join("f")).unwrap(), b"first");
+    // Elsewhere not yet: the name is there, the bytes are not.
+    assert_eq!(fs::read(h.mount(1).join("f")).unwrap(), b"");
+    f.sync_data().unwrap();
+    assert_eq!(fs::read(h.mount(1).join("f")).unwrap(), b"first");
+    f.write_all_at(b"SECOND", 0).unwrap();
+    assert_eq!(fs::read(h.mount(2).join("f")).unwrap(), b"first");
+    drop(f);
+    for m in h.all() {
+        assert_eq!(fs::read(m.join("f")).unwrap(), b"SECOND");
+        assert_eq!(fs::metadata(m.join("f")).unwrap().len(), 6);
+    }
+}
+
+#[test]
+fn an_open_drops_pages_that_another_node_made_old() {
+    let Some(h) = Harness::four() else { return };
+    let (a, b) = (h.mount(0).join("f"), h.mount(1).join("f"));
+    let mut bytes = pattern(1, 1 << 20);
+    fs::write(&a, &bytes).unwrap();
+    for round in 0..10u64 {
+        assert!(fs::read(&b).unwrap() == bytes, "round {round}");
+        // Same size, other bytes; from alternating nodes, so that each has cached pages.
+        let at = (round * 77_777) % 900_000;
+        let new = pattern(round + 2, 5000);
+        let writer = if round % 2 == 0 { &a } else { &b };
+        let f = OpenOptions::new().write(true).open(writer).unwrap();
+        f.write_all_at(&new, at).unwrap();
+        drop(f);
+        bytes[at as usize..][..5000].copy_from_slice(&new);
+        assert!(fs::read(&a).unwrap() == bytes, "round {round}");
+    }
+}
+
+#[test]
+fn pages_stay_for_a_file_nobody_changed() {
+    let Some(h) = Harness::four() else { return };
+    let path = h.mount(1).join("f");
+    let bytes = pattern(3, 4 << 20);
+    fs::write(&path, &bytes).unwrap();
+    for _ in 0..3 {
+        assert!(fs::read(&path).unwrap() == bytes);
+    }
+    // mincore says which pages the kernel holds before anything is read again.
+    let f = File::open(&path).unwrap();
+    assert!(
+        resident(&f, bytes.len()) > 0,
+        "an open of an unchanged file dropped its pages"
+    );
+    fs::write(h.mount(0).join("f"), &bytes[1..]).unwrap();
+    drop(f);
+    let f = File::open(&path).unwrap();
+    assert_eq!(
+        resident(&f, bytes.len() - 1),
+        0,
+        "an open of a changed file kept its pages"
+    );
+}
+
+/// Pages of the file in the page cache.
+fn resident(f: &File, len: usize) -> usize {
+    use std::os::fd::AsRawFd;
+    let mut pages = vec![0u8; len.div_ceil(4096)];
+    // SAFETY: a fresh read-only mapping of `len` bytes, asked about and removed again; `pages` has a byte for each page.
+    unsafe {
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            f.as_raw_fd(),
+            0,
+        );
+        assert!(at != libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
+        libc::munmap(at, len);
+    }
+    pages.iter().filter(|p| **p & 1 != 0).count()
+}
+
+#[test]
+fn names_are_seen_at_once_everywhere() {
+    let Some(h) = Harness::four() else { return };
+    for (n, m) in h.all().iter().enumerate() {
+        let name = format!("d{n}");
+        for other in h.all() {
+            // A remembered absence would hide the directory.
+            assert_eq!(errno(fs::metadata(other.join(&name))), libc::ENOENT);
+        }
+        fs::create_dir(m.join(&name)).unwrap();
+        for other in h.all() {
+            assert!(fs::metadata(other.join(&name)).unwrap().is_dir());
+            fs::write(other.join(&name).join("f"), &name).unwrap();
+            fs::rename(other.join(&name).join("f"), m.join(&name).join("g")).unwrap_err();
+            fs::rename(other.join(&name).join("f"), other.join(&name).join("g")).unwrap();
+            assert_eq!(errno(fs::metadata(m.join(&name).join("f"))), libc::ENOENT);
+            assert_eq!(fs::read_to_string(m.join(&name).join("g")).unwrap(), name);
+        }
+        fs::remove_dir_all(m.join(&name)).unwrap();
+        for other in h.all() {
+            assert_eq!(errno(fs::metadata(other.join(&name))), libc::ENOENT);
+        }
+    }
+}
+
+#[test]
+fn one_shared_file_written_in_strides_by_all_nodes() {
+    let Some(h) = Harness::four() else { return };
+    File::create(h.mount(0).join("shared")).unwrap();
+    let (record, records) = (47_008usize, 64usize);
+    let writers: Vec<_> = h
+        .all()
+        .into_iter()
+        .enumerate()
+        .map(|(n, m)| {
+            std::thread::spawn(move || {
+                let f = OpenOptions::new()
+                    .write(true)
+                    .open(m.join("shared"))
+                    .unwrap();
+                for i in (n..records).step_by(4) {
+                    f.write_all_at(&pattern(i as u64, record), (i * record) as u64)
+                        .unwrap();
+                }
+                f.sync_all().unwrap();
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    let expected: Vec<u8> = (0..records)
+        .flat_map(|i| pattern(i as u64, record))
+        .collect();
+    for m in h.all() {
+        assert!(fs::read(m.join("shared")).unwrap() == expected);
+    }
+}
+
+#[test]
+fn posix_consistency_shows_each_write_before_it_returns() {
+    let Some(h) = Harness::start(Setup {
+        posix: true,
+        nodes: 3,
+        ..Setup::default()
+    }) else {
+        return;
+    };
+    let f = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(h.mount(0).join("f"))
+        .unwrap();
+    let mut readers: Vec<File> = h
+        .all()
+        .iter()
+        .map(|m| File::open(m.join("f")).unwrap())
+        .collect();
+    for round in 0..20u64 {
+        let bytes = pattern(round, 10_000);
+        f.write_all_at(&bytes, round * 3000).unwrap();
+        for reader in &mut readers {
+            // Through handles that were open before the write.
+            let mut back = vec![0; bytes.len()];
+            reader.read_exact_at(&mut back, round * 3000).unwrap();
+            assert!(back == bytes);
+            assert_eq!(reader.metadata().unwrap().len(), round * 3000 + 10_000);
+        }
+    }
+    let mut log = OpenOptions::new()
+        .append(true)
+        .open(h.mount(1).join("f"))
+        .unwrap();
+    log.write_all(b"end").unwrap();
+    let mut all = Vec::new();
+    readers[2].read_to_end(&mut all).unwrap();
+    assert!(all.ends_with(b"end"));
+}
