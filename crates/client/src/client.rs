@@ -174,6 +174,12 @@ impl Client {
     /// `ENOENT`, `EISDIR`, `EPERM` in a sticky directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            // A trailing slash names a directory.
+            let dir = self.attr("remove", path, false)?.kind == Kind::Dir;
+            let outcome = if dir { Errno::ISDIR } else { Errno::NOTDIR };
+            return Err(outcome.into()).at("remove", path);
+        }
         let (parent, name) = self.entry("remove", path, Errno::ISDIR)?;
         self.delegate
             .unlink(parent, &name, self.caller)
