@@ -54,8 +54,14 @@ fn mount_directly(point: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     }
     // The text above has no zero byte.
     let data = CString::new(data).unwrap_or_default();
-    rustix::mount::mount(options.source.as_str(), point, TYPE, flags, Some(data.as_c_str()))
-        .map_err(|e| MountError::system("mount on", point, e))?;
+    rustix::mount::mount(
+        options.source.as_str(),
+        point,
+        TYPE,
+        flags,
+        Some(data.as_c_str()),
+    )
+    .map_err(|e| MountError::system("mount on", point, e))?;
     Ok(device)
 }
 

@@ -5,6 +5,7 @@ use common::{Harness, errno, start_role};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::fs::{File, OpenOptions};
 use std::path::Path;
+use std::sync::Mutex;
 
 #[test]
 fn roles() {
@@ -26,6 +27,14 @@ fn roles() {
     });
 }
 
+/// A process that another test starts holds this test's files open until it runs its own program, so the tests of this
+/// file take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> std::sync::MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 fn open(path: &Path) -> File {
     OpenOptions::new()
         .read(true)
@@ -38,6 +47,7 @@ fn open(path: &Path) -> File {
 
 #[test]
 fn locks_exclude_wait_and_end_with_their_process() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     for kind in ["posix", "flock"] {
         let path = h.mount(1).join(kind);
@@ -73,6 +83,7 @@ fn locks_exclude_wait_and_end_with_their_process() {
 #[test]
 fn locks_of_open_files_exclude_each_other_in_one_process() {
     use std::os::fd::AsRawFd;
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     let path = h.mount(0).join("ofd");
     let (a, b) = (open(&path), open(&path));
