@@ -114,7 +114,11 @@ fn cp_tar_and_rsync() {
             &format!("rsync -aH --inplace --delete --exclude=pipe {from}/ synced/"),
         );
         fs::remove_file(source.path().join("pipe")).unwrap();
-        equal("synced", &census(&h.mount(1).join("synced")), &census(source.path()));
+        equal(
+            "synced",
+            &census(&h.mount(1).join("synced")),
+            &census(source.path()),
+        );
         same_everywhere(&h, "synced");
     }
 }
