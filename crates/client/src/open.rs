@@ -84,10 +84,10 @@ impl OpenOptions {
         let mut flags = self.flags;
         flags.write |= flags.append;
         let creates = self.create || self.create_new;
-        if !(flags.read || flags.write)
-            || (creates && !flags.write)
-            || (flags.truncate && (!flags.write || flags.append) && !self.create_new)
-        {
+        let opens = flags.read || flags.write;
+        let may_create = flags.write || !creates;
+        let may_truncate = !flags.truncate || self.create_new || (flags.write && !flags.append);
+        if !(opens && may_create && may_truncate) {
             return Err(Errno::INVAL.into());
         }
         // A file that is removed between the walk and the open is looked for again, so that an open with `create`

@@ -1,4 +1,6 @@
 //! The library against a running service.
+#![allow(clippy::unwrap_used)]
+
 use forebay_client::{Client, Fallocate, Kind, Lamination, OpenOptions};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;

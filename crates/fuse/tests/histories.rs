@@ -7,6 +7,8 @@
 //! The kernel tells of the end of a handle some time after its close, and that publishes, too; publishing early is allowed.
 //! So another node may see any beginning of the unpublished writes. What two nodes' publications in an unknown order would
 //! give cannot be checked: before a node changes a file, the test has the other nodes fsync theirs.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, Rng, Setup, pattern, soak};

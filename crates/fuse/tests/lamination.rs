@@ -1,4 +1,6 @@
 //! Files that become read-only for ever, or until their write bits come back.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, errno};

@@ -1,4 +1,6 @@
 //! Advisory locks on one node: the kernel keeps them itself.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, errno, start_role};

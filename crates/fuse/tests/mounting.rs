@@ -1,4 +1,6 @@
 //! Mounting itself: what is refused with which words, dead mounts, busy ends.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, Setup, errno};

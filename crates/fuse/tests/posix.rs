@@ -1,4 +1,6 @@
 //! What POSIX says about files, asked through the kernel.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, Setup, errno, pattern, run, sh, soak};

@@ -1,4 +1,6 @@
 //! Unmodified programs on the mount; after each, every file is the same through every other mount.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, have, pattern, run, sh, soak};

@@ -1,4 +1,6 @@
 //! What a second user of the machine can reach.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, Setup, have, sh};

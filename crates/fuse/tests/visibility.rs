@@ -1,4 +1,6 @@
 //! When other nodes see what one wrote, through their kernels' caches.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Harness, Setup, errno, pattern};
