@@ -11,13 +11,15 @@ pub const XATTRS: Keyspace = Keyspace(2);
 pub const EXTENTS: Keyspace = Keyspace(3);
 /// Where log bytes lie, by (log, end address). Written by `data`.
 pub const SPANS: Keyspace = Keyspace(4);
-/// Staged changes of commits not yet published, by (fid, token). Written by `files`.
+/// Staged changes of commits not yet published, and the last sequence published here by file. Written by `files`
+/// (`files/records.rs` draws the keys).
 pub const STAGED: Keyspace = Keyspace(5);
 /// Namespace intents, prepared entries, applied steps, orphans. Written by `meta`.
 pub const INTENTS: Keyspace = Keyspace(6);
-/// Messages that must arrive (freed extents). Written by `outbox`.
+/// Messages that must arrive (freed extents), by (member, number). Written by `outbox`.
 pub const OUTBOX: Keyspace = Keyspace(7);
-/// Decisions of commits over several members, by (fid, seq). Written by `files`.
+/// Decisions of commits over several members; by file: receipts, aborts, which members have parts. Written by `files`
+/// (`files/records.rs` draws the keys).
 pub const DECISIONS: Keyspace = Keyspace(8);
 /// Logs not sealed yet, by log. Written by `data`.
 pub const LOGS: Keyspace = Keyspace(9);

@@ -40,11 +40,17 @@ impl Shared {
                 (seq, Some(previous))
             }
         };
-        self.settle(id.fid, commit.sync)?;
-        if commit.sync {
-            self.store.sync()?;
+        // From here on the commit has happened, and no error may say that it has not.
+        if let Err(error) = self.settle(id.fid, commit.sync) {
+            tracing::warn!(fid = id.fid.0, seq, %error, "a decided commit is not published everywhere; it will be retried");
+            self.chores.retry_later();
         }
-        let attr = self.inodes.get(id.fid)?.attr(id.fid);
+        if commit.sync {
+            let synced = self.store.sync().map_err(Error::from);
+            synced.map_err(|e| self.too_late(&e))?;
+        }
+        let inode = self.inodes.get(id.fid).map_err(|e| self.too_late(&e))?;
+        let attr = inode.attr(id.fid);
         Ok(FilesReply::Committed {
             seq,
             previous,
@@ -130,10 +136,19 @@ impl Shared {
         }
         // Fsync: the decision is on disk before any part of it can be.
         if commit.sync && !commit.staged.is_empty() {
-            self.store.sync()?;
+            let synced = self.store.sync().map_err(Error::from);
+            synced.map_err(|e| self.too_late(&e))?;
         }
         self.step("decided")?;
         Ok((seq, previous))
+    }
+
+    /// What went wrong after a commit was decided: the writer must ask again, under the same token.
+    fn too_late(&self, error: &Error) -> Error {
+        Error::Peer {
+            member: self.member(),
+            reason: format!("the commit is decided, but not settled: {error}"),
+        }
     }
 
     /// Lamination, kind, and whether a truncate reaches every member that holds bytes it cuts.

@@ -1,4 +1,8 @@
-//! The words of file content.
+//! The words of file content. Offsets, lengths and sizes in bytes. A request goes to the file's attribute owner
+//! ("owner") or to the member that owns the slices in question ("slice owner").
+//!
+//! A token is the writer's name for one commit; it never uses it again for another. Requests can be sent again after a
+//! lost answer: they answer the same. (Not `Open` and `Close`: a repeated one counts twice.)
 use crate::*;
 use forebay_index::{Change, Extent};
 use serde::{Deserialize, Serialize};
@@ -6,7 +10,9 @@ use serde::{Deserialize, Serialize};
 /// What a commit publishes to one member's slices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
+    /// The slice owner.
     pub member: u16,
+    /// In order; later ones win.
     pub changes: Vec<Change>,
 }
 
@@ -15,120 +21,174 @@ pub struct Part {
 pub struct CommitAttr {
     /// The end of the furthest extent published: the size becomes at least this.
     pub end: Option<u64>,
-    /// Truncate and extend: the size becomes exactly this.
+    /// Truncate and extend: the size becomes exactly this. Comes with a cut from there to `u64::MAX`.
     pub size: Option<u64>,
+    /// The new modification time; `None`: unchanged.
     pub mtime: Option<Time>,
     /// Set-id bits go, as after a write by someone without privilege.
     pub clear_setid: bool,
 }
 
+/// What members ask each other about file content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FilesRequest {
-    /// To the attribute owner. Counts the open; answers attributes. `EROFS`-like rules for laminated files: `EPERM`... see files.
+    /// To the owner: counts the open of the asking member, answers `Attr`. For writing, a file laminated for ever is
+    /// `EPERM`, and a softly laminated one becomes writable. `ESTALE` if it was removed.
     Open {
+        /// The file.
         fid: Fid,
+        /// `truncate` is the delegate's: it sends its own commit afterwards.
         flags: OpenFlags,
     },
+    /// To the owner: undoes one `Open` with the same flags.
     Close {
+        /// The file.
         fid: Fid,
+        /// As they were at `Open`.
         flags: OpenFlags,
     },
-    /// To the owner: publish these changes as one. The owner's own part goes straight in; parts of other members must have
-    /// been staged there under `token` before. Idempotent by `token` (retries answer the same). An error from the owner
-    /// means that nothing happened: try again as it is, or `Drop` the parts and plan again with a new token.
-    /// `Stale`: plan the parts again from a new view.
+    /// To the owner: publish these changes as one; answers `Committed`. The owner's own part goes straight in; parts of
+    /// other members must have been staged there under `token` before. A POSIX error or `Stale` means that nothing
+    /// happened: try again as it is, or `Drop` the parts and plan again with a new token (after `Stale` from a new view).
+    /// Any other error: it may have happened, ask again.
     Commit {
+        /// The file.
         fid: Fid,
+        /// The asker's name for this commit.
         token: u64,
+        /// The owner's part.
         own: Vec<Change>,
+        /// Members that hold staged parts.
         staged: Vec<u16>,
+        /// Attributes.
         attr: CommitAttr,
+        /// On disk everywhere before the answer.
         sync: bool,
     },
-    /// To a slice owner: keep these until the owner of `fid` publishes or drops them.
+    /// To a slice owner: keep these, unseen, until the owner decides.
     Stage {
+        /// The file.
         fid: Fid,
+        /// Of the commit.
         token: u64,
+        /// This member's part.
         changes: Vec<Change>,
+        /// On disk before the answer.
         sync: bool,
     },
-    /// Owner to slice owner: make the staged changes visible with this sequence (idempotent).
+    /// Owner to slice owner: make the staged changes visible. Answers `Published` or `Missing`.
     Publish {
+        /// The file.
         fid: Fid,
+        /// Who staged them.
         writer: u16,
+        /// Of the commit.
         token: u64,
+        /// Of the commit.
         seq: u64,
+        /// On disk before the answer.
         sync: bool,
     },
-    /// Drop staged changes of a commit that did not happen (idempotent). Asks the owner: if it was decided after all, the
-    /// changes are published instead; if not, it never will be.
+    /// To a slice owner: the writer gives the commit up. The owner is asked: if it was decided after all, the changes are
+    /// published instead; if not, it never will be.
     Drop {
+        /// The file.
         fid: Fid,
+        /// Who staged them.
         writer: u16,
+        /// Of the commit.
         token: u64,
     },
-    /// Slice owner to owner: was it decided, and with which sequence? With `abort` (after a crash), the answer `None`
-    /// is also a promise that it never will be.
+    /// Slice owner to owner: was it decided, and with which sequence? Answers `Decision`.
     Decision {
+        /// The file.
         fid: Fid,
+        /// Who staged it.
         writer: u16,
+        /// Of the commit.
         token: u64,
+        /// `None` shall also be a promise, kept on disk, that it never will be decided.
         abort: bool,
     },
-    /// To the owner: attributes and the sequence up to which every commit is published everywhere.
+    /// To the owner: attributes, and the sequence (generation) that a read must show. Answers `Attr`.
     View {
+        /// The file.
         fid: Fid,
     },
-    /// To a slice owner: extents overlapping the range. Answers also the last sequence published here for this file;
-    /// if that is above the reader's view, the reader asks again with a newer view.
+    /// To a slice owner: extents overlapping the range; answers `Extents`. If `published` there is above the reader's
+    /// view, the reader takes a new view and asks everyone again.
     Extents {
+        /// The file.
         fid: Fid,
+        /// First byte.
         start: u64,
+        /// Behind the last byte.
         end: u64,
+        /// At most so many extents.
         limit: u32,
     },
-    /// To the owner: where the next append of `len` bytes goes.
+    /// To the owner: where the next append goes. Answers `Offset`.
     Append {
+        /// The file.
         fid: Fid,
+        /// Length of the append.
         len: u64,
+        /// End of the asker's own pending writes.
         pending_end: u64,
     },
-    /// Read-only for ever; `EBUSY` while a member holds it open for writing.
+    /// To the owner: read-only for ever; `EBUSY` while a member holds it open for writing. Answers `Attr`.
     Laminate {
+        /// The file.
         fid: Fid,
     },
     /// To the owner or a slice owner: everything published of the file before is on disk when it answers. Leaf.
     Sync {
+        /// The file.
         fid: Fid,
     },
-    /// Owner to slice owner: remove all extents of a removed file.
+    /// Owner to slice owner: remove all extents of a removed file. Answers `Done` or `More`.
     Remove {
+        /// The file.
         fid: Fid,
     },
 }
 
+/// The answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FilesReply {
+    /// Done.
     Done,
-    /// Attributes (generation = sequence of the last commit published everywhere).
+    /// Attributes; the generation is the sequence of the last decided commit.
     Attr(Attr),
-    /// The sequence of the commit, and the file's generation just before it (`None`: no longer known). A reader at that
-    /// generation knows that nothing foreign came between.
+    /// The commit has happened.
     Committed {
+        /// Its sequence.
         seq: u64,
+        /// The file's generation just before it (`None`: no longer known). A reader at that generation knows that
+        /// nothing foreign came between.
         previous: Option<u64>,
+        /// Attributes now.
         attr: Attr,
     },
+    /// The part is visible.
     Published {
+        /// Bytes that its extents hold.
         added: u64,
+        /// Bytes of older extents that it displaced.
         freed: u64,
     },
+    /// The sequence of the commit, or `None`.
     Decision(Option<u64>),
+    /// Extents by offset, clipped to the range.
     Extents {
+        /// They never overlap.
         extents: Vec<Extent>,
+        /// The last sequence published here for this file.
         published: u64,
+        /// The limit was reached: ask again from the last end.
         more: bool,
     },
+    /// An offset.
     Offset(u64),
     /// To `Publish`: nothing is staged here under that token.
     Missing,
