@@ -2,6 +2,8 @@
 //!
 //! The traces are not part of the repository: they are looked for in `../shared`, or where `FOREBAY_SHARED` says.
 
+#![allow(clippy::unwrap_used)] // a test through and through
+
 use forebay_trace::{Stats, format, load};
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,90 @@
+//! What files must hold before the first call, so that every read of the trace finds what it found.
+//!
+//! A trace says how many bytes each read got, so all of them were in the file. Bytes that no earlier call of the trace
+//! wrote were there before. Two cases:
+//! - A file whose first call is a read is an *input*: the bytes that are read before they are written get content of
+//!   sequence 0; between them are holes.
+//! - Any other file is an *output* (say, one that HDF5 extended without writing): it gets its size, and those bytes read
+//!   as zeros.
+//!
+//! Either way the file starts so long that no read passes its end, in whatever order ranks run.
+
+use crate::{Error, Kind, NO_OFFSET, Op, Ranges, Result, Trace};
+use std::ops::Range;
+
+/// What one file holds before the first call.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Input {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Ranges with content; the rest are holes.
+    pub content: Vec<Range<u64>>,
+}
+
+#[derive(Default)]
+struct Before {
+    is_input: Option<bool>,
+    written: Ranges<()>,
+    needed: Ranges<()>,
+}
+
+/// The inputs of every file of `trace`.
+///
+/// # Errors
+/// `Unfit` for a call that cannot be replayed.
+pub(super) fn inputs(trace: &Trace) -> Result<Vec<Input>> {
+    let mut files: Vec<Before> = trace.files.iter().map(|_| Before::default()).collect();
+    for (index, op) in trace.ops.iter().enumerate() {
+        if let Some(reason) = unfit(trace, op) {
+            return Err(Error::Unfit {
+                trace: trace.name.clone(),
+                op: index,
+                reason,
+            });
+        }
+        if op.len == 0 {
+            continue;
+        }
+        let (file, range) = (&mut files[op.file as usize], op.offset..op.stop());
+        file.is_input.get_or_insert(op.kind == Kind::Read);
+        if op.kind == Kind::Write {
+            file.written.set(range, ());
+            continue;
+        }
+        for (part, written) in file.written.cover(range) {
+            if written.is_none() {
+                file.needed.set(part, ());
+            }
+        }
+    }
+    Ok(files.into_iter().map(Before::into_input).collect())
+}
+
+impl Before {
+    fn into_input(self) -> Input {
+        let content = match self.is_input {
+            Some(true) => self.needed.iter().map(|(range, ())| range).collect(),
+            _ => Vec::new(),
+        };
+        Input {
+            size: self.needed.end(),
+            content,
+        }
+    }
+}
+
+fn unfit(trace: &Trace, op: &Op) -> Option<String> {
+    if op.rank >= trace.ranks || op.file as usize >= trace.files.len() {
+        return Some(format!(
+            "it names rank {} and file {}, which the trace does not have",
+            op.rank, op.file
+        ));
+    }
+    if op.len == 0 {
+        return None;
+    }
+    if op.offset == NO_OFFSET {
+        return Some("its offset is not known; replay the trace of another layer (POSIX)".into());
+    }
+    (op.stop() > i64::MAX as u64).then(|| "it ends beyond the largest file offset".into())
+}
