@@ -104,6 +104,8 @@ fn mount_by_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, Moun
             let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
             let advice = if said.contains("user_allow_other") {
                 " (write user_allow_other into /etc/fuse.conf, or mount without allow_other)"
+            } else if said.contains("/dev/fuse") {
+                " (the administrator can allow it: chmod 666 /dev/fuse)"
             } else {
                 ""
             };

@@ -106,6 +106,7 @@ fn renames_replace_exchange_and_refuse() {
     fs::create_dir(m.join("d2")).unwrap();
     fs::rename(m.join("d1"), m.join("d2")).unwrap();
     assert!(m.join("d2/sub").is_dir());
+    File::open(m.join("d2")).unwrap().sync_all().unwrap();
     fs::create_dir(m.join("d3")).unwrap();
     assert_eq!(
         errno(fs::rename(m.join("d3"), m.join("d2"))),
@@ -423,10 +424,8 @@ impl Map {
     }
     fn sync(&self) {
         // SAFETY: the mapping is whole and ours.
-        assert_eq!(
-            unsafe { libc::msync(self.0.cast(), self.1, libc::MS_SYNC) },
-            0
-        );
+        let synced = unsafe { libc::msync(self.0.cast(), self.1, libc::MS_SYNC) };
+        assert_eq!(synced, 0);
     }
 }
 
@@ -625,8 +624,8 @@ fn times_modes_and_owners() {
         set(secs, nanos).unwrap();
         for m in [0, 2] {
             let meta = fs::metadata(h.mount(m).join("t")).unwrap();
-            assert_eq!((meta.mtime(), meta.mtime_nsec()), (secs, nanos as i64));
-            assert_eq!((meta.atime(), meta.atime_nsec()), (secs, nanos as i64));
+            assert_eq!((meta.mtime(), meta.mtime_nsec()), (secs, nanos));
+            assert_eq!((meta.atime(), meta.atime_nsec()), (secs, nanos));
         }
     }
     fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();

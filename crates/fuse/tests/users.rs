@@ -132,3 +132,45 @@ fn without_allow_other_the_mount_is_closed() {
     let (code, said) = as_nobody(Path::new("/"), &format!("ls {}", h.mount(0).display()));
     assert!(code != 0 && said.contains("ermission denied"), "{said}");
 }
+
+#[test]
+fn an_ordinary_user_mounts_with_the_helper() {
+    if !possible() || !have("fusermount3") {
+        return;
+    }
+    let exe = std::env::current_exe().unwrap();
+    let reach = format!("test -x {} && test -w /dev/fuse", exe.display());
+    if as_nobody(Path::new("/"), &reach).0 != 0 {
+        eprintln!("skipped: another user cannot reach the test executable or /dev/fuse");
+        return;
+    }
+    let Some(mut h) = Harness::start(Setup {
+        nodes: 2,
+        nobody: true,
+        ..Setup::default()
+    }) else {
+        return;
+    };
+    let inside = |m: &Path, script: &str| {
+        // Root cannot even enter the directory.
+        as_nobody(Path::new("/"), &format!("cd {} && {script}", m.display()))
+    };
+    let (code, said) = inside(
+        &h.mount(0),
+        "echo text > f; mkdir d; mv f d; cat d/f; stat -c '%u' d",
+    );
+    assert_eq!((code, said.as_str()), (0, "text\n65534\n"));
+    assert_eq!(inside(&h.mount(1), "cat d/f").1, "text\n");
+    // Not even root uses another user's mount, unless it was mounted for others.
+    assert!(fs::read(h.mount(0).join("d/f")).is_err());
+    let ended = h.stop();
+    assert!(
+        ended.contains("STOPPED") && !ended.contains("STOP "),
+        "{ended}"
+    );
+    // A dead mount of an ordinary user is cleared away by its next start, too.
+    h.serve().unwrap();
+    h.kill();
+    h.serve().unwrap();
+    assert_eq!(inside(&h.mount(1), "cat d/f").1, "text\n");
+}

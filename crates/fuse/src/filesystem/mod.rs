@@ -475,6 +475,13 @@ impl fuser::Filesystem for Filesystem {
         reply.ok();
     }
 
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        done(
+            attempt("fsyncdir", ino, || self.delegate.sync_directory(fid(ino))),
+            reply,
+        );
+    }
+
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
         match attempt("statfs", ino, || self.delegate.statfs()) {
             Ok(s) => {

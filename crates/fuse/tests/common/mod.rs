@@ -40,11 +40,20 @@ pub fn roles(also: fn(&str, &[&str]) -> bool) {
 
 /// This executable in another role, not started yet.
 pub fn role(name: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["roles", "--exact", "--nocapture", "--test-threads=1"])
-        .env(ROLE, name)
-        .env(ARGS, args.join("\n"));
+    in_role(Command::new(std::env::current_exe().unwrap()), name, args)
+}
+
+/// The same as the user nobody.
+pub fn role_as_nobody(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(std::env::current_exe().unwrap());
+    in_role(command, name, args)
+}
+
+fn in_role(mut command: Command, name: &str, args: &[&str]) -> Command {
+    command.args(["roles", "--exact", "--nocapture", "--test-threads=1"]);
+    command.env(ROLE, name).env(ARGS, args.join("\n"));
     command
 }
 

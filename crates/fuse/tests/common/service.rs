@@ -1,5 +1,5 @@
 //! The serving process and the handle a test holds on it.
-use super::{can_mount, role};
+use super::{can_mount, role, role_as_nobody};
 use forebay_fuse::{Mount, MountOptions, mounts, unmount};
 use forebay_server::{Config, Consistency, Service};
 use forebay_storage::{Durability, OsIo};
@@ -19,6 +19,8 @@ pub struct Setup {
     pub allow_other: bool,
     /// Most bytes of data, if limited.
     pub quota: Option<u64>,
+    /// The server runs as another user, who cannot mount without the helper. Needs root.
+    pub nobody: bool,
 }
 
 impl Default for Setup {
@@ -28,6 +30,7 @@ impl Default for Setup {
             posix: false,
             allow_other: false,
             quota: None,
+            nobody: false,
         }
     }
 }
@@ -119,6 +122,9 @@ impl Harness {
         for n in 0..setup.nodes {
             std::fs::create_dir_all(dir.path().join(format!("mnt/{n}"))).unwrap();
         }
+        if setup.nobody {
+            chown_all(dir.path());
+        }
         let watchdog = watchdog(dir.path().join("mnt"));
         let mut harness = Harness {
             dir: Some(dir),
@@ -161,21 +167,24 @@ impl Harness {
         let flag = |b: bool| if b { "1" } else { "0" };
         let quota = setup.quota.map_or("-".to_string(), |q| q.to_string());
         let (store, root) = (self.store(), self.path().join("mnt"));
-        let mut server = role(
-            "serve",
-            &[
-                store.to_str().unwrap(),
-                root.to_str().unwrap(),
-                &setup.nodes.to_string(),
-                flag(setup.posix),
-                flag(setup.allow_other),
-                &quota,
-            ],
-        )
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        let args = [
+            store.to_str().unwrap(),
+            root.to_str().unwrap(),
+            &setup.nodes.to_string(),
+            flag(setup.posix),
+            flag(setup.allow_other),
+            &quota,
+        ];
+        let mut command = if setup.nobody {
+            role_as_nobody("serve", &args)
+        } else {
+            role("serve", &args)
+        };
+        let mut server = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut out = BufReader::new(server.stdout.take().unwrap());
         let mut said = String::new();
         loop {
@@ -235,6 +244,16 @@ impl Drop for Harness {
         }
         let _ = self.watchdog.send(());
     }
+}
+
+/// Gives the directory and what is in it to the user nobody.
+fn chown_all(dir: &Path) {
+    let status = std::process::Command::new("chown")
+        .arg("-R")
+        .arg("65534:65534")
+        .arg(dir)
+        .status();
+    assert!(status.unwrap().success());
 }
 
 /// Cuts off every mount of ours below `root`; whether none is left.

@@ -127,6 +127,18 @@ impl Delegate {
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Parent(parent) => parent)
     }
 
+    /// Every name and attribute changed in the directory before is on disk when it returns. A directory lies with another
+    /// member than its parent, and a rename touches two, so every member is asked.
+    ///
+    /// # Errors
+    /// `EIO` if a member cannot answer or its disk fails.
+    pub fn sync_directory(&self, fid: Fid) -> Result<()> {
+        (0..self.members()).try_for_each(|member| {
+            let request = FilesRequest::Sync { fid };
+            expect_reply!(member, self.node.peers.files(member, request), FilesReply::Done => ())
+        })
+    }
+
     /// Read-only for ever; `EBUSY` while a writer is open anywhere.
     ///
     /// # Errors
