@@ -1,4 +1,5 @@
 //! The program end to end: the pass-through is a correct file system, and the benchmark prints what it promises.
+#![allow(clippy::unwrap_used)]
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;

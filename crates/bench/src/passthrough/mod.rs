@@ -132,11 +132,11 @@ impl Passthrough {
 
     fn open_node(&self, ino: INodeNo, flags: OFlags) -> Answer<OwnedFd> {
         let node = self.nodes.get(ino)?;
-        Ok(rustix::fs::open(
+        rustix::fs::open(
             proc_path(&*node),
             flags | OFlags::CLOEXEC,
             Mode::empty(),
-        )?)
+        )
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -291,7 +291,7 @@ impl fuser::Filesystem for Passthrough {
         let target = self
             .nodes
             .get(ino)
-            .and_then(|n| Ok(rustix::fs::readlinkat(&*n, "", Vec::new())?));
+            .and_then(|n| rustix::fs::readlinkat(&*n, "", Vec::new()));
         match target {
             Ok(target) => reply.data(target.as_bytes()),
             Err(e) => reply.error(errno(e)),
@@ -310,7 +310,7 @@ impl fuser::Filesystem for Passthrough {
         let made = self
             .nodes
             .get(parent)
-            .and_then(|p| Ok(rustix::fs::mkdirat(&*p, name, Mode::from_raw_mode(mode))?));
+            .and_then(|p| rustix::fs::mkdirat(&*p, name, Mode::from_raw_mode(mode)));
         entry(made.and_then(|()| self.enter(parent, name)), reply);
     }
 
@@ -325,7 +325,7 @@ impl fuser::Filesystem for Passthrough {
         let made = self
             .nodes
             .get(parent)
-            .and_then(|p| Ok(rustix::fs::symlinkat(target, &*p, name)?));
+            .and_then(|p| rustix::fs::symlinkat(target, &*p, name));
         entry(made.and_then(|()| self.enter(parent, name)), reply);
     }
 
@@ -333,7 +333,7 @@ impl fuser::Filesystem for Passthrough {
         done(
             self.nodes
                 .get(parent)
-                .and_then(|p| Ok(rustix::fs::unlinkat(&*p, name, AtFlags::empty())?)),
+                .and_then(|p| rustix::fs::unlinkat(&*p, name, AtFlags::empty())),
             reply,
         );
     }
@@ -342,7 +342,7 @@ impl fuser::Filesystem for Passthrough {
         done(
             self.nodes
                 .get(parent)
-                .and_then(|p| Ok(rustix::fs::unlinkat(&*p, name, AtFlags::REMOVEDIR)?)),
+                .and_then(|p| rustix::fs::unlinkat(&*p, name, AtFlags::REMOVEDIR)),
             reply,
         );
     }
@@ -360,9 +360,9 @@ impl fuser::Filesystem for Passthrough {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
         let renamed = self.nodes.get(parent).and_then(|from| {
             let to = self.nodes.get(to)?;
-            Ok(rustix::fs::renameat_with(
+            rustix::fs::renameat_with(
                 &*from, name, &*to, to_name, flags,
-            )?)
+            )
         });
         done(renamed, reply);
     }
@@ -441,7 +441,7 @@ impl fuser::Filesystem for Passthrough {
         let written = self
             .handles
             .get(fh)
-            .and_then(|file| Ok(rustix::io::pwrite(&*file, data, offset)?));
+            .and_then(|file| rustix::io::pwrite(&*file, data, offset));
         match written {
             Ok(n) => reply.written(n as u32),
             Err(e) => reply.error(errno(e)),
@@ -514,7 +514,7 @@ impl fuser::Filesystem for Passthrough {
         match self
             .nodes
             .get(ino)
-            .and_then(|n| Ok(rustix::fs::fstatvfs(&*n)?))
+            .and_then(|n| rustix::fs::fstatvfs(&*n))
         {
             Ok(s) => reply.statfs(
                 s.f_blocks,
