@@ -6,6 +6,7 @@ pub mod data;
 pub mod delegate;
 mod error;
 pub mod files;
+pub mod fsck;
 pub mod inodes;
 pub mod keys;
 pub mod layout;

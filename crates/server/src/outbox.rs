@@ -259,6 +259,21 @@ impl Queue {
     }
 }
 
+/// Every range that still has to be given back: member, then log, address and length.
+///
+/// # Errors
+/// When the store cannot be read, or a message is damaged.
+pub(crate) fn waiting(store: &Store) -> Result<Vec<(Member, (u64, u64, u64))>> {
+    let mut waiting = Vec::new();
+    for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
+        let (key, value) = entry?;
+        let (member, mut ranges) = (message_key(&key)?.0, Vec::new());
+        read_ranges(&value, &mut ranges)?;
+        waiting.extend(ranges.into_iter().map(|r| (member, r)));
+    }
+    Ok(waiting)
+}
+
 fn message_key(key: &[u8]) -> Result<(Member, u64)> {
     let parts = key
         .split_first_chunk::<2>()

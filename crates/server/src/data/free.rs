@@ -79,7 +79,8 @@ impl Inner {
         sealed: &[LogId],
     ) -> Result<()> {
         let locks = self.locks.lock(logs.iter().map(|(log, _)| *log));
-        let mut batch = Batch::new();
+        // Smaller records for larger ones: on a full disk too.
+        let mut batch = Batch::reclaiming();
         let (mut cuts, mut dead) = (Vec::new(), Vec::new());
         for (log, ranges) in logs {
             self.cut(*log, ranges, &mut cuts, &mut dead)?;

@@ -26,11 +26,17 @@ mod read;
 mod recover;
 mod segment;
 mod span_cache;
-pub mod spans;
+pub(crate) mod spans;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod write;
+
+pub(crate) use recover::unsealed as unsealed_logs;
+pub(crate) use segment::{
+    check_header as check_segment_header, name as segment_name, number as segment_number,
+};
+pub(crate) use tail::subtract;
 
 use crate::{Error, Fid, Member, Result, inodes::Counter};
 use bytes::Bytes;

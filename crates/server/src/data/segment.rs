@@ -201,7 +201,9 @@ impl Segments {
     /// # Errors
     /// As the disk.
     pub fn sync_number(&self, number: u32) -> Result<()> {
-        let Some(file) = self.file(number)? else { return Ok(()) };
+        let Some(file) = self.file(number)? else {
+            return Ok(());
+        };
         file.sync()
             .and_then(|()| self.io.sync_dir(&self.dir))
             .map_err(|e| io_error("sync", &self.path(number), e))

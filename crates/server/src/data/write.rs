@@ -311,7 +311,9 @@ impl Inner {
     fn sync_sealed(&self, id: LogId) -> Result<()> {
         let segments = overlapping(&self.store, id, 0..u64::MAX).map(|span| Ok(span?.segment));
         let segments = segments.collect::<Result<BTreeSet<u32>>>()?;
-        let synced = segments.into_iter().try_for_each(|n| self.segments.sync_number(n));
+        let synced = segments
+            .into_iter()
+            .try_for_each(|n| self.segments.sync_number(n));
         let synced = synced.and_then(|()| Ok(self.store.sync()?));
         synced.map_err(|e| self.health.note_sync(e))
     }

@@ -10,7 +10,7 @@ pub use problem::Problem;
 use super::records::{self, CommitId};
 use crate::inodes::{Inode, Inodes};
 use crate::{Error, Fid, Kind, Member, Result, keys};
-use forebay_index::{Extent, ExtentIndex, RangeMap, SLICE};
+use forebay_index::{Change, Extent, ExtentIndex, RangeMap, SLICE};
 use forebay_storage::Store;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -46,6 +46,24 @@ pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<Problem>> {
         check.sums(*member, store)?;
     }
     Ok(check.problems)
+}
+
+/// The extents of commits that are staged in this store: not published, but not given up either.
+///
+/// # Errors
+/// When the store cannot be read. A record that cannot be read is left out: `check` reports it.
+pub(crate) fn staged_extents(store: &Store) -> Result<Vec<Extent>> {
+    let mut extents = Vec::new();
+    for entry in store.scan(keys::STAGED, Unbounded, Unbounded) {
+        let (key, value) = entry?;
+        if key.first() == Some(&records::STAGED_CHANGES) {
+            extents.extend(records::changes_of(&value).unwrap_or_default().into_iter().filter_map(|c| match c {
+                Change::Put(extent) => Some(extent),
+                Change::Cut { .. } => None,
+            }));
+        }
+    }
+    Ok(extents)
 }
 
 struct Check {

@@ -1,0 +1,275 @@
+//! The check of a whole service directory, its service stopped: what `forebay fsck` shows.
+//!
+//! Opening the stores replays their logs, as any start does; beyond that nothing is changed. What is checked: every block
+//! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
+//! segment files; extents against spans, both ways.
+//!
+//! A **problem** is what no crash may leave. A **note** is what a crash may leave and the next start settles, or space that
+//! is lost but harms nothing.
+
+mod segments;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+use crate::{Member, Result, files, keys, layout::Layout, meta, outbox};
+use forebay_index::ExtentIndex;
+use forebay_storage::{Durability, Io, Options, Store};
+use serde::{Deserialize, Serialize};
+use spans::{Live, References};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Which part found it: `store`, `namespace`, `files`, `extents`, `data`, `segments`.
+    pub part: String,
+    /// What and where, for a person.
+    pub text: String,
+}
+
+/// What the check found; sizes in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Damage. Empty: the store is sound.
+    pub problems: Vec<Problem>,
+    /// What the next start settles, and other things worth knowing.
+    pub notes: Vec<String>,
+    /// Members looked at.
+    pub members: u16,
+    /// Inodes.
+    pub files: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Spans.
+    pub spans: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Log bytes read and verified.
+    pub bytes: u64,
+    /// Log bytes that no file names and nothing will give back.
+    pub leaked: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn problem(&mut self, part: &str, text: impl ToString) {
+        self.problems.push(Problem {
+            part: part.into(),
+            text: text.to_string(),
+        });
+    }
+}
+
+/// How far the check is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is looked at.
+    pub stage: &'static str,
+    /// Log bytes verified.
+    pub done: u64,
+    /// Log bytes there are; 0 while that is not known.
+    pub total: u64,
+}
+
+struct MemberStore {
+    member: Member,
+    data: PathBuf,
+    store: Arc<Store>,
+}
+
+/// Checks the service in `dir`; `progress` is called often.
+///
+/// # Errors
+/// `Refused` if the directory is no service's, or in use; what a store fails with when it cannot be read at all. Damage
+/// is no error: it is in the report.
+pub fn check(io: Arc<dyn Io>, dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
+    let layout = Layout::existing(&*io, dir)?;
+    let mut report = Report {
+        members: layout.nodes.len() as u16,
+        ..Report::default()
+    };
+    progress(Progress {
+        stage: "opening",
+        done: 0,
+        total: 0,
+    });
+    let mut members = Vec::new();
+    for (member, node) in (0..).zip(&layout.nodes) {
+        let options = Options {
+            durability: Durability::Process,
+            ..Options::default()
+        };
+        match Store::open(io.clone(), &node.join("kv"), options) {
+            Ok(store) => members.push(MemberStore {
+                member,
+                data: node.join("data"),
+                store: Arc::new(store),
+            }),
+            Err(e) => report.problem("store", format!("member {member} cannot be opened: {e}")),
+        }
+    }
+    progress(Progress {
+        stage: "stores",
+        done: 0,
+        total: 0,
+    });
+    for m in &members {
+        for damage in m.store.check() {
+            report.problem("store", format!("member {}: {damage}", m.member));
+        }
+        report.files += count(&m.store)?;
+    }
+    if members.len() < layout.nodes.len() {
+        // What lies between members cannot be judged with one missing.
+        report.notes.push(
+            "members that cannot be opened keep the others from being compared with them".into(),
+        );
+    } else {
+        progress(Progress {
+            stage: "files",
+            done: 0,
+            total: 0,
+        });
+        structure(&members, &mut report)?;
+    }
+    data(&*io, &members, layout.nodes.len(), &mut report, progress)?;
+    for m in &members {
+        m.store.close()?;
+    }
+    Ok(report)
+}
+
+fn count(store: &Store) -> Result<u64> {
+    let mut inodes = 0;
+    for entry in store.scan(keys::INODES, Bound::Unbounded, Bound::Unbounded) {
+        entry?;
+        inodes += 1;
+    }
+    Ok(inodes)
+}
+
+/// Namespace, and content against attributes.
+fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
+    let plain: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
+    for finding in meta::check::check(&plain) {
+        match finding {
+            meta::check::Finding::Unfinished { .. } => report.notes.push(finding.to_string()),
+            _ => report.problem("namespace", finding),
+        }
+    }
+    let shared: Vec<(Member, Arc<Store>)> = members
+        .iter()
+        .map(|m| (m.member, m.store.clone()))
+        .collect();
+    for problem in files::check::check(&shared)? {
+        match problem.is_damage() {
+            true => report.problem("files", problem),
+            false => report.notes.push(problem.to_string()),
+        }
+    }
+    Ok(())
+}
+
+/// Spans and segments of each member, and extents against them.
+fn data(
+    io: &dyn Io,
+    members: &[MemberStore],
+    all: usize,
+    report: &mut Report,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<()> {
+    let mut total = 0;
+    for m in members {
+        total += spans::stored_bytes(&m.store)?;
+    }
+    let mut live: Vec<Option<Live>> = (0..all).map(|_| None).collect();
+    for m in members {
+        let checked = spans::check(io, m, report, &mut |done| {
+            progress(Progress {
+                stage: "data",
+                done,
+                total,
+            });
+        })?;
+        segments::check(io, m, &checked.places, report)?;
+        live[usize::from(m.member)] = Some(checked.live);
+    }
+    progress(Progress {
+        stage: "extents",
+        done: total,
+        total,
+    });
+    let mut named = References::new(all);
+    for m in members {
+        for entry in ExtentIndex::new(m.store.clone(), keys::EXTENTS).iter() {
+            let (fid, extent) = match entry {
+                Ok(found) => found,
+                // Reported with the files.
+                Err(_) => continue,
+            };
+            report.extents += 1;
+            named.add(extent.member, extent.log, extent.addr, extent.len);
+            let place = || {
+                format!(
+                    "file {fid:#x} offset {} of {} bytes, kept by member {}",
+                    extent.offset, extent.len, m.member
+                )
+            };
+            match live.get(usize::from(extent.member)) {
+                None => report.problem("extents", format!("{}: names member {}, which there is not", place(), extent.member)),
+                Some(None) => {}
+                Some(Some(live)) if live.covers(extent.log, extent.addr, extent.len) => {}
+                Some(Some(_)) => report.problem("extents", format!(
+                    "{}: member {} does not hold log {} from {} on for all of it; reading it fails", place(),
+                    extent.member, extent.log, extent.addr,
+                )),
+            }
+        }
+        for extent in files::check::staged_extents(&m.store)? {
+            named.add(extent.member, extent.log, extent.addr, extent.len);
+        }
+        match outbox::waiting(&m.store) {
+            Ok(waiting) => waiting
+                .into_iter()
+                .for_each(|(member, (log, addr, len))| named.add(member, log, addr, len)),
+            Err(e) => report.problem("files", format!("member {}: {e}", m.member)),
+        }
+    }
+    if members.len() < all {
+        return Ok(());
+    }
+    for m in members {
+        let unsealed = crate::data::unsealed_logs(&m.store)?;
+        let Some(Some(live)) = live.get(usize::from(m.member)) else {
+            continue;
+        };
+        let mut leaked = 0;
+        for (log, range) in live.without(&named.of(m.member)) {
+            if !unsealed.iter().any(|(l, _)| *l == log) {
+                leaked += range.end - range.start;
+            }
+        }
+        if leaked > 0 {
+            report.notes.push(format!(
+                "member {}: {leaked} bytes that no file names; they take room, nothing else",
+                m.member
+            ));
+        }
+        if !unsealed.is_empty() {
+            report.notes.push(format!(
+                "member {}: {} logs were not closed; the next start sorts them",
+                m.member,
+                unsealed.len()
+            ));
+        }
+        report.leaked += leaked;
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! The segment files of one member: headers, files that nothing names, places claimed twice.
+use super::{MemberStore, Report, spans::Place};
+use crate::data::{check_segment_header, segment_number};
+use crate::{Error, Result};
+use forebay_storage::Io;
+use std::collections::HashSet;
+
+/// `places`: sorted.
+pub fn check(io: &dyn Io, m: &MemberStore, places: &[Place], report: &mut Report) -> Result<()> {
+    let used: HashSet<u32> = places.iter().map(|p| p.segment).collect();
+    let entries = match io.list(&m.data) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => {
+            return Err(Error::Refused(format!(
+                "{}: {e}; check the disk",
+                m.data.display()
+            )));
+        }
+    };
+    let mut unused = 0;
+    for entry in entries {
+        let path = m.data.join(&entry.name);
+        let Some(number) = segment_number(&entry.name) else {
+            report
+                .notes
+                .push(format!("{}: no file of Forebay's", path.display()));
+            continue;
+        };
+        report.segments += 1;
+        if !used.contains(&number) {
+            unused += 1;
+            continue;
+        }
+        let header = io.open(&path).map_err(|e| e.to_string()).and_then(|file| {
+            check_segment_header(&*file, &path, m.member, number).map_err(|e| e.to_string())
+        });
+        if let Err(e) = header {
+            report.problem("segments", e);
+        }
+    }
+    if unused > 0 {
+        report.notes.push(format!(
+            "member {}: {unused} segment files without live bytes; the next start removes them",
+            m.member
+        ));
+    }
+    // Two parts of one span may both hold the piece between them; anything else has its bytes for itself.
+    let mut before: Option<&Place> = None;
+    for place in places {
+        if let Some(b) = before.filter(|b| b.segment == place.segment && b.end > place.start) {
+            let same_bytes = b.log == place.log
+                && place.addr.wrapping_sub(place.start) == b.addr.wrapping_sub(b.start);
+            if !same_bytes {
+                report.problem(
+                    "segments",
+                    format!(
+                        "member {}: segment {:08x} byte {} belongs to log {} and to log {}",
+                        m.member, place.segment, place.start, b.log, place.log,
+                    ),
+                );
+            }
+        }
+        before = match before {
+            Some(b) if b.segment == place.segment && b.end > place.end => Some(b),
+            _ => Some(place),
+        };
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! The spans of one member: their bytes, their order, and which log addresses are live.
+use super::{MemberStore, Report};
+use crate::data::spans::{Span, all, checksums};
+use crate::data::{LogId, subtract};
+use crate::{Member, Result};
+use forebay_storage::{File, Io, Store};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Segment files kept open.
+const OPEN_FILES: usize = 64;
+
+/// Where a span lies in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub segment: u32,
+    pub start: u64,
+    pub end: u64,
+    pub log: LogId,
+    /// Address of the byte at `start`.
+    pub addr: u64,
+}
+
+/// What the spans said.
+pub struct Checked {
+    pub live: Live,
+    pub places: Vec<Place>,
+}
+
+/// Live log addresses: by log and start, joined.
+#[derive(Default)]
+pub struct Live(Vec<(LogId, Range<u64>)>);
+
+impl Live {
+    /// The next span in order of log and address.
+    fn push(&mut self, log: LogId, range: Range<u64>) {
+        match self.0.last_mut() {
+            Some((l, last)) if *l == log && last.end == range.start => last.end = range.end,
+            _ => self.0.push((log, range)),
+        }
+    }
+
+    /// Whether all of these addresses are live.
+    pub fn covers(&self, log: LogId, addr: u64, len: u64) -> bool {
+        let after = self
+            .0
+            .partition_point(|(l, r)| (*l, r.start) <= (log, addr));
+        let Some((l, range)) = after.checked_sub(1).map(|i| &self.0[i]) else {
+            return false;
+        };
+        *l == log
+            && addr
+                .checked_add(len)
+                .is_some_and(|end| range.start <= addr && end <= range.end)
+    }
+
+    /// Live addresses that are not in `named` (sorted, joined).
+    pub fn without(&self, named: &[(LogId, Range<u64>)]) -> Vec<(LogId, Range<u64>)> {
+        let mut left = Vec::new();
+        for (log, range) in &self.0 {
+            let from = named.partition_point(|(l, r)| (*l, r.end) <= (*log, range.start));
+            let holes: Vec<Range<u64>> = named[from..]
+                .iter()
+                .take_while(|(l, r)| l == log && r.start < range.end)
+                .map(|(_, r)| r.clone())
+                .collect();
+            left.extend(
+                subtract(range.clone(), &holes)
+                    .into_iter()
+                    .map(|r| (*log, r)),
+            );
+        }
+        left
+    }
+}
+
+/// Log addresses that something names, by member.
+pub struct References(Vec<Vec<(LogId, Range<u64>)>>);
+
+impl References {
+    /// Nothing yet.
+    pub fn new(members: usize) -> References {
+        References(vec![Vec::new(); members])
+    }
+    /// These are named. Members that there are not are left out.
+    pub fn add(&mut self, member: Member, log: LogId, addr: u64, len: u64) {
+        if let Some(named) = self.0.get_mut(usize::from(member)) {
+            named.push((log, addr..addr.saturating_add(len)));
+        }
+    }
+    /// What is named of one member, sorted and joined.
+    pub fn of(&self, member: Member) -> Vec<(LogId, Range<u64>)> {
+        let mut named = self.0[usize::from(member)].clone();
+        named.sort_unstable_by_key(|(l, r)| (*l, r.start));
+        let mut joined: Vec<(LogId, Range<u64>)> = Vec::with_capacity(named.len());
+        for (log, r) in named {
+            match joined.last_mut() {
+                Some((l, last)) if *l == log && r.start <= last.end => {
+                    last.end = last.end.max(r.end)
+                }
+                _ => joined.push((log, r)),
+            }
+        }
+        joined
+    }
+}
+
+/// Bytes that the spans of a store stand for.
+pub fn stored_bytes(store: &Store) -> Result<u64> {
+    // A record that cannot be read is reported by `check`.
+    Ok(all(store)
+        .filter_map(|s| s.ok())
+        .map(|s| s.stored_len())
+        .sum())
+}
+
+/// Verifies every piece of every span; `progress` hears the bytes done, over all members.
+pub fn check(
+    io: &dyn Io,
+    m: &MemberStore,
+    report: &mut Report,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Checked> {
+    let mut checked = Checked {
+        live: Live::default(),
+        places: Vec::new(),
+    };
+    let mut files = Files {
+        io,
+        m,
+        open: HashMap::new(),
+    };
+    let mut last: Option<(LogId, u64)> = None;
+    let mut buffer = Vec::new();
+    for span in all(&m.store) {
+        let span = match span {
+            Ok(span) => span,
+            Err(e) => {
+                report.problem("data", format!("member {}: {e}", m.member));
+                continue;
+            }
+        };
+        report.spans += 1;
+        if last.is_some_and(|(log, end)| log == span.log && span.live.start < end) {
+            report.problem(
+                "data",
+                format!(
+                    "member {}: spans of log {} overlap at {}",
+                    m.member, span.log, span.live.start
+                ),
+            );
+        }
+        last = Some((span.log, span.live.end));
+        checked.live.push(span.log, span.live.clone());
+        let start = u64::from(span.offset);
+        let (segment, end) = (span.segment, start + span.stored_len());
+        checked.places.push(Place {
+            segment,
+            start,
+            end,
+            log: span.log,
+            addr: span.stored.start,
+        });
+        verify(&mut files, &span, &mut buffer, report);
+        report.bytes += span.stored_len();
+        progress(report.bytes);
+    }
+    checked.places.sort_unstable();
+    Ok(checked)
+}
+
+fn verify(files: &mut Files<'_>, span: &Span, buffer: &mut Vec<u8>, report: &mut Report) {
+    let name = crate::data::segment_name(span.segment);
+    let path = files.m.data.join(&name);
+    let what = format!(
+        "{}: log {} addresses {} to {}",
+        path.display(),
+        span.log,
+        span.live.start,
+        span.live.end
+    );
+    buffer.clear();
+    buffer.resize(span.stored_len() as usize, 0);
+    let read = match files.get(span.segment) {
+        Ok(Some(file)) => file.read_at(buffer, u64::from(span.offset)),
+        Ok(None) => return report.problem("data", format!("{what}: the file is missing")),
+        Err(e) => Err(e),
+    };
+    match read {
+        Ok(n) if n == buffer.len() => {}
+        Ok(n) => {
+            return report.problem(
+                "data",
+                format!("{what}: the file ends after {n} of {} bytes", buffer.len()),
+            );
+        }
+        Err(e) => return report.problem("data", format!("{what}: {e}")),
+    }
+    let found = checksums(span.stored.start, buffer);
+    for (i, (expected, found)) in span.crcs.iter().zip(&found).enumerate() {
+        if expected != found {
+            let at = span.place(span.piece(i).start);
+            report.problem(
+                "data",
+                format!(
+                    "{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x})"
+                ),
+            );
+        }
+    }
+}
+
+struct Files<'a> {
+    io: &'a dyn Io,
+    m: &'a MemberStore,
+    open: HashMap<u32, Arc<dyn File>>,
+}
+
+impl Files<'_> {
+    fn get(&mut self, number: u32) -> std::io::Result<Option<Arc<dyn File>>> {
+        if let Some(file) = self.open.get(&number) {
+            return Ok(Some(file.clone()));
+        }
+        if self.open.len() >= OPEN_FILES {
+            self.open.clear();
+        }
+        match self
+            .io
+            .open(&self.m.data.join(crate::data::segment_name(number)))
+        {
+            Ok(file) => {
+                self.open.insert(number, file.clone());
+                Ok(Some(file))
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The check finds nothing on a sound service, and each kind of damage by its name.
+use super::*;
+use crate::{Caller, Config, Fid, OpenFlags, Service, data::spans::Span};
+use forebay_storage::{Batch, OsIo};
+use std::os::unix::fs::FileExt;
+use tempfile::TempDir;
+
+const ME: Caller = Caller { uid: 0, gid: 0 };
+const WRITE: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+};
+
+/// A stopped service of two members with some files of both.
+fn service() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let service = start(dir.path());
+    for member in 0..2 {
+        let delegate = service.delegate(member);
+        for i in 0..4u8 {
+            let name = format!("f{member}.{i}");
+            let opened = delegate
+                .create(Fid::ROOT, name.as_bytes(), 0o644, true, WRITE, ME)
+                .unwrap();
+            let len = [10, 5000, 300_000, 1 << 20][usize::from(i)];
+            delegate
+                .write(opened.handle, 0, &vec![i + 1; len], ME)
+                .unwrap();
+            delegate.write(opened.handle, 3, b"again", ME).unwrap();
+            delegate.flush(opened.handle).unwrap();
+            delegate.release(opened.handle).unwrap();
+        }
+        delegate
+            .unlink(Fid::ROOT, format!("f{member}.1").as_bytes(), ME)
+            .unwrap();
+    }
+    service.stop().unwrap();
+    dir
+}
+
+fn start(dir: &Path) -> Service {
+    Service::start(
+        Arc::new(OsIo),
+        dir,
+        Config {
+            nodes: 2,
+            ..Config::default()
+        },
+    )
+    .unwrap()
+}
+
+fn run(dir: &TempDir) -> Report {
+    check(Arc::new(OsIo), dir.path(), &mut |_| {}).unwrap()
+}
+
+/// Changes the store of member `k` behind the service's back.
+fn change(dir: &TempDir, k: u16, change: impl FnOnce(&Store) -> Batch) {
+    let store = Store::open(
+        Arc::new(OsIo),
+        &dir.path().join(format!("node-{k}/kv")),
+        Options::default(),
+    )
+    .unwrap();
+    store.apply(change(&store)).unwrap();
+    store.close().unwrap();
+}
+
+fn first_span(store: &Store) -> Span {
+    crate::data::spans::all(store).next().unwrap().unwrap()
+}
+
+#[track_caller]
+fn finds(report: &Report, part: &str, words: &str) {
+    let found = report
+        .problems
+        .iter()
+        .any(|p| p.part == part && p.text.contains(words));
+    assert!(found, "no '{words}' of {part} in {:#?}", report.problems);
+}
+
+#[test]
+fn a_sound_service_has_no_problems_and_all_bytes_are_read() {
+    let dir = service();
+    let mut last = Progress {
+        stage: "",
+        done: 0,
+        total: 0,
+    };
+    let report = check(Arc::new(OsIo), dir.path(), &mut |p| last = p).unwrap();
+    assert_eq!(report.problems, []);
+    assert_eq!(report.leaked, 0, "{:#?}", report.notes);
+    // 3 files of each member and the root.
+    assert_eq!((report.members, report.files), (2, 7));
+    assert!(
+        report.bytes >= 2 * (10 + 300_000 + (1 << 20)) && report.extents >= 6 && report.spans >= 2
+    );
+    assert_eq!((last.stage, last.done), ("extents", last.total));
+    assert_eq!(run(&dir), report, "the check changed something");
+    let json = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    start(dir.path()).stop().unwrap();
+}
+
+#[test]
+fn a_flipped_bit_in_a_segment_is_found() {
+    let dir = service();
+    let mut at = None;
+    change(&dir, 1, |store| {
+        at = Some(first_span(store));
+        Batch::new()
+    });
+    let span = at.unwrap();
+    let path = dir
+        .path()
+        .join("node-1/data")
+        .join(crate::data::segment_name(span.segment));
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, span.offset.into()).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], span.offset.into())
+        .unwrap();
+    let report = run(&dir);
+    finds(&report, "data", "damaged at byte");
+    finds(&report, "data", path.to_str().unwrap());
+    // Two parts of one write may both need the damaged piece; nothing else is at fault.
+    assert!(report.problems.iter().all(|p| p.part == "data") && report.problems.len() <= 2);
+}
+
+#[test]
+fn a_lost_segment_and_a_foreign_one_are_found() {
+    let dir = service();
+    for entry in std::fs::read_dir(dir.path().join("node-0/data")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    finds(&run(&dir), "data", "the file is missing");
+    for entry in std::fs::read_dir(dir.path().join("node-1/data")).unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::copy(
+            &from,
+            dir.path()
+                .join("node-0/data")
+                .join(from.file_name().unwrap()),
+        )
+        .unwrap();
+    }
+    finds(&run(&dir), "segments", "of member 1");
+}
+
+#[test]
+fn an_extent_without_its_bytes_is_found() {
+    let dir = service();
+    change(&dir, 0, |store| {
+        let mut batch = Batch::new();
+        batch.delete(keys::SPANS, first_span(store).key().to_vec());
+        batch
+    });
+    finds(&run(&dir), "extents", "reading it fails");
+}
+
+#[test]
+fn bytes_that_no_file_names_are_noted_and_harm_nothing() {
+    let dir = service();
+    change(&dir, 0, |store| {
+        let span = first_span(store);
+        let leaked = Span {
+            log: 1 << 40,
+            ..span
+        };
+        let mut batch = Batch::new();
+        leaked.put(&mut batch);
+        batch
+    });
+    let report = run(&dir);
+    assert!(
+        report.leaked > 0 && report.notes.iter().any(|n| n.contains("no file names")),
+        "{report:#?}"
+    );
+    // It claims another log's place, which only damage does.
+    finds(&report, "segments", "belongs to log");
+}
+
+#[test]
+fn an_entry_without_its_inode_is_found() {
+    let dir = service();
+    change(&dir, 0, |store| {
+        let (key, _) = store
+            .scan(keys::INODES, Bound::Unbounded, Bound::Unbounded)
+            .last()
+            .unwrap()
+            .unwrap();
+        let mut batch = Batch::new();
+        batch.delete(keys::INODES, key);
+        batch
+    });
+    let report = run(&dir);
+    finds(&report, "namespace", "does not exist");
+    finds(&report, "files", "does not exist");
+}
+
+#[test]
+fn what_is_no_service_or_in_use_is_refused() {
+    let empty = tempfile::tempdir().unwrap();
+    let refused = |dir: &Path| {
+        check(Arc::new(OsIo), dir, &mut |_| {})
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(refused(empty.path()).contains("not the store of a Forebay service"));
+    assert_eq!(
+        empty.path().read_dir().unwrap().count(),
+        0,
+        "the check made something"
+    );
+    assert!(refused(&empty.path().join("nothing")).contains("not the store"));
+    let dir = service();
+    assert!(refused(&dir.path().join("node-0")).contains("directory above it"));
+    let running = start(dir.path());
+    assert!(refused(dir.path()).contains("in use"));
+    running.stop().unwrap();
+    assert_eq!(run(&dir).problems, []);
+}
