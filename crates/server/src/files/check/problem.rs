@@ -8,49 +8,87 @@ use std::fmt;
 pub enum Problem {
     /// Two stored extents of one file share bytes of the file.
     Overlap {
+        /// Whose store.
         member: Member,
+        /// The file.
         fid: Fid,
+        /// The one before.
         first: Extent,
+        /// The one behind.
         second: Extent,
     },
     /// An extent that its member does not own, or that crosses a slice's end.
     Misplaced {
+        /// Whose store.
         member: Member,
+        /// The file.
         fid: Fid,
+        /// The extent.
         extent: Extent,
     },
     /// An extent behind the end of its file.
     BehindEnd {
+        /// Whose store.
         member: Member,
+        /// The file.
         fid: Fid,
+        /// The extent.
         extent: Extent,
+        /// The file's size.
         size: u64,
     },
     /// Extents of a file that does not exist.
     NoFile {
+        /// Whose store.
         member: Member,
+        /// The file.
         fid: Fid,
+        /// How many there are.
         extents: u64,
     },
     /// The inode counts other bytes than the extents hold.
-    Bytes { fid: Fid, inode: u64, extents: u64 },
+    Bytes {
+        /// The file.
+        fid: Fid,
+        /// What the inode counts.
+        inode: u64,
+        /// Bytes that the extents hold.
+        extents: u64,
+    },
     /// A record that cannot be read.
-    Unreadable { member: Member, what: String },
+    Unreadable {
+        /// Whose store.
+        member: Member,
+        /// Which, and why.
+        what: String,
+    },
     /// A staged part of a commit: the next start publishes or drops it.
     Staged {
+        /// Whose store.
         member: Member,
+        /// The file.
         fid: Fid,
+        /// Who staged it.
         writer: Member,
+        /// The writer's name for the commit.
         token: u64,
     },
     /// A decided commit not published everywhere: the next start publishes it.
     Decided {
+        /// The file.
         fid: Fid,
+        /// Its sequence.
         seq: u64,
+        /// Who has not published it.
         members: Vec<Member>,
     },
     /// A record about commits of a file that is gone.
-    Leftover { member: Member, fid: Fid },
+    Leftover {
+        /// Whose store.
+        member: Member,
+        /// The file.
+        fid: Fid,
+    },
 }
 
 impl Problem {
