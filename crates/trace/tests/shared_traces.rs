@@ -1,27 +1,12 @@
 //! Every shared DXT trace parses, with the figures of the table beside it, and survives Forebay's own format.
-//!
-//! The traces are not part of the repository: they are looked for in `../shared`, or where `FOREBAY_SHARED` says.
 
 #![allow(clippy::unwrap_used)] // a test through and through
 
-use forebay_trace::{Stats, format, load};
-use std::path::{Path, PathBuf};
+mod common;
 
-fn shared_traces() -> Option<PathBuf> {
-    let shared = match std::env::var_os("FOREBAY_SHARED") {
-        Some(path) => PathBuf::from(path),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-    };
-    let dir = shared.join("data/dxt");
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    println!(
-        "skipped: no traces in {}; set FOREBAY_SHARED to the directory that has data/dxt",
-        dir.display()
-    );
-    None
-}
+use common::shared_traces;
+use forebay_trace::{Stats, format, load};
+use std::path::Path;
 
 /// A row of the table in the traces' README.
 struct Row {
