@@ -1,8 +1,10 @@
 //! What an operation can fail with. POSIX outcomes are plain numbers, so that they cost nothing and travel.
 use rustix::io::Errno;
 
+/// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// See the head of this file. `proto::WireError` is its form on the wire.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The outcome POSIX names for this call.
@@ -10,20 +12,34 @@ pub enum Error {
     Posix(Errno),
     /// The bytes at this address were given back; ask the index again.
     #[error("log {log} address {addr} of member {member} was given back")]
-    Gone { member: u16, log: u64, addr: u64 },
+    Gone {
+        /// Whose log.
+        member: u16,
+        /// Which log.
+        log: u64,
+        /// The first address that is gone.
+        addr: u64,
+    },
     /// Stored bytes are not what was written. Reads answer `EIO`.
     #[error("{0}")]
     Corrupt(String),
     /// A commit's state changed while it was read; ask again (never leaves the delegate).
     #[error("the file changed while it was read")]
     Stale,
+    /// The member's store failed.
     #[error(transparent)]
     Storage(#[from] forebay_storage::Error),
+    /// Another member could not be reached.
     #[error(transparent)]
     Fabric(#[from] forebay_fabric::Error),
     /// Another member failed in a way that has no kind of its own here.
     #[error("member {member}: {reason}")]
-    Peer { member: u16, reason: String },
+    Peer {
+        /// Which member.
+        member: u16,
+        /// What it said.
+        reason: String,
+    },
     /// Anything the user must act on; the text says what to do.
     #[error("{0}")]
     Refused(String),
@@ -41,5 +57,7 @@ impl Error {
 }
 
 impl From<Errno> for Error {
-    fn from(e: Errno) -> Error { Error::Posix(e) }
+    fn from(e: Errno) -> Error {
+        Error::Posix(e)
+    }
 }

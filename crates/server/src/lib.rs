@@ -1,5 +1,16 @@
-//! Interface sketch of the node server; helpers fill the parts, the names between parts stay.
-#![allow(missing_docs)]
+//! A node server: attributes, ranges, the data plane, and the delegate that speaks to the node's own clients.
+//!
+//! | module | what it is | must not know |
+//! |---|---|---|
+//! | `meta` | names, directories, attributes that this member owns | extents, logs |
+//! | `files` | content of the files it owns: sequences, commits, extents of its slices | names, log bytes |
+//! | `data` | its logs, packed into segment files | files beyond their number |
+//! | `delegate` | every file operation of the node's clients | what another member stores, and how |
+//! | `peers`, `proto`, `node` | requests between members, and the wiring of one | what requests mean |
+//! | `service`, `layout`, `superblock`, `config` | a service in one process and its directory | |
+//!
+//! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
+//! processes without a change in `meta`, `files`, `data` and `delegate`.
 
 pub mod config;
 pub mod data;

@@ -5,16 +5,21 @@ use crate::data::{Data, DataOptions, proto::*};
 use crate::files::{Files, proto::*};
 use crate::meta::{Meta, Tender, proto::*};
 use crate::peers::{Parts, answer};
-use crate::{Member, Peers, Result, inodes::Inodes};
+use crate::{Error, Fid, Member, Peers, Result, inodes::Inodes};
 use bytes::Bytes;
 use forebay_fabric::{Handler, Message, Rank, Replier};
+use forebay_index::Extent;
 use forebay_storage::{Io, Store};
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How often unfinished namespace operations are tried again.
 const TEND: Duration = Duration::from_secs(1);
+
+/// Extents asked for at a time when all of a file's are wanted.
+const PAGE: u32 = 4096;
 
 /// A member's parts. They find each other and the other members through `peers`.
 pub struct Node {
@@ -64,6 +69,29 @@ impl Node {
         let weak: Weak<Node> = Arc::downgrade(&node);
         node.peers.bind(weak);
         Ok(node)
+    }
+
+    /// All extents of the file in the slices of `member`.
+    ///
+    /// # Errors
+    /// When the member cannot be asked. A removed file has none.
+    pub fn all_extents(&self, member: Member, fid: Fid) -> Result<Vec<Extent>> {
+        let (mut all, mut start) = (Vec::new(), 0);
+        loop {
+            let request = FilesRequest::Extents { fid, start, end: u64::MAX, limit: PAGE };
+            let (extents, more) = match self.peers.files(member, request) {
+                Ok(FilesReply::Extents { extents, more, .. }) => (extents, more),
+                Ok(other) => return Err(Error::Peer { member, reason: format!("answered something else than asked: {other:?}") }),
+                // A removed file names nothing.
+                Err(e) if e.errno() == Errno::STALE => return Ok(all),
+                Err(e) => return Err(e),
+            };
+            all.extend_from_slice(&extents);
+            match extents.last() {
+                Some(last) if more => start = last.end(),
+                _ => return Ok(all),
+            }
+        }
     }
 }
 

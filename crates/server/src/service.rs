@@ -3,21 +3,16 @@
 //! Start: lock and check the directories, open the members' stores side by side, wire the members, then recover in this
 //! order, because each step asks members that have done the ones before: namespace intents and cut-off commits of every
 //! member, then the logs that a crash left unsealed. Only then do delegates exist.
-use crate::files::proto::{FilesReply, FilesRequest};
 use crate::layout::Layout;
-use crate::{Config, Delegate, Error, Fid, Member, Node, Peers, Result, data::LogId, keys};
+use crate::{Config, Delegate, Error, Fid, Node, Peers, Result, data::LogId, keys};
 use forebay_fabric::{Fabric, Handler, local};
 use forebay_storage::{Io, Store};
 use parking_lot::Mutex;
-use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Extents asked for at a time when a log is looked through.
-const PAGE: u32 = 4096;
 
 /// See the head of this file.
 pub struct Service {
@@ -138,7 +133,7 @@ impl Service {
             extents: count(keys::EXTENTS)?,
             data_bytes: data.live,
             index_bytes: store.table_bytes + store.wal_bytes,
-            memory_bytes: store.memtable_bytes + store.cache_bytes + data.buffers + data.span_cache,
+            memory_bytes: store.memtable_bytes + store.cache_bytes + data.buffers + data.span_cache + delegate.memory(),
             memory_budget: self.config.memory,
             segments: data.segments,
             reads,
@@ -204,10 +199,23 @@ fn open_node(io: Arc<dyn Io>, dir: &Path, end: Arc<dyn Fabric>, config: &Config)
         let made = io.create_dir_all(sub);
         made.map_err(|e| Error::Refused(format!("{}: {e}; check the disk and who may write there", sub.display())))?;
     }
+    sync_segments(&*io, &data)?;
     let store = Arc::new(Store::open(io.clone(), &kv, config.store_options())?);
     let peers = Peers::new(end, config.deadline);
     let member = peers.member();
     Node::new(io, &data, store, peers, config.data_options(member))
+}
+
+/// What a killed process wrote may be in the system's cache only. An fsync from now on knows nothing of it, so it is
+/// brought to disk here. Costs little if it is there already.
+fn sync_segments(io: &dyn Io, dir: &Path) -> Result<()> {
+    let synced = (|| {
+        for entry in io.list(dir)?.iter().filter(|e| !e.is_dir) {
+            io.open(&dir.join(&entry.name))?.sync()?;
+        }
+        io.sync_dir(dir)
+    })();
+    synced.map_err(|e: std::io::Error| Error::Refused(format!("{}: {e}; check the disk", dir.display())))
 }
 
 /// A crash leaves logs with bytes that no commit ever named: keeps what extents name, gives the rest back.
@@ -237,30 +245,11 @@ fn named_ranges(node: &Node, fid: Fid) -> Result<HashMap<LogId, Vec<Range<u64>>>
     let own = node.peers.member();
     let mut named: HashMap<LogId, Vec<Range<u64>>> = HashMap::new();
     for member in 0..node.peers.members() {
-        for extent in all_extents(node, member, fid)? {
+        for extent in node.all_extents(member, fid)? {
             if extent.member == own {
                 named.entry(extent.log).or_default().push(extent.addr..extent.addr + extent.len);
             }
         }
     }
     Ok(named)
-}
-
-fn all_extents(node: &Node, member: Member, fid: Fid) -> Result<Vec<forebay_index::Extent>> {
-    let (mut all, mut start) = (Vec::new(), 0);
-    loop {
-        let request = FilesRequest::Extents { fid, start, end: u64::MAX, limit: PAGE };
-        let (extents, more) = match node.peers.files(member, request) {
-            Ok(FilesReply::Extents { extents, more, .. }) => (extents, more),
-            Ok(other) => return Err(Error::Peer { member, reason: format!("answered something else than asked: {other:?}") }),
-            // A removed file names nothing.
-            Err(e) if e.errno() == Errno::STALE => return Ok(all),
-            Err(e) => return Err(e),
-        };
-        all.extend_from_slice(&extents);
-        match extents.last() {
-            Some(last) if more => start = last.end(),
-            _ => return Ok(all),
-        }
-    }
 }

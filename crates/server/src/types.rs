@@ -11,18 +11,42 @@ pub struct Fid(pub u64);
 impl Fid {
     /// The root directory: member 0's first fid, and FUSE's root inode number.
     pub const ROOT: Fid = Fid(1);
-    pub fn new(owner: Member, counter: u64) -> Fid { Fid((u64::from(owner) << 48) | counter) }
-    pub fn owner(self) -> Member { (self.0 >> 48) as Member }
+    /// The `counter`-th fid of this owner.
+    pub fn new(owner: Member, counter: u64) -> Fid {
+        Fid((u64::from(owner) << 48) | counter)
+    }
+    /// The member that owns its attributes and its first slice.
+    pub fn owner(self) -> Member {
+        (self.0 >> 48) as Member
+    }
 }
 
+/// What an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind { File, Dir, Symlink, Fifo, Socket }
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
 
 /// A time: seconds since 1970 (may be negative) and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub struct Time { pub secs: i64, pub nanos: u32 }
+pub struct Time {
+    /// Whole seconds since 1970, rounded down.
+    pub secs: i64,
+    /// Nanoseconds after that, below 10^9.
+    pub nanos: u32,
+}
 
 impl Time {
+    /// The clock's time.
     pub fn now() -> Time {
         let d = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Time { secs: d.as_secs() as i64, nanos: d.subsec_nanos() }
@@ -31,63 +55,135 @@ impl Time {
 
 /// Whether a file is read-only for ever, and by whose word (design section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lamination { None, Soft, Hard }
+pub enum Lamination {
+    /// It may be written.
+    None,
+    /// Its last write bit is gone; `chmod +w` ends it.
+    Soft,
+    /// By `forebay laminate`: for ever.
+    Hard,
+}
 
 /// What `stat` shows. `size` and `bytes` (stored) in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
+    /// Which inode.
     pub fid: Fid,
+    /// What it is.
     pub kind: Kind,
     /// Permission bits and set-id bits (0o7777).
     pub mode: u32,
+    /// Its user.
     pub uid: u32,
+    /// Its group.
     pub gid: u32,
+    /// Names of a file; 2 plus subdirectories of a directory.
     pub nlink: u32,
+    /// Length of the content; of a symlink, of its target.
     pub size: u64,
+    /// Bytes stored for it.
     pub bytes: u64,
+    /// Last read.
     pub atime: Time,
+    /// Last change of the content.
     pub mtime: Time,
+    /// Last change of anything.
     pub ctime: Time,
     /// Grows with every published change of the content; equal generations mean equal content.
     pub generation: u64,
+    /// Whether it may be written.
     pub lamination: Lamination,
 }
 
+/// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SetTime { Now, At(Time) }
+pub enum SetTime {
+    /// The owner's clock.
+    Now,
+    /// This one.
+    At(Time),
+}
 
 /// What `setattr` changes; `size` is handled by the delegate (it is a commit), never by `meta`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttr {
+    /// Permission and set-id bits.
     pub mode: Option<u32>,
+    /// User.
     pub uid: Option<u32>,
+    /// Group.
     pub gid: Option<u32>,
+    /// Exact length, bytes.
     pub size: Option<u64>,
+    /// Last read.
     pub atime: Option<SetTime>,
+    /// Last change of the content.
     pub mtime: Option<SetTime>,
 }
 
 /// Who asks. The kernel has already checked permissions on the mount; this decides ownership of new files and the
 /// rules that name the owner (sticky directories, clearing set-id bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Caller { pub uid: u32, pub gid: u32 }
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct OpenFlags { pub read: bool, pub write: bool, pub append: bool, pub truncate: bool }
+pub struct OpenFlags {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// Each write goes to the end of the file.
+    pub append: bool,
+    /// Empty it first.
+    pub truncate: bool,
+}
 
-/// One entry of a directory listing. `cookie`: continue after this entry.
+/// One entry of a directory listing. Continue after its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirEntry { pub name: Vec<u8>, pub fid: Fid, pub kind: Kind }
+pub struct DirEntry {
+    /// The name, without slashes; any bytes.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub fid: Fid,
+    /// What that is.
+    pub kind: Kind,
+}
 
 /// Flags of `rename`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RenameFlags { pub no_replace: bool, pub exchange: bool }
+pub struct RenameFlags {
+    /// `EEXIST` if the new name is taken.
+    pub no_replace: bool,
+    /// Both names stay and swap what they name.
+    pub exchange: bool,
+}
 
 /// What a new inode is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewNode { pub kind: Kind, pub mode: u32, pub rdev: u32, pub target: Vec<u8> }
+pub struct NewNode {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission and set-id bits; the umask is already applied.
+    pub mode: u32,
+    /// Device number.
+    pub rdev: u32,
+    /// Symlinks: where to.
+    pub target: Vec<u8>,
+}
 
 /// Totals for `statfs`, in bytes and files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Space { pub total: u64, pub free: u64, pub files: u64 }
+pub struct Space {
+    /// Bytes there can be.
+    pub total: u64,
+    /// Bytes there is room for.
+    pub free: u64,
+    /// Inodes, if counted (0: not).
+    pub files: u64,
+}

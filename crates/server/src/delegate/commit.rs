@@ -10,7 +10,7 @@
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents would be given back under the second.
 use super::intervals::Source;
-use super::open_file::{Attempt, OpenFile, State};
+use super::open_file::{Attempt, OpenFile, State, Unsynced};
 use super::pending::Pending;
 use super::{Delegate, Handle, expect_reply};
 use crate::data::LogId;
@@ -59,6 +59,9 @@ impl Delegate {
         let open = self.table.get(handle)?;
         self.used(&open);
         self.publish(&open.file, true)?;
+        if !open.file.state.lock().history {
+            self.recall_history(&open.file)?;
+        }
         self.sync_rest(&open.file)
     }
 
@@ -181,6 +184,21 @@ impl Delegate {
             }
             self.retry_view(file, done.seq - 1, tries)?;
         }
+        Ok(())
+    }
+
+    /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
+    fn recall_history(&self, file: &OpenFile) -> Result<()> {
+        let mut unsynced = Unsynced::default();
+        for member in 0..self.members() {
+            unsynced.members.insert(member);
+            let extents = self.node.all_extents(member, file.fid)?;
+            unsynced.logs.extend(extents.iter().filter(|e| e.member == self.member()).map(|e| e.log));
+        }
+        let mut state = file.state.lock();
+        state.unsynced.logs.extend(unsynced.logs);
+        state.unsynced.members.extend(unsynced.members);
+        state.history = true;
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Idle files remembered.
 const MOST_IDLE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -54,6 +54,7 @@ pub struct Table {
     handles: RwLock<HashMap<Handle, Arc<Open>>>,
     next: AtomicU64,
     files: Mutex<Known>,
+    forgot: AtomicBool,
 }
 
 impl Table {
@@ -64,7 +65,7 @@ impl Table {
             Some(file) => file.clone(),
             None => {
                 let idle = known.idle().pop(&attr.fid);
-                let file = idle.unwrap_or_else(|| Arc::new(OpenFile::new(attr.clone())));
+                let file = idle.unwrap_or_else(|| Arc::new(OpenFile::new(attr.clone(), !self.forgot())));
                 known.held.insert(attr.fid, file.clone());
                 file
             }
@@ -87,8 +88,24 @@ impl Table {
             }
             drop(state);
             known.held.remove(&file.fid);
-            known.idle().put(file.fid, file.clone());
+            if let Some((_, forgotten)) = known.idle().push(file.fid, file.clone())
+                && !forgotten.state.lock().unsynced.is_empty()
+            {
+                self.forgot.store(true, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Whether files were forgotten that had commits not on disk: an fsync of a file that is new here must look for them.
+    pub fn forgot(&self) -> bool {
+        self.forgot.load(Ordering::Relaxed)
+    }
+
+    /// Every file this node knows, held or idle.
+    pub fn all_known(&self) -> Vec<Arc<OpenFile>> {
+        let known = self.files.lock();
+        let idle = known.idle.iter().flat_map(|idle| idle.iter().map(|(_, file)| file));
+        known.held.values().chain(idle).cloned().collect()
     }
 
     /// The file, if this node knows it.
@@ -98,11 +115,6 @@ impl Table {
             Some(file) => Some(file.clone()),
             None => known.idle().peek(&fid).cloned(),
         }
-    }
-
-    /// Forgets an idle file (it was removed).
-    pub fn forget(&self, fid: Fid) {
-        self.files.lock().idle().pop(&fid);
     }
 
     /// A handle on a file that is held for it.

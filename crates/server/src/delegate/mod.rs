@@ -11,6 +11,7 @@
 //! | `intervals`, `pending` | the maps the layers are made of |
 //! | `open` | open, create, release, what the kernel may cache |
 //! | `read`, `windows` | reading; asking owners for extents |
+//! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `cut` | writing; publishing; truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
@@ -25,6 +26,7 @@ mod commit;
 mod cut;
 mod handles;
 mod intervals;
+mod memory;
 mod namespace;
 mod open;
 mod open_file;
@@ -41,7 +43,7 @@ use crate::{Attr, Config, Consistency, Member, Node, Result};
 use forebay_storage::Durability;
 use handles::Table;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// An open file of this delegate.
 pub type Handle = u64;
@@ -118,6 +120,10 @@ pub struct Delegate {
     /// Members share one disk (no quota): free space counts once.
     shared_disk: bool,
     counters: Counters,
+    /// Pieces that layers grew by since they were last counted.
+    grown: AtomicUsize,
+    /// Pieces that the layers of all files may have.
+    most_pieces: usize,
 }
 
 impl Delegate {
@@ -134,6 +140,8 @@ impl Delegate {
             always_sync: config.durability == Durability::Disk,
             shared_disk: config.quota.is_none(),
             counters: Counters::default(),
+            grown: AtomicUsize::new(0),
+            most_pieces: (config.memory / 4 / memory::PIECE) as usize,
         })
     }
 

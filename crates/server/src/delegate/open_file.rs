@@ -70,6 +70,8 @@ pub struct State {
     pub owed: Vec<OpenFlags>,
     /// Logs and members that hold committed bytes not known to be on disk.
     pub unsynced: Unsynced,
+    /// `unsynced` is all there is: no commit of this node is left out because the file was forgotten meanwhile.
+    pub history: bool,
 }
 
 /// What an fsync has to reach.
@@ -89,8 +91,8 @@ impl Unsynced {
 }
 
 impl OpenFile {
-    /// A file as its owner described it, with nothing pending.
-    pub fn new(attr: Attr) -> OpenFile {
+    /// A file as its owner described it, with nothing pending. `history`: see [`State::history`].
+    pub fn new(attr: Attr, history: bool) -> OpenFile {
         let fid = attr.fid;
         let state = State {
             attr,
@@ -102,6 +104,7 @@ impl OpenFile {
             retired: Vec::new(),
             owed: Vec::new(),
             unsynced: Unsynced::default(),
+            history,
         };
         OpenFile { fid, turn: Mutex::new(()), append: Mutex::new(()), state: Mutex::new(state) }
     }
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn windows_go_with_their_generation_and_an_old_view_changes_nothing() {
-        let file = OpenFile::new(attr(5, 10));
+        let file = OpenFile::new(attr(5, 10), true);
         let mut state = file.state.lock();
         state.windows.insert(0..10, Source::Hole, |_, _| ());
         assert!(!state.observe(&attr(5, 10)));
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn pending_writes_show_in_the_attributes() {
-        let file = OpenFile::new(attr(5, 10));
+        let file = OpenFile::new(attr(5, 10), true);
         let mut state = file.state.lock();
         state.pending.put(8..30, Source::Log { member: 0, log: 1, addr: 0 });
         state.pending.reach(30);

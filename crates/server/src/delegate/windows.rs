@@ -29,6 +29,7 @@ impl Delegate {
                     _ => end,
                 };
                 fill(file, from..covered, &extents, generation)?;
+                self.grew(extents.len() + 1, false);
                 from = covered;
             }
         }

@@ -46,10 +46,11 @@ impl Delegate {
                 return Err(e);
             }
         };
-        let (crowded, dropped) = {
+        let (crowded, grown, dropped) = {
             let mut state = file.state.lock();
             let setid = caller.uid != 0 && state.attr.mode & 0o6000 != 0;
             let pending = &mut state.pending;
+            let before = pending.intervals.len();
             pending.put(range.clone(), appended(self.member(), log, addr));
             pending.reach(range.end);
             pending.touch(Time::now());
@@ -61,13 +62,16 @@ impl Delegate {
                 // Written past the page cache: pages that the kernel has for other handles may be old.
                 state.kernel = None;
             }
-            (crowded, dropped)
+            (crowded, state.pending.intervals.len().saturating_sub(before), dropped)
         };
         drop(appending);
         self.give_back(&dropped);
         self.counters.wrote(data.len());
         if self.is_posix() {
             return self.publish(file, self.always_sync);
+        }
+        if grown > 0 {
+            self.grew(grown, true);
         }
         if crowded && let Err(e) = self.publish(file, self.always_sync) {
             tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");

@@ -1,0 +1,54 @@
+//! Keeping pending writes and windows of all files inside the delegate's share of the memory.
+//!
+//! Counting is done now and then, not on every write: layers report how many pieces they grew by, and when that sums up
+//! to an eighth of the limit, all files are looked at. Windows are a cache, and are emptied. Pending writes are published
+//! early, fullest file first.
+use super::Delegate;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Memory of one piece of a layer, about: a map entry with its share of the tree.
+pub const PIECE: u64 = 80;
+
+impl Delegate {
+    /// Some layer grew by `pieces`. `publish`: the caller holds nothing that a commit needs, so one may happen here.
+    pub(super) fn grew(&self, pieces: usize, publish: bool) {
+        let before = self.grown.fetch_add(pieces, Ordering::Relaxed);
+        if before + pieces < self.most_pieces / 8 {
+            return;
+        }
+        self.grown.store(0, Ordering::Relaxed);
+        let files = self.table.all_known();
+        let (mut windows, mut pending) = (0, Vec::new());
+        for file in &files {
+            let state = file.state.lock();
+            windows += state.windows.len();
+            let committing = state.committing.as_ref().map_or(0, |a| a.layer.intervals.len());
+            pending.push((state.pending.intervals.len() + committing, file));
+        }
+        if windows > self.most_pieces / 2 {
+            files.iter().for_each(|file| file.state.lock().windows.clear());
+        }
+        let mut total: usize = pending.iter().map(|(n, _)| n).sum();
+        if !publish || total <= self.most_pieces / 2 {
+            return;
+        }
+        pending.sort_unstable_by_key(|(n, _)| *n);
+        while let Some((n, file)) = pending.pop().filter(|_| total > self.most_pieces / 4) {
+            if let Err(e) = self.publish(file, self.always_sync) {
+                tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
+            }
+            total -= n;
+        }
+    }
+
+    /// Memory in pending writes and windows, bytes, about.
+    pub fn memory(&self) -> u64 {
+        let pieces = |file: &Arc<super::open_file::OpenFile>| {
+            let state = file.state.lock();
+            let committing = state.committing.as_ref().map_or(0, |a| a.layer.intervals.len());
+            (state.windows.len() + state.pending.intervals.len() + committing) as u64
+        };
+        self.table.all_known().iter().map(pieces).sum::<u64>() * PIECE
+    }
+}
