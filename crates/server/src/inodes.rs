@@ -285,7 +285,8 @@ impl Counter {
         let mut state = self.next.lock();
         if state.0 == state.1 {
             let limit = state.1 + BLOCK;
-            let mut batch = Batch::new();
+            // Deleting takes numbers too (intents): they must come on a full disk.
+            let mut batch = Batch::reclaiming();
             batch.put(
                 keys::COUNTERS,
                 Bytes::from_static(self.name),

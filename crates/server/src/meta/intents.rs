@@ -10,7 +10,7 @@ use super::{
     records,
     records::{Intent, Tag},
 };
-use crate::{Member, Result, inodes::Counter};
+use crate::{Error, Member, Result, inodes::Counter};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,43 +104,55 @@ impl Intents {
 }
 
 impl Meta {
-    /// Has every member do its steps of a committed intent, then forgets it. What cannot be done now (a member is down)
-    /// is left for `finish_left`.
-    pub(crate) fn finish(&self, id: IntentId, intent: Intent) {
+    /// Has every member do its steps of a committed intent, then forgets it. What cannot be done now is left for
+    /// `finish_left`; answers the member that could not.
+    pub(crate) fn finish(&self, id: IntentId, intent: Intent) -> Option<Member> {
         match self.try_finish(id, &intent) {
-            Ok(()) => self.intents.end(id),
-            Err(e) => {
-                tracing::info!("intent {} waits for its last steps: {e}", id.number);
+            Ok(()) => {
+                self.intents.end(id);
+                None
+            }
+            Err((member, e)) => {
+                tracing::info!(
+                    "intent {} waits for its last steps at member {member}: {e}",
+                    id.number
+                );
                 self.intents.leave(id, intent);
+                Some(member)
             }
         }
     }
 
-    fn try_finish(&self, id: IntentId, intent: &Intent) -> Result<()> {
+    fn try_finish(&self, id: IntentId, intent: &Intent) -> Result<(), (Member, Error)> {
         for (member, steps) in &intent.steps {
             let below = self.intents.below();
-            self.call(
-                *member,
-                MetaRequest::Finish {
-                    intent: id,
-                    below,
-                    steps: steps.clone(),
-                },
-            )?;
+            let request = MetaRequest::Finish {
+                intent: id,
+                below,
+                steps: steps.clone(),
+            };
+            self.call(*member, request).map_err(|e| (*member, e))?;
         }
         if intent.gate {
             // Only now: the next directory move must see the new parents.
-            self.call(0, MetaRequest::Abort { intent: id })?;
+            self.call(0, MetaRequest::Abort { intent: id })
+                .map_err(|e| (0, e))?;
         }
         let mut batch = Batch::new();
         records::delete(&mut batch, Tag::Intent, id);
-        self.apply(batch)
+        self.apply(batch).map_err(|e| (self.member(), e))
     }
 
     /// Tries all committed intents again that wait for it.
     pub(crate) fn finish_left(&self) {
+        let mut down = BTreeSet::new();
         for (id, intent) in self.intents.take_left() {
-            self.finish(id, intent);
+            if intent.steps.iter().any(|(member, _)| down.contains(member)) {
+                // One wait for a member that does not answer is enough in a round.
+                self.intents.leave(id, intent);
+            } else if let Some(member) = self.finish(id, intent) {
+                down.insert(member);
+            }
         }
     }
 }

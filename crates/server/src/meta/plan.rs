@@ -216,7 +216,10 @@ impl Meta {
         if self.applied.is_over(id) {
             return Err(Stop::Changed);
         }
-        let mut work = Work::new(self);
+        let mut work = match needs.iter().all(Need::makes_nothing) {
+            true => Work::reclaiming(self),
+            false => Work::new(self),
+        };
         for need in &needs {
             work.need(Some(id), need)?;
         }

@@ -72,6 +72,13 @@ impl Need {
     }
 }
 
+impl Need {
+    /// It makes nothing: an operation that only takes away can have it on a full disk.
+    pub(crate) fn makes_nothing(&self) -> bool {
+        matches!(self, Need::Entry { is: Some(_), .. } | Need::Empty { .. })
+    }
+}
+
 impl Step {
     /// The inode whose lock guards it.
     pub fn guard(&self) -> Fid {
@@ -113,7 +120,7 @@ impl<'a> Work<'a> {
     /// Work that gives room back, or finishes what was decided: it may use the space that a store keeps for that.
     pub fn reclaiming(meta: &'a Meta) -> Work<'a> {
         Work {
-            batch: reclaiming(),
+            batch: Batch::reclaiming(),
             ..Work::new(meta)
         }
     }
@@ -263,9 +270,4 @@ fn living(inode: Option<&mut Inode>) -> Result<()> {
         Some(inode) if inode.dead => Err(Errno::NOENT.into()),
         Some(_) => Ok(()),
     }
-}
-
-/// A batch that may use the store's reserve.
-fn reclaiming() -> Batch {
-    Batch::new()
 }

@@ -56,10 +56,11 @@ const MEANWHILE: &[Meanwhile] = &[
 
 #[test]
 fn two_operations_leave_a_whole_tree() {
+    let net = Net::new(3);
     for case in CASES {
         for (m, meanwhile) in MEANWHILE.iter().enumerate() {
             for at in 0.. {
-                let (net, dirs) = fresh(case);
+                let dirs = fresh(&net, case);
                 net.between(at, move |net| drop(meanwhile(net, dirs)));
                 let result = (case.op)(&net, dirs);
                 if !net.happened() {
@@ -76,8 +77,9 @@ fn two_operations_leave_a_whole_tree() {
 #[test]
 fn two_moves_of_directories_never_close_a_loop() {
     let mut refused = 0;
+    let net = Net::new(3);
     for at in 0.. {
-        let net = Net::new(3);
+        net.wipe();
         let [_, b, c] = [0, 1, 2].map(|m| net.dir_at(Fid::ROOT, m));
         let listed = net.readdir(Fid::ROOT, None, 10).unwrap();
         let name = |fid| {

@@ -162,11 +162,11 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-pub(super) fn fresh(case: &Case) -> (Arc<Net>, [Fid; 3]) {
-    let net = Net::new(3);
+pub(super) fn fresh(net: &Arc<Net>, case: &Case) -> [Fid; 3] {
+    net.wipe();
     let dirs = [0, 1, 2].map(|member| net.dir_at(Fid::ROOT, member));
-    (case.setup)(&net, dirs);
-    (net, dirs)
+    (case.setup)(net, dirs);
+    dirs
 }
 
 pub(super) fn nothing_left(net: &Net, what: &str) {
@@ -195,22 +195,22 @@ pub(super) fn nothing_left(net: &Net, what: &str) {
 }
 
 /// Runs the case with every cut and answers how many there were.
-fn run(case: &Case, all: bool) -> u64 {
-    let (net, dirs) = fresh(case);
+fn run(net: &Arc<Net>, case: &Case, all: bool) -> u64 {
+    let dirs = fresh(net, case);
     let old = net.tree();
-    (case.op)(&net, dirs).unwrap();
+    (case.op)(net, dirs).unwrap();
     let new = net.tree();
     assert_ne!(old, new, "{}", case.name);
-    nothing_left(&net, case.name);
+    nothing_left(net, case.name);
     for at in 0.. {
         let what = format!(
             "{}, cut at batch {at} ({})",
             case.name,
             if all { "all stop" } else { "one stops" }
         );
-        let (net, dirs) = fresh(case);
+        let dirs = fresh(net, case);
         net.cut_at(at, all);
-        let result = (case.op)(&net, dirs);
+        let result = (case.op)(net, dirs);
         if !net.cut_off() {
             result.unwrap();
             assert_eq!(net.tree(), new, "{what}");
@@ -221,7 +221,7 @@ fn run(case: &Case, all: bool) -> u64 {
         if !all && case.once {
             // The others did not restart: what the stopped one left with them must not be in the way for long.
             net.meta(stopped[0]).recover().unwrap();
-            if let Err(e) = (case.op)(&net, dirs) {
+            if let Err(e) = (case.op)(net, dirs) {
                 assert!(
                     matches!(e.errno(), Errno::NOENT | Errno::EXIST),
                     "{what}: {e}"
@@ -237,16 +237,17 @@ fn run(case: &Case, all: bool) -> u64 {
                 "{what}: {result:?}\n{tree:#?}\nold {old:#?}\nnew {new:#?}"
             );
         }
-        nothing_left(&net, &what);
+        nothing_left(net, &what);
     }
     unreachable!()
 }
 
 #[test]
 fn cut_at_every_step_when_all_members_stop() {
+    let net = Net::new(3);
     for case in CASES {
         assert!(
-            run(case, true) >= 3,
+            run(&net, case, true) >= 3,
             "{}: too few batches for an operation over members",
             case.name
         );
@@ -255,7 +256,8 @@ fn cut_at_every_step_when_all_members_stop() {
 
 #[test]
 fn cut_at_every_step_when_one_member_stops() {
+    let net = Net::new(3);
     for case in CASES {
-        run(case, false);
+        run(&net, case, false);
     }
 }

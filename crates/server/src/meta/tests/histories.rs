@@ -307,9 +307,11 @@ fn histories_agree_with_a_plain_tree() {
         failure_persistence: None,
         ..ProptestConfig::default()
     });
+    let net = Net::new(3);
     runner
         .run(&proptest::collection::vec(event(), 1..length), |events| {
-            play(&Net::new(3), &events);
+            net.wipe();
+            play(&net, &events);
             Ok(())
         })
         .unwrap();

@@ -153,6 +153,27 @@ impl Net {
         net
     }
 
+    /// As new: opening stores is slow, so tests of many short histories use one service again.
+    pub fn wipe(self: &Arc<Net>) {
+        *self.cut.lock() = Cut::default();
+        *self.between.lock() = None;
+        *self.patience.lock() = Duration::from_secs(10);
+        for host in &self.hosts {
+            *host.meta.write() = None;
+            let mut batch = forebay_storage::Batch::new();
+            for keyspace in (0..16).map(forebay_storage::Keyspace) {
+                for item in host
+                    .store
+                    .scan(keyspace, Bound::Unbounded, Bound::Unbounded)
+                {
+                    batch.delete(keyspace, item.unwrap().0);
+                }
+            }
+            host.store.apply(batch).unwrap();
+        }
+        self.restart();
+    }
+
     /// Starts a member from its store, as after a crash.
     pub fn start(self: &Arc<Net>, member: Member) {
         let host = &self.hosts[usize::from(member)];
