@@ -1,0 +1,118 @@
+//! The outbox alone: what waits, what arrives, what is damaged.
+use super::*;
+use crate::files::proto::{FilesReply, FilesRequest};
+use forebay_storage::{Options, OsIo};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// Notes what is given back; members in `dead` do not answer.
+#[derive(Default)]
+struct Frees {
+    dead: Mutex<Vec<Member>>,
+    got: Mutex<Vec<(Member, Range)>>,
+}
+
+impl Links for Frees {
+    fn member(&self) -> Member {
+        0
+    }
+    fn members(&self) -> u16 {
+        3
+    }
+    fn files(&self, _to: Member, _request: FilesRequest) -> Result<FilesReply> {
+        Err(Errno::NOSYS.into())
+    }
+    fn free(&self, to: Member, ranges: Vec<Range>) -> Result<()> {
+        if self.dead.lock().contains(&to) {
+            return Err(Errno::IO.into());
+        }
+        self.got.lock().extend(ranges.into_iter().map(|r| (to, r)));
+        Ok(())
+    }
+}
+
+fn open(dir: &Path) -> Arc<Store> {
+    Arc::new(Store::open(Arc::new(OsIo), dir, Options::default()).unwrap())
+}
+
+fn extent(member: Member, addr: u64) -> Extent {
+    Extent {
+        offset: 0,
+        len: 10,
+        member,
+        log: 7,
+        addr,
+        seq: 1,
+    }
+}
+
+#[test]
+fn messages_of_an_unreachable_member_wait_and_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let links = Arc::new(Frees::default());
+    links.dead.lock().push(1);
+    let store = open(dir.path());
+    let outbox = Outbox::open(store.clone(), links.clone()).unwrap();
+    for round in 0..3 {
+        let mut batch = Batch::new();
+        outbox.add(&mut batch, &[0, 1, 2].map(|m| extent(m, round * 100)));
+        store.apply(batch).unwrap();
+    }
+    assert_eq!(outbox.pending().unwrap(), 9);
+    assert!(outbox.drain().is_err());
+    assert_eq!(outbox.pending().unwrap(), 3);
+    let got = links.got.lock().clone();
+    let wanted = [0, 2].map(|m| [0, 100, 200].map(|addr| (m, (7, addr, 10))));
+    assert_eq!(got, wanted.concat());
+    drop(outbox);
+    store.close().unwrap();
+    drop(store);
+
+    let store = open(dir.path());
+    let outbox = Outbox::open(store.clone(), links.clone()).unwrap();
+    // A new message does not take the place of an old one.
+    let mut batch = Batch::new();
+    outbox.add(&mut batch, &[extent(1, 300)]);
+    store.apply(batch).unwrap();
+    links.dead.lock().clear();
+    links.got.lock().clear();
+    outbox.drain().unwrap();
+    let got = links.got.lock().clone();
+    assert_eq!(got, [0, 100, 200, 300].map(|addr| (1, (7, addr, 10))));
+    assert_eq!(outbox.pending().unwrap(), 0);
+}
+
+#[test]
+fn the_thread_delivers_and_tries_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let links = Arc::new(Frees::default());
+    links.dead.lock().push(2);
+    let store = open(dir.path());
+    let outbox = Arc::new(Outbox::open(store.clone(), links.clone()).unwrap());
+    outbox.start().unwrap();
+    let mut batch = Batch::new();
+    outbox.add(&mut batch, &[extent(0, 0), extent(2, 0)]);
+    store.apply(batch).unwrap();
+    outbox.wake();
+    let wait = |count: usize| {
+        for _ in 0..10_000 {
+            if links.got.lock().len() == count {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("not delivered");
+    };
+    wait(1);
+    links.dead.lock().clear();
+    wait(2);
+    outbox.close();
+}
+
+#[test]
+fn a_damaged_message_is_an_error_not_a_wrong_free() {
+    for value in [&b""[..], b"\x02", b"\x01abc", b"\x01abcdefgh"] {
+        assert!(read_ranges(value, &mut Vec::new()).is_err());
+    }
+    assert!(message_key(b"short").is_err());
+}
