@@ -263,7 +263,7 @@ impl Queue {
 ///
 /// # Errors
 /// When the store cannot be read, or a message is damaged.
-pub(crate) fn waiting(store: &Store) -> Result<Vec<(Member, (u64, u64, u64))>> {
+pub(crate) fn waiting(store: &Store) -> Result<Vec<(Member, Range)>> {
     let mut waiting = Vec::new();
     for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
         let (key, value) = entry?;
