@@ -148,15 +148,6 @@ impl Delegate {
         expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Done | FilesReply::Attr(_) => ())
     }
 
-    /// Everything done in the directory before is on its owner's disk when it returns (fsync of a directory).
-    ///
-    /// # Errors
-    /// `EIO` if the owner cannot be reached or its disk fails.
-    pub fn sync_dir(&self, fid: Fid) -> Result<()> {
-        let request = FilesRequest::Sync { fid };
-        expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Done => ())
-    }
-
     /// The owner's attributes, without what is pending here.
     pub(super) fn ask_attr(&self, fid: Fid) -> Result<Attr> {
         let request = MetaRequest::GetAttr { fid };
