@@ -52,7 +52,9 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         if self.memory < LEAST_MEMORY {
             return Err(Error::Refused(format!(
-                "`memory` is {} bytes; a member needs at least {} MiB", self.memory, LEAST_MEMORY >> 20
+                "`memory` is {} bytes; a member needs at least {} MiB",
+                self.memory,
+                LEAST_MEMORY >> 20
             )));
         }
         Ok(())

@@ -49,19 +49,27 @@ impl Layout {
             }
         };
         if service.role != Role::Service {
-            return refuse(format!("{} is the store of one member; name the directory above it", dir.display()));
+            return refuse(format!(
+                "{} is the store of one member; name the directory above it",
+                dir.display()
+            ));
         }
         if service.members != members {
             return refuse(format!(
                 "{} belongs to a service of {} nodes, not {members}; start it with `nodes` set to {}",
-                dir.display(), service.members, service.members
+                dir.display(),
+                service.members,
+                service.members
             ));
         }
-        let nodes: Vec<PathBuf> = (0..members).map(|k| dir.join(format!("node-{k}"))).collect();
+        let nodes: Vec<PathBuf> = (0..members)
+            .map(|k| dir.join(format!("node-{k}")))
+            .collect();
         for (k, node) in (0..members).zip(&nodes) {
             if service.ready && !io.exists(node).map_err(|e| trouble(node, &e))? {
                 return refuse(format!(
-                    "{} is missing: the store of member {k}; put it back, or its files cannot be read", node.display()
+                    "{} is missing: the store of member {k}; put it back, or its files cannot be read",
+                    node.display()
                 ));
             }
             enter(io, node)?;
@@ -85,9 +93,17 @@ impl Layout {
             false => None,
         };
         match service {
-            Some(service) if service.ready || service.role != Role::Service => Layout::open(io, dir, service.members),
-            Some(_) => refuse(format!("{} was never finished; start the service once, then it is", dir.display())),
-            None => refuse(format!("{} is not the store of a Forebay service; name the directory given to `forebay mount`", dir.display())),
+            Some(service) if service.ready || service.role != Role::Service => {
+                Layout::open(io, dir, service.members)
+            }
+            Some(_) => refuse(format!(
+                "{} was never finished; start the service once, then it is",
+                dir.display()
+            )),
+            None => refuse(format!(
+                "{} is not the store of a Forebay service; name the directory given to `forebay mount`",
+                dir.display()
+            )),
         }
     }
 }
@@ -95,14 +111,21 @@ impl Layout {
 fn check_member(io: &dyn Io, dir: &Path, member: Member, service: &Superblock) -> Result<()> {
     let at = dir.display();
     match Superblock::read(io, dir)? {
-        None if service.ready => refuse(format!("{at}/{NAME} is missing; put it back from a copy of the store")),
-        None => Superblock::new(Role::Member(member), service.members, service.service).write(io, dir),
-        Some(found) if found.service != service.service => {
-            refuse(format!("{at} belongs to another service; put the right store there, or start with a new directory"))
-        }
-        Some(found) if found.role != Role::Member(member) || found.members != service.members => refuse(format!(
-            "{at} is not the store of member {member} of {}; put the stores back under their own names", service.members
+        None if service.ready => refuse(format!(
+            "{at}/{NAME} is missing; put it back from a copy of the store"
         )),
+        None => {
+            Superblock::new(Role::Member(member), service.members, service.service).write(io, dir)
+        }
+        Some(found) if found.service != service.service => refuse(format!(
+            "{at} belongs to another service; put the right store there, or start with a new directory"
+        )),
+        Some(found) if found.role != Role::Member(member) || found.members != service.members => {
+            refuse(format!(
+                "{at} is not the store of member {member} of {}; put the stores back under their own names",
+                service.members
+            ))
+        }
         Some(_) => Ok(()),
     }
 }
@@ -111,7 +134,10 @@ fn check_member(io: &dyn Io, dir: &Path, member: Member, service: &Superblock) -
 fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
     if let Ok(meta) = std::fs::metadata(dir) {
         if !meta.is_dir() {
-            return refuse(format!("{} is no directory; name one for the store", dir.display()));
+            return refuse(format!(
+                "{} is no directory; name one for the store",
+                dir.display()
+            ));
         }
         let (owner, own) = (meta.uid(), rustix::process::geteuid().as_raw());
         if owner != own {
@@ -126,7 +152,8 @@ fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
     if let Ok(meta) = std::fs::metadata(dir)
         && meta.mode() & 0o077 != 0
     {
-        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o700)).map_err(|e| trouble(dir, &e))?;
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o700))
+            .map_err(|e| trouble(dir, &e))?;
     }
     Ok(())
 }
@@ -137,7 +164,13 @@ fn lock(dir: &Path) -> Result<Option<File>> {
         return Ok(None);
     }
     let path = dir.join("lock");
-    let open = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let open = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
     let mut file = open.map_err(|e| trouble(&path, &e))?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = String::new();
@@ -147,9 +180,15 @@ fn lock(dir: &Path) -> Result<Option<File>> {
             "" => "another process".to_string(),
             pid => format!("process {pid}"),
         };
-        return refuse(format!("{} is in use by {holder}; stop it first (`forebay umount`), or choose another store", dir.display()));
+        return refuse(format!(
+            "{} is in use by {holder}; stop it first (`forebay umount`), or choose another store",
+            dir.display()
+        ));
     }
-    let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()));
+    let noted = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| write!(file, "{}", std::process::id()));
     noted.map_err(|e| trouble(&path, &e))?;
     Ok(Some(file))
 }
@@ -160,13 +199,18 @@ fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
     match entries.iter().find(|e| !ours.contains(&e.name.as_str())) {
         None => Ok(()),
         Some(other) => refuse(format!(
-            "{} is not a Forebay store and not empty (it holds `{}`); choose an empty or new directory", dir.display(), other.name
+            "{} is not a Forebay store and not empty (it holds `{}`); choose an empty or new directory",
+            dir.display(),
+            other.name
         )),
     }
 }
 
 fn trouble(path: &Path, error: &std::io::Error) -> Error {
-    Error::Refused(format!("{}: {error}; check the path and who may use it", path.display()))
+    Error::Refused(format!(
+        "{}: {error}; check the path and who may use it",
+        path.display()
+    ))
 }
 
 fn refuse<T>(text: String) -> Result<T> {
@@ -192,7 +236,10 @@ mod tests {
         let dir = temp.path().join("store");
         let first = Layout::open(&OsIo, &dir, 2).unwrap();
         let text = refused(&dir, 2);
-        assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+        assert!(
+            text.contains(&format!("process {}", std::process::id())),
+            "{text}"
+        );
         drop(first);
         Layout::open(&OsIo, &dir, 2).unwrap();
         for d in [dir.clone(), dir.join("node-0"), dir.join("node-1")] {
@@ -219,7 +266,10 @@ mod tests {
     fn a_member_of_another_service_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         let (a, b) = (temp.path().join("a"), temp.path().join("b"));
-        drop((Layout::open(&OsIo, &a, 1).unwrap(), Layout::open(&OsIo, &b, 1).unwrap()));
+        drop((
+            Layout::open(&OsIo, &a, 1).unwrap(),
+            Layout::open(&OsIo, &b, 1).unwrap(),
+        ));
         std::fs::remove_dir_all(a.join("node-0")).unwrap();
         std::fs::rename(b.join("node-0"), a.join("node-0")).unwrap();
         assert!(refused(&a, 1).contains("another service"));
@@ -231,7 +281,10 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         std::fs::write(temp.path().join("thesis.tex"), "x").unwrap();
         assert!(refused(temp.path(), 1).contains("thesis.tex"));
-        assert_eq!(std::fs::read_to_string(temp.path().join("thesis.tex")).unwrap(), "x");
+        assert_eq!(
+            std::fs::read_to_string(temp.path().join("thesis.tex")).unwrap(),
+            "x"
+        );
         assert!(refused(&temp.path().join("thesis.tex"), 1).contains("no directory"));
     }
 
@@ -240,7 +293,9 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("store");
         std::fs::create_dir(&dir).unwrap();
-        Superblock::new(Role::Service, 2, random_id()).write(&OsIo, &dir).unwrap();
+        Superblock::new(Role::Service, 2, random_id())
+            .write(&OsIo, &dir)
+            .unwrap();
         std::fs::create_dir(dir.join("node-0")).unwrap();
         drop(Layout::open(&OsIo, &dir, 2).unwrap());
         assert!(Superblock::read(&OsIo, &dir).unwrap().unwrap().ready);

@@ -78,10 +78,20 @@ impl Node {
     pub fn all_extents(&self, member: Member, fid: Fid) -> Result<Vec<Extent>> {
         let (mut all, mut start) = (Vec::new(), 0);
         loop {
-            let request = FilesRequest::Extents { fid, start, end: u64::MAX, limit: PAGE };
+            let request = FilesRequest::Extents {
+                fid,
+                start,
+                end: u64::MAX,
+                limit: PAGE,
+            };
             let (extents, more) = match self.peers.files(member, request) {
                 Ok(FilesReply::Extents { extents, more, .. }) => (extents, more),
-                Ok(other) => return Err(Error::Peer { member, reason: format!("answered something else than asked: {other:?}") }),
+                Ok(other) => {
+                    return Err(Error::Peer {
+                        member,
+                        reason: format!("answered something else than asked: {other:?}"),
+                    });
+                }
                 // A removed file names nothing.
                 Err(e) if e.errno() == Errno::STALE => return Ok(all),
                 Err(e) => return Err(e),

@@ -70,28 +70,51 @@ impl Service {
     /// See `start`.
     #[doc(hidden)]
     pub fn start_over(
-        io: Arc<dyn Io>, store: &Path, config: Config, wrap: impl Fn(Arc<dyn Fabric>) -> Arc<dyn Fabric>,
+        io: Arc<dyn Io>,
+        store: &Path,
+        config: Config,
+        wrap: impl Fn(Arc<dyn Fabric>) -> Arc<dyn Fabric>,
     ) -> Result<Service> {
         config.check()?;
         let layout = Layout::open(&*io, store, config.nodes)?;
         let ends = local::fabric(u32::from(config.nodes));
-        let fabric: Vec<Arc<dyn Fabric>> = ends.into_iter().map(|end| wrap(end as Arc<dyn Fabric>)).collect();
-        let open = |(end, dir): (&Arc<dyn Fabric>, &PathBuf)| open_node(io.clone(), dir, end.clone(), &config);
+        let fabric: Vec<Arc<dyn Fabric>> = ends
+            .into_iter()
+            .map(|end| wrap(end as Arc<dyn Fabric>))
+            .collect();
+        let open = |(end, dir): (&Arc<dyn Fabric>, &PathBuf)| {
+            open_node(io.clone(), dir, end.clone(), &config)
+        };
         let opened: Vec<Result<Arc<Node>>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = fabric.iter().zip(&layout.nodes).map(|pair| scope.spawn(move || open(pair))).collect();
+            let threads: Vec<_> = fabric
+                .iter()
+                .zip(&layout.nodes)
+                .map(|pair| scope.spawn(move || open(pair)))
+                .collect();
             let join = |t: std::thread::ScopedJoinHandle<'_, Result<Arc<Node>>>| {
-                t.join().unwrap_or_else(|_| Err(Error::Refused("a member panicked at its start; see the log".into())))
+                t.join().unwrap_or_else(|_| {
+                    Err(Error::Refused(
+                        "a member panicked at its start; see the log".into(),
+                    ))
+                })
             };
             threads.into_iter().map(join).collect()
         });
         let nodes = opened.into_iter().collect::<Result<Vec<_>>>()?;
         // From here on a failure must stop threads: `Service` does so when it is dropped.
-        let mut service = Service { nodes, delegates: Vec::new(), fabric, locks: Mutex::new(layout.locks), config };
+        let mut service = Service {
+            nodes,
+            delegates: Vec::new(),
+            fabric,
+            locks: Mutex::new(layout.locks),
+            config,
+        };
         for (end, node) in service.fabric.iter().zip(&service.nodes) {
             end.serve(node.clone() as Arc<dyn Handler>);
         }
         service.recover()?;
-        let delegate = |node: &Arc<Node>| Delegate::new(node.clone(), &service.config).map(Arc::new);
+        let delegate =
+            |node: &Arc<Node>| Delegate::new(node.clone(), &service.config).map(Arc::new);
         service.delegates = service.nodes.iter().map(delegate).collect::<Result<_>>()?;
         Ok(service)
     }
@@ -115,13 +138,20 @@ impl Service {
     /// # Errors
     /// When a store cannot be read.
     pub fn status(&self) -> Result<Vec<MemberStatus>> {
-        self.nodes.iter().zip(&self.delegates).map(|(node, delegate)| self.member_status(node, delegate)).collect()
+        self.nodes
+            .iter()
+            .zip(&self.delegates)
+            .map(|(node, delegate)| self.member_status(node, delegate))
+            .collect()
     }
 
     fn member_status(&self, node: &Node, delegate: &Delegate) -> Result<MemberStatus> {
         let count = |keyspace| {
-            let scan = node.store.scan(keyspace, Bound::Unbounded, Bound::Unbounded);
-            scan.map(|entry| entry.map(|_| 1)).sum::<forebay_storage::Result<u64>>()
+            let scan = node
+                .store
+                .scan(keyspace, Bound::Unbounded, Bound::Unbounded);
+            scan.map(|entry| entry.map(|_| 1))
+                .sum::<forebay_storage::Result<u64>>()
         };
         let store = node.store.stats();
         let data = node.data.stats();
@@ -133,7 +163,11 @@ impl Service {
             extents: count(keys::EXTENTS)?,
             data_bytes: data.live,
             index_bytes: store.table_bytes + store.wal_bytes,
-            memory_bytes: store.memtable_bytes + store.cache_bytes + data.buffers + data.span_cache + delegate.memory(),
+            memory_bytes: store.memtable_bytes
+                + store.cache_bytes
+                + data.buffers
+                + data.span_cache
+                + delegate.memory(),
             memory_budget: self.config.memory,
             segments: data.segments,
             reads,
@@ -193,11 +227,21 @@ impl Drop for Service {
     }
 }
 
-fn open_node(io: Arc<dyn Io>, dir: &Path, end: Arc<dyn Fabric>, config: &Config) -> Result<Arc<Node>> {
+fn open_node(
+    io: Arc<dyn Io>,
+    dir: &Path,
+    end: Arc<dyn Fabric>,
+    config: &Config,
+) -> Result<Arc<Node>> {
     let (kv, data) = (dir.join("kv"), dir.join("data"));
     for sub in [&kv, &data] {
         let made = io.create_dir_all(sub);
-        made.map_err(|e| Error::Refused(format!("{}: {e}; check the disk and who may write there", sub.display())))?;
+        made.map_err(|e| {
+            Error::Refused(format!(
+                "{}: {e}; check the disk and who may write there",
+                sub.display()
+            ))
+        })?;
     }
     sync_segments(&*io, &data)?;
     let store = Arc::new(Store::open(io.clone(), &kv, config.store_options())?);
@@ -215,7 +259,9 @@ fn sync_segments(io: &dyn Io, dir: &Path) -> Result<()> {
         }
         io.sync_dir(dir)
     })();
-    synced.map_err(|e: std::io::Error| Error::Refused(format!("{}: {e}; check the disk", dir.display())))
+    synced.map_err(|e: std::io::Error| {
+        Error::Refused(format!("{}: {e}; check the disk", dir.display()))
+    })
 }
 
 /// A crash leaves logs with bytes that no commit ever named: keeps what extents name, gives the rest back.
@@ -234,7 +280,8 @@ fn sort_unsealed(node: &Node) -> Result<()> {
             }
         };
         for log in logs {
-            node.data.retain(log, named.get(&log).map_or(&[], Vec::as_slice))?;
+            node.data
+                .retain(log, named.get(&log).map_or(&[], Vec::as_slice))?;
         }
     }
     Ok(())
@@ -247,7 +294,10 @@ fn named_ranges(node: &Node, fid: Fid) -> Result<HashMap<LogId, Vec<Range<u64>>>
     for member in 0..node.peers.members() {
         for extent in node.all_extents(member, fid)? {
             if extent.member == own {
-                named.entry(extent.log).or_default().push(extent.addr..extent.addr + extent.len);
+                named
+                    .entry(extent.log)
+                    .or_default()
+                    .push(extent.addr..extent.addr + extent.len);
             }
         }
     }

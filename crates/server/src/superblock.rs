@@ -59,7 +59,13 @@ pub struct Superblock {
 impl Superblock {
     /// A new directory of this service.
     pub fn new(role: Role, members: u16, service: Id) -> Superblock {
-        Superblock { role, ready: role != Role::Service, members, service, store: random_id() }
+        Superblock {
+            role,
+            ready: role != Role::Service,
+            members,
+            service,
+            store: random_id(),
+        }
     }
 
     fn encode(&self) -> [u8; LEN] {
@@ -84,7 +90,9 @@ impl Superblock {
     fn decode(path: &Path, b: &[u8]) -> Result<Superblock> {
         let at = path.display();
         if b.len() < 12 || !b.starts_with(MAGIC) {
-            return refuse(format!("{at} is not a superblock of Forebay; choose another directory for the store"));
+            return refuse(format!(
+                "{at} is not a superblock of Forebay; choose another directory for the store"
+            ));
         }
         let version = u32::from_be_bytes([b[8], b[9], b[10], b[11]]);
         if version > VERSION {
@@ -105,7 +113,13 @@ impl Superblock {
         let (mut service, mut store) = (Id::default(), Id::default());
         service.copy_from_slice(&b[28..44]);
         store.copy_from_slice(&b[44..60]);
-        Ok(Superblock { role, ready: b[13] == 1, members: u16::from_be_bytes([b[16], b[17]]), service, store })
+        Ok(Superblock {
+            role,
+            ready: b[13] == 1,
+            members: u16::from_be_bytes([b[16], b[17]]),
+            service,
+            store,
+        })
     }
 
     /// Reads the superblock in `dir`; `None` if there is none.
@@ -114,7 +128,12 @@ impl Superblock {
     /// `Refused` for one that is foreign, newer, damaged or cannot be read.
     pub fn read(io: &dyn Io, dir: &Path) -> Result<Option<Superblock>> {
         let path = dir.join(NAME);
-        let unreadable = |e| Error::Refused(format!("{}: {e}; check who may read the store directory", path.display()));
+        let unreadable = |e| {
+            Error::Refused(format!(
+                "{}: {e}; check who may read the store directory",
+                path.display()
+            ))
+        };
         if !io.exists(&path).map_err(unreadable)? {
             return Ok(None);
         }
@@ -141,7 +160,12 @@ impl Superblock {
             io.rename(&new, &path)?;
             io.sync_dir(dir)
         })();
-        written.map_err(|e: std::io::Error| Error::Refused(format!("{}: {e}; check the disk and who may write there", path.display())))
+        written.map_err(|e: std::io::Error| {
+            Error::Refused(format!(
+                "{}: {e}; check the disk and who may write there",
+                path.display()
+            ))
+        })
     }
 }
 
@@ -154,7 +178,11 @@ pub fn random_id() -> Id {
     use std::hash::{BuildHasher, RandomState};
     let mut id = Id::default();
     for half in id.chunks_mut(8) {
-        half.copy_from_slice(&RandomState::new().hash_one(std::process::id()).to_be_bytes());
+        half.copy_from_slice(
+            &RandomState::new()
+                .hash_one(std::process::id())
+                .to_be_bytes(),
+        );
     }
     id
 }

@@ -48,8 +48,13 @@ pub struct Time {
 impl Time {
     /// The clock's time.
     pub fn now() -> Time {
-        let d = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Time { secs: d.as_secs() as i64, nanos: d.subsec_nanos() }
+        let d = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        Time {
+            secs: d.as_secs() as i64,
+            nanos: d.subsec_nanos(),
+        }
     }
 }
 

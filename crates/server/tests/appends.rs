@@ -3,7 +3,12 @@ mod common;
 use common::*;
 use forebay_server::{Config, Consistency, OpenFlags};
 
-const APPEND: OpenFlags = OpenFlags { read: true, write: true, append: true, truncate: false };
+const APPEND: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: true,
+    truncate: false,
+};
 const RECORD: usize = 100;
 const EACH: usize = 200;
 
@@ -11,7 +16,13 @@ const EACH: usize = 200;
 fn every_record_is_there_once_and_whole() {
     for consistency in [Consistency::Commit, Consistency::Posix] {
         let dir = scratch();
-        let service = start(&dir, Config { consistency, ..config(3) });
+        let service = start(
+            &dir,
+            Config {
+                consistency,
+                ..config(3)
+            },
+        );
         let (fid, handle) = create(&service.delegate(0), "log");
         std::thread::scope(|scope| {
             for node in 0..3u8 {
@@ -36,7 +47,10 @@ fn every_record_is_there_once_and_whole() {
         for record in all.chunks(RECORD) {
             let who = usize::from(record[1]);
             assert!(record[1..].iter().all(|b| *b == record[1]), "a torn record");
-            assert_eq!(record[0], next[who] as u8, "records of one thread are in order");
+            assert_eq!(
+                record[0], next[who] as u8,
+                "records of one thread are in order"
+            );
             next[who] += 1;
         }
         assert_eq!(next, [0, EACH, EACH, EACH, EACH, EACH, EACH]);

@@ -21,28 +21,33 @@ fn readers_on_other_nodes_see_one_number() {
     write(1);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (1..3).map(|node| {
-            let (delegate, done) = (service.delegate(node), &done);
-            scope.spawn(move || {
-                let (mut last, mut distinct) = (0, 0);
-                while !done.load(Ordering::Relaxed) {
-                    // One read that spans all slices is one state.
-                    let open = delegate.open(fid, READ).unwrap().handle;
-                    let across = delegate.read(open, SLICE - 4, 8).unwrap();
-                    assert!(across.iter().all(|b| *b == across[0]), "half a commit: {across:?}");
-                    // Later reads of the same handle may show a later commit, never an earlier one.
-                    for at in PLACES {
-                        let byte = delegate.read(open, at, 1).unwrap()[0];
-                        assert!(byte >= across[0], "{byte} after {}", across[0]);
+        let readers: Vec<_> = (1..3)
+            .map(|node| {
+                let (delegate, done) = (service.delegate(node), &done);
+                scope.spawn(move || {
+                    let (mut last, mut distinct) = (0, 0);
+                    while !done.load(Ordering::Relaxed) {
+                        // One read that spans all slices is one state.
+                        let open = delegate.open(fid, READ).unwrap().handle;
+                        let across = delegate.read(open, SLICE - 4, 8).unwrap();
+                        assert!(
+                            across.iter().all(|b| *b == across[0]),
+                            "half a commit: {across:?}"
+                        );
+                        // Later reads of the same handle may show a later commit, never an earlier one.
+                        for at in PLACES {
+                            let byte = delegate.read(open, at, 1).unwrap()[0];
+                            assert!(byte >= across[0], "{byte} after {}", across[0]);
+                        }
+                        assert!(across[0] >= last);
+                        distinct += u32::from(across[0] > last);
+                        last = across[0];
+                        delegate.release(open).unwrap();
                     }
-                    assert!(across[0] >= last);
-                    distinct += u32::from(across[0] > last);
-                    last = across[0];
-                    delegate.release(open).unwrap();
-                }
-                distinct
+                    distinct
+                })
             })
-        }).collect();
+            .collect();
         for n in 2..=200 {
             write(n);
         }
@@ -51,5 +56,8 @@ fn readers_on_other_nodes_see_one_number() {
             assert!(reader.join().unwrap() > 1, "the reader saw several commits");
         }
     });
-    assert_eq!(contents(&service.delegate(2), fid)[SLICE as usize - 4..SLICE as usize + 4], [200; 8]);
+    assert_eq!(
+        contents(&service.delegate(2), fid)[SLICE as usize - 4..SLICE as usize + 4],
+        [200; 8]
+    );
 }

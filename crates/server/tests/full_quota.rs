@@ -7,7 +7,13 @@ use rustix::io::Errno;
 #[test]
 fn deleting_on_a_full_store_makes_room() {
     let dir = scratch();
-    let service = start(&dir, Config { quota: Some(1 << 20), ..config(2) });
+    let service = start(
+        &dir,
+        Config {
+            quota: Some(1 << 20),
+            ..config(2)
+        },
+    );
     let (here, there) = (service.delegate(0), service.delegate(1));
     let mut files = Vec::new();
     let error = loop {
@@ -23,7 +29,10 @@ fn deleting_on_a_full_store_makes_room() {
     for (i, fid) in files.iter().enumerate() {
         assert_eq!(contents(&there, *fid), vec![i as u8; 100_000]);
     }
-    assert!(here.statfs().unwrap().free >= 1 << 20, "the other member has room");
+    assert!(
+        here.statfs().unwrap().free >= 1 << 20,
+        "the other member has room"
+    );
     here.unlink(Fid::ROOT, b"f0", ROOT).unwrap();
     here.unlink(Fid::ROOT, b"f1", ROOT).unwrap();
     settle(&service);

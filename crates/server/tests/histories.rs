@@ -6,7 +6,9 @@ mod common;
 mod model;
 
 use forebay_server::delegate::{Delegate, Fallocate, Handle, Whence};
-use forebay_server::{Caller, Config, Consistency, Fid, Kind, NewNode, OpenFlags, RenameFlags, Service, SetAttr};
+use forebay_server::{
+    Caller, Config, Consistency, Fid, Kind, NewNode, OpenFlags, RenameFlags, Service, SetAttr,
+};
 use forebay_storage::OsIo;
 use model::random::Random;
 use model::{Change, File, FileId, Model};
@@ -46,12 +48,20 @@ fn random_histories_agree_with_the_model() {
         return run(seed.parse().expect("FOREBAY_SEED is a number"), true);
     }
     let soak = std::env::var("SOAK").is_ok_and(|v| v == "1");
-    let progress = std::env::var("SOAK_DIR").ok().map(|d| PathBuf::from(d).join("histories.progress"));
-    let from = progress.as_ref().filter(|_| soak).and_then(|p| std::fs::read_to_string(p).ok());
+    let progress = std::env::var("SOAK_DIR")
+        .ok()
+        .map(|d| PathBuf::from(d).join("histories.progress"));
+    let from = progress
+        .as_ref()
+        .filter(|_| soak)
+        .and_then(|p| std::fs::read_to_string(p).ok());
     let from: u64 = from.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     for seed in from..if soak { 10_000 } else { 150 } {
         let outcome = std::panic::catch_unwind(|| run(seed, false));
-        assert!(outcome.is_ok(), "seed {seed} disagrees; replay it with FOREBAY_SEED={seed}");
+        assert!(
+            outcome.is_ok(),
+            "seed {seed} disagrees; replay it with FOREBAY_SEED={seed}"
+        );
         if soak && let Some(path) = &progress {
             std::fs::write(path, (seed + 1).to_string()).unwrap();
         }
@@ -60,7 +70,12 @@ fn random_histories_agree_with_the_model() {
 
 /// By member: file data and extents.
 fn stored(service: &Service) -> Vec<(u64, u64)> {
-    service.status().unwrap().iter().map(|s| (s.data_bytes, s.extents)).collect()
+    service
+        .status()
+        .unwrap()
+        .iter()
+        .map(|s| (s.data_bytes, s.extents))
+        .collect()
 }
 
 fn run(seed: u64, say: bool) {
@@ -68,13 +83,28 @@ fn run(seed: u64, say: bool) {
     let mut random = Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x1234);
     let posix = random.chance(25);
     let mut history = History {
-        random, posix, say, dir: temp.path().join("store"), service: None, dirs: vec![Fid::ROOT], fids: HashMap::new(),
-        opens: Vec::new(), model: Model::default(),
+        random,
+        posix,
+        say,
+        dir: temp.path().join("store"),
+        service: None,
+        dirs: vec![Fid::ROOT],
+        fids: HashMap::new(),
+        opens: Vec::new(),
+        model: Model::default(),
     };
     history.start();
     for name in ["a", "b"] {
-        let new = NewNode { kind: Kind::Dir, mode: 0o755, rdev: 0, target: Vec::new() };
-        let attr = history.delegate(0).make(Fid::ROOT, name.as_bytes(), new, ME).unwrap();
+        let new = NewNode {
+            kind: Kind::Dir,
+            mode: 0o755,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let attr = history
+            .delegate(0)
+            .make(Fid::ROOT, name.as_bytes(), new, ME)
+            .unwrap();
         history.dirs.push(attr.fid);
     }
     for _ in 0..OPS {
@@ -85,8 +115,17 @@ fn run(seed: u64, say: bool) {
 
 impl History {
     fn start(&mut self) {
-        let consistency = if self.posix { Consistency::Posix } else { Consistency::Commit };
-        let config = Config { nodes: NODES as u16, consistency, memory: 16 << 20, ..Config::default() };
+        let consistency = if self.posix {
+            Consistency::Posix
+        } else {
+            Consistency::Commit
+        };
+        let config = Config {
+            nodes: NODES as u16,
+            consistency,
+            memory: 16 << 20,
+            ..Config::default()
+        };
         self.service = Some(Service::start(Arc::new(OsIo), &self.dir, config).unwrap());
     }
 
@@ -106,17 +145,26 @@ impl History {
 
     /// One of a few names; the letter before the slash is the directory.
     fn name(&mut self) -> String {
-        format!("{}/{}", self.random.below(self.dirs.len() as u64), self.random.below(3))
+        format!(
+            "{}/{}",
+            self.random.below(self.dirs.len() as u64),
+            self.random.below(3)
+        )
     }
 
     fn place(&self, name: &str) -> (Fid, Vec<u8>) {
         let (dir, leaf) = name.split_once('/').unwrap();
-        (self.dirs[dir.parse::<usize>().unwrap()], format!("f{leaf}").into_bytes())
+        (
+            self.dirs[dir.parse::<usize>().unwrap()],
+            format!("f{leaf}").into_bytes(),
+        )
     }
 
     /// Offsets gather near the start and around slice ends, so that writes meet and commits span members.
     fn offset(&mut self) -> u64 {
-        let base = *self.random.pick(&[0, 0, 0, 3000, SLICE - 1500, SLICE - 200, 2 * SLICE - 300]);
+        let base = *self
+            .random
+            .pick(&[0, 0, 0, 3000, SLICE - 1500, SLICE - 200, 2 * SLICE - 300]);
         base + self.random.below(2500)
     }
 
@@ -159,9 +207,16 @@ impl History {
         let (node, name) = (self.node(), self.name());
         let append = self.random.chance(15);
         let flags = OpenFlags {
-            read: self.random.chance(85), write: self.random.chance(80) || append, append, truncate: self.random.chance(10),
+            read: self.random.chance(85),
+            write: self.random.chance(80) || append,
+            append,
+            truncate: self.random.chance(10),
         };
-        let flags = OpenFlags { read: flags.read || !flags.write, truncate: flags.truncate && flags.write, ..flags };
+        let flags = OpenFlags {
+            read: flags.read || !flags.write,
+            truncate: flags.truncate && flags.write,
+            ..flags
+        };
         let (parent, leaf) = self.place(&name);
         let existing = self.model.names.get(&name).copied();
         self.note(|| format!("node {node} opens {name} {flags:?} (file {existing:?})"));
@@ -170,7 +225,9 @@ impl History {
         let delegate = self.delegate(node);
         let opened = match create {
             true => delegate.create(parent, &leaf, 0o644, exclusive, flags, ME),
-            false => delegate.lookup(parent, &leaf).and_then(|attr| delegate.open(attr.fid, flags)),
+            false => delegate
+                .lookup(parent, &leaf)
+                .and_then(|attr| delegate.open(attr.fid, flags)),
         };
         if create && exclusive && existing.is_some() {
             assert_eq!(opened.unwrap_err().errno(), Errno::EXIST);
@@ -192,14 +249,29 @@ impl History {
             state.truncate(node, 0);
         }
         assert_eq!(opened.attr.size, state.size(node), "size at open");
-        self.opens.push(Open { handle: opened.handle, node, file, flags });
+        self.opens.push(Open {
+            handle: opened.handle,
+            node,
+            file,
+            flags,
+        });
     }
 
     fn write(&mut self, i: usize) {
         let (offset, len) = (self.offset(), self.len());
         let data = self.random.bytes(len as usize);
-        let Open { handle, node, file, flags } = self.opens[i];
-        self.note(|| format!("node {node} file {file} writes {len} at {offset} (append {})", flags.append));
+        let Open {
+            handle,
+            node,
+            file,
+            flags,
+        } = self.opens[i];
+        self.note(|| {
+            format!(
+                "node {node} file {file} writes {len} at {offset} (append {})",
+                flags.append
+            )
+        });
         let result = self.delegate(node).write(handle, offset, &data, ME);
         if !flags.write {
             assert_eq!(result.unwrap_err().errno(), Errno::BADF);
@@ -221,7 +293,12 @@ impl History {
         if self.random.chance(5) {
             len = 300_000;
         }
-        let Open { handle, node, file, flags } = self.opens[i];
+        let Open {
+            handle,
+            node,
+            file,
+            flags,
+        } = self.opens[i];
         self.note(|| format!("node {node} file {file} reads {len} at {offset}"));
         let result = self.delegate(node).read(handle, offset, len as u32);
         if !flags.read {
@@ -236,12 +313,18 @@ impl History {
         if !state.shows(node, |content| content.read(offset, len) == bytes[..]) {
             let newest = state.newest_content(node).read(offset, len);
             let differs = newest.iter().zip(&bytes).position(|(a, b)| a != b);
-            panic!("node {node} file {file}: read {} bytes at {offset}, newest has {}, first other byte {differs:?}", bytes.len(), newest.len());
+            panic!(
+                "node {node} file {file}: read {} bytes at {offset}, newest has {}, first other byte {differs:?}",
+                bytes.len(),
+                newest.len()
+            );
         }
     }
 
     fn sync(&mut self, i: usize) {
-        let Open { handle, node, file, .. } = self.opens[i];
+        let Open {
+            handle, node, file, ..
+        } = self.opens[i];
         self.note(|| format!("node {node} file {file} commits"));
         match self.random.chance(50) {
             true => self.delegate(node).fsync(handle).unwrap(),
@@ -251,7 +334,9 @@ impl History {
     }
 
     fn close(&mut self, i: usize) {
-        let Open { handle, node, file, .. } = self.opens.swap_remove(i);
+        let Open {
+            handle, node, file, ..
+        } = self.opens.swap_remove(i);
         self.note(|| format!("node {node} file {file} closes"));
         self.delegate(node).release(handle).unwrap();
         self.model.files[file].commit(node);
@@ -260,11 +345,28 @@ impl History {
 
     fn hole(&mut self, i: usize) {
         let (offset, len) = (self.offset(), self.len());
-        let Open { handle, node, file, flags } = self.opens[i];
+        let Open {
+            handle,
+            node,
+            file,
+            flags,
+        } = self.opens[i];
         let what = match self.random.below(3) {
-            0 => Fallocate { punch: true, zero: false, keep_size: true },
-            1 => Fallocate { punch: false, zero: true, keep_size: self.random.chance(50) },
-            _ => Fallocate { punch: false, zero: false, keep_size: self.random.chance(50) },
+            0 => Fallocate {
+                punch: true,
+                zero: false,
+                keep_size: true,
+            },
+            1 => Fallocate {
+                punch: false,
+                zero: true,
+                keep_size: self.random.chance(50),
+            },
+            _ => Fallocate {
+                punch: false,
+                zero: false,
+                keep_size: self.random.chance(50),
+            },
         };
         self.note(|| format!("node {node} file {file} {what:?} {len} at {offset}"));
         let result = self.delegate(node).fallocate(handle, what, offset, len);
@@ -287,10 +389,21 @@ impl History {
 
     fn seek(&mut self, i: usize) {
         let offset = self.offset();
-        let Open { handle, node, file, .. } = self.opens[i];
+        let Open {
+            handle, node, file, ..
+        } = self.opens[i];
         let data = self.random.chance(50);
-        let found = self.delegate(node).seek(handle, offset, if data { Whence::Data } else { Whence::Hole });
-        self.note(|| format!("node {node} file {file} seeks {} from {offset}: {found:?}", if data { "data" } else { "a hole" }));
+        let found = self.delegate(node).seek(
+            handle,
+            offset,
+            if data { Whence::Data } else { Whence::Hole },
+        );
+        self.note(|| {
+            format!(
+                "node {node} file {file} seeks {} from {offset}: {found:?}",
+                if data { "data" } else { "a hole" }
+            )
+        });
         let found = match found {
             Ok(at) => Some(at),
             Err(e) => {
@@ -299,21 +412,39 @@ impl History {
             }
         };
         let state = &mut self.model.files[file];
-        assert!(state.shows(node, |content| content.seek(offset, data) == found), "newest says {:?}", state.newest_content(node).seek(offset, data));
+        assert!(
+            state.shows(node, |content| content.seek(offset, data) == found),
+            "newest says {:?}",
+            state.newest_content(node).seek(offset, data)
+        );
     }
 
     fn copy(&mut self, i: usize) {
         let j = self.random.below(self.opens.len() as u64) as usize;
         let (from, to, len) = (self.offset(), self.offset(), self.len());
-        let (Open { handle, node, file, flags }, target) = (&self.opens[i], &self.opens[j]);
-        let usable = *node == target.node && flags.read && target.flags.write && !target.flags.append;
+        let (
+            Open {
+                handle,
+                node,
+                file,
+                flags,
+            },
+            target,
+        ) = (&self.opens[i], &self.opens[j]);
+        let usable =
+            *node == target.node && flags.read && target.flags.write && !target.flags.append;
         if !usable || *file == target.file {
             return;
         }
         let (handle, node, file, into) = (*handle, *node, *file, target.file);
         let to_handle = target.handle;
-        self.note(|| format!("node {node} copies {len} from {from} of file {file} to {to} of file {into}"));
-        let copied = self.delegate(node).copy_range(handle, from, to_handle, to, len, ME).unwrap();
+        self.note(|| {
+            format!("node {node} copies {len} from {from} of file {file} to {to} of file {into}")
+        });
+        let copied = self
+            .delegate(node)
+            .copy_range(handle, from, to_handle, to, len, ME)
+            .unwrap();
         // What was copied is what a read shows: ask for it, and let the model judge the read.
         let delegate = self.delegate(node);
         let bytes = delegate.read(handle, from, len as u32).unwrap();
@@ -338,10 +469,19 @@ impl History {
             Some(&file) => {
                 let attr = found.unwrap();
                 let state = &mut self.model.files[file];
-                assert_eq!((attr.fid, attr.nlink as usize), (self.fids[&file], state.names));
+                assert_eq!(
+                    (attr.fid, attr.nlink as usize),
+                    (self.fids[&file], state.names)
+                );
                 assert_eq!(attr.size, state.size(node), "size of {name}");
                 state.look(node);
-                let again = self.service.as_ref().unwrap().delegate(node as u16).getattr(attr.fid).unwrap();
+                let again = self
+                    .service
+                    .as_ref()
+                    .unwrap()
+                    .delegate(node as u16)
+                    .getattr(attr.fid)
+                    .unwrap();
                 assert_eq!(again.size, attr.size);
             }
         }
@@ -349,9 +489,19 @@ impl History {
 
     fn truncate(&mut self) {
         let (node, size) = (self.node(), self.offset());
-        let Some((&file, &fid)) = self.fids.iter().filter(|(f, _)| self.model.files[**f].names > 0).min_by_key(|(f, _)| **f ^ (size as usize & 7)) else { return };
+        let Some((&file, &fid)) = self
+            .fids
+            .iter()
+            .filter(|(f, _)| self.model.files[**f].names > 0)
+            .min_by_key(|(f, _)| **f ^ (size as usize & 7))
+        else {
+            return;
+        };
         self.note(|| format!("node {node} file {file} truncates to {size}"));
-        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let set = SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        };
         let attr = self.delegate(node).setattr(fid, &set, None, ME).unwrap();
         self.model.files[file].truncate(node, size);
         assert_eq!(attr.size, size);
@@ -372,7 +522,10 @@ impl History {
     fn rename(&mut self) {
         let (node, from, to) = (self.node(), self.name(), self.name());
         let ((a, x), (b, y)) = (self.place(&from), self.place(&to));
-        let flags = RenameFlags { no_replace: self.random.chance(20), exchange: false };
+        let flags = RenameFlags {
+            no_replace: self.random.chance(20),
+            exchange: false,
+        };
         self.note(|| format!("node {node} renames {from} to {to} {flags:?}"));
         let result = self.delegate(node).rename(a, &x, b, &y, flags, ME);
         let Some(&file) = self.model.names.get(&from) else {
@@ -394,7 +547,9 @@ impl History {
 
     fn link(&mut self) {
         let (node, from, to) = (self.node(), self.name(), self.name());
-        let Some(&file) = self.model.names.get(&from) else { return };
+        let Some(&file) = self.model.names.get(&from) else {
+            return;
+        };
         let (parent, leaf) = self.place(&to);
         self.note(|| format!("node {node} links {from} as {to}"));
         let result = self.delegate(node).link(self.fids[&file], parent, &leaf);
@@ -435,13 +590,20 @@ impl History {
         let service = self.service.take().unwrap();
         // The background may be in the middle of it: give it time, but no test passes by the clock.
         for _ in 0..1000 {
-            service.nodes().iter().for_each(|node| node.files.drain().unwrap());
+            service
+                .nodes()
+                .iter()
+                .for_each(|node| node.files.drain().unwrap());
             if stored(&service).iter().all(|s| *s == (0, 0)) {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        assert_eq!(stored(&service), vec![(0, 0); NODES], "something of the removed files is still stored");
+        assert_eq!(
+            stored(&service),
+            vec![(0, 0); NODES],
+            "something of the removed files is still stored"
+        );
         service.stop().unwrap();
     }
 
@@ -450,21 +612,47 @@ impl History {
             let delegate = self.delegate(node);
             for (i, dir) in self.dirs.clone().into_iter().enumerate() {
                 let found = delegate.readdir(dir, None, 100).unwrap();
-                let found: Vec<String> = found.iter().filter(|e| e.kind == Kind::File)
-                    .map(|e| format!("{i}/{}", String::from_utf8_lossy(&e.name[1..]))).collect();
+                let found: Vec<String> = found
+                    .iter()
+                    .filter(|e| e.kind == Kind::File)
+                    .map(|e| format!("{i}/{}", String::from_utf8_lossy(&e.name[1..])))
+                    .collect();
                 let prefix = format!("{i}/");
-                let expected: Vec<String> = self.model.names.keys().filter(|n| n.starts_with(&prefix)).cloned().collect();
+                let expected: Vec<String> = self
+                    .model
+                    .names
+                    .keys()
+                    .filter(|n| n.starts_with(&prefix))
+                    .cloned()
+                    .collect();
                 assert_eq!(found, expected);
             }
             for (name, file) in self.model.names.clone() {
-                let opened = delegate.open(self.fids[&file], OpenFlags { read: true, ..OpenFlags::default() }).unwrap();
+                let opened = delegate
+                    .open(
+                        self.fids[&file],
+                        OpenFlags {
+                            read: true,
+                            ..OpenFlags::default()
+                        },
+                    )
+                    .unwrap();
                 let content = self.model.files[file].newest_content(node);
                 assert_eq!(opened.attr.size, content.size, "{name}");
                 for base in [0, SLICE - 8192, 2 * SLICE - 8192] {
                     let bytes = delegate.read(opened.handle, base, 16_384).unwrap();
                     let expected = content.read(base, 16_384);
-                    let differs = bytes.iter().zip(&expected).position(|(a, b)| a != b).map(|i| (i, bytes[i], expected[i]));
-                    assert!(bytes[..] == expected[..], "{name} (file {file}) at {base} on node {node}: {} bytes, not {}; at, is, should be: {differs:?}", bytes.len(), expected.len());
+                    let differs = bytes
+                        .iter()
+                        .zip(&expected)
+                        .position(|(a, b)| a != b)
+                        .map(|i| (i, bytes[i], expected[i]));
+                    assert!(
+                        bytes[..] == expected[..],
+                        "{name} (file {file}) at {base} on node {node}: {} bytes, not {}; at, is, should be: {differs:?}",
+                        bytes.len(),
+                        expected.len()
+                    );
                 }
                 delegate.release(opened.handle).unwrap();
             }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 fn start_lossy(dir: &TempDir, faults: &Arc<Faults>) -> Service {
-    let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>;
+    let wrap =
+        |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>;
     Service::start_over(Arc::new(OsIo), &dir.path().join("store"), config(3), wrap).unwrap()
 }
 
@@ -23,7 +24,11 @@ fn check(delegate: &Delegate, fid: forebay_server::Fid, content: &Content) {
     let open = delegate.open(fid, READ).unwrap();
     assert_eq!(open.attr.size, content.size);
     for base in [0, SLICE - 2000, 2 * SLICE - 2000] {
-        assert_eq!(delegate.read(open.handle, base, 4000).unwrap()[..], content.read(base, 4000)[..], "at {base}");
+        assert_eq!(
+            delegate.read(open.handle, base, 4000).unwrap()[..],
+            content.read(base, 4000)[..],
+            "at {base}"
+        );
     }
     delegate.release(open.handle).unwrap();
 }
@@ -48,11 +53,18 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
                 let data = random.bytes(len as usize);
                 writer.write(handle, offset, &data, ROOT).unwrap();
                 content.put(offset, &data);
-                faults.set(Odds { lose_request: 150, lose_reply: 150, ..Odds::default() });
+                faults.set(Odds {
+                    lose_request: 150,
+                    lose_reply: 150,
+                    ..Odds::default()
+                });
                 let flushed = writer.flush(handle);
                 faults.set(Odds::default());
                 // This node sees its writes whatever became of the commit.
-                assert_eq!(writer.read(handle, offset, len as u32).unwrap()[..], data[..]);
+                assert_eq!(
+                    writer.read(handle, offset, len as u32).unwrap()[..],
+                    data[..]
+                );
                 match flushed {
                     Ok(()) => {
                         rounds += 1;
@@ -67,12 +79,18 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
             }
             writer.release(handle).unwrap();
             (0..3).for_each(|node| check(&service.delegate(node), fid, &content));
-            let cut = forebay_server::SetAttr { size: Some(0), ..Default::default() };
+            let cut = forebay_server::SetAttr {
+                size: Some(0),
+                ..Default::default()
+            };
             writer.setattr(fid, &cut, None, ROOT).unwrap();
         }
         settle(&service);
         let stored: u64 = service.status().unwrap().iter().map(|s| s.data_bytes).sum();
-        assert_eq!(stored, 0, "bytes of a commit that was lost or replaced are still stored");
+        assert_eq!(
+            stored, 0,
+            "bytes of a commit that was lost or replaced are still stored"
+        );
         service.stop().unwrap();
     }
     assert!(failed > 20, "faults hit {failed} commits only");

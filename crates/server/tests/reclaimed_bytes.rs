@@ -17,7 +17,11 @@ fn a_cached_extent_of_freed_bytes_leads_to_the_new_ones() {
     writer.write(handle, 0, &[2; 100_000], ROOT).unwrap();
     writer.flush(handle).unwrap();
     settle(&service);
-    assert_eq!(service.status().unwrap()[0].data_bytes, 100_000, "the old bytes are given back");
+    assert_eq!(
+        service.status().unwrap()[0].data_bytes,
+        100_000,
+        "the old bytes are given back"
+    );
     // Other files take the room.
     for n in 0..4 {
         let (_, other) = create(&writer, &format!("other{n}"));
@@ -39,12 +43,19 @@ fn a_cached_extent_of_a_truncated_file_reads_as_the_file_is_now() {
     writer.flush(handle).unwrap();
     let open = reader.open(fid, READ).unwrap().handle;
     assert_eq!(reader.read(open, 0, 50_000).unwrap().len(), 50_000);
-    let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
-    writer.setattr(fid, &set(10_000), Some(handle), ROOT).unwrap();
+    let set = |size| SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    writer
+        .setattr(fid, &set(10_000), Some(handle), ROOT)
+        .unwrap();
     settle(&service);
     // The reader's view is from before the truncate; the bytes it names are gone, so it must look again.
     assert_eq!(reader.read(open, 20_000, 50_000).unwrap().len(), 0);
-    writer.setattr(fid, &set(50_000), Some(handle), ROOT).unwrap();
+    writer
+        .setattr(fid, &set(50_000), Some(handle), ROOT)
+        .unwrap();
     assert_eq!(contents(&reader, fid)[10_000..], [0; 40_000]);
     reader.release(open).unwrap();
     writer.release(handle).unwrap();

@@ -75,7 +75,12 @@ impl Delegate {
 
     /// With the turn held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit.
     /// `Stale` if the file has grown onto members that the cut did not reach.
-    pub(super) fn publish_in_turn(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
+    pub(super) fn publish_in_turn(
+        &self,
+        file: &OpenFile,
+        cut: Option<u64>,
+        sync: bool,
+    ) -> Result<()> {
         let stuck = file.state.lock().committing.clone();
         if let Some(attempt) = stuck {
             self.carry_out(file, &attempt, sync)?;
@@ -118,7 +123,13 @@ impl Delegate {
         match self.send(file, attempt, sync) {
             Ok(done) => {
                 self.wait_for_view(file, &done)?;
-                settle(&mut file.state.lock(), attempt, &done, file.fid.owner(), sync);
+                settle(
+                    &mut file.state.lock(),
+                    attempt,
+                    &done,
+                    file.fid.owner(),
+                    sync,
+                );
                 Ok(())
             }
             Err(Failure::Refused(e)) => {
@@ -143,16 +154,29 @@ impl Delegate {
             self.node.data.flush(log, sync).map_err(Failure::Refused)?;
         }
         for (i, part) in attempt.staged.iter().enumerate() {
-            let request = FilesRequest::Stage { fid, token, changes: part.changes.clone(), sync };
+            let request = FilesRequest::Stage {
+                fid,
+                token,
+                changes: part.changes.clone(),
+                sync,
+            };
             if let Err(e) = self.node.peers.files(part.member, request) {
                 self.drop_staged(file, token, &attempt.staged[..=i]);
                 return Err(Failure::Refused(e));
             }
         }
         let staged = attempt.staged.iter().map(|part| part.member).collect();
-        let request = FilesRequest::Commit { fid, token, own: attempt.own.clone(), staged, attr: attempt.attr.clone(), sync };
+        let request = FilesRequest::Commit {
+            fid,
+            token,
+            own: attempt.own.clone(),
+            staged,
+            attr: attempt.attr.clone(),
+            sync,
+        };
         let reply = self.node.peers.files(fid.owner(), request);
-        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, previous, attr } => Done { seq, previous, attr }) {
+        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, previous, attr } => Done { seq, previous, attr })
+        {
             Ok(done) => Ok(done),
             Err(e) if is_refusal(&e) => {
                 self.drop_staged(file, token, &attempt.staged);
@@ -165,7 +189,11 @@ impl Delegate {
     /// Tells members to forget what they staged. One that cannot be told asks the owner when it starts again.
     fn drop_staged(&self, file: &OpenFile, token: u64, staged: &[Part]) {
         for part in staged {
-            let request = FilesRequest::Drop { fid: file.fid, writer: self.member(), token };
+            let request = FilesRequest::Drop {
+                fid: file.fid,
+                writer: self.member(),
+                token,
+            };
             if let Err(e) = self.node.peers.files(part.member, request) {
                 tracing::debug!(member = part.member, error = %e, "staged changes could not be dropped now");
             }
@@ -179,7 +207,11 @@ impl Delegate {
         while !seen(&file.state.lock()) {
             tries += 1;
             if tries > VIEW_TRIES {
-                tracing::error!(fid = file.fid.0, seq = done.seq, "a commit was answered but is not in the owner's view");
+                tracing::error!(
+                    fid = file.fid.0,
+                    seq = done.seq,
+                    "a commit was answered but is not in the owner's view"
+                );
                 return Err(Errno::IO.into());
             }
             self.retry_view(file, done.seq - 1, tries)?;
@@ -193,7 +225,12 @@ impl Delegate {
         for member in 0..self.members() {
             unsynced.members.insert(member);
             let extents = self.node.all_extents(member, file.fid)?;
-            unsynced.logs.extend(extents.iter().filter(|e| e.member == self.member()).map(|e| e.log));
+            unsynced.logs.extend(
+                extents
+                    .iter()
+                    .filter(|e| e.member == self.member())
+                    .map(|e| e.log),
+            );
         }
         let mut state = file.state.lock();
         state.unsynced.logs.extend(unsynced.logs);
@@ -208,7 +245,10 @@ impl Delegate {
         if unsynced.is_empty() {
             return Ok(());
         }
-        let synced = unsynced.logs.iter().try_for_each(|log| self.node.data.flush(*log, true));
+        let synced = unsynced
+            .logs
+            .iter()
+            .try_for_each(|log| self.node.data.flush(*log, true));
         let synced = synced.and_then(|()| {
             unsynced.members.iter().try_for_each(|member| {
                 let request = FilesRequest::Sync { fid: file.fid };
@@ -244,17 +284,41 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// What a layer, cut at `cut`, sends to whom.
-fn attempt_of(file: &OpenFile, layer: Pending, cut: Option<u64>, size: u64, token: u64, members: u16) -> Attempt {
+fn attempt_of(
+    file: &OpenFile,
+    layer: Pending,
+    cut: Option<u64>,
+    size: u64,
+    token: u64,
+    members: u16,
+) -> Attempt {
     let owner = file.fid.owner();
     let mut changes = layer.changes(cut.unwrap_or(u64::MAX));
     let mut attr = layer.attr.clone();
     if let Some(size) = cut {
-        changes.push(Change::Cut { start: size, end: u64::MAX });
-        attr = CommitAttr { end: None, size: Some(size), mtime: Some(Time::now()), ..attr };
+        changes.push(Change::Cut {
+            start: size,
+            end: u64::MAX,
+        });
+        attr = CommitAttr {
+            end: None,
+            size: Some(size),
+            mtime: Some(Time::now()),
+            ..attr
+        };
     }
     let mut staged = parts(RangeMap { members }, owner, &changes, size);
-    let own = staged.iter().position(|part| part.member == owner).map(|i| staged.swap_remove(i).changes);
-    Attempt { layer, token, own: own.unwrap_or_default(), staged, attr }
+    let own = staged
+        .iter()
+        .position(|part| part.member == owner)
+        .map(|i| staged.swap_remove(i).changes);
+    Attempt {
+        layer,
+        token,
+        own: own.unwrap_or_default(),
+        staged,
+        attr,
+    }
 }
 
 /// The commit has happened: its bytes move from the layer to the windows.
@@ -263,7 +327,10 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: b
     if !sync {
         state.unsynced.logs.extend(attempt.layer.logs());
         state.unsynced.members.insert(owner);
-        state.unsynced.members.extend(attempt.staged.iter().map(|part| part.member));
+        state
+            .unsynced
+            .members
+            .extend(attempt.staged.iter().map(|part| part.member));
     }
     let before = state.attr.generation;
     let undisturbed = done.previous == Some(before) && done.attr.generation == done.seq;
@@ -278,7 +345,9 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: b
         state.windows.insert(range, source, |_, _| ());
     }
     if let Some(size) = attempt.attr.size {
-        state.windows.insert(size..u64::MAX, Source::Hole, |_, _| ());
+        state
+            .windows
+            .insert(size..u64::MAX, Source::Hole, |_, _| ());
     }
     if state.kernel == Some(before) {
         state.kernel = Some(done.seq);

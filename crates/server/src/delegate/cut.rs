@@ -15,7 +15,13 @@ const CUT_TRIES: u32 = 64;
 
 impl Delegate {
     /// Makes the file exactly `size` long.
-    pub(super) fn truncate(&self, fid: Fid, size: u64, handle: Option<Handle>, caller: Caller) -> Result<()> {
+    pub(super) fn truncate(
+        &self,
+        fid: Fid,
+        size: u64,
+        handle: Option<Handle>,
+        caller: Caller,
+    ) -> Result<()> {
         if let Some(handle) = handle {
             let open = self.table.get(handle)?;
             self.used(&open);
@@ -31,7 +37,12 @@ impl Delegate {
     }
 
     /// Publishes everything pending and the new size as one commit. `caller`: whose set-id bits rule applies, if any.
-    pub(super) fn cut_at(&self, file: &Arc<OpenFile>, size: u64, caller: Option<Caller>) -> Result<()> {
+    pub(super) fn cut_at(
+        &self,
+        file: &Arc<OpenFile>,
+        size: u64,
+        caller: Option<Caller>,
+    ) -> Result<()> {
         if size > MAX_SIZE {
             return Err(Errno::FBIG.into());
         }
@@ -47,7 +58,10 @@ impl Delegate {
                 result => return result,
             }
         }
-        tracing::error!(fid = file.fid.0, "a truncate found the file grown each time it tried");
+        tracing::error!(
+            fid = file.fid.0,
+            "a truncate found the file grown each time it tried"
+        );
         Err(Errno::IO.into())
     }
 
@@ -86,6 +100,10 @@ impl Delegate {
                 state.pending.touch(Time::now());
             }
         }
-        if self.is_posix() { self.publish(file, self.always_sync) } else { Ok(()) }
+        if self.is_posix() {
+            self.publish(file, self.always_sync)
+        } else {
+            Ok(())
+        }
     }
 }

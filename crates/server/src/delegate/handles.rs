@@ -65,7 +65,8 @@ impl Table {
             Some(file) => file.clone(),
             None => {
                 let idle = known.idle().pop(&attr.fid);
-                let file = idle.unwrap_or_else(|| Arc::new(OpenFile::new(attr.clone(), !self.forgot())));
+                let file =
+                    idle.unwrap_or_else(|| Arc::new(OpenFile::new(attr.clone(), !self.forgot())));
                 known.held.insert(attr.fid, file.clone());
                 file
             }
@@ -104,7 +105,10 @@ impl Table {
     /// Every file this node knows, held or idle.
     pub fn all_known(&self) -> Vec<Arc<OpenFile>> {
         let known = self.files.lock();
-        let idle = known.idle.iter().flat_map(|idle| idle.iter().map(|(_, file)| file));
+        let idle = known
+            .idle
+            .iter()
+            .flat_map(|idle| idle.iter().map(|(_, file)| file));
         known.held.values().chain(idle).cloned().collect()
     }
 
@@ -121,14 +125,24 @@ impl Table {
     pub fn add(&self, file: Arc<OpenFile>, flags: OpenFlags, fresh: Option<u64>) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let fresh = AtomicU64::new(fresh.map_or(0, |g| g + 1));
-        let open = Arc::new(Open { file, flags, log: Mutex::new(None), fresh });
+        let open = Arc::new(Open {
+            file,
+            flags,
+            log: Mutex::new(None),
+            fresh,
+        });
         self.handles.write().insert(handle, open);
         handle
     }
 
     /// `EBADF` if there is none.
     pub fn get(&self, handle: Handle) -> Result<Arc<Open>> {
-        Ok(self.handles.read().get(&handle).cloned().ok_or(Errno::BADF)?)
+        Ok(self
+            .handles
+            .read()
+            .get(&handle)
+            .cloned()
+            .ok_or(Errno::BADF)?)
     }
 
     /// Takes the handle away; its hold on the file stays.

@@ -27,7 +27,11 @@ impl Source {
     /// The source of the byte `by` further on.
     pub fn advance(self, by: u64) -> Source {
         match self {
-            Source::Log { member, log, addr } => Source::Log { member, log, addr: addr + by },
+            Source::Log { member, log, addr } => Source::Log {
+                member,
+                log,
+                addr: addr + by,
+            },
             Source::Hole => Source::Hole,
         }
     }
@@ -70,7 +74,12 @@ impl Intervals {
     }
 
     /// These bytes are at `source` now, whatever was said before. `displaced` hears what they replace.
-    pub fn insert(&mut self, range: Range<u64>, source: Source, displaced: impl FnMut(Range<u64>, Source)) {
+    pub fn insert(
+        &mut self,
+        range: Range<u64>,
+        source: Source,
+        displaced: impl FnMut(Range<u64>, Source),
+    ) {
         if range.is_empty() {
             return;
         }
@@ -110,7 +119,13 @@ impl Intervals {
             self.bytes -= weight(&cut, source);
             displaced(cut, source);
             if old_end > end {
-                self.map.insert(end, Interval { end: old_end, source: source.advance(end - start) });
+                self.map.insert(
+                    end,
+                    Interval {
+                        end: old_end,
+                        source: source.advance(end - start),
+                    },
+                );
                 return;
             }
         }
@@ -120,7 +135,10 @@ impl Intervals {
             self.bytes -= weight(&cut, inside.source);
             displaced(cut, inside.source);
             if inside.end > end {
-                let rest = Interval { end: inside.end, source: inside.source.advance(end - at) };
+                let rest = Interval {
+                    end: inside.end,
+                    source: inside.source.advance(end - at),
+                };
                 self.map.insert(end, rest);
             }
         }
@@ -129,8 +147,15 @@ impl Intervals {
     /// What is known of the range, by offset, clipped to it.
     pub fn get(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Source)> + '_ {
         let Range { start, end } = range;
-        let first = self.map.range(..start).next_back().filter(|(_, i)| i.end > start && start < end);
-        let rest = (start < end).then(|| self.map.range(start..end)).into_iter().flatten();
+        let first = self
+            .map
+            .range(..start)
+            .next_back()
+            .filter(|(_, i)| i.end > start && start < end);
+        let rest = (start < end)
+            .then(|| self.map.range(start..end))
+            .into_iter()
+            .flatten();
         first.into_iter().chain(rest).map(move |(&at, i)| {
             let from = at.max(start);
             (from..i.end.min(end), i.source.advance(from - at))
@@ -141,7 +166,13 @@ impl Intervals {
     pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
         match self.map.range(..=at).next_back() {
             Some((&start, i)) if i.end > at => (Some(i.source.advance(at - start)), i.end),
-            _ => (None, self.map.range(at..).next().map_or(u64::MAX, |(&next, _)| next)),
+            _ => (
+                None,
+                self.map
+                    .range(at..)
+                    .next()
+                    .map_or(u64::MAX, |(&next, _)| next),
+            ),
         }
     }
 
@@ -152,11 +183,20 @@ impl Intervals {
 }
 
 fn weight(range: &Range<u64>, source: Source) -> u64 {
-    if source == Source::Hole { 0 } else { range.end - range.start }
+    if source == Source::Hole {
+        0
+    } else {
+        range.end - range.start
+    }
 }
 
 /// What the layers say of `range`, upper layers first: pieces by offset in `found`, and what no layer knows in `missing`.
-pub fn resolve(layers: &[&Intervals], range: Range<u64>, found: &mut Vec<(Range<u64>, Source)>, missing: &mut Vec<Range<u64>>) {
+pub fn resolve(
+    layers: &[&Intervals],
+    range: Range<u64>,
+    found: &mut Vec<(Range<u64>, Source)>,
+    missing: &mut Vec<Range<u64>>,
+) {
     let Some((top, below)) = layers.split_first() else {
         missing.push(range);
         return;
@@ -182,14 +222,19 @@ mod tests {
     const SPACE: u64 = 64;
 
     fn op() -> impl Strategy<Value = (Range<u64>, Option<u8>)> {
-        (0..SPACE, 0..20u64, prop::option::weighted(0.8, 0..3u8)).prop_map(|(s, l, v)| (s..(s + l).min(SPACE), v))
+        (0..SPACE, 0..20u64, prop::option::weighted(0.8, 0..3u8))
+            .prop_map(|(s, l, v)| (s..(s + l).min(SPACE), v))
     }
 
     fn source(kind: u8, offset: u64, stamp: u64) -> Source {
         match kind {
             0 => Source::Hole,
             // Addresses follow offsets, so that neighbours of one stamp join.
-            k => Source::Log { member: 0, log: u64::from(k) + 10 * (stamp % 2), addr: 1000 + offset },
+            k => Source::Log {
+                member: 0,
+                log: u64::from(k) + 10 * (stamp % 2),
+                addr: 1000 + offset,
+            },
         }
     }
 
@@ -261,7 +306,15 @@ mod tests {
     fn a_sequential_writer_costs_one_entry() {
         let mut map = Intervals::default();
         for i in 0..1000u64 {
-            map.insert(i * 10..(i + 1) * 10, Source::Log { member: 1, log: 5, addr: 77 + i * 10 }, |_, _| ());
+            map.insert(
+                i * 10..(i + 1) * 10,
+                Source::Log {
+                    member: 1,
+                    log: 5,
+                    addr: 77 + i * 10,
+                },
+                |_, _| (),
+            );
         }
         assert_eq!(map.len(), 1);
         assert_eq!(map.bytes(), 10_000);

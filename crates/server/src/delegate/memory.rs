@@ -23,11 +23,16 @@ impl Delegate {
         for file in &files {
             let state = file.state.lock();
             windows += state.windows.len();
-            let committing = state.committing.as_ref().map_or(0, |a| a.layer.intervals.len());
+            let committing = state
+                .committing
+                .as_ref()
+                .map_or(0, |a| a.layer.intervals.len());
             pending.push((state.pending.intervals.len() + committing, file));
         }
         if windows > self.most_pieces / 2 {
-            files.iter().for_each(|file| file.state.lock().windows.clear());
+            files
+                .iter()
+                .for_each(|file| file.state.lock().windows.clear());
         }
         let mut total: usize = pending.iter().map(|(n, _)| n).sum();
         if !publish || total <= self.most_pieces / 2 {
@@ -46,7 +51,10 @@ impl Delegate {
     pub fn memory(&self) -> u64 {
         let pieces = |file: &Arc<super::open_file::OpenFile>| {
             let state = file.state.lock();
-            let committing = state.committing.as_ref().map_or(0, |a| a.layer.intervals.len());
+            let committing = state
+                .committing
+                .as_ref()
+                .map_or(0, |a| a.layer.intervals.len());
             (state.windows.len() + state.pending.intervals.len() + committing) as u64
         };
         self.table.all_known().iter().map(pieces).sum::<u64>() * PIECE

@@ -100,12 +100,18 @@ impl Counters {
     }
     fn wrote(&self, bytes: usize) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.written_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
     }
     /// `(reads, writes, bytes read, bytes written)`.
     pub fn totals(&self) -> (u64, u64, u64, u64) {
         let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        (get(&self.reads), get(&self.writes), get(&self.read_bytes), get(&self.written_bytes))
+        (
+            get(&self.reads),
+            get(&self.writes),
+            get(&self.read_bytes),
+            get(&self.written_bytes),
+        )
     }
 }
 
@@ -192,7 +198,10 @@ macro_rules! expect_reply {
         match $call {
             Ok($pattern) => Ok($value),
             Err(error) => Err(error),
-            Ok(other) => Err($crate::Error::Peer { member: $peer, reason: format!("answered something else than asked: {other:?}") }),
+            Ok(other) => Err($crate::Error::Peer {
+                member: $peer,
+                reason: format!("answered something else than asked: {other:?}"),
+            }),
         }
     };
 }
@@ -200,6 +209,8 @@ use expect_reply;
 
 impl std::fmt::Debug for Delegate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Delegate").field("member", &self.member()).finish_non_exhaustive()
+        f.debug_struct("Delegate")
+            .field("member", &self.member())
+            .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,10 @@ impl Delegate {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `ESTALE`.
     pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
-        let request = MetaRequest::Lookup { parent, name: name.to_vec() };
+        let request = MetaRequest::Lookup {
+            parent,
+            name: name.to_vec(),
+        };
         let attr = expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)?;
         Ok(self.shown(attr))
     }
@@ -28,11 +31,20 @@ impl Delegate {
     ///
     /// # Errors
     /// As chmod, chown, utimensat and truncate; `EBADF` for a truncate through a handle that cannot write.
-    pub fn setattr(&self, fid: Fid, set: &SetAttr, handle: Option<Handle>, caller: Caller) -> Result<Attr> {
+    pub fn setattr(
+        &self,
+        fid: Fid,
+        set: &SetAttr,
+        handle: Option<Handle>,
+        caller: Caller,
+    ) -> Result<Attr> {
         if let Some(size) = set.size {
             self.truncate(fid, size, handle, caller)?;
         }
-        let rest = SetAttr { size: None, ..set.clone() };
+        let rest = SetAttr {
+            size: None,
+            ..set.clone()
+        };
         if rest == SetAttr::default() {
             return self.getattr(fid);
         }
@@ -40,7 +52,11 @@ impl Delegate {
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
         // what is pending forgets its time.
         let _turn = file.as_ref().map(|f| f.turn.lock());
-        let request = MetaRequest::SetAttr { fid, set: rest, caller };
+        let request = MetaRequest::SetAttr {
+            fid,
+            set: rest,
+            caller,
+        };
         let attr = expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Attr(a) => a)?;
         if let Some(file) = &file {
             let mut state = file.state.lock();
@@ -59,7 +75,13 @@ impl Delegate {
     /// # Errors
     /// `EEXIST` if there is such a name, and as mkdir, mknod, symlink.
     pub fn make(&self, parent: Fid, name: &[u8], new: NewNode, caller: Caller) -> Result<Attr> {
-        let request = MetaRequest::Create { parent, name: name.to_vec(), new, caller, exclusive: true };
+        let request = MetaRequest::Create {
+            parent,
+            name: name.to_vec(),
+            new,
+            caller,
+            exclusive: true,
+        };
         expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Created(attr, _) => attr)
     }
 
@@ -77,7 +99,11 @@ impl Delegate {
     /// # Errors
     /// As link.
     pub fn link(&self, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
-        let request = MetaRequest::Link { fid, parent, name: name.to_vec() };
+        let request = MetaRequest::Link {
+            fid,
+            parent,
+            name: name.to_vec(),
+        };
         let attr = expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)?;
         Ok(self.shown(attr))
     }
@@ -87,7 +113,11 @@ impl Delegate {
     /// # Errors
     /// As unlink.
     pub fn unlink(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        let request = MetaRequest::Unlink { parent, name: name.to_vec(), caller };
+        let request = MetaRequest::Unlink {
+            parent,
+            name: name.to_vec(),
+            caller,
+        };
         expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
     }
 
@@ -96,7 +126,11 @@ impl Delegate {
     /// # Errors
     /// As rmdir.
     pub fn rmdir(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
-        let request = MetaRequest::Rmdir { parent, name: name.to_vec(), caller };
+        let request = MetaRequest::Rmdir {
+            parent,
+            name: name.to_vec(),
+            caller,
+        };
         expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
     }
 
@@ -104,8 +138,23 @@ impl Delegate {
     ///
     /// # Errors
     /// As renameat2.
-    pub fn rename(&self, from: Fid, name: &[u8], to: Fid, to_name: &[u8], flags: RenameFlags, caller: Caller) -> Result<()> {
-        let request = MetaRequest::Rename { from, name: name.to_vec(), to, to_name: to_name.to_vec(), flags, caller };
+    pub fn rename(
+        &self,
+        from: Fid,
+        name: &[u8],
+        to: Fid,
+        to_name: &[u8],
+        flags: RenameFlags,
+        caller: Caller,
+    ) -> Result<()> {
+        let request = MetaRequest::Rename {
+            from,
+            name: name.to_vec(),
+            to,
+            to_name: to_name.to_vec(),
+            flags,
+            caller,
+        };
         expect_reply!(to.owner(), self.node.peers.meta(to.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
     }
 
@@ -114,7 +163,11 @@ impl Delegate {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
     pub fn readdir(&self, fid: Fid, after: Option<&[u8]>, limit: u32) -> Result<Vec<DirEntry>> {
-        let request = MetaRequest::ReadDir { fid, after: after.map(<[u8]>::to_vec), limit };
+        let request = MetaRequest::ReadDir {
+            fid,
+            after: after.map(<[u8]>::to_vec),
+            limit,
+        };
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Entries(entries) => entries)
     }
 
@@ -171,7 +224,11 @@ impl Delegate {
                 let mut state = file.state.lock();
                 state.observe(&attr);
                 // Answers overtake each other: never show an older size than this node has seen.
-                if attr.generation < state.attr.generation { state.shown() } else { state.show(attr) }
+                if attr.generation < state.attr.generation {
+                    state.shown()
+                } else {
+                    state.show(attr)
+                }
             }
             _ => attr,
         }

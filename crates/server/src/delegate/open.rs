@@ -30,10 +30,29 @@ impl Delegate {
     ///
     /// # Errors
     /// As open with `O_CREAT`.
-    pub fn create(&self, parent: Fid, name: &[u8], mode: u32, exclusive: bool, flags: OpenFlags, caller: Caller) -> Result<Opened> {
+    pub fn create(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        exclusive: bool,
+        flags: OpenFlags,
+        caller: Caller,
+    ) -> Result<Opened> {
         for _ in 0..CREATE_TRIES {
-            let new = NewNode { kind: Kind::File, mode, rdev: 0, target: Vec::new() };
-            let request = MetaRequest::Create { parent, name: name.to_vec(), new, caller, exclusive };
+            let new = NewNode {
+                kind: Kind::File,
+                mode,
+                rdev: 0,
+                target: Vec::new(),
+            };
+            let request = MetaRequest::Create {
+                parent,
+                name: name.to_vec(),
+                new,
+                caller,
+                exclusive,
+            };
             let reply = self.node.peers.meta(parent.owner(), request);
             let (attr, made) = expect_reply!(parent.owner(), reply, MetaReply::Created(attr, made) => (attr, made))?;
             match self.ask_open(attr.fid, flags) {
@@ -90,11 +109,20 @@ impl Delegate {
         let (attr, keep_cache, fresh) = {
             let state = file.state.lock();
             let keep = state.kernel == Some(state.attr.generation);
-            (state.shown(), keep, (!keep).then_some(state.attr.generation))
+            (
+                state.shown(),
+                keep,
+                (!keep).then_some(state.attr.generation),
+            )
         };
         let direct = flags.append || self.is_posix();
         let handle = self.table.add(file, flags, fresh);
-        Ok(Opened { handle, attr, keep_cache, direct })
+        Ok(Opened {
+            handle,
+            attr,
+            keep_cache,
+            direct,
+        })
     }
 
     /// The kernel used the handle, so it has dropped the pages that the answer to the open told it to drop.
@@ -113,7 +141,10 @@ impl Delegate {
     fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
         let owed = std::mem::take(&mut file.state.lock().owed);
         for (i, flags) in owed.iter().enumerate() {
-            let request = FilesRequest::Close { fid: file.fid, flags: *flags };
+            let request = FilesRequest::Close {
+                fid: file.fid,
+                flags: *flags,
+            };
             let told = self.node.peers.files(file.fid.owner(), request);
             match told {
                 // The owner restarted, or the file is gone: nothing is counted there any more.

@@ -106,7 +106,12 @@ impl OpenFile {
             unsynced: Unsynced::default(),
             history,
         };
-        OpenFile { fid, turn: Mutex::new(()), append: Mutex::new(()), state: Mutex::new(state) }
+        OpenFile {
+            fid,
+            turn: Mutex::new(()),
+            append: Mutex::new(()),
+            state: Mutex::new(state),
+        }
     }
 }
 
@@ -147,7 +152,12 @@ impl State {
         if attr.kind != Kind::File {
             return attr;
         }
-        for layer in self.committing.iter().map(|a| &a.layer).chain([&self.pending]) {
+        for layer in self
+            .committing
+            .iter()
+            .map(|a| &a.layer)
+            .chain([&self.pending])
+        {
             attr.size = attr.size.max(layer.end());
             attr.bytes += layer.intervals.bytes();
             if let Some(mtime) = layer.attr.mtime {
@@ -165,8 +175,14 @@ impl State {
     pub fn plan(&self, range: Range<u64>) -> Plan {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let committing = self.committing.as_ref().map(|a| &a.layer.intervals);
-        let layers: Vec<&Intervals> =
-            [Some(&self.pending.intervals), committing, Some(&self.windows)].into_iter().flatten().collect();
+        let layers: Vec<&Intervals> = [
+            Some(&self.pending.intervals),
+            committing,
+            Some(&self.windows),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         resolve(&layers, range, &mut found, &mut missing);
         match missing.is_empty() {
             true => Plan::Known(found, self.attr.generation),
@@ -177,7 +193,11 @@ impl State {
     /// Where the byte at `at` is (`None`: not known here), and up to where that holds.
     pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
         let committing = self.committing.as_ref().map(|a| &a.layer.intervals);
-        let layers = [Some(&self.pending.intervals), committing, Some(&self.windows)];
+        let layers = [
+            Some(&self.pending.intervals),
+            committing,
+            Some(&self.windows),
+        ];
         let mut until = u64::MAX;
         for layer in layers.into_iter().flatten() {
             match layer.segment(at) {
@@ -197,7 +217,11 @@ impl State {
 /// A mode after a write by someone without privilege: set-uid goes, set-gid too where the group may execute.
 pub fn without_setid(mode: u32) -> u32 {
     let mode = mode & !0o4000;
-    if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
+    if mode & 0o010 != 0 {
+        mode & !0o2000
+    } else {
+        mode
+    }
 }
 
 #[cfg(test)]
@@ -208,8 +232,19 @@ mod tests {
     fn attr(generation: u64, size: u64) -> Attr {
         let zero = Time::default();
         Attr {
-            fid: Fid(9), kind: Kind::File, mode: 0o6755, uid: 0, gid: 0, nlink: 1, size, bytes: 0, atime: zero, mtime: zero,
-            ctime: zero, generation, lamination: Lamination::None,
+            fid: Fid(9),
+            kind: Kind::File,
+            mode: 0o6755,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size,
+            bytes: 0,
+            atime: zero,
+            mtime: zero,
+            ctime: zero,
+            generation,
+            lamination: Lamination::None,
         }
     }
 
@@ -230,11 +265,21 @@ mod tests {
     fn pending_writes_show_in_the_attributes() {
         let file = OpenFile::new(attr(5, 10), true);
         let mut state = file.state.lock();
-        state.pending.put(8..30, Source::Log { member: 0, log: 1, addr: 0 });
+        state.pending.put(
+            8..30,
+            Source::Log {
+                member: 0,
+                log: 1,
+                addr: 0,
+            },
+        );
         state.pending.reach(30);
         state.pending.touch(Time { secs: 7, nanos: 0 });
         state.pending.attr.clear_setid = true;
         let shown = state.shown();
-        assert_eq!((shown.size, shown.bytes, shown.mtime.secs, shown.mode), (30, 22, 7, 0o755));
+        assert_eq!(
+            (shown.size, shown.bytes, shown.mtime.secs, shown.mode),
+            (30, 22, 7, 0o755)
+        );
     }
 }

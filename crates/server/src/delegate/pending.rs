@@ -29,7 +29,8 @@ impl Pending {
     /// These bytes come from here now.
     pub fn put(&mut self, range: Range<u64>, source: Source) {
         let dropped = &mut self.dropped;
-        self.intervals.insert(range, source, |r, s| drop_bytes(dropped, r, s));
+        self.intervals
+            .insert(range, source, |r, s| drop_bytes(dropped, r, s));
     }
 
     /// The file reaches at least `end`.
@@ -75,19 +76,32 @@ impl Pending {
 
     /// What to publish, for bytes below `limit` only.
     pub fn changes(&self, limit: u64) -> Vec<Change> {
-        let changes = self.intervals.get(0..limit).map(|(range, source)| match source {
-            Source::Log { member, log, addr } => {
-                Change::Put(Extent { offset: range.start, len: range.end - range.start, member, log, addr, seq: 0 })
-            }
-            Source::Hole => Change::Cut { start: range.start, end: range.end },
-        });
+        let changes = self
+            .intervals
+            .get(0..limit)
+            .map(|(range, source)| match source {
+                Source::Log { member, log, addr } => Change::Put(Extent {
+                    offset: range.start,
+                    len: range.end - range.start,
+                    member,
+                    log,
+                    addr,
+                    seq: 0,
+                }),
+                Source::Hole => Change::Cut {
+                    start: range.start,
+                    end: range.end,
+                },
+            });
         changes.collect()
     }
 
     /// The log bytes at and above file offset `limit`.
     pub fn above(&self, limit: u64) -> Vec<LogRange> {
         let mut ranges = Vec::new();
-        self.intervals.get(limit..u64::MAX).for_each(|(r, s)| drop_bytes(&mut ranges, r, s));
+        self.intervals
+            .get(limit..u64::MAX)
+            .for_each(|(r, s)| drop_bytes(&mut ranges, r, s));
         ranges
     }
 }
@@ -123,7 +137,17 @@ mod tests {
         let mut layer = Pending::default();
         layer.put(0..100, appended(1, 7, 0));
         let changes = layer.changes(30);
-        assert_eq!(changes, vec![Change::Put(Extent { offset: 0, len: 30, member: 1, log: 7, addr: 0, seq: 0 })]);
+        assert_eq!(
+            changes,
+            vec![Change::Put(Extent {
+                offset: 0,
+                len: 30,
+                member: 1,
+                log: 7,
+                addr: 0,
+                seq: 0
+            })]
+        );
         assert_eq!(layer.above(30), vec![(7, 30..100)]);
     }
 
@@ -137,7 +161,10 @@ mod tests {
         newer.reach(15);
         older.absorb(newer);
         let all: Vec<_> = older.intervals.iter().collect();
-        assert_eq!(all, vec![(0..5, appended(1, 1, 0)), (5..15, appended(1, 2, 0))]);
+        assert_eq!(
+            all,
+            vec![(0..5, appended(1, 1, 0)), (5..15, appended(1, 2, 0))]
+        );
         assert_eq!(older.end(), 15);
         assert_eq!(older.dropped, vec![(1, 5..10)]);
     }

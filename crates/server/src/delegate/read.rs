@@ -52,8 +52,13 @@ impl Delegate {
                 (range.clone(), state.plan(range))
             };
             let (result, generation) = match plan {
-                Plan::Known(pieces, generation) => (self.gather(&pieces, &range).map(Some), generation),
-                Plan::Ask(missing, generation) => (self.ask_extents(file, &missing, generation).map(|()| None), generation),
+                Plan::Known(pieces, generation) => {
+                    (self.gather(&pieces, &range).map(Some), generation)
+                }
+                Plan::Ask(missing, generation) => (
+                    self.ask_extents(file, &missing, generation).map(|()| None),
+                    generation,
+                ),
             };
             match result {
                 Ok(Some(bytes)) => return Ok(bytes),
@@ -79,7 +84,10 @@ impl Delegate {
     /// A newer view, or a pause if there is none yet. `EIO` when it has taken too long.
     pub(super) fn retry_view(&self, file: &OpenFile, seen: u64, tries: u32) -> Result<()> {
         if tries > STALE_TRIES {
-            tracing::error!(fid = file.fid.0, "a commit of this file stays half published; is a member dead?");
+            tracing::error!(
+                fid = file.fid.0,
+                "a commit of this file stays half published; is a member dead?"
+            );
             return Err(Errno::IO.into());
         }
         self.refresh(file)?;
@@ -105,7 +113,11 @@ impl Delegate {
             && *member != own
         {
             // One remote piece: its bytes go on as they came.
-            let piece = Piece { log: *log, addr: *addr, len: (all.end - all.start) as u32 };
+            let piece = Piece {
+                log: *log,
+                addr: *addr,
+                len: (all.end - all.start) as u32,
+            };
             return self.fetch(*member, vec![piece])?.pop().ok_or(Error::Stale);
         }
         let mut buffer = vec![0; (range.end - range.start) as usize];
@@ -119,7 +131,14 @@ impl Delegate {
                     self.node.data.read(log, addr, &mut buffer[at..at + len])?;
                 }
                 Source::Log { member, log, addr } => {
-                    remote.entry(member).or_default().push((Piece { log, addr, len: len as u32 }, at));
+                    remote.entry(member).or_default().push((
+                        Piece {
+                            log,
+                            addr,
+                            len: len as u32,
+                        },
+                        at,
+                    ));
                 }
             }
         }
@@ -138,7 +157,10 @@ impl Delegate {
         let (reply, bulk) = self.node.peers.data(member, DataRequest::Read { pieces })?;
         match reply {
             DataReply::Read if bulk.iter().map(Bytes::len).eq(lengths) => Ok(bulk),
-            other => Err(Error::Peer { member, reason: format!("answered a read with {other:?} and {} buffers", bulk.len()) }),
+            other => Err(Error::Peer {
+                member,
+                reason: format!("answered a read with {other:?} and {} buffers", bulk.len()),
+            }),
         }
     }
 }

@@ -30,10 +30,16 @@ impl Delegate {
                 (source, until, state.size(), state.attr.generation)
             };
             if at >= size {
-                return if whence == Whence::Hole && offset < size { Ok(size) } else { Err(Errno::NXIO.into()) };
+                return if whence == Whence::Hole && offset < size {
+                    Ok(size)
+                } else {
+                    Err(Errno::NXIO.into())
+                };
             }
             match (source, whence) {
-                (Some(Source::Log { .. }), Whence::Data) | (Some(Source::Hole), Whence::Hole) => return Ok(at),
+                (Some(Source::Log { .. }), Whence::Data) | (Some(Source::Hole), Whence::Hole) => {
+                    return Ok(at);
+                }
                 (Some(_), _) => at = until,
                 (None, _) => match self.ask_at(file, at, size, whence, generation) {
                     Ok(()) => {}
@@ -49,37 +55,55 @@ impl Delegate {
     }
 
     /// Learns of the byte at `at`: looking for data, from the next extent anywhere; looking for a hole, from its slice.
-    fn ask_at(&self, file: &OpenFile, at: u64, size: u64, whence: Whence, generation: u64) -> Result<()> {
+    fn ask_at(
+        &self,
+        file: &OpenFile,
+        at: u64,
+        size: u64,
+        whence: Whence,
+        generation: u64,
+    ) -> Result<()> {
         if whence == Whence::Data {
             self.ask_ahead(file, at, size, generation)?;
             if file.state.lock().segment(at).0.is_some() {
                 return Ok(());
             }
         }
-        self.ask_extents(file, &[at..at + 1], generation)
+        self.ask_extents(file, std::slice::from_ref(&(at..at + 1)), generation)
     }
 
     /// Copies up to `len` bytes; less at the end of the source, and at most 64 MiB a call. Extents are not shared.
     ///
     /// # Errors
     /// `EBADF` for handles that cannot read or write so, `EINVAL` for overlapping ranges of one file, and as read and write.
-    pub fn copy_range(&self, from: Handle, offset: u64, to: Handle, to_offset: u64, len: u64, caller: Caller) -> Result<u64> {
+    pub fn copy_range(
+        &self,
+        from: Handle,
+        offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: u64,
+        caller: Caller,
+    ) -> Result<u64> {
         let (source, target) = (self.table.get(from)?, self.table.get(to)?);
         if !source.flags.read || !target.flags.write || target.flags.append {
             return Err(Errno::BADF.into());
         }
         let len = len.min(COPY_MOST);
-        let apart = offset.saturating_add(len) <= to_offset || to_offset.saturating_add(len) <= offset;
+        let apart =
+            offset.saturating_add(len) <= to_offset || to_offset.saturating_add(len) <= offset;
         if source.file.fid == target.file.fid && !apart {
             return Err(Errno::INVAL.into());
         }
         let mut done = 0;
         while done < len {
             let step = (len - done).min(COPY_STEP) as u32;
-            let copied = self.read(from, offset.saturating_add(done), step).and_then(|bytes| {
-                self.write(to, to_offset.saturating_add(done), &bytes, caller)?;
-                Ok(bytes.len() as u64)
-            });
+            let copied = self
+                .read(from, offset.saturating_add(done), step)
+                .and_then(|bytes| {
+                    self.write(to, to_offset.saturating_add(done), &bytes, caller)?;
+                    Ok(bytes.len() as u64)
+                });
             match copied {
                 Ok(0) => break,
                 Ok(n) => done += n,

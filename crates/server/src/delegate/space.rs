@@ -11,11 +11,17 @@ impl Delegate {
     pub fn statfs(&self) -> Result<Space> {
         let mut spaces = Vec::new();
         for member in 0..self.members() {
-            let answer = self.node.peers.data(member, DataRequest::Space).map(|(reply, _)| reply);
+            let answer = self
+                .node
+                .peers
+                .data(member, DataRequest::Space)
+                .map(|(reply, _)| reply);
             let space = expect_reply!(member, answer, DataReply::Space { live, total, free } => (live, total, free));
             match space {
                 Ok(space) => spaces.push(space),
-                Err(e) if member != self.member() => tracing::debug!(member, error = %e, "no answer for statfs"),
+                Err(e) if member != self.member() => {
+                    tracing::debug!(member, error = %e, "no answer for statfs")
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -24,9 +30,17 @@ impl Delegate {
         let space = match self.shared_disk {
             true => {
                 let free = spaces.iter().map(|s| s.2).min().unwrap_or(0);
-                Space { total: live + free, free, files: 0 }
+                Space {
+                    total: live + free,
+                    free,
+                    files: 0,
+                }
             }
-            false => Space { total: spaces.iter().map(|s| s.1).sum(), free: spaces.iter().map(|s| s.2).sum(), files: 0 },
+            false => Space {
+                total: spaces.iter().map(|s| s.1).sum(),
+                free: spaces.iter().map(|s| s.2).sum(),
+                files: 0,
+            },
         };
         Ok(space)
     }

@@ -17,13 +17,24 @@ const MOST_PIECES: usize = 64 << 10;
 
 impl Delegate {
     /// Fills the windows with at least the missing ranges, for a reader at `generation`. `Stale` if the file has moved on.
-    pub(super) fn ask_extents(&self, file: &OpenFile, missing: &[Range<u64>], generation: u64) -> Result<()> {
+    pub(super) fn ask_extents(
+        &self,
+        file: &OpenFile,
+        missing: &[Range<u64>],
+        generation: u64,
+    ) -> Result<()> {
         for range in missing {
             // Small reads come in rows: start at the round offset before, and take what the answer holds behind.
             let mut from = range.start / MAX_EXTENT * MAX_EXTENT;
             while from < range.end {
                 let end = (from / SLICE + 1).saturating_mul(SLICE);
-                let (extents, more) = self.ask_owner(file, self.slice_owner(file, from), from..end, PAGE, generation)?;
+                let (extents, more) = self.ask_owner(
+                    file,
+                    self.slice_owner(file, from),
+                    from..end,
+                    PAGE,
+                    generation,
+                )?;
                 let covered = match extents.last() {
                     Some(last) if more => last.end(),
                     _ => end,
@@ -37,7 +48,13 @@ impl Delegate {
     }
 
     /// Looks for the first extent at or after `from` in all slices at once, and remembers that there is nothing before it.
-    pub(super) fn ask_ahead(&self, file: &OpenFile, from: u64, size: u64, generation: u64) -> Result<()> {
+    pub(super) fn ask_ahead(
+        &self,
+        file: &OpenFile,
+        from: u64,
+        size: u64,
+        generation: u64,
+    ) -> Result<()> {
         let mut first = size;
         for member in 0..self.members() {
             let (extents, _) = self.ask_owner(file, member, from..size, 1, generation)?;
@@ -47,15 +64,34 @@ impl Delegate {
     }
 
     fn slice_owner(&self, file: &OpenFile, offset: u64) -> Member {
-        RangeMap { members: self.members() }.member(file.fid.owner(), offset)
+        RangeMap {
+            members: self.members(),
+        }
+        .member(file.fid.owner(), offset)
     }
 
-    fn ask_owner(&self, file: &OpenFile, member: Member, range: Range<u64>, limit: u32, generation: u64) -> Result<(Vec<Extent>, bool)> {
-        let request = FilesRequest::Extents { fid: file.fid, start: range.start, end: range.end, limit };
+    fn ask_owner(
+        &self,
+        file: &OpenFile,
+        member: Member,
+        range: Range<u64>,
+        limit: u32,
+        generation: u64,
+    ) -> Result<(Vec<Extent>, bool)> {
+        let request = FilesRequest::Extents {
+            fid: file.fid,
+            start: range.start,
+            end: range.end,
+            limit,
+        };
         let reply = self.node.peers.files(member, request);
         let (extents, published, more) = expect_reply!(member, reply,
             FilesReply::Extents { extents, published, more } => (extents, published, more))?;
-        if published > generation { Err(Error::Stale) } else { Ok((extents, more)) }
+        if published > generation {
+            Err(Error::Stale)
+        } else {
+            Ok((extents, more))
+        }
     }
 }
 
@@ -71,7 +107,11 @@ fn fill(file: &OpenFile, range: Range<u64>, extents: &[Extent], generation: u64)
     let mut at = range.start;
     for e in extents.iter().filter_map(|e| e.clip(&range)) {
         state.windows.insert(at..e.offset, Source::Hole, |_, _| ());
-        let source = Source::Log { member: e.member, log: e.log, addr: e.addr };
+        let source = Source::Log {
+            member: e.member,
+            log: e.log,
+            addr: e.addr,
+        };
         state.windows.insert(e.offset..e.end(), source, |_, _| ());
         at = e.end();
     }

@@ -56,13 +56,21 @@ impl Delegate {
             pending.touch(Time::now());
             pending.attr.clear_setid |= setid;
             let full = pending.dropped.len() >= MOST_DROPPED;
-            let dropped = if full { std::mem::take(&mut pending.dropped) } else { Vec::new() };
+            let dropped = if full {
+                std::mem::take(&mut pending.dropped)
+            } else {
+                Vec::new()
+            };
             let crowded = pending.intervals.len() > MOST_PENDING;
             if open.flags.append {
                 // Written past the page cache: pages that the kernel has for other handles may be old.
                 state.kernel = None;
             }
-            (crowded, state.pending.intervals.len().saturating_sub(before), dropped)
+            (
+                crowded,
+                state.pending.intervals.len().saturating_sub(before),
+                dropped,
+            )
         };
         drop(appending);
         self.give_back(&dropped);
@@ -93,9 +101,16 @@ impl Delegate {
         let fid = open.file.fid;
         let pending_end = {
             let state = open.file.state.lock();
-            state.pending.end().max(state.committing.as_ref().map_or(0, |a| a.layer.end()))
+            state
+                .pending
+                .end()
+                .max(state.committing.as_ref().map_or(0, |a| a.layer.end()))
         };
-        let request = FilesRequest::Append { fid, len: len as u64, pending_end };
+        let request = FilesRequest::Append {
+            fid,
+            len: len as u64,
+            pending_end,
+        };
         expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Offset(offset) => offset)
     }
 
@@ -111,6 +126,8 @@ impl Delegate {
 
 /// The end of a write, if a file may reach there.
 pub fn end_of(offset: u64, len: usize) -> Result<u64> {
-    let end = offset.checked_add(len as u64).filter(|end| *end <= MAX_SIZE);
+    let end = offset
+        .checked_add(len as u64)
+        .filter(|end| *end <= MAX_SIZE);
     end.ok_or(Error::Posix(Errno::FBIG))
 }

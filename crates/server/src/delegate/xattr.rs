@@ -9,7 +9,10 @@ impl Delegate {
     /// # Errors
     /// `ENODATA` if there is none.
     pub fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
-        let request = MetaRequest::GetXattr { fid, name: name.to_vec() };
+        let request = MetaRequest::GetXattr {
+            fid,
+            name: name.to_vec(),
+        };
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Bytes(value) => value)
     }
 
@@ -17,8 +20,21 @@ impl Delegate {
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA`, `ERANGE`, `E2BIG`, `EOPNOTSUPP`.
-    pub fn setxattr(&self, fid: Fid, name: &[u8], value: &[u8], create: bool, replace: bool) -> Result<()> {
-        let request = MetaRequest::SetXattr { fid, name: name.to_vec(), value: value.to_vec(), create, replace };
+    pub fn setxattr(
+        &self,
+        fid: Fid,
+        name: &[u8],
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> Result<()> {
+        let request = MetaRequest::SetXattr {
+            fid,
+            name: name.to_vec(),
+            value: value.to_vec(),
+            create,
+            replace,
+        };
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
     }
 
@@ -36,7 +52,10 @@ impl Delegate {
     /// # Errors
     /// `ENODATA` if there is none.
     pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
-        let request = MetaRequest::RemoveXattr { fid, name: name.to_vec() };
+        let request = MetaRequest::RemoveXattr {
+            fid,
+            name: name.to_vec(),
+        };
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
     }
 }

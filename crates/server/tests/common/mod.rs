@@ -10,18 +10,36 @@ use tempfile::TempDir;
 
 pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
 pub const SLICE: u64 = 64 << 20;
-pub const READ: OpenFlags = OpenFlags { read: true, write: false, append: false, truncate: false };
-pub const BOTH: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false };
+pub const READ: OpenFlags = OpenFlags {
+    read: true,
+    write: false,
+    append: false,
+    truncate: false,
+};
+pub const BOTH: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+};
 
 /// A directory for a store; in memory where there is such a place, since these tests are not about disks.
 pub fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
+    let made = if memory.is_dir() {
+        TempDir::new_in(memory)
+    } else {
+        TempDir::new()
+    };
     made.unwrap()
 }
 
 pub fn config(nodes: u16) -> Config {
-    Config { nodes, memory: 16 << 20, ..Config::default() }
+    Config {
+        nodes,
+        memory: 16 << 20,
+        ..Config::default()
+    }
 }
 
 pub fn start(dir: &TempDir, config: Config) -> Service {
@@ -30,7 +48,9 @@ pub fn start(dir: &TempDir, config: Config) -> Service {
 
 /// Creates and opens a file of the root directory.
 pub fn create(delegate: &Delegate, name: &str) -> (Fid, Handle) {
-    let opened = delegate.create(Fid::ROOT, name.as_bytes(), 0o644, false, BOTH, ROOT).unwrap();
+    let opened = delegate
+        .create(Fid::ROOT, name.as_bytes(), 0o644, false, BOTH, ROOT)
+        .unwrap();
     (opened.attr.fid, opened.handle)
 }
 
@@ -39,7 +59,9 @@ pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
     let opened = delegate.open(fid, READ).unwrap();
     let mut all = Vec::new();
     loop {
-        let bytes = delegate.read(opened.handle, all.len() as u64, 1 << 20).unwrap();
+        let bytes = delegate
+            .read(opened.handle, all.len() as u64, 1 << 20)
+            .unwrap();
         if bytes.is_empty() {
             break;
         }
@@ -53,8 +75,15 @@ pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
 /// Does the background work of every member until nothing is left to do.
 pub fn settle(service: &Service) {
     for _ in 0..1000 {
-        service.nodes().iter().for_each(|node| node.files.drain().unwrap());
-        if service.nodes().iter().all(|node| node.files.pending().unwrap() == 0) {
+        service
+            .nodes()
+            .iter()
+            .for_each(|node| node.files.drain().unwrap());
+        if service
+            .nodes()
+            .iter()
+            .all(|node| node.files.pending().unwrap() == 0)
+        {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(2));

@@ -27,7 +27,11 @@ impl Content {
 
     /// A hole; the size stays.
     pub fn punch(&mut self, range: Range<u64>) {
-        let keys: Vec<u64> = self.pages.range(range.start / PAGE..range.end.div_ceil(PAGE)).map(|(k, _)| *k).collect();
+        let keys: Vec<u64> = self
+            .pages
+            .range(range.start / PAGE..range.end.div_ceil(PAGE))
+            .map(|(k, _)| *k)
+            .collect();
         for key in keys {
             for o in (key * PAGE).max(range.start)..((key + 1) * PAGE).min(range.end) {
                 self.set(o, 0, false);
@@ -41,19 +45,28 @@ impl Content {
     }
 
     fn set(&mut self, offset: u64, byte: u8, stored: bool) {
-        let empty = || Page { bytes: vec![0; PAGE as usize], stored: vec![false; PAGE as usize] };
+        let empty = || Page {
+            bytes: vec![0; PAGE as usize],
+            stored: vec![false; PAGE as usize],
+        };
         let page = self.pages.entry(offset / PAGE).or_insert_with(empty);
         page.bytes[(offset % PAGE) as usize] = byte;
         page.stored[(offset % PAGE) as usize] = stored;
     }
 
     fn stored(&self, offset: u64) -> bool {
-        self.pages.get(&(offset / PAGE)).is_some_and(|p| p.stored[(offset % PAGE) as usize])
+        self.pages
+            .get(&(offset / PAGE))
+            .is_some_and(|p| p.stored[(offset % PAGE) as usize])
     }
 
     pub fn read(&self, offset: u64, len: u64) -> Vec<u8> {
         let end = (offset + len).min(self.size);
-        let byte = |o: u64| self.pages.get(&(o / PAGE)).map_or(0, |p| p.bytes[(o % PAGE) as usize]);
+        let byte = |o: u64| {
+            self.pages
+                .get(&(o / PAGE))
+                .map_or(0, |p| p.bytes[(o % PAGE) as usize])
+        };
         (offset..end).map(byte).collect()
     }
 
@@ -65,8 +78,16 @@ impl Content {
                 return Some(at);
             }
             // Nothing is stored up to the next page that exists.
-            let next = self.pages.range(at / PAGE..).next().map_or(u64::MAX, |(k, _)| k * PAGE);
-            at = if next > at { next.min(self.size) } else { at + 1 };
+            let next = self
+                .pages
+                .range(at / PAGE..)
+                .next()
+                .map_or(u64::MAX, |(k, _)| k * PAGE);
+            at = if next > at {
+                next.min(self.size)
+            } else {
+                at + 1
+            };
         }
         (!data && offset < self.size).then_some(self.size)
     }

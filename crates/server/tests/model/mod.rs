@@ -38,8 +38,12 @@ pub struct File {
 impl File {
     pub fn new(nodes: usize) -> File {
         File {
-            versions: vec![Content::default()], pending: vec![Vec::new(); nodes], view: vec![0; nodes], reserved: 0,
-            handles: 0, names: 1,
+            versions: vec![Content::default()],
+            pending: vec![Vec::new(); nodes],
+            view: vec![0; nodes],
+            reserved: 0,
+            handles: 0,
+            names: 1,
         }
     }
 

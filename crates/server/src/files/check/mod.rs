@@ -57,10 +57,15 @@ pub(crate) fn staged_extents(store: &Store) -> Result<Vec<Extent>> {
     for entry in store.scan(keys::STAGED, Unbounded, Unbounded) {
         let (key, value) = entry?;
         if key.first() == Some(&records::STAGED_CHANGES) {
-            extents.extend(records::changes_of(&value).unwrap_or_default().into_iter().filter_map(|c| match c {
-                Change::Put(extent) => Some(extent),
-                Change::Cut { .. } => None,
-            }));
+            extents.extend(
+                records::changes_of(&value)
+                    .unwrap_or_default()
+                    .into_iter()
+                    .filter_map(|c| match c {
+                        Change::Put(extent) => Some(extent),
+                        Change::Cut { .. } => None,
+                    }),
+            );
         }
     }
     Ok(extents)
