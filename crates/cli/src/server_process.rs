@@ -158,10 +158,10 @@ impl ServerProcess {
         let _ = self.child.kill();
         self.wait(Duration::from_secs(20));
         for point in &self.spec.mounts {
-            if mount_table::is_mounted(&self.spec.store, point) == Ok(true) {
-                if let Err(failure) = mount_table::unmount(point, How::Detach) {
-                    eprintln!("forebay: {failure}");
-                }
+            if mount_table::is_mounted(&self.spec.store, point) == Ok(true)
+                && let Err(failure) = mount_table::unmount(point, How::Detach)
+            {
+                eprintln!("forebay: {failure}");
             }
         }
     }

@@ -1,4 +1,5 @@
 //! Bad input is refused in one line that says what, where and what next, with the right exit code; nothing is lost.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{Place, assert_fails, forebay, fuse};
 use std::io::Write;

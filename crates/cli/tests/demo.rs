@@ -1,4 +1,5 @@
 //! The demo end to end, in small.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{Place, assert_fails, command, forebay, fuse};
 use std::io::Read;

@@ -1,5 +1,6 @@
 //! The documentation says what the program does: generated pages are up to date, and links lead somewhere.
 //! `UPDATE_DOCS=1 cargo test -p forebay-cli --test docs` rewrites the generated pages.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {

@@ -1,4 +1,5 @@
 //! The help teaches: every verb says what it is for, settings say their defaults, usage errors say where to look.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{assert_fails, forebay};
 

@@ -6,6 +6,7 @@
 //! done or not; everything else must be exactly as noted, seen through another node than the worker's.
 //!
 //! 3 rounds; with `SOAK=1` 200, which go on where they stopped if `SOAK_DIR` is set. `SEED=n` runs round n alone.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 #[path = "kill9/history.rs"]
 mod history;

@@ -1,4 +1,5 @@
 //! Starting, using and stopping a service through the command: mounts, status, lamination, signals, dead servers.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{Place, assert_fails, command, forebay, fuse, kill, outcome, run};
 use std::fs::File;

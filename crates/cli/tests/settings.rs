@@ -1,5 +1,6 @@
 //! Settings come from file, environment and command line, in this order; what is wrong is named with its place.
 //! Seen from outside: a wrong value tells which source won.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{Place, assert_fails, command, outcome, run};
 

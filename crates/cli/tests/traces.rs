@@ -1,4 +1,5 @@
 //! Traces from the command line: made, described, replayed with every byte verified.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{Place, assert_fails, forebay};
 

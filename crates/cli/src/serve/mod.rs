@@ -227,10 +227,10 @@ fn stop(limit: &Watchdog, spec: &Spec, mounts: Vec<Mount>, service: &Running) ->
 
 /// Detaches `point` if this store is mounted there.
 fn detach(store: &Path, point: &Path) {
-    if mount_table::is_mounted(store, point) == Ok(true) {
-        if let Err(failure) = mount_table::unmount(point, How::Detach) {
-            tracing::warn!("{failure}");
-        }
+    if mount_table::is_mounted(store, point) == Ok(true)
+        && let Err(failure) = mount_table::unmount(point, How::Detach)
+    {
+        tracing::warn!("{failure}");
     }
 }
 

@@ -70,10 +70,8 @@ pub fn run(args: &UmountArgs) -> Result {
 /// # Errors
 /// If several stores are mounted below, or another file system is mounted here.
 pub fn store_of(mounts: &[Mounted], path: &Path) -> Result<Option<PathBuf>> {
-    if let Some(mount) = mount_table::at(mounts, path) {
-        if let Some(store) = mount_table::store(mount) {
-            return Ok(Some(store));
-        }
+    if let Some(store) = mount_table::at(mounts, path).and_then(mount_table::store) {
+        return Ok(Some(store));
     }
     let mut below: Vec<PathBuf> = mounts
         .iter()

@@ -1,5 +1,6 @@
 //! What the tests of the command share: running it with a limit, and stores with mounts that never stay behind.
 #![allow(dead_code)]
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
