@@ -166,6 +166,14 @@ impl ServerProcess {
         }
     }
 
+    /// Kills it without waiting: whoever waits for its mounts gets an error. Dropping cleans up.
+    pub fn end(&self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            // Fails only if it has ended already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
     /// Lets it go on by itself.
     pub fn detach(self) {
         let mut this = std::mem::ManuallyDrop::new(self);

@@ -114,7 +114,7 @@ impl Demo<'_> {
             let bar = progress::bytes("fsck", 0);
             let found = fsck::check(store, &bar);
             bar.finish_and_clear();
-            found?.sound(store)
+            fsck::sound(&found?, store)
         })?;
         let read =
             |readers: u64| move |s: &Stage, rank: u64| s.shared(reader(rank, readers, self.nodes));

@@ -65,6 +65,12 @@ impl Spec {
         })
     }
 
+    /// The same, for a server that ends with the process that started it.
+    pub fn following(mut self) -> Spec {
+        self.with_parent = true;
+        self
+    }
+
     /// The mounts as `forebay status` shows them.
     pub fn mount_status(&self) -> Vec<MountStatus> {
         let mount = |(member, path): (usize, &PathBuf)| MountStatus {

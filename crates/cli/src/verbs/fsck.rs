@@ -1,14 +1,134 @@
-//! stub
-use crate::fail::Result;
-pub struct Found;
-impl Found {
-    pub fn sound(&self, _s: &std::path::Path) -> Result {
+//! `forebay fsck`: the check of a stopped store.
+use crate::args::FsckArgs;
+use crate::fail::{Context, Failure, Result};
+use crate::mount_table;
+use crate::progress;
+use crate::units::{count, size};
+use forebay_server::fsck::{self, Report};
+use indicatif::ProgressBar;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Runs the verb.
+///
+/// # Errors
+/// If problems were found, which are on standard output by then; or if the store cannot be checked at all.
+pub fn run(args: &FsckArgs) -> Result {
+    let store = mount_table::absolute(&args.store)?;
+    let bar = progress::bytes("fsck", 0);
+    let report = check(&store, &bar);
+    bar.finish_and_clear();
+    let report = report?;
+    let text = if args.json {
+        json(&report)?
+    } else {
+        text(&report, &store)
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .or_fail("cannot write to standard output", "look at where it leads")?;
+    if report.is_sound() {
         Ok(())
+    } else {
+        Err(Failure::silent())
     }
 }
-pub fn check(_store: &std::path::Path, _bar: &indicatif::ProgressBar) -> Result<Found> {
-    Ok(Found)
+
+/// Checks the store.
+///
+/// # Errors
+/// If it is in use, foreign, or cannot be read at all.
+pub fn check(store: &Path, bar: &ProgressBar) -> Result<Report> {
+    let mut progress = |p: fsck::Progress| {
+        bar.set_message(format!("fsck: {}", p.stage));
+        bar.set_length(p.total);
+        bar.set_position(p.done);
+    };
+    fsck::check(Arc::new(forebay_storage::OsIo), store, &mut progress)
+        .map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", store.display())))
 }
-pub fn run(_a: &crate::args::FsckArgs) -> Result {
-    Ok(())
+
+/// A failure if the report names a problem.
+///
+/// # Errors
+/// The first problem and how many there are.
+pub fn sound(report: &Report, store: &Path) -> Result {
+    match report.problems.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::new(
+            format!(
+                "fsck found {} problem(s) in {}; the first, in {}: {}",
+                report.problems.len(),
+                store.display(),
+                first.part,
+                first.text
+            ),
+            "report this",
+        )),
+    }
+}
+
+fn json(report: &Report) -> Result<String> {
+    let mut value =
+        serde_json::to_value(report).or_fail("cannot write the report", "report this")?;
+    value["sound"] = report.is_sound().into();
+    Ok(format!("{value}\n"))
+}
+
+fn text(report: &Report, store: &Path) -> String {
+    let mut out = String::new();
+    for problem in &report.problems {
+        let _ = writeln!(out, "problem in {}: {}", problem.part, problem.text);
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    let _ = writeln!(
+        out,
+        "{} members, {} files, {} extents, {} spans in {} segment files, {} verified",
+        report.members,
+        count(report.files),
+        count(report.extents),
+        count(report.spans),
+        count(report.segments),
+        size(report.bytes)
+    );
+    let shown = store.display();
+    let _ = match report.problems.len() {
+        0 => writeln!(out, "{shown} is sound"),
+        n => writeln!(
+            out,
+            "{shown} has {n} problem(s): files that are named above may answer EIO, all others can be read; copy them out"
+        ),
+    };
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_server::fsck::Problem;
+
+    #[test]
+    fn problems_are_told_and_counted() {
+        let mut report = Report {
+            files: 1234,
+            bytes: 1 << 20,
+            ..Report::default()
+        };
+        let store = Path::new("/s");
+        assert!(text(&report, store).ends_with(
+            "1,234 files, 0 extents, 0 spans in 0 segment files, 1.0 MiB verified\n/s is sound\n"
+        ));
+        assert_eq!(sound(&report, store), Ok(()));
+        report.problems.push(Problem {
+            part: "data".into(),
+            text: "block 7 is damaged".into(),
+        });
+        assert!(text(&report, store).contains("problem in data: block 7 is damaged"));
+        assert!(sound(&report, store).unwrap_err().text.contains("block 7"));
+        assert!(json(&report).unwrap().contains("\"sound\":false"));
+    }
 }

@@ -1,6 +1,7 @@
 //! The verbs, one file each; `demo` is a module of its own.
 pub mod fsck;
 pub mod laminate;
+mod library;
 pub mod mount;
 pub mod replay;
 pub mod status;

@@ -1,5 +1,200 @@
-//! stub
-use crate::fail::Result;
-pub fn run(_a: &crate::args::ReplayArgs, _c: Option<&std::path::Path>) -> Result {
-    Ok(())
+//! `forebay trace replay`: a trace against directories, a service of its own, or the client library.
+use super::library::LibraryTarget;
+use crate::args::ReplayArgs;
+use crate::config_file;
+use crate::fail::{Context, Failure, Result};
+use crate::progress;
+use crate::serve::Spec;
+use crate::server_process::ServerProcess;
+use crate::settings::Resolved;
+use crate::units::{count, rate, size};
+use forebay_server::Service;
+use forebay_trace::Trace;
+use forebay_trace::replay::{self, Event, Options, PathTarget, Phase, Report, Target};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Runs the verb.
+///
+/// # Errors
+/// Wrong settings (2); a trace that cannot be read or replayed, a failed call, the first wrong byte (1).
+pub fn run(args: &ReplayArgs, config: Option<&Path>) -> Result {
+    let trace = super::trace::load(&args.file)?;
+    let report = match &args.store {
+        None => on(
+            &trace,
+            PathTarget::new(args.mounts.clone())
+                .map_err(|e| Failure::new(e, "name mounted directories with --mounts"))?,
+        ),
+        Some(store) => {
+            let settings = config_file::resolve(config, &args.settings)?;
+            if args.library {
+                in_library(trace, store, &settings)
+            } else {
+                in_mounts(&trace, store, &settings)
+            }
+        }
+    }?;
+    let text = if args.json {
+        json(&report)
+    } else {
+        text(&report)
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .or_fail("cannot write to standard output", "look at where it leads")
+}
+
+/// Replays on any target, with a bar for each phase.
+fn on<T: Target>(trace: &Trace, target: T) -> Result<Report> {
+    let bar = progress::bytes("replay", 0);
+    let progress = |event: Event| match event {
+        Event::Begin { phase, bytes } => {
+            bar.reset();
+            bar.set_message(match phase {
+                Phase::Inputs => "replay: inputs",
+                Phase::Calls => "replay: calls",
+                Phase::Check => "replay: check",
+            });
+            bar.set_length(bytes);
+        }
+        Event::Done { bytes } => bar.inc(bytes),
+    };
+    let report = replay::replay(
+        trace,
+        &target,
+        &Options {
+            progress: &progress,
+            ..Options::default()
+        },
+    );
+    bar.finish_and_clear();
+    report.map_err(|e| {
+        Failure::new(
+            format!("the replay failed: {e}"),
+            "the files are left as they are",
+        )
+    })
+}
+
+/// With a service of its own, mounted below a directory that is removed at the end.
+fn in_mounts(trace: &Trace, store: &Path, settings: &Resolved) -> Result<Report> {
+    let base = MountBase::new()?;
+    let spec = Spec::new(store, &base.0.join("{node}"), settings)?.following();
+    for point in &spec.mounts {
+        std::fs::create_dir(point)
+            .or_fail(format!("cannot create {}", point.display()), "check TMPDIR")?;
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, interrupted.clone())
+            .or_fail("cannot catch signals", "report this")?;
+    }
+    let server = ServerProcess::start(&spec, settings.values.start_limit, |_| {})?;
+    let target = PathTarget::new(spec.mounts.clone())
+        .or_fail("cannot use the mounts", "look at the server's log")?;
+    let report = std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        scope.spawn(move || {
+            // The receiver waits for nothing else.
+            let _ = sender.send(on(trace, target));
+        });
+        loop {
+            match receiver.recv_timeout(Duration::from_millis(200)) {
+                Ok(report) => return report,
+                Err(mpsc::RecvTimeoutError::Timeout) if interrupted.load(Ordering::Relaxed) => {
+                    // With the server gone every call of the replay returns.
+                    server.end();
+                    return Err(Failure::new(
+                        "interrupted",
+                        format!("the store {} stays", spec.store.display()),
+                    ));
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::new(
+                        "the replay ended without a result",
+                        "report this",
+                    ));
+                }
+            }
+        }
+    });
+    // Also after a wrong byte: the store is evidence, and should be in order.
+    let stopped = server.stop(settings.values.stop_limit);
+    let report = report?;
+    stopped.map(|()| report)
+}
+
+/// A new directory for mount points; removed with its empty directories, never through a mount.
+struct MountBase(std::path::PathBuf);
+
+impl MountBase {
+    fn new() -> Result<MountBase> {
+        let path = std::env::temp_dir().join(format!("forebay-replay-{}", std::process::id()));
+        std::fs::create_dir(&path).or_fail(
+            format!("cannot create {}", path.display()),
+            "set TMPDIR to a directory of your own",
+        )?;
+        Ok(MountBase(path))
+    }
+}
+
+impl Drop for MountBase {
+    fn drop(&mut self) {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        for entry in entries {
+            // Fails where something is still mounted, as it should.
+            let _ = std::fs::remove_dir(entry.path());
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// In this process, through the client library.
+fn in_library(trace: Trace, store: &Path, settings: &Resolved) -> Result<Report> {
+    let store = crate::mount_table::absolute(store)?;
+    let shown = store.display();
+    let config = settings.values.service.clone();
+    let nodes = config.nodes;
+    let service = Service::start(Arc::new(forebay_storage::OsIo), &store, config)
+        .map_err(|e| Failure::plain(format!("cannot open the store {shown}: {e}")))?;
+    let report = on(&trace, LibraryTarget::new(&service, nodes));
+    let stopped = service.stop().or_fail(
+        format!("cannot close the store {shown}"),
+        "run `forebay fsck` on it",
+    );
+    let report = report?;
+    stopped.map(|()| report)
+}
+
+fn text(report: &Report) -> String {
+    format!(
+        "{} calls: {} written, {} read, {} (input {} before, {} read once more after)\nevery byte was right\n",
+        count(report.calls),
+        size(report.written),
+        size(report.read),
+        rate(report.written + report.read, report.calls_time),
+        size(report.inputs),
+        size(report.checked),
+    )
+}
+
+fn json(report: &Report) -> String {
+    let value = serde_json::json!({
+        "calls": report.calls,
+        "written_bytes": report.written,
+        "read_bytes": report.read,
+        "input_bytes": report.inputs,
+        "checked_bytes": report.checked,
+        "epochs": report.epochs,
+        "reopens": report.reopens,
+        "inputs_seconds": report.inputs_time.as_secs_f64(),
+        "calls_seconds": report.calls_time.as_secs_f64(),
+        "check_seconds": report.check_time.as_secs_f64(),
+    });
+    format!("{value}\n")
 }
