@@ -2,16 +2,13 @@
 use crate::error::{At, Result};
 use crate::path::walk;
 use crate::{File, Metadata, OpenOptions, ReadDir};
-use forebay_server::{
-    Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SetAttr, SetTime, Space, Time,
-};
+use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, Space};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Files of the service, seen from one node. Cheap to clone; any thread may use it.
 ///
@@ -280,132 +277,6 @@ impl Client {
         Ok(())
     }
 
-    /// Sets the permission bits. Taking away the last write bit laminates the file softly once nobody has it open for
-    /// writing.
-    ///
-    /// # Errors
-    /// As [`Client::metadata`], and `EPERM` for a file of another user.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
-        self.set(
-            "set mode of",
-            path.as_ref(),
-            &SetAttr {
-                mode: Some(mode & 0o7777),
-                ..SetAttr::default()
-            },
-        )
-    }
-
-    /// Sets owner and group.
-    ///
-    /// # Errors
-    /// As [`Client::set_permissions`].
-    pub fn set_owner(
-        &self,
-        path: impl AsRef<Path>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-    ) -> Result<()> {
-        self.set(
-            "set owner of",
-            path.as_ref(),
-            &SetAttr {
-                uid,
-                gid,
-                ..SetAttr::default()
-            },
-        )
-    }
-
-    /// Sets the time of the last change of the content.
-    ///
-    /// # Errors
-    /// As [`Client::set_permissions`].
-    pub fn set_modified(&self, path: impl AsRef<Path>, to: SystemTime) -> Result<()> {
-        let time = match to.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(d) => Time {
-                secs: d.as_secs() as i64,
-                nanos: d.subsec_nanos(),
-            },
-            Err(e) => {
-                let d = e.duration();
-                let up = i64::from(d.subsec_nanos() > 0);
-                Time {
-                    secs: -(d.as_secs() as i64) - up,
-                    nanos: (1_000_000_000 - d.subsec_nanos()) % 1_000_000_000,
-                }
-            }
-        };
-        self.set(
-            "set time of",
-            path.as_ref(),
-            &SetAttr {
-                mtime: Some(SetTime::At(time)),
-                ..SetAttr::default()
-            },
-        )
-    }
-
-    /// Makes a file read-only for ever, so that every node may cache it whole.
-    ///
-    /// # Errors
-    /// `EBUSY` while a writer is open anywhere, `EPERM` for a file of another user, `EISDIR` or `EINVAL` for what is not
-    /// a regular file.
-    pub fn laminate(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let attr = self.attr("laminate", path, true)?;
-        if self.caller.uid != 0 && self.caller.uid != attr.uid {
-            return Err(Errno::PERM.into()).at("laminate", path);
-        }
-        self.delegate.laminate(attr.fid).at("laminate", path)
-    }
-
-    /// The value of an extended attribute.
-    ///
-    /// # Errors
-    /// `ENODATA` if the file has none of this name.
-    pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Vec<u8>> {
-        let attr = self.attr("read attribute of", path.as_ref(), true)?;
-        self.delegate
-            .getxattr(attr.fid, name.as_bytes())
-            .at("read attribute of", path.as_ref())
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// `ENOSPC` or `E2BIG` for values that do not fit.
-    pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
-        let attr = self.attr("set attribute of", path.as_ref(), true)?;
-        self.delegate
-            .setxattr(attr.fid, name.as_bytes(), value, false, false)
-            .at("set attribute of", path.as_ref())
-    }
-
-    /// The names of all extended attributes.
-    ///
-    /// # Errors
-    /// As [`Client::metadata`].
-    pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        let attr = self.attr("list attributes of", path.as_ref(), true)?;
-        let names = self
-            .delegate
-            .listxattr(attr.fid)
-            .at("list attributes of", path.as_ref())?;
-        Ok(names.into_iter().map(OsString::from_vec).collect())
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// `ENODATA` if the file has none of this name.
-    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
-        let attr = self.attr("remove attribute of", path.as_ref(), true)?;
-        self.delegate
-            .removexattr(attr.fid, name.as_bytes())
-            .at("remove attribute of", path.as_ref())
-    }
-
     /// Room of the whole service.
     ///
     /// # Errors
@@ -414,7 +285,7 @@ impl Client {
         self.delegate.statfs().at("measure", Path::new("/"))
     }
 
-    fn attr(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Attr> {
+    pub(crate) fn attr(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Attr> {
         walk(&self.delegate, path, follow)
             .and_then(|walked| walked.file())
             .at(operation, path)
@@ -437,14 +308,6 @@ impl Client {
         walk(&self.delegate, trimmed, false)
             .and_then(|walked| walked.entry(end))
             .at(operation, path)
-    }
-
-    fn set(&self, operation: &'static str, path: &Path, set: &SetAttr) -> Result<()> {
-        let attr = self.attr(operation, path, true)?;
-        self.delegate
-            .setattr(attr.fid, set, None, self.caller)
-            .at(operation, path)?;
-        Ok(())
     }
 
     fn make(

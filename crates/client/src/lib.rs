@@ -10,6 +10,7 @@
 //! Permission bits are stored, not checked: a store belongs to one user, and a process that can open it can change
 //! them. The kernel checks them on a mount.
 
+mod attributes;
 mod client;
 mod dir;
 mod error;

@@ -14,8 +14,10 @@ mod mount;
 mod mountpoint;
 mod options;
 mod reply;
+mod table;
 
 pub use errors::MountError;
 pub use mount::Mount;
-pub use mountpoint::{MountEntry, mounts, unmount};
+pub use mountpoint::unmount;
 pub use options::MountOptions;
+pub use table::{MountEntry, mounts};

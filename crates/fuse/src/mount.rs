@@ -2,7 +2,7 @@
 use crate::errors::MountError;
 use crate::filesystem::Filesystem;
 use crate::options::MountOptions;
-use crate::{kernel, mountpoint};
+use crate::{kernel, mountpoint, table};
 use forebay_server::Delegate;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::io::Errno;
@@ -156,8 +156,8 @@ impl Drop for Mount {
 
 /// The device number of what is mounted on `point`; empty if nothing of ours is.
 fn device(point: &Path) -> String {
-    let table = mountpoint::mounts().unwrap_or_default();
-    let entry = table.into_iter().rev().find(|e| e.point == point);
+    let all = table::mounts().unwrap_or_default();
+    let entry = all.into_iter().rev().find(|e| e.point == point);
     entry
         .filter(|e| e.is_forebay())
         .map(|e| e.device)

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Harness, Setup, errno, pattern};
+use common::{Harness, Map, Setup, errno, pattern};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -201,4 +201,32 @@ fn posix_consistency_shows_each_write_before_it_returns() {
     let mut all = Vec::new();
     readers[2].read_to_end(&mut all).unwrap();
     assert!(all.ends_with(b"end"));
+}
+
+#[test]
+fn shared_mappings_work_in_posix_consistency() {
+    let Some(h) = Harness::start(Setup {
+        posix: true,
+        nodes: 2,
+        ..Setup::default()
+    }) else {
+        return;
+    };
+    let mut bytes = pattern(9, 50_000);
+    fs::write(h.mount(0).join("m"), &bytes).unwrap();
+    let f = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(h.mount(0).join("m"))
+        .unwrap();
+    match Map::new(&f, bytes.len(), libc::MAP_SHARED) {
+        Ok(mut map) => {
+            map.bytes()[30_000..30_004].copy_from_slice(b"page");
+            bytes[30_000..30_004].copy_from_slice(b"page");
+            map.sync();
+            assert!(fs::read(h.mount(1).join("m")).unwrap() == bytes);
+        }
+        // Before Linux 6.6 direct handles cannot be mapped shared; the call says so.
+        Err(e) => assert_eq!(e.raw_os_error(), Some(libc::ENODEV)),
+    }
 }

@@ -5,7 +5,11 @@
 //! kills the server and the test, and says so.
 #![allow(dead_code)]
 
+mod map;
 pub mod service;
+
+#[allow(unused_imports)]
+pub use map::Map;
 
 #[allow(unused_imports)]
 pub use service::{Harness, Setup};
@@ -173,5 +177,17 @@ impl Rng {
     }
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// `truncate` by path; the standard library has only the one by handle.
+pub fn truncate(path: &Path, len: i64) -> std::io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a valid C string for the length of the call.
+    if unsafe { libc::truncate(path.as_ptr(), len) } == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
     }
 }

@@ -1,0 +1,484 @@
+//! The kernel's requests, one method each; in one file because one trait has them all.
+use super::{Filesystem, KEPT, attrs, files, xattrs};
+use crate::reply::{attempt, fid, file_attr, negative};
+use forebay_server::Caller;
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Requests of readahead and direct I/O in flight at once.
+const BACKGROUND: u16 = 64;
+
+fn caller(req: &Request) -> Caller {
+    Caller {
+        uid: req.uid(),
+        gid: req.gid(),
+    }
+}
+
+fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e),
+    }
+}
+
+fn give(answer: Result<xattrs::Answer, Errno>, reply: ReplyXattr) {
+    match answer {
+        Ok(xattrs::Answer::Size(size)) => reply.size(size),
+        Ok(xattrs::Answer::Value(value)) => reply.data(&value),
+        Err(e) => reply.error(e),
+    }
+}
+
+impl fuser::Filesystem for Filesystem {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Each is asked for on its own: a kernel that lacks one keeps the others.
+        for wanted in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_BIG_WRITES,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ] {
+            if config.add_capabilities(wanted).is_err() {
+                tracing::debug!(?wanted, "not offered by this kernel");
+            }
+        }
+        let _ = config.set_max_write(self.max_write);
+        // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
+        if let Err(most) = config.set_max_readahead(self.readahead) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        let _ = self.ended.send(());
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match attempt("lookup", parent, || {
+            self.delegate.lookup(fid(parent), name.as_bytes())
+        }) {
+            Err(e) if self.alone && e.code() == libc::ENOENT => {
+                reply.entry(&KEPT, &negative(), Generation(0))
+            }
+            answer => self.enter(answer, reply),
+        }
+    }
+
+    fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.show(
+            attempt("getattr", ino, || self.delegate.getattr(fid(ino))),
+            reply,
+        );
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = attrs::Change {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+        };
+        self.show(
+            attempt("setattr", ino, || {
+                self.set_attributes(fid(ino), change, fh, caller(req))
+            }),
+            reply,
+        );
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match attempt("readlink", ino, || self.delegate.readlink(fid(ino))) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        self.enter(
+            attempt("mknod", parent, || {
+                self.make_node(fid(parent), name, mode, caller(req))
+            }),
+            reply,
+        );
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        self.enter(
+            attempt("mkdir", parent, || {
+                self.make_directory(fid(parent), name, mode, caller(req))
+            }),
+            reply,
+        );
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        self.enter(
+            attempt("symlink", parent, || {
+                self.make_link(fid(parent), name, target, caller(req))
+            }),
+            reply,
+        );
+    }
+
+    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.enter(
+            attempt("link", ino, || {
+                self.delegate.link(fid(ino), fid(parent), name.as_bytes())
+            }),
+            reply,
+        );
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let answer = attempt("unlink", parent, || {
+            self.delegate
+                .unlink(fid(parent), name.as_bytes(), caller(req))
+        });
+        done(answer, reply);
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let answer = attempt("rmdir", parent, || {
+            self.delegate
+                .rmdir(fid(parent), name.as_bytes(), caller(req))
+        });
+        done(answer, reply);
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to: INodeNo,
+        to_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let from = (fid(parent), name);
+        done(
+            attempt("rename", parent, || {
+                self.rename_entry(from, (fid(to), to_name), flags, caller(req))
+            }),
+            reply,
+        );
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match attempt("open", ino, || self.open_file(fid(ino), flags, caller(req))) {
+            Ok((fh, flags)) => reply.opened(fh, flags),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match attempt("create", parent, || {
+            self.create_file(fid(parent), name, mode, OpenFlags(flags), caller(req))
+        }) {
+            Ok((attr, fh, flags)) => {
+                // One time-out serves name and attributes here, so the shorter one.
+                reply.created(
+                    &self.entry_ttl().min(self.attr_ttl(&attr)),
+                    &file_attr(&attr),
+                    Generation(0),
+                    fh,
+                    flags,
+                );
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match attempt("read", ino, || {
+            self.delegate.read(files::handle(fh), offset, size)
+        }) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match attempt("write", ino, || {
+            self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
+        }) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn flush(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        done(attempt("flush", ino, || self.flush_file(fh)), reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        done(attempt("release", ino, || self.release_file(fh)), reply);
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        done(
+            attempt("fsync", ino, || self.delegate.fsync(files::handle(fh))),
+            reply,
+        );
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        done(
+            attempt("fallocate", ino, || self.allocate(fh, mode, offset, len)),
+            reply,
+        );
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        match attempt("lseek", ino, || self.seek_file(fh, offset, whence)) {
+            Ok(offset) => reply.offset(offset),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        _: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        match attempt("copy", ino, || {
+            self.copy((fh_in, offset_in), (fh_out, offset_out), len, caller(req))
+        }) {
+            Ok(copied) => reply.written(copied),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(
+            FileHandle(self.listings.open(fid(ino))),
+            FopenFlags::empty(),
+        );
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match attempt("readdir", ino, || self.list(fh, offset, &mut reply)) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.listings.close(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        done(
+            attempt("fsyncdir", ino, || self.delegate.sync_directory(fid(ino))),
+            reply,
+        );
+    }
+
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match attempt("statfs", ino, || self.delegate.statfs()) {
+            Ok(s) => {
+                let (blocks, free) = (s.total / 4096, s.free / 4096);
+                // Files need no room of their own kind: as many as there are free blocks may follow.
+                reply.statfs(
+                    blocks,
+                    free,
+                    free,
+                    s.files.saturating_add(free),
+                    free,
+                    4096,
+                    255,
+                    4096,
+                );
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let answer = attempt("setxattr", ino, || {
+            self.set_xattr(fid(ino), name.as_bytes(), value, flags, caller(req))
+        });
+        done(answer, reply);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        give(
+            attempt("getxattr", ino, || {
+                self.get_xattr(fid(ino), name.as_bytes(), size)
+            }),
+            reply,
+        );
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        give(
+            attempt("listxattr", ino, || self.list_xattrs(fid(ino), size)),
+            reply,
+        );
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(
+            attempt("removexattr", ino, || {
+                self.remove_xattr(fid(ino), name.as_bytes())
+            }),
+            reply,
+        );
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+}

@@ -1,0 +1,329 @@
+//! What POSIX says about names and attributes, asked through the kernel.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Harness, errno, pattern, sh, soak, truncate};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags, Timespec, Timestamps};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+#[test]
+fn roles() {
+    common::roles(|_, _| false);
+}
+
+#[test]
+fn names_and_their_errors() {
+    let Some(h) = Harness::four() else { return };
+    let m = h.mount(1);
+    fs::create_dir(m.join("d")).unwrap();
+    fs::write(m.join("d/f"), "x").unwrap();
+    assert_eq!(errno(File::open(m.join("none"))), libc::ENOENT);
+    assert_eq!(errno(fs::create_dir(m.join("d"))), libc::EEXIST);
+    assert_eq!(errno(fs::remove_dir(m.join("d"))), libc::ENOTEMPTY);
+    assert_eq!(
+        errno(OpenOptions::new().write(true).open(m.join("d"))),
+        libc::EISDIR
+    );
+    assert_eq!(errno(File::open(m.join("d/f/g"))), libc::ENOTDIR);
+    assert_eq!(errno(fs::remove_dir(m.join("d/f"))), libc::ENOTDIR);
+    assert_eq!(errno(fs::remove_file(m.join("d"))), libc::EISDIR);
+    assert_eq!(
+        errno(fs::write(m.join("n".repeat(256)), "")),
+        libc::ENAMETOOLONG
+    );
+    fs::write(m.join("n".repeat(255)), "long").unwrap();
+    assert_eq!(fs::read(h.mount(2).join("n".repeat(255))).unwrap(), b"long");
+    assert_eq!(
+        errno(
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(m.join("d/f"))
+        ),
+        libc::EEXIST
+    );
+    assert_eq!(errno(fs::hard_link(m.join("d"), m.join("e"))), libc::EPERM);
+    assert_eq!(errno(fs::rename(m.join("d"), m.join("d/e"))), libc::EINVAL);
+    std::os::unix::fs::symlink("loop", m.join("loop")).unwrap();
+    assert_eq!(errno(File::open(m.join("loop"))), libc::ELOOP);
+    assert_eq!(
+        errno(
+            OpenOptions::new()
+                .write(true)
+                .custom_flags(libc::O_TMPFILE)
+                .open(&m)
+        ),
+        libc::EOPNOTSUPP
+    );
+    assert_eq!(
+        errno(rustix::fs::mknodat(
+            CWD,
+            m.join("dev"),
+            FileType::CharacterDevice,
+            Mode::RUSR,
+            0
+        )),
+        libc::EPERM
+    );
+    assert_eq!(errno(truncate(&m.join("none"), 0)), libc::ENOENT);
+}
+
+#[test]
+fn renames_replace_exchange_and_refuse() {
+    let Some(h) = Harness::four() else { return };
+    let m = h.mount(0);
+    let with = |from: &str, to: &str, flags| {
+        rustix::fs::renameat_with(CWD, m.join(from), CWD, m.join(to), flags)
+    };
+    fs::write(m.join("a"), "a").unwrap();
+    fs::write(m.join("b"), "b").unwrap();
+    assert_eq!(errno(with("a", "b", RenameFlags::NOREPLACE)), libc::EEXIST);
+    with("a", "b", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read(m.join("a")).unwrap(), b"b");
+    fs::rename(m.join("a"), m.join("b")).unwrap();
+    assert_eq!(fs::read(m.join("b")).unwrap(), b"b");
+    assert_eq!(errno(fs::read(m.join("a"))), libc::ENOENT);
+    fs::create_dir_all(m.join("d1/sub")).unwrap();
+    fs::create_dir(m.join("d2")).unwrap();
+    fs::rename(m.join("d1"), m.join("d2")).unwrap();
+    assert!(m.join("d2/sub").is_dir());
+    File::open(m.join("d2")).unwrap().sync_all().unwrap();
+    fs::create_dir(m.join("d3")).unwrap();
+    assert_eq!(
+        errno(fs::rename(m.join("d3"), m.join("d2"))),
+        libc::ENOTEMPTY
+    );
+    assert_eq!(errno(fs::rename(m.join("b"), m.join("d3"))), libc::EISDIR);
+    assert_eq!(errno(fs::rename(m.join("d3"), m.join("b"))), libc::ENOTDIR);
+    assert_eq!(errno(with("b", "z", RenameFlags::WHITEOUT)), libc::EINVAL);
+    // A file that stays open through a rename over it keeps its own bytes.
+    fs::write(m.join("old"), "old").unwrap();
+    fs::write(m.join("new"), "new").unwrap();
+    let open = File::open(m.join("old")).unwrap();
+    fs::rename(m.join("new"), m.join("old")).unwrap();
+    assert_eq!(fs::read(m.join("old")).unwrap(), b"new");
+    let mut kept = String::new();
+    (&open).read_to_string(&mut kept).unwrap();
+    assert_eq!(kept, "old");
+    for other in h.all() {
+        assert_eq!(fs::read(other.join("old")).unwrap(), b"new");
+        assert!(other.join("d2/sub").is_dir());
+    }
+}
+
+#[test]
+fn links_share_a_file() {
+    let Some(h) = Harness::four() else { return };
+    let m = h.mount(3);
+    fs::create_dir(m.join("d")).unwrap();
+    fs::write(m.join("f"), "one").unwrap();
+    fs::hard_link(m.join("f"), m.join("d/g")).unwrap();
+    assert_eq!(fs::metadata(m.join("f")).unwrap().nlink(), 2);
+    fs::write(m.join("d/g"), "two").unwrap();
+    assert_eq!(fs::read(h.mount(0).join("f")).unwrap(), b"two");
+    fs::remove_file(m.join("f")).unwrap();
+    assert_eq!(fs::metadata(h.mount(1).join("d/g")).unwrap().nlink(), 1);
+    let target = "../somewhere/".to_string() + &"x".repeat(1000);
+    std::os::unix::fs::symlink(&target, m.join("s")).unwrap();
+    assert_eq!(
+        fs::read_link(h.mount(2).join("s"))
+            .unwrap()
+            .to_str()
+            .unwrap(),
+        target
+    );
+    assert_eq!(
+        fs::symlink_metadata(m.join("s")).unwrap().len(),
+        target.len() as u64
+    );
+    assert_eq!(fs::metadata(m.join("d")).unwrap().nlink(), 2);
+    fs::create_dir(m.join("d/sub")).unwrap();
+    assert_eq!(fs::metadata(m.join("d")).unwrap().nlink(), 3);
+}
+
+/// How large a value is, asked with no room for it (which `rustix` answers itself).
+fn value_size(path: &Path, name: &str) -> isize {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    let name = std::ffi::CString::new(name).unwrap();
+    // SAFETY: both strings live through the call; with size 0 nothing is written.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) }
+}
+
+#[test]
+fn extended_attributes() {
+    let Some(h) = Harness::four() else { return };
+    let path = h.mount(0).join("x");
+    fs::write(&path, "x").unwrap();
+    use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+    let mut buffer = [0u8; 64];
+    assert_eq!(
+        errno(getxattr(&path, "user.a", &mut buffer[..])),
+        libc::ENODATA
+    );
+    setxattr(&path, "user.a", b"first", XattrFlags::CREATE).unwrap();
+    assert_eq!(
+        errno(setxattr(&path, "user.a", b"second", XattrFlags::CREATE)),
+        libc::EEXIST
+    );
+    assert_eq!(
+        errno(setxattr(&path, "user.b", b"second", XattrFlags::REPLACE)),
+        libc::ENODATA
+    );
+    setxattr(&path, "user.a", b"second", XattrFlags::REPLACE).unwrap();
+    setxattr(&path, "user.b", b"", XattrFlags::empty()).unwrap();
+    let other = h.mount(3).join("x");
+    let n = getxattr(&other, "user.a", &mut buffer[..]).unwrap();
+    assert_eq!(&buffer[..n], b"second");
+    assert_eq!(getxattr(&other, "user.b", &mut buffer[..]).unwrap(), 0);
+    assert_eq!(value_size(&other, "user.a"), 6);
+    assert_eq!(
+        errno(getxattr(&other, "user.a", &mut [0u8; 3][..])),
+        libc::ERANGE
+    );
+    let n = listxattr(&other, &mut buffer[..]).unwrap();
+    let names: BTreeSet<&[u8]> = buffer[..n]
+        .split(|b| *b == 0)
+        .filter(|n| !n.is_empty())
+        .collect();
+    assert_eq!(names, [&b"user.a"[..], &b"user.b"[..]].into());
+    removexattr(&other, "user.a").unwrap();
+    assert_eq!(errno(removexattr(&path, "user.a")), libc::ENODATA);
+    let big = pattern(5, 60_000);
+    setxattr(&path, "user.big", &big, XattrFlags::empty()).unwrap();
+    let mut back = vec![0; 65536];
+    let n = getxattr(&other, "user.big", &mut back[..]).unwrap();
+    assert!(back[..n] == big[..]);
+    // A capability that the kernel finds well-formed: revision 2, no bits.
+    let mut capability = [0u8; 20];
+    capability[3] = 2;
+    let set = setxattr(
+        &path,
+        "security.capability",
+        &capability,
+        XattrFlags::empty(),
+    );
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(errno(set), libc::EOPNOTSUPP);
+    }
+}
+
+#[test]
+fn fifos_and_sockets() {
+    let Some(h) = Harness::four() else { return };
+    let m = h.mount(2);
+    let out = sh(
+        &m,
+        "mkfifo pipe; echo through > pipe & cat pipe; wait; stat -c %F pipe",
+    );
+    assert_eq!(out, "through\nfifo\n");
+    assert_eq!(sh(&h.mount(1), "stat -c %F pipe"), "fifo\n");
+    std::env::set_current_dir(&m).unwrap();
+    // A short path, as socket names are limited.
+    let listener = std::os::unix::net::UnixListener::bind("sock").unwrap();
+    let mut client = std::os::unix::net::UnixStream::connect("sock").unwrap();
+    std::env::set_current_dir("/").unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    server.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    assert_eq!(sh(&h.mount(0), "stat -c %F sock"), "socket\n");
+}
+
+#[test]
+fn large_directories() {
+    let Some(h) = Harness::four() else { return };
+    let count = if soak() { 100_000 } else { 20_000 };
+    let dir = h.mount(0).join("big");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..count {
+        rustix::fs::mknodat(
+            CWD,
+            dir.join(format!("entry-{n}")),
+            FileType::RegularFile,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
+    }
+    for m in [1, 0] {
+        let names: BTreeSet<_> = fs::read_dir(h.mount(m).join("big"))
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names.len(), count);
+        assert!(names.contains("entry-0") && names.contains(&format!("entry-{}", count - 1)));
+    }
+    // Deleting while listing: every name is met.
+    let mut removed = 0;
+    for entry in fs::read_dir(h.mount(2).join("big")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+        removed += 1;
+    }
+    assert_eq!(removed, count);
+    fs::remove_dir(h.mount(3).join("big")).unwrap();
+}
+
+#[test]
+fn times_modes_and_owners() {
+    let Some(h) = Harness::four() else { return };
+    let path = h.mount(0).join("t");
+    fs::write(&path, "").unwrap();
+    let set = |secs, nanos| {
+        let t = Timespec {
+            tv_sec: secs,
+            tv_nsec: nanos,
+        };
+        rustix::fs::utimensat(
+            CWD,
+            &path,
+            &Timestamps {
+                last_access: t,
+                last_modification: t,
+            },
+            AtFlags::empty(),
+        )
+    };
+    for (secs, nanos) in [
+        (0, 0),
+        (-2, 800_000_000),
+        (1, 999_999_999),
+        (-1, 0),
+        (1 << 33, 1),
+        (i64::MAX, 0),
+        (i64::MIN, 0),
+        (i64::MIN + 1, 5),
+    ] {
+        set(secs, nanos).unwrap();
+        for m in [0, 2] {
+            let meta = fs::metadata(h.mount(m).join("t")).unwrap();
+            assert_eq!((meta.mtime(), meta.mtime_nsec()), (secs, nanos));
+            assert_eq!((meta.atime(), meta.atime_nsec()), (secs, nanos));
+        }
+    }
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
+    assert_eq!(
+        fs::metadata(h.mount(1).join("t")).unwrap().mode() & 0o7777,
+        0o4755
+    );
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&path, Some(12), Some(34)).unwrap();
+        let meta = fs::metadata(h.mount(3).join("t")).unwrap();
+        assert_eq!(
+            (meta.uid(), meta.gid(), meta.mode() & 0o7777),
+            (12, 34, 0o755)
+        );
+    }
+    let before = fs::metadata(&path).unwrap();
+    fs::write(&path, "new").unwrap();
+    let after = fs::metadata(&path).unwrap();
+    assert!(after.mtime() > before.mtime());
+    let space = rustix::fs::statvfs(&path).unwrap();
+    assert!(space.f_blocks > 0 && space.f_bavail <= space.f_blocks && space.f_namemax == 255);
+}
