@@ -208,6 +208,24 @@ fn a_foreign_entry_is_named_and_refused() {
     }
 }
 
+/// These bytes are in users' stores: if this fails, the version must go up and the old one stay readable.
+#[test]
+fn the_layout_is_that_of_version_1() {
+    let extent = Extent {
+        offset: SLICE + 2,
+        len: 300,
+        member: 3,
+        log: 5,
+        addr: 1 << 40,
+        seq: 9,
+    };
+    let key = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 4, 0, 0, 2];
+    let value = [1, 0xac, 2, 3, 5, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20, 9];
+    assert_eq!(encoding::key(7, extent.offset), key);
+    assert_eq!(encoding::value(&extent), value);
+    assert_eq!(encoding::decode(&key, &value).unwrap(), (7, extent));
+}
+
 proptest! {
     #[test]
     fn values_survive_encoding(len in 1..=MAX_EXTENT, slice in 0u64..1 << 30, member: u16, log: u64, addr: u64, seq: u64, fid: u64) {

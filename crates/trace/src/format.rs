@@ -335,6 +335,36 @@ mod tests {
         }
     }
 
+    /// These bytes are in users' files: if this fails, the version must go up and the old one stay readable.
+    #[test]
+    fn the_layout_is_that_of_version_1() {
+        let op = Op {
+            rank: 2,
+            kind: Kind::Write,
+            file: 1,
+            offset: 300,
+            len: 64,
+            start: 1,
+            end: 3,
+        };
+        let trace = Trace {
+            name: "t".into(),
+            ranks: 3,
+            files: vec!["a".into(), "b".into()],
+            ops: vec![op],
+        };
+        let mut expected = b"FBTRACE0\x01\0\0\0\x03\0\0\0\x02\0\0\0\x06\0\0\0t\na\nb\n".to_vec();
+        expected.extend(crc32c::crc32c(&expected).to_le_bytes());
+        let calls = [10, 2, 0xd8, 4, 0x80, 1, 2, 4];
+        expected.extend([calls.len() as u8, 0, 0, 0, 1, 0, 0, 0]);
+        expected.extend(crc32c::crc32c(&calls).to_le_bytes());
+        expected.extend(calls);
+        let end = [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend(end);
+        expected.extend(crc32c::crc32c(&end).to_le_bytes());
+        assert_eq!(bytes_of(&trace), expected);
+    }
+
     #[test]
     fn many_blocks_and_few_bytes() {
         let op = |i: u64| Op {
