@@ -1,19 +1,17 @@
 //! Changing a file's extents: a batch of puts and cuts over what is stored.
 //!
 //! The batch is first folded by itself ([`Overlay`]), then laid over the stored extents run by run. A run is a group of
-//! pieces that are near each other; its stored neighbourhood is read by one range scan. The result is compared with
+//! pieces that are near each other, or that one stored extent joins; what is stored there is read by range scans. The result is compared with
 //! what was read, and only the differences are written, in key order.
 
 use crate::encoding;
-use crate::extent::{MAX_EXTENT, SLICE, search_start};
+use crate::extent::{MAX_EXTENT, SLICE};
+use crate::get::NEAR;
 use crate::overlay::{Overlay, Piece};
 use crate::{Extent, ExtentIndex};
-use forebay_storage::{Batch, Result};
+use forebay_storage::{Batch, Result, Snapshot};
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
-
-/// Pieces at most this far apart share a scan: separate scans would start that far back, and read the gap as well.
-const JOIN: u64 = MAX_EXTENT;
 
 /// One change of a file's extents; changes of a batch apply in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,34 +39,51 @@ impl ExtentIndex {
     /// Those of reading the store. `batch` may then hold a part of the changes: do not apply it.
     pub fn change(&self, batch: &mut Batch, fid: u64, changes: &[Change]) -> Result<Vec<Extent>> {
         let (pieces, mut displaced) = Overlay::of(changes).into_parts();
-        for run in pieces.chunk_by(|a, b| b.start - a.end <= JOIN) {
-            let old = self.neighbourhood(fid, run)?;
+        let snapshot = self.store.snapshot();
+        let mut rest = &pieces[..];
+        while !rest.is_empty() {
+            let (run, old) = self.run(&snapshot, fid, rest)?;
             let new = lay_over(&old, run, &mut displaced);
             self.write_differences(batch, fid, &old, &new);
+            rest = &rest[run.len()..];
         }
         Ok(each_once(displaced))
     }
 
-    /// Stored extents that overlap the run's range or touch its ends.
-    fn neighbourhood(&self, fid: u64, run: &[Piece]) -> Result<Vec<Extent>> {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else {
-            return Ok(Vec::new());
-        };
-        // One byte before the start, to find the extent that ends just there.
-        let from = encoding::key(fid, search_start(first.start.saturating_sub(1)));
-        let to = encoding::key(fid, last.end);
-        let mut old = Vec::new();
-        for entry in self
-            .store
-            .scan(self.keyspace, Bound::Included(&from), Bound::Included(&to))
-        {
-            let (key, value) = entry?;
-            let (_, extent) = encoding::decode(&key, &value)?;
-            if extent.end() >= first.start {
-                old.push(extent);
+    /// The first run of `pieces`, and the stored extents that overlap its range or touch its ends. None of these
+    /// reaches or touches the piece after the run.
+    fn run<'a>(
+        &self,
+        snapshot: &Snapshot,
+        fid: u64,
+        pieces: &'a [Piece],
+    ) -> Result<(&'a [Piece], Vec<Extent>)> {
+        let mut old: Vec<Extent> = Vec::new();
+        let mut count = 0;
+        while let Some(next) = pieces.get(count) {
+            // Later pieces join the run only if a stored extent reaches from it to them.
+            if count > 0 && old.last().is_none_or(|last| last.end() < next.start) {
+                break;
             }
+            let near = near_pieces(&pieces[count..]);
+            let end = near.last().map_or(next.end, |last| last.end);
+            let to = encoding::key(fid, end);
+            let to = Bound::Included(&to[..]);
+            if count == 0 {
+                // One byte before the start, to find the extent that ends just there.
+                let at = next.start.saturating_sub(1);
+                for extent in self.extents_at(snapshot, fid, at, to)? {
+                    old.extend(Some(extent?).filter(|e| e.end() >= next.start));
+                }
+            } else {
+                let seen = encoding::key(fid, pieces[count - 1].end);
+                for extent in self.extents(snapshot, Bound::Excluded(&seen), to) {
+                    old.push(extent?);
+                }
+            }
+            count += near.len();
         }
-        Ok(old)
+        Ok((&pieces[..count], old))
     }
 
     fn write_differences(&self, batch: &mut Batch, fid: u64, old: &[Extent], new: &[Extent]) {
@@ -86,6 +101,13 @@ impl ExtentIndex {
             batch.delete(self.keyspace, encoding::key(fid, gone.offset).to_vec());
         }
     }
+}
+
+/// The first pieces of `pieces` that are not more than [`NEAR`] apart. They share a scan: separate scans would look that
+/// far back, and read the gap as well.
+fn near_pieces(pieces: &[Piece]) -> &[Piece] {
+    let near = pieces.chunk_by(|a, b| b.start - a.end <= NEAR).next();
+    near.unwrap_or_default()
 }
 
 /// The extents after `run` is laid over `old`, ready to be stored; displaced parts of `old` go to `displaced`.

@@ -3,10 +3,55 @@
 use crate::encoding;
 use crate::extent::search_start;
 use crate::{Extent, ExtentIndex};
-use forebay_storage::{Batch, Result};
+use forebay_storage::{Batch, Result, Snapshot};
 use std::ops::{Bound, Range};
 
+/// How far back a search looks first. Extents do not overlap, so of those that start at or before an offset only the
+/// last can reach it: where extents are small, one scan of a few entries finds it, not all of `MAX_EXTENT`.
+pub(crate) const NEAR: u64 = 64 << 10;
+
 impl ExtentIndex {
+    /// The extents of `fid` from the last that starts at or before `at` (which may end there too) up to the key `to`.
+    /// Some that start before it may come first.
+    pub(crate) fn extents_at(
+        &self,
+        snapshot: &Snapshot,
+        fid: u64,
+        at: u64,
+        to: Bound<&[u8]>,
+    ) -> Result<impl Iterator<Item = Result<Extent>> + use<>> {
+        let far = search_start(at);
+        let near = far.max(at.saturating_sub(NEAR));
+        let from = encoding::key(fid, near);
+        let mut extents = self
+            .extents(snapshot, Bound::Included(&from), to)
+            .peekable();
+        let found = extents
+            .peek()
+            .is_some_and(|e| e.as_ref().is_ok_and(|e| e.offset <= at));
+        let mut before = None;
+        if !found && near > far {
+            let far = encoding::key(fid, far);
+            for extent in self.extents(snapshot, Bound::Included(&far), Bound::Excluded(&from)) {
+                before = Some(extent?);
+            }
+        }
+        Ok(before.map(Ok).into_iter().chain(extents))
+    }
+
+    /// The extents with keys inside the bounds.
+    pub(crate) fn extents(
+        &self,
+        snapshot: &Snapshot,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+    ) -> impl Iterator<Item = Result<Extent>> + use<> {
+        snapshot.scan(self.keyspace, from, to).map(|entry| {
+            let (key, value) = entry?;
+            encoding::decode(&key, &value).map(|(_, extent)| extent)
+        })
+    }
+
     /// All extents of `fid` overlapping `range`, clipped, by offset; at most `limit` (then ask again from the last end).
     ///
     /// # Errors
@@ -16,15 +61,10 @@ impl ExtentIndex {
         if range.is_empty() || limit == 0 {
             return Ok(found);
         }
-        let from = encoding::key(fid, search_start(range.start));
         let to = encoding::key(fid, range.end);
-        for entry in self
-            .store
-            .scan(self.keyspace, Bound::Included(&from), Bound::Excluded(&to))
-        {
-            let (key, value) = entry?;
-            let (_, extent) = encoding::decode(&key, &value)?;
-            found.extend(extent.clip(&range));
+        let snapshot = self.store.snapshot();
+        for extent in self.extents_at(&snapshot, fid, range.start, Bound::Excluded(&to))? {
+            found.extend(extent?.clip(&range));
             if found.len() == limit {
                 break;
             }
