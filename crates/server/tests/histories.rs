@@ -68,16 +68,6 @@ fn random_histories_agree_with_the_model() {
     }
 }
 
-/// By member: file data and extents.
-fn stored(service: &Service) -> Vec<(u64, u64)> {
-    service
-        .status()
-        .unwrap()
-        .iter()
-        .map(|s| (s.data_bytes, s.extents))
-        .collect()
-}
-
 fn run(seed: u64, say: bool) {
     let temp = common::scratch();
     let mut random = Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x1234);
@@ -588,22 +578,7 @@ impl History {
             self.delegate(0).unlink(parent, &leaf, ME).unwrap();
         }
         let service = self.service.take().unwrap();
-        // The background may be in the middle of it: give it time, but no test passes by the clock.
-        for _ in 0..1000 {
-            service
-                .nodes()
-                .iter()
-                .for_each(|node| node.files.drain().unwrap());
-            if stored(&service).iter().all(|s| *s == (0, 0)) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        assert_eq!(
-            stored(&service),
-            vec![(0, 0); NODES],
-            "something of the removed files is still stored"
-        );
+        common::settle_to_nothing(&service);
         service.stop().unwrap();
     }
 

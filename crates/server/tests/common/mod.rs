@@ -75,18 +75,36 @@ pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
 /// Does the background work of every member until nothing is left to do.
 pub fn settle(service: &Service) {
     for _ in 0..1000 {
-        service
-            .nodes()
-            .iter()
-            .for_each(|node| node.files.drain().unwrap());
-        if service
-            .nodes()
-            .iter()
-            .all(|node| node.files.pending().unwrap() == 0)
-        {
+        for node in service.nodes() {
+            node.files.drain().unwrap();
+        }
+        let idle = |n: &std::sync::Arc<forebay_server::Node>| n.files.pending().unwrap() == 0;
+        if service.nodes().iter().all(idle) {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     panic!("the background work does not end");
+}
+
+/// By member: bytes of file data, and extents.
+pub fn stored(service: &Service) -> Vec<(u64, u64)> {
+    let status = service.status().unwrap();
+    status.iter().map(|s| (s.data_bytes, s.extents)).collect()
+}
+
+/// The files are all removed: waits until nothing is stored any more, or fails.
+pub fn settle_to_nothing(service: &Service) {
+    let nothing = |s: &(u64, u64)| *s == (0, 0);
+    for _ in 0..1000 {
+        settle(service);
+        if stored(service).iter().all(nothing) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    panic!(
+        "of removed files something is still stored: {:?}",
+        stored(service)
+    );
 }
