@@ -23,8 +23,13 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end; kills it and fails if that takes too long.
+/// Runs a command to its end; kills it if that takes too long, so that it counts as failed.
 pub fn run(command: &mut Command) -> Output {
+    run_within(command, LIMIT)
+}
+
+/// As [`run`], with a limit of its own.
+pub fn run_within(command: &mut Command, limit: Duration) -> Output {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -39,7 +44,7 @@ pub fn run(command: &mut Command) -> Output {
     std::thread::scope(|scope| {
         let out = scope.spawn(move || read(&mut out));
         let err = scope.spawn(move || read(&mut err));
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + limit;
         let status = loop {
             match child.try_wait().unwrap() {
                 Some(status) => break status,
