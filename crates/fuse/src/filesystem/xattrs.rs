@@ -2,6 +2,7 @@
 use super::Filesystem;
 use forebay_server::{Caller, Fid, Lamination, Result};
 use rustix::io::Errno;
+use std::time::Duration;
 
 /// Shows `none`, `soft` or `hard`; set to `1` by the owner it laminates. Not listed, so that copying a file does not
 /// laminate the copy.
@@ -9,6 +10,10 @@ const LAMINATED: &[u8] = b"user.forebay.laminated";
 /// File capabilities mean nothing on a mount that is always `nosuid`. The kernel asks for this one before writes, so it is
 /// answered here.
 const CAPABILITY: &[u8] = b"security.capability";
+
+/// The kernel tells of the end of a handle a moment after its close has returned, so a file that was just closed still counts
+/// as open. Laminating waits about as long as this before it says `EBUSY`.
+const LAST_CLOSES: Duration = Duration::from_millis(300);
 
 /// The answer to get and list.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,11 +74,24 @@ impl Filesystem {
             if caller.uid != 0 && caller.uid != self.delegate.getattr(fid)?.uid {
                 return Err(Errno::PERM.into());
             }
-            return self.delegate.laminate(fid);
+            return self.laminate(fid);
         }
         let create = flags & libc::XATTR_CREATE != 0;
         let replace = flags & libc::XATTR_REPLACE != 0;
         self.delegate.setxattr(fid, name, value, create, replace)
+    }
+
+    fn laminate(&self, fid: Fid) -> Result<()> {
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match self.delegate.laminate(fid) {
+                Err(e) if e.errno() == Errno::BUSY && pause < LAST_CLOSES => {
+                    std::thread::sleep(pause);
+                    pause *= 2;
+                }
+                done => return done,
+            }
+        }
     }
 
     pub(super) fn list_xattrs(&self, fid: Fid, size: u32) -> Result<Answer> {
