@@ -1,4 +1,5 @@
 //! Appends of several nodes never overlap, and appends of one node follow each other.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
 use forebay_server::{Config, Consistency, OpenFlags};

@@ -1,4 +1,5 @@
 //! Size, times and set-id bits as the writing node and the others see them.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
 use forebay_server::{Caller, SetAttr, SetTime, Time};

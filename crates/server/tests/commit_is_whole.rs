@@ -1,4 +1,5 @@
 //! A commit whose extents lie with several members is seen whole or not at all, by readers that never stop.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
 //! Out of quota: `ENOSPC` to the writer, earlier data intact, and deleting makes room again.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
 use forebay_server::{Config, Fid};

@@ -1,4 +1,5 @@
 //! The kernel may keep its pages of a file exactly while nobody else has changed it.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
 

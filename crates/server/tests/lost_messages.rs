@@ -1,5 +1,6 @@
 //! Commits over a network that loses requests and replies: an error never loses pending writes, a commit whose reply was
 //! lost is not done twice, and what succeeded is what everybody reads.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 mod model;
 use common::*;

@@ -1,4 +1,5 @@
 //! Ten thousand files open at once on one node.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
 

@@ -19,37 +19,99 @@ use std::ops::Bound;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// A record that cannot be read.
-    Damaged { member: Member, text: String },
+    Damaged {
+        /// Whose store.
+        member: Member,
+        /// What is wrong with it.
+        text: String,
+    },
     /// Operations over several members that the next start finishes. Not a fault by itself.
     Unfinished {
+        /// Whose store.
         member: Member,
+
+        /// Decided, not carried out everywhere.
         committed: usize,
+
+        /// Promised to other members, not decided here.
         prepared: usize,
     },
     /// An inode in the store of a member that does not own it.
-    Foreign { member: Member, fid: Fid },
+    Foreign {
+        /// Whose store.
+        member: Member,
+        /// The inode.
+        fid: Fid,
+    },
     /// An entry of a directory that does not exist, or is no directory.
-    NoDirectory { dir: Fid, name: Vec<u8> },
+    NoDirectory {
+        /// The directory.
+        dir: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+    },
     /// An entry whose inode does not exist.
-    NoInode { dir: Fid, name: Vec<u8>, fid: Fid },
+    NoInode {
+        /// The directory.
+        dir: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+        /// The inode.
+        fid: Fid,
+    },
     /// An entry that says another kind than the inode.
-    WrongKind { dir: Fid, name: Vec<u8>, fid: Fid },
+    WrongKind {
+        /// The directory.
+        dir: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+        /// The inode.
+        fid: Fid,
+    },
     /// A directory with a second name.
-    TwoNames { dir: Fid, name: Vec<u8>, fid: Fid },
+    TwoNames {
+        /// The directory.
+        dir: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+        /// The inode.
+        fid: Fid,
+    },
     /// A directory whose `..` is not where its name is.
     WrongParent {
+        /// The inode.
         fid: Fid,
+
+        /// What its record says.
         parent: Fid,
+
+        /// What the names say.
         expected: Fid,
     },
     /// A link count that does not match the names.
-    WrongLinks { fid: Fid, links: u32, expected: u32 },
+    WrongLinks {
+        /// The inode.
+        fid: Fid,
+        /// What is recorded.
+        links: u32,
+        /// What the names say.
+        expected: u32,
+    },
     /// An inode without a name that nothing will remove.
-    Unreachable { fid: Fid },
+    Unreachable {
+        /// The inode.
+        fid: Fid,
+    },
     /// A removed directory that still has entries.
-    DeadWithEntries { fid: Fid },
+    DeadWithEntries {
+        /// The inode.
+        fid: Fid,
+    },
     /// Directories that hang together but not on the root.
-    Loop { fid: Fid },
+    Loop {
+        /// The inode.
+        fid: Fid,
+    },
 }
 
 impl fmt::Display for Finding {

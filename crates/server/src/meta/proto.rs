@@ -20,98 +20,206 @@ pub struct IntentId {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum MetaRequest {
     /// Attributes of the named inode. Errors: `ENOENT`, `ENOTDIR`, `ESTALE`, `ENAMETOOLONG`.
-    Lookup { parent: Fid, name: Vec<u8> },
+    Lookup {
+        /// The directory.
+        parent: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+    },
     /// Attributes. Leaf.
-    GetAttr { fid: Fid },
+    GetAttr {
+        /// The inode.
+        fid: Fid,
+    },
     /// Never with `size`. Leaf.
     SetAttr {
+        /// The inode.
         fid: Fid,
+
+        /// What to change.
         set: SetAttr,
+
+        /// Who asks.
         caller: Caller,
     },
     /// To the owner of `parent`. `exclusive`: EEXIST if there is one; otherwise answers the existing file.
     Create {
+        /// The directory.
         parent: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
+
+        /// What to make.
         new: NewNode,
+
+        /// Who asks.
         caller: Caller,
+
+        /// Fail if there is one.
         exclusive: bool,
     },
     /// Another name for the file. To the owner of `parent`; answers the attributes.
     Link {
+        /// The inode.
         fid: Fid,
+
+        /// The directory.
         parent: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
     },
     /// Removes a name of something that is no directory.
     Unlink {
+        /// The directory.
         parent: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
+
+        /// Who asks.
         caller: Caller,
     },
     /// Removes an empty directory.
     Rmdir {
+        /// The directory.
         parent: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
+
+        /// Who asks.
         caller: Caller,
     },
     /// To the owner of `to`.
     Rename {
+        /// The old directory.
         from: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
+
+        /// The new directory.
         to: Fid,
+
+        /// The new name.
         to_name: Vec<u8>,
+
+        /// What may be replaced.
         flags: RenameFlags,
+
+        /// Who asks.
         caller: Caller,
     },
     /// Entries after `after` (exclusive; `None` from the start), at most `limit`. `.` and `..` are the delegate's. Leaf.
     ReadDir {
+        /// The inode.
         fid: Fid,
+
+        /// The last name already seen.
         after: Option<Vec<u8>>,
+
+        /// At most so many.
         limit: u32,
     },
     /// Where a symlink leads. Leaf.
-    ReadLink { fid: Fid },
+    ReadLink {
+        /// The inode.
+        fid: Fid,
+    },
     /// The parent of a directory. Leaf.
-    Parent { fid: Fid },
+    Parent {
+        /// The inode.
+        fid: Fid,
+    },
     /// Leaf.
-    GetXattr { fid: Fid, name: Vec<u8> },
+    GetXattr {
+        /// The inode.
+        fid: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+    },
     /// `create`: `EEXIST` if there is one; `replace`: `ENODATA` if there is none. Leaf.
     SetXattr {
+        /// The inode.
         fid: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
+
+        /// Its value.
         value: Vec<u8>,
+
+        /// Only a new one.
         create: bool,
+
+        /// Only one that exists.
         replace: bool,
     },
     /// Leaf.
-    ListXattr { fid: Fid },
+    ListXattr {
+        /// The inode.
+        fid: Fid,
+    },
     /// Leaf.
-    RemoveXattr { fid: Fid, name: Vec<u8> },
+    RemoveXattr {
+        /// The inode.
+        fid: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+    },
 
     /// Between members, leaf: what this name names now.
-    Peek { dir: Fid, name: Vec<u8> },
+    Peek {
+        /// The directory.
+        dir: Fid,
+        /// The name in it.
+        name: Vec<u8>,
+    },
     /// Between members, leaf: `count` unused fids of this member.
-    Mint { count: u32 },
+    Mint {
+        /// How many.
+        count: u32,
+    },
     /// Between members, leaf: check these needs and hold them for the intent, durably, until `Finish` or `Abort`.
     Prepare {
+        /// Which operation.
         intent: IntentId,
+
+        /// Intents of the coordinator under this number are over.
         below: u64,
+
+        /// What to check and hold.
         needs: Vec<Need>,
     },
     /// Between members, leaf: the intent is decided; do these steps, once however often it is asked. Every intent of
     /// this coordinator with a number under `below` is over.
     Finish {
+        /// Which operation.
         intent: IntentId,
+
+        /// Intents of the coordinator under this number are over.
         below: u64,
+
+        /// What to do.
         steps: Vec<Step>,
     },
     /// Between members, leaf: the intent did not happen (or is over); give back what it holds here.
-    Abort { intent: IntentId },
+    Abort {
+        /// Which operation.
+        intent: IntentId,
+    },
     /// Between members, leaf, to the coordinator: is this intent still going on?
-    Ask { intent: IntentId },
+    Ask {
+        /// Which operation.
+        intent: IntentId,
+    },
     /// Between members, leaf, to the root's owner: the lock of directory moves. `Abort` gives it back.
-    Gate { intent: IntentId },
+    Gate {
+        /// Which operation.
+        intent: IntentId,
+    },
 }
 
 impl MetaRequest {

@@ -27,16 +27,34 @@ pub struct Entry {
 pub enum Need {
     /// The entry is exactly this. `None`: there is none, and the directory lives and can take one.
     Entry {
+        /// The directory.
         dir: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
+
+        /// What the name must name.
         is: Option<Entry>,
     },
     /// The directory is empty; nothing may be made in it.
-    Empty { fid: Fid },
+    Empty {
+        /// The inode.
+        fid: Fid,
+    },
     /// The file can have one more name. It is counted at once, and taken back if the operation does not happen.
-    Link { fid: Fid, time: Time },
+    Link {
+        /// The inode.
+        fid: Fid,
+        /// When.
+        time: Time,
+    },
     /// A new inode. It is made at once, and removed if the operation does not happen.
-    Make { fid: Fid, inode: Box<Inode> },
+    Make {
+        /// The inode.
+        fid: Fid,
+        /// What it is.
+        inode: Box<Inode>,
+    },
 }
 
 /// What an operation does once it is decided.
@@ -44,20 +62,47 @@ pub enum Need {
 pub enum Step {
     /// The entry names this now (`None`: it is gone).
     Entry {
+        /// The directory.
         dir: Fid,
+
+        /// The name in it.
         name: Vec<u8>,
+
+        /// What it names.
         to: Option<Entry>,
     },
     /// A directory changed: its times, and its links by this many.
-    Touch { dir: Fid, links: i32, time: Time },
+    Touch {
+        /// The directory.
+        dir: Fid,
+        /// How many subdirectories more (or less).
+        links: i32,
+        /// When.
+        time: Time,
+    },
     /// A file lost a name; without any left it becomes an orphan.
-    Drop { fid: Fid, time: Time },
+    Drop {
+        /// The inode.
+        fid: Fid,
+        /// When.
+        time: Time,
+    },
     /// An empty directory lost its name: it is dead.
-    Bury { fid: Fid, time: Time },
+    Bury {
+        /// The inode.
+        fid: Fid,
+        /// When.
+        time: Time,
+    },
     /// An inode changed its name; a directory perhaps also its parent.
     Moved {
+        /// The inode.
         fid: Fid,
+
+        /// A directory's new parent.
         parent: Option<Fid>,
+
+        /// When.
         time: Time,
     },
 }

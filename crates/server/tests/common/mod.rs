@@ -1,4 +1,5 @@
 //! What the tests of a whole service share.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use forebay_server::delegate::{Delegate, Handle};
