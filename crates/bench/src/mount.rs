@@ -7,7 +7,7 @@ use crate::job::Task;
 use crate::report::{Report, cpu_metric};
 use crate::subjects::{self, ForebayOptions, Kind, Subject};
 use crate::{MountArgs, gang, sizes};
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -42,7 +42,12 @@ pub fn run(args: &MountArgs) -> Result<()> {
     let mut report = Report::default();
     for case in &cases {
         for round in 0..args.runs as usize {
-            eprint!("\r{} round {} of {}   ", case.name, round + 1, args.runs);
+            say(&format!(
+                "{} round {} of {}",
+                case.name,
+                round + 1,
+                args.runs
+            ));
             for i in 0..running.len() {
                 let subject = if round % 2 == 0 {
                     &running[i]
@@ -56,7 +61,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
                 ))?;
             }
         }
-        eprint!("\r{:40}\r", "");
+        say("");
         let text = if args.json {
             report.json(case.name)
         } else {
@@ -68,6 +73,13 @@ pub fn run(args: &MountArgs) -> Result<()> {
             .doing("standard output")?;
     }
     Ok(())
+}
+
+/// Where the run is, for someone who watches.
+fn say(what: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{what:40}\r");
+    }
 }
 
 /// Every subject must promise the same, or the numbers say nothing.

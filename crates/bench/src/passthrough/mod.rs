@@ -132,11 +132,7 @@ impl Passthrough {
 
     fn open_node(&self, ino: INodeNo, flags: OFlags) -> Answer<OwnedFd> {
         let node = self.nodes.get(ino)?;
-        rustix::fs::open(
-            proc_path(&*node),
-            flags | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
+        rustix::fs::open(proc_path(&*node), flags | OFlags::CLOEXEC, Mode::empty())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -360,9 +356,7 @@ impl fuser::Filesystem for Passthrough {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
         let renamed = self.nodes.get(parent).and_then(|from| {
             let to = self.nodes.get(to)?;
-            rustix::fs::renameat_with(
-                &*from, name, &*to, to_name, flags,
-            )
+            rustix::fs::renameat_with(&*from, name, &*to, to_name, flags)
         });
         done(renamed, reply);
     }
@@ -511,11 +505,7 @@ impl fuser::Filesystem for Passthrough {
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self
-            .nodes
-            .get(ino)
-            .and_then(|n| rustix::fs::fstatvfs(&*n))
-        {
+        match self.nodes.get(ino).and_then(|n| rustix::fs::fstatvfs(&*n)) {
             Ok(s) => reply.statfs(
                 s.f_blocks,
                 s.f_bfree,

@@ -57,6 +57,11 @@ impl Work {
         }
     }
 
+    /// Could not be done now; the next free tries again.
+    fn put_back(&self, places: Vec<Place>) {
+        self.dead.lock().0.extend(places);
+    }
+
     fn take(&self) -> Vec<Place> {
         let mut dead = self.dead.lock();
         dead.1 = 0;
@@ -138,7 +143,10 @@ impl Inner {
         if places.is_empty() && empty.is_empty() {
             return Ok(false);
         }
-        self.store.sync()?;
+        if let Err(e) = self.store.sync() {
+            self.work.put_back(places);
+            return Err(e.into());
+        }
         for segment in &empty {
             self.segments.remove(*segment)?;
         }

@@ -39,6 +39,11 @@ pub struct Found {
 pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result<Found> {
     io.create_dir_all(dir)
         .map_err(|e| io_error("create", dir, e))?;
+    // Its own name is on disk before anything in it is; those above it are the store's, which lies beside it.
+    if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+        io.sync_dir(parent)
+            .map_err(|e| io_error("sync", parent, e))?;
+    }
     let mut found = Found {
         live: 0,
         table: HashMap::new(),
