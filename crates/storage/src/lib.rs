@@ -12,6 +12,7 @@ mod block;
 mod cache;
 mod compaction;
 mod error;
+pub mod fault;
 mod io;
 mod manifest;
 mod memtable;

@@ -109,9 +109,30 @@ impl TableRun {
         Ok(run)
     }
 
+    /// For compactions: from `from` on, keys with their keyspace byte, past the cache.
+    pub fn starting(tables: Vec<Arc<Table>>, from: &[u8]) -> Result<TableRun> {
+        let table = tables.partition_point(|t| &t.meta().last[..] < from);
+        let mut run = TableRun::empty(tables);
+        run.table = table;
+        if let Some(t) = run.tables.get(run.table) {
+            run.next_block = t.find(from)?;
+            run.load()?;
+            run.at = run.block.as_ref().map_or(0, |b| b.lower_bound(from));
+            run.settle()?;
+        }
+        Ok(run)
+    }
+
     /// For compactions: everything, keys with their keyspace byte, past the cache.
     pub fn whole(tables: Vec<Arc<Table>>) -> Result<TableRun> {
-        let mut run = TableRun {
+        let mut run = TableRun::empty(tables);
+        run.load()?;
+        run.settle()?;
+        Ok(run)
+    }
+
+    fn empty(tables: Vec<Arc<Table>>) -> TableRun {
+        TableRun {
             tables,
             table: 0,
             next_block: 0,
@@ -121,10 +142,7 @@ impl TableRun {
             ahead_bytes: READ_AHEAD,
             skip: 0,
             cached: false,
-        };
-        run.load()?;
-        run.settle()?;
-        Ok(run)
+        }
     }
 
     fn end(&mut self) {
@@ -238,21 +256,28 @@ impl Source {
 
 /// See the [module](self). Yields deletes too, as `None` values.
 pub struct Merge {
-    sources: Vec<Source>,
+    /// With their place in the given order.
+    sources: Vec<(usize, Source)>,
 }
 
 impl Merge {
     /// Merges `sources`, newest first.
     pub fn new(sources: Vec<Source>) -> Merge {
+        let sources = sources.into_iter().enumerate();
         Merge {
-            sources: sources.into_iter().filter(|s| s.key().is_some()).collect(),
+            sources: sources.filter(|(_, s)| s.key().is_some()).collect(),
         }
     }
 
     /// The next key with its newest value. After an error the merge is over.
     pub fn next(&mut self) -> Option<Result<(Bytes, Option<Bytes>)>> {
+        self.next_ranked().map(|r| r.map(|(_, entry)| entry))
+    }
+
+    /// As [`next`](Merge::next), with the place of the source that it came from.
+    pub fn next_ranked(&mut self) -> Option<Result<(usize, (Bytes, Option<Bytes>))>> {
         let mut best: Option<(usize, &[u8])> = None;
-        for (i, source) in self.sources.iter().enumerate() {
+        for (i, (_, source)) in self.sources.iter().enumerate() {
             if let Some(key) = source.key()
                 && best.is_none_or(|(_, b)| key < b)
             {
@@ -260,9 +285,10 @@ impl Merge {
             }
         }
         let (index, _) = best?;
-        let entry = self.sources[index].entry()?;
+        let rank = self.sources[index].0;
+        let entry = self.sources[index].1.entry()?;
         let mut over = false;
-        for source in &mut self.sources[index..] {
+        for (_, source) in &mut self.sources[index..] {
             if source.key() == Some(&entry.0) {
                 if let Err(e) = source.advance() {
                     self.sources.clear();
@@ -272,8 +298,8 @@ impl Merge {
             }
         }
         if over {
-            self.sources.retain(|s| s.key().is_some());
+            self.sources.retain(|(_, s)| s.key().is_some());
         }
-        Some(Ok(entry))
+        Some(Ok((rank, entry)))
     }
 }

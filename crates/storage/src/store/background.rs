@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How long to wait for the writer before looking for other work.
+pub const PATIENCE: Duration = Duration::from_millis(10);
 /// How long to wait before a full disk is tried again.
 const FULL: Duration = Duration::from_millis(250);
 
@@ -45,25 +47,32 @@ impl Core {
     }
 
     fn flush_loop(&self) {
+        let mut flushed = None;
         while !self.stopping() {
-            let result = self.flush_oldest();
-            let full = matches!(&result, Err(e) if e.is_no_space());
-            match result {
+            let mut full = false;
+            match self.flush_oldest() {
                 Ok(Some(last)) => {
-                    // Those who wait for room may hold the writer: tell them before waiting for it.
+                    flushed = Some(last);
                     self.note_progress();
-                    let mut writer = self.writer.lock();
-                    if let Err(e) = self.drop_logs(&mut writer, last) {
-                        self.note_failure(&self.poison_unless_full(e));
-                    }
-                    continue;
                 }
                 Ok(None) => {}
                 Err(e) => {
                     self.note_failure(&e);
+                    full = e.is_no_space();
                     if !full {
                         return;
                     }
+                }
+            }
+            // Who waits for room holds the writer, and may wait for the next flush: try again after that.
+            if let Some(last) = flushed
+                && let Some(mut writer) = self.writer.try_lock_for(PATIENCE)
+            {
+                flushed = None;
+                let gone = self.retire_logs(&mut writer, last);
+                drop(writer);
+                if let Err(e) = gone.and_then(|gone| self.remove_logs(gone)) {
+                    self.note_failure(&self.poison_unless_full(e));
                 }
             }
             let mut signals = self.signals.lock();
@@ -71,9 +80,9 @@ impl Core {
                 return;
             }
             match (self.view().sealed.is_empty(), full) {
-                (true, _) => self.work.wait(&mut signals),
+                (true, _) if flushed.is_none() => self.work.wait(&mut signals),
                 (false, true) => drop(self.work.wait_for(&mut signals, FULL)),
-                (false, false) => {}
+                _ => {}
             }
         }
     }

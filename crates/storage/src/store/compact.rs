@@ -1,16 +1,15 @@
 //! Merging table files, and giving space back on a full disk.
+use super::background::PATIENCE;
 use super::core::{Core, View};
 use crate::compaction::Job;
 use crate::manifest::Edit;
 use crate::merge::{Merge, Source, TableRun};
-use crate::table::{TableBuilder, TableMeta};
+use crate::table::{Table, TableBuilder, TableMeta};
 use crate::wal::reserve;
 use crate::{Error, Result, names};
 use std::collections::HashSet;
-use std::time::Duration;
-
-/// How long giving space back waits for the writer before it lets compactions go first.
-const PATIENCE: Duration = Duration::from_millis(50);
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How a compaction failed.
 enum Failure {
@@ -212,38 +211,145 @@ impl Core {
         Ok(())
     }
 
+    /// Rewrites each table below level 0 without the entries that newer tables hide. Each step needs room for one
+    /// table at most and gives the old one back, where a whole compaction would need room for all of them.
+    fn purge_hidden(&self) -> Result<()> {
+        let _one = self.compacting.lock();
+        for level in 1..crate::compaction::LEVELS {
+            let tables = self.view().levels.level(level).to_vec();
+            for table in tables {
+                self.usable_for_work()?;
+                if self.stopping() {
+                    return Ok(());
+                }
+                match self.purge(level, &table) {
+                    // Reading failed: whoever reads the table meets the same error.
+                    Err(Failure::Input(_) | Failure::Stopped) | Ok(()) => {}
+                    Err(Failure::Output(e)) => return Err(self.poison_unless_full(e)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn purge(&self, level: usize, table: &Arc<Table>) -> Result<(), Failure> {
+        let view = self.view();
+        let meta = table.meta();
+        let newer = (0..level)
+            .flat_map(|l| view.levels.level(l))
+            .filter(|t| t.meta().overlaps(&meta.first, &meta.last));
+        let mut sources = Vec::new();
+        for table in newer {
+            let run = TableRun::starting(vec![table.clone()], &meta.first);
+            sources.push(run.map(Source::Tables).map_err(Failure::Input)?);
+        }
+        let own = sources.len();
+        if own == 0 {
+            return Ok(());
+        }
+        sources.push(
+            TableRun::whole(vec![table.clone()])
+                .map(Source::Tables)
+                .map_err(Failure::Input)?,
+        );
+        let mut merge = Merge::new(sources);
+        let number = self.new_number();
+        let format = self.tables.format.clone();
+        let mut builder = TableBuilder::create(
+            self.io(),
+            self.dir(),
+            number,
+            &*format,
+            self.options.block_bytes,
+        )
+        .map_err(Failure::Output)?;
+        let written = loop {
+            let (rank, (key, value)) = match merge.next_ranked() {
+                None => break Ok(()),
+                Some(Err(e)) => break Err(Failure::Input(e)),
+                Some(Ok((_, (key, _)))) if key > meta.last => break Ok(()),
+                Some(Ok(next)) => next,
+            };
+            if let Some((keyspace, rest)) = key.split_first().filter(|_| rank == own)
+                && let Err(e) = builder.add(*keyspace, rest, value.as_deref())
+            {
+                break Err(Failure::Output(e));
+            }
+        };
+        let finished = written.and_then(|()| match builder.entries() {
+            0 => Ok(None),
+            n if n == meta.entries => Err(Failure::Stopped),
+            _ => builder
+                .finish(self.dir())
+                .map(Some)
+                .map_err(Failure::Output),
+        });
+        if !matches!(finished, Ok(Some(_))) {
+            builder.abandon();
+        }
+        let add: Vec<(u8, TableMeta)> = finished?.into_iter().map(|t| (level as u8, t)).collect();
+        let left = !add.is_empty();
+        let edit = Edit {
+            add,
+            remove: vec![meta.number],
+            ..Edit::default()
+        };
+        self.edit(edit, |_| {}).map_err(|e| {
+            if e.is_no_space() && left {
+                self.remove_table_file(number);
+            }
+            Failure::Output(e)
+        })
+    }
+
     /// The disk is full and there are deletes: uses the spare room to flush and compact them, so that what they
     /// delete goes, and makes the spare room again.
     pub fn reclaim(&self) {
         self.signals.lock().reclaim = false;
         let result = self.try_reclaim();
+        let mut signals = self.signals.lock();
+        if matches!(result, Ok(true)) {
+            signals.tries = 0;
+            signals.full = false;
+            self.full.store(false, Ordering::Relaxed);
+        } else {
+            signals.tries += 1;
+        }
+        drop(signals);
         match result {
-            Ok(()) => self.note_progress(),
+            Ok(_) => self.note_progress(),
             Err(e) => self.note_failure(&e),
         }
     }
 
-    fn try_reclaim(&self) -> Result<()> {
+    /// Whether there is room again, as far as spare room is concerned.
+    fn try_reclaim(&self) -> Result<bool> {
         reserve::release_spare(self.io(), self.dir()).map_err(|e| self.poison_unless_full(e))?;
-        {
-            // Who waits for room holds the writer, perhaps for a compaction of this very thread: try again later.
-            let Some(mut writer) = self.writer.try_lock_for(PATIENCE) else {
-                self.signals.lock().reclaim = true;
-                return Ok(());
-            };
-            if !self.view.read().active.is_empty() {
-                self.seal(&mut writer)?;
-            }
-            self.flush_sealed(&mut writer)?;
-        }
-        self.compact_all()?;
-        self.renew_spare()?;
+        let later = |core: &Core| {
+            core.signals.lock().reclaim = true;
+            Ok(false)
+        };
+        // Who waits for room holds the writer, perhaps for a compaction of this very thread: try again later.
         let Some(mut writer) = self.writer.try_lock_for(PATIENCE) else {
-            return Ok(());
+            return later(self);
+        };
+        if !self.view.read().active.is_empty() {
+            self.seal(&mut writer)?;
+        }
+        self.flush_sealed(&mut writer)?;
+        drop(writer);
+        self.purge_hidden()?;
+        self.compact_all()?;
+        let Some(mut writer) = self.writer.try_lock_for(PATIENCE) else {
+            return later(self);
         };
         let flushed = self.manifest.lock().state().flushed;
-        self.drop_logs(&mut writer, flushed)
-            .map_err(|e| self.poison_unless_full(e))
+        let gone = self
+            .retire_logs(&mut writer, flushed)
+            .map_err(|e| self.poison_unless_full(e))?;
+        drop(writer);
+        self.remove_logs(gone)?;
+        self.renew_spare()
     }
 
     /// Makes the spare room if the disk has it.

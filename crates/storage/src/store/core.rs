@@ -80,8 +80,10 @@ pub struct Signals {
     pub reclaim: bool,
     /// The last put found no room.
     pub full: bool,
-    /// There were deletes since space was last given back.
-    pub deletes: bool,
+    /// Batches with deletes since giving space back was last tried.
+    pub deletes: u64,
+    /// How often that was tried since it last helped.
+    pub tries: u32,
     /// Tables that could not be read: left out of compactions.
     pub damaged: HashSet<u64>,
     /// Bytes of reclaiming batches taken beyond the limit while there is no room.

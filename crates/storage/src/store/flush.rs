@@ -168,8 +168,10 @@ impl Core {
             match self.flush_oldest() {
                 Ok(Some(last)) => {
                     self.note_progress();
-                    self.drop_logs(writer, last)
+                    let gone = self
+                        .retire_logs(writer, last)
                         .map_err(|e| self.poison_unless_full(e))?;
+                    self.remove_logs(gone)?;
                 }
                 Ok(None) => return Ok(()),
                 Err(e) => {

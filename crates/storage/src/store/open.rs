@@ -53,11 +53,18 @@ pub fn open(
     options: Options,
     format: Arc<dyn BlockFormat>,
 ) -> Result<Store> {
-    make_directory(&*io, dir)?;
+    io.create_dir_all(dir)
+        .map_err(|e| Error::io("create", dir, e))?;
     let found = Found::list(&*io, dir)?;
+    for name in &found.temporaries {
+        let path = dir.join(name);
+        io.remove(&path)
+            .map_err(|e| Error::io("remove", &path, e))?;
+    }
     let manifest = if found.manifest {
         Manifest::open(io.clone(), dir)?
     } else if found.logs.is_empty() && found.tables.is_empty() {
+        sync_parents(&*io, dir)?;
         Manifest::create(io.clone(), dir)?
     } else {
         let reason = "has log or table files but no MANIFEST: not a whole store; restore MANIFEST from a copy".to_string();
@@ -67,7 +74,7 @@ pub fn open(
         });
     };
     let state = manifest.state().clone();
-    remove_leftovers(&*io, dir, &found, &state)?;
+    remove_orphans(&*io, dir, &found, &state)?;
     let cache = BlockCache::new(options.cache_bytes);
     let tables = Arc::new(Tables {
         io,
@@ -104,29 +111,33 @@ pub fn open(
     })
 }
 
-fn make_directory(io: &dyn Io, dir: &Path) -> Result<()> {
-    if io.exists(dir).map_err(|e| Error::io("look for", dir, e))? {
-        return Ok(());
+/// Brings the directory's own name to disk, and those above it: a run that was killed may have made them.
+fn sync_parents(io: &dyn Io, dir: &Path) -> Result<()> {
+    for parent in dir.ancestors().skip(1) {
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        match io.sync_dir(parent) {
+            Ok(()) => {}
+            // Not ours to read, so not made by us.
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => break,
+            Err(e) => return Err(Error::hard("sync", parent, e)),
+        }
     }
-    io.create_dir_all(dir)
-        .map_err(|e| Error::io("create", dir, e))?;
-    match dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-        Some(parent) => io
-            .sync_dir(parent)
-            .map_err(|e| Error::hard("sync", parent, e)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
-/// Removes what a crash left: unfinished files, and tables that no edit names.
-fn remove_leftovers(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Result<()> {
+/// Removes the tables that a crash left unnamed.
+fn remove_orphans(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Result<()> {
     let known = |n: &u64| state.tables.iter().any(|(_, t)| t.number == *n);
     let orphans = found
         .tables
         .iter()
         .filter(|n| !known(n))
         .map(|n| names::table(dir, *n));
-    for path in orphans.chain(found.temporaries.iter().map(|n| dir.join(n))) {
+    for path in orphans {
         io.remove(&path)
             .map_err(|e| Error::io("remove", &path, e))?;
     }
@@ -210,7 +221,7 @@ fn replay(
         flushing: Mutex::default(),
         compacting: Mutex::new(vec![Vec::new(); LEVELS]),
         signals: Mutex::new(Signals {
-            deletes,
+            deletes: u64::from(deletes),
             ..Signals::default()
         }),
         work: Condvar::new(),

@@ -51,14 +51,16 @@ impl Core {
             return;
         }
         let mut signals = self.signals.lock();
-        signals.deletes |= deletes && outcome.is_ok();
+        signals.deletes += u64::from(deletes && outcome.is_ok());
         if full || outcome.is_ok() && !reclaiming {
             signals.full = full;
             self.full.store(full, Ordering::Relaxed);
         }
-        if signals.full && signals.deletes {
+        // A refused put wants room at once; deletes alone are collected while trying did not help.
+        let enough = if full { 1 } else { 1 << signals.tries.min(10) };
+        if signals.full && signals.deletes >= enough {
             signals.reclaim = true;
-            signals.deletes = false;
+            signals.deletes = 0;
             self.work.notify_all();
         }
         let now = signals.reclaim && !self.options.background;
@@ -167,26 +169,36 @@ impl Core {
         Ok(())
     }
 
-    /// After a flush: removes the log files that it made superfluous, and leaves the reserve if it can.
-    pub fn drop_logs(&self, writer: &mut Writer, flushed: u64) -> Result<()> {
+    /// After a flush: takes the log files that it made superfluous out of the books, and leaves the reserve if
+    /// it can. The caller removes the files with [`remove_logs`](Core::remove_logs), best without the writer.
+    pub fn retire_logs(&self, writer: &mut Writer, flushed: u64) -> Result<Vec<u64>> {
         if writer.log.as_ref().is_some_and(LogWriter::is_reserve) && self.renew_reserve()? {
             self.next_log(writer)?;
             if self.options.durability == Durability::Disk {
                 self.sync_directory(writer)?;
             }
         }
-        let (gone, stay) = std::mem::take(&mut writer.old)
-            .into_iter()
-            .partition(|old| old.last <= flushed);
-        writer.old = stay;
-        let gone: Vec<OldLog> = gone;
-        for old in gone {
-            let path = names::log(self.dir(), old.number);
-            self.io()
-                .remove(&path)
-                .map_err(|e| Error::io("remove", &path, e))?;
-        }
+        let gone = writer
+            .old
+            .iter()
+            .filter(|old| old.last <= flushed)
+            .map(|old| old.number)
+            .collect();
+        writer.old.retain(|old| old.last > flushed);
         self.synced.fetch_max(flushed, Ordering::AcqRel);
+        Ok(gone)
+    }
+
+    /// Removes retired log files.
+    pub fn remove_logs(&self, numbers: Vec<u64>) -> Result<()> {
+        for number in numbers {
+            let path = names::log(self.dir(), number);
+            let removed = self
+                .io()
+                .remove(&path)
+                .map_err(|e| Error::io("remove", &path, e));
+            removed.map_err(|e| self.poison_unless_full(e))?;
+        }
         Ok(())
     }
 

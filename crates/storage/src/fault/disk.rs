@@ -1,0 +1,617 @@
+//! The disk behind [`FaultIo`](super::FaultIo): live state, durable state, and the changes between them.
+//!
+//! Invariants: `live` is what calls see; `durable` plus all of `changes` in order is `live`; the same holds for names with
+//! `durable_names` and `name_changes`.
+use super::image::Image;
+use crate::DirEntry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+const SECTOR: u64 = 512;
+const PAGE: u64 = 4096;
+
+/// An unsynced change of a file.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Bytes at an offset.
+    Write(u64, Vec<u8>),
+    /// Zeros from an offset on, for a length; frees whole pages.
+    Zero(u64, u64),
+    /// The file's length.
+    Length(u64),
+}
+
+#[derive(Default)]
+struct Inode {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    changes: Vec<Change>,
+    pages: BTreeSet<u64>,
+    handles: usize,
+    names: usize,
+}
+
+#[derive(Debug, Clone)]
+enum NameChange {
+    Link(PathBuf, Option<u64>),
+    Unlink(PathBuf),
+    Rename(PathBuf, PathBuf, u64),
+}
+
+impl NameChange {
+    fn touches(&self, dir: &Path) -> bool {
+        match self {
+            NameChange::Link(p, _) | NameChange::Unlink(p) => p.parent() == Some(dir),
+            NameChange::Rename(a, b, _) => a.parent() == Some(dir) || b.parent() == Some(dir),
+        }
+    }
+
+    fn dirs(&self) -> Vec<PathBuf> {
+        let parent = |p: &Path| p.parent().unwrap_or(Path::new("")).to_path_buf();
+        match self {
+            NameChange::Link(p, _) | NameChange::Unlink(p) => vec![parent(p)],
+            NameChange::Rename(a, b, _) => vec![parent(a), parent(b)],
+        }
+    }
+
+    fn apply(&self, names: &mut Names) {
+        match self {
+            NameChange::Link(p, inode) => drop(names.insert(p.clone(), *inode)),
+            NameChange::Unlink(p) => drop(names.remove(p)),
+            NameChange::Rename(a, b, inode) => {
+                names.remove(a);
+                names.insert(b.clone(), Some(*inode));
+            }
+        }
+    }
+}
+
+/// Files by inode, directories as `None`.
+type Names = BTreeMap<PathBuf, Option<u64>>;
+
+/// See the [module](self).
+pub struct Disk {
+    inodes: HashMap<u64, Inode>,
+    names: Names,
+    durable_names: Names,
+    name_changes: Vec<NameChange>,
+    next_inode: u64,
+    capacity: u64,
+    used_pages: u64,
+    calls: u64,
+    fail: Option<(u64, ErrorKind)>,
+    stop: Option<u64>,
+    failed: bool,
+    random: u64,
+}
+
+impl Disk {
+    /// Holds what the image holds.
+    pub fn new(image: &Image, seed: u64) -> Disk {
+        let mut disk = Disk {
+            inodes: HashMap::new(),
+            names: Names::new(),
+            durable_names: Names::new(),
+            name_changes: Vec::new(),
+            next_inode: 1,
+            capacity: u64::MAX,
+            used_pages: 0,
+            calls: 0,
+            fail: None,
+            stop: None,
+            failed: false,
+            random: seed ^ 0x5851_f42d_4c95_7f2d,
+        };
+        for (path, bytes) in &image.entries {
+            let inode = bytes.as_ref().map(|bytes| {
+                let pages: BTreeSet<u64> = (0..(bytes.len() as u64).div_ceil(PAGE)).collect();
+                disk.used_pages += pages.len() as u64;
+                let node = Inode {
+                    live: bytes.clone(),
+                    durable: bytes.clone(),
+                    pages,
+                    names: 1,
+                    ..Inode::default()
+                };
+                disk.add(node)
+            });
+            disk.names.insert(path.clone(), inode);
+        }
+        disk.durable_names = disk.names.clone();
+        disk
+    }
+
+    fn add(&mut self, inode: Inode) -> u64 {
+        let number = self.next_inode;
+        self.next_inode += 1;
+        self.inodes.insert(number, inode);
+        number
+    }
+
+    /// A number below `bound`, from the seed (SplitMix64).
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+
+    pub fn stop(&mut self) {
+        self.stop = Some(self.calls);
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    pub fn fail_after(&mut self, n: u64, kind: ErrorKind) {
+        self.fail = Some((self.calls + n, kind));
+        self.failed = false;
+    }
+
+    pub fn stop_after(&mut self, n: u64) {
+        self.stop = Some(self.calls + n);
+        self.failed = false;
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.capacity = bytes;
+    }
+
+    pub fn used(&self) -> u64 {
+        self.used_pages * PAGE
+    }
+
+    /// Counts a call; the error that it shall fail with, if any.
+    fn call(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        if self.stop.is_some_and(|at| self.calls >= at) {
+            self.failed = true;
+            return Err(io::Error::other("the process was stopped here"));
+        }
+        if let Some((at, kind)) = self.fail
+            && self.calls == at
+        {
+            self.fail = None;
+            self.failed = true;
+            return Err(kind.into());
+        }
+        Ok(())
+    }
+
+    fn inode(&mut self, number: u64) -> io::Result<&mut Inode> {
+        self.inodes
+            .get_mut(&number)
+            .ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn file(&self, path: &Path) -> io::Result<u64> {
+        match self.names.get(path) {
+            Some(Some(inode)) => Ok(*inode),
+            Some(None) => Err(ErrorKind::IsADirectory.into()),
+            None => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub fn open(&mut self, path: &Path) -> io::Result<u64> {
+        self.call()?;
+        let number = self.file(path)?;
+        self.inode(number)?.handles += 1;
+        Ok(number)
+    }
+
+    pub fn create(&mut self, path: &Path) -> io::Result<u64> {
+        self.call()?;
+        if self.names.contains_key(path) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.need_directory(path.parent())?;
+        let number = self.add(Inode {
+            handles: 1,
+            ..Inode::default()
+        });
+        self.change_name(NameChange::Link(path.to_path_buf(), Some(number)));
+        Ok(number)
+    }
+
+    fn need_directory(&self, dir: Option<&Path>) -> io::Result<()> {
+        match dir {
+            Some(dir) if dir.parent().is_some() && self.names.get(dir) != Some(&None) => {
+                Err(ErrorKind::NotFound.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn change_name(&mut self, change: NameChange) {
+        let replaced = match &change {
+            NameChange::Link(_, None) => None,
+            NameChange::Link(_, Some(inode)) => {
+                self.inodes.entry(*inode).or_default().names += 1;
+                None
+            }
+            NameChange::Unlink(p) => self.names.get(p).copied().flatten(),
+            NameChange::Rename(_, b, _) => self.names.get(b).copied().flatten(),
+        };
+        change.apply(&mut self.names);
+        self.name_changes.push(change);
+        if let Some(number) = replaced {
+            if let Some(inode) = self.inodes.get_mut(&number) {
+                inode.names -= 1;
+            }
+            self.free_if_unused(number);
+        }
+    }
+
+    /// Gives the pages of a file back that nobody can reach any more. The inode stays while a crash could bring it back.
+    fn free_if_unused(&mut self, number: u64) {
+        if let Some(inode) = self
+            .inodes
+            .get_mut(&number)
+            .filter(|i| i.names == 0 && i.handles == 0)
+        {
+            self.used_pages -= inode.pages.len() as u64;
+            inode.pages.clear();
+            self.forget(number);
+        }
+    }
+
+    fn forget(&mut self, number: u64) {
+        let reachable = self.durable_names.values().any(|n| *n == Some(number))
+            || self.name_changes.iter().any(|c| matches!(c, NameChange::Link(_, Some(n)) | NameChange::Rename(_, _, n) if *n == number));
+        if !reachable {
+            self.inodes.remove(&number);
+        }
+    }
+
+    pub fn close(&mut self, number: u64) {
+        if let Some(inode) = self.inodes.get_mut(&number) {
+            inode.handles -= 1;
+        }
+        self.free_if_unused(number);
+    }
+
+    pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call()?;
+        let inode = self.file(from)?;
+        self.need_directory(to.parent())?;
+        if from != to {
+            self.change_name(NameChange::Rename(
+                from.to_path_buf(),
+                to.to_path_buf(),
+                inode,
+            ));
+        }
+        Ok(())
+    }
+
+    pub fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.call()?;
+        self.file(path)?;
+        self.change_name(NameChange::Unlink(path.to_path_buf()));
+        Ok(())
+    }
+
+    pub fn exists(&mut self, path: &Path) -> io::Result<bool> {
+        self.call()?;
+        Ok(self.names.contains_key(path) || path.parent().is_none())
+    }
+
+    pub fn list(&mut self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.call()?;
+        self.need_directory(Some(dir))?;
+        let inside = self.names.iter().filter(|(p, _)| p.parent() == Some(dir));
+        let entry = |(p, inode): (&PathBuf, &Option<u64>)| DirEntry {
+            name: p
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            len: inode
+                .and_then(|n| self.inodes.get(&n))
+                .map_or(0, |i| i.live.len() as u64),
+            is_dir: inode.is_none(),
+        };
+        Ok(inside.map(entry).collect())
+    }
+
+    pub fn create_dir_all(&mut self, dir: &Path) -> io::Result<()> {
+        self.call()?;
+        let mut missing: Vec<_> = dir
+            .ancestors()
+            .filter(|d| d.parent().is_some() && !self.names.contains_key(*d))
+            .collect();
+        missing.reverse();
+        for path in missing {
+            self.change_name(NameChange::Link(path.to_path_buf(), None));
+        }
+        Ok(())
+    }
+
+    pub fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        self.call()?;
+        self.need_directory(Some(dir))?;
+        // A rename out of another directory takes that directory's earlier changes with it.
+        let mut dirs = BTreeSet::from([dir.to_path_buf()]);
+        for change in self.name_changes.iter().rev() {
+            if dirs.iter().any(|d| change.touches(d)) {
+                dirs.extend(change.dirs());
+            }
+        }
+        let (now, later) = std::mem::take(&mut self.name_changes)
+            .into_iter()
+            .partition(|c| dirs.iter().any(|d| c.touches(d)));
+        self.name_changes = later;
+        let now: Vec<NameChange> = now;
+        now.iter().for_each(|c| c.apply(&mut self.durable_names));
+        let gone: Vec<u64> = self
+            .inodes
+            .iter()
+            .filter(|(_, i)| i.names == 0 && i.handles == 0)
+            .map(|(n, _)| *n)
+            .collect();
+        gone.into_iter().for_each(|n| self.forget(n));
+        Ok(())
+    }
+
+    pub fn space(&mut self) -> io::Result<(u64, u64)> {
+        self.call()?;
+        Ok((self.capacity.saturating_sub(self.used()), self.capacity))
+    }
+
+    pub fn read_at(&mut self, number: u64, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.call()?;
+        let live = &self.inode(number)?.live;
+        let from = (offset as usize).min(live.len());
+        let n = buf.len().min(live.len() - from);
+        buf[..n].copy_from_slice(&live[from..from + n]);
+        Ok(n)
+    }
+
+    pub fn len(&mut self, number: u64) -> io::Result<u64> {
+        self.call()?;
+        Ok(self.inode(number)?.live.len() as u64)
+    }
+
+    pub fn write_at(&mut self, number: u64, buf: &[u8], offset: u64) -> io::Result<()> {
+        if let Err(e) = self.call() {
+            let part = self.draw(buf.len() as u64) as usize;
+            // The process that was stopped for good writes nothing more, except at the very call where it stopped.
+            if self.stop.is_none_or(|at| self.calls == at) {
+                self.write_part(number, &buf[..part], offset)?;
+            }
+            return Err(e);
+        }
+        let room = self.room(number, offset, buf.len() as u64)?;
+        if room < buf.len() as u64 {
+            self.write_part(number, &buf[..room as usize], offset)?;
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.write_part(number, buf, offset)
+    }
+
+    /// How many of `length` bytes at `offset` fit on the disk.
+    fn room(&mut self, number: u64, offset: u64, length: u64) -> io::Result<u64> {
+        let mut free = (self.capacity / PAGE).saturating_sub(self.used_pages);
+        let inode = self.inode(number)?;
+        for page in offset / PAGE..(offset + length).div_ceil(PAGE) {
+            if !inode.pages.contains(&page) {
+                if free == 0 {
+                    return Ok((page * PAGE).saturating_sub(offset));
+                }
+                free -= 1;
+            }
+        }
+        Ok(length)
+    }
+
+    fn own(&mut self, number: u64, offset: u64, length: u64) -> io::Result<()> {
+        let inode = self.inode(number)?;
+        let before = inode.pages.len();
+        inode
+            .pages
+            .extend(offset / PAGE..(offset + length).div_ceil(PAGE));
+        let added = inode.pages.len() - before;
+        self.used_pages += added as u64;
+        Ok(())
+    }
+
+    fn write_part(&mut self, number: u64, buf: &[u8], offset: u64) -> io::Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.own(number, offset, buf.len() as u64)?;
+        let inode = self.inode(number)?;
+        apply(&mut inode.live, &Change::Write(offset, buf.to_vec()));
+        inode.changes.push(Change::Write(offset, buf.to_vec()));
+        Ok(())
+    }
+
+    /// Changes the length, or zeroes a range; both may free pages.
+    pub fn change(&mut self, number: u64, change: Change) -> io::Result<()> {
+        self.call()?;
+        let inode = self.inode(number)?;
+        let before = inode.pages.len();
+        match &change {
+            Change::Length(len) => drop(inode.pages.split_off(&len.div_ceil(PAGE))),
+            Change::Zero(from, len) => inode
+                .pages
+                .retain(|p| *p < from.div_ceil(PAGE) || *p >= (from + len) / PAGE),
+            Change::Write(..) => {}
+        }
+        let freed = before - inode.pages.len();
+        apply(&mut inode.live, &change);
+        inode.changes.push(change);
+        self.used_pages -= freed as u64;
+        Ok(())
+    }
+
+    pub fn allocate(&mut self, number: u64, offset: u64, length: u64) -> io::Result<()> {
+        self.call()?;
+        if self.room(number, offset, length)? < length {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.own(number, offset, length)?;
+        let inode = self.inode(number)?;
+        if (inode.live.len() as u64) < offset + length {
+            inode.live.resize((offset + length) as usize, 0);
+            inode.changes.push(Change::Length(offset + length));
+        }
+        Ok(())
+    }
+
+    pub fn sync(&mut self, number: u64) -> io::Result<()> {
+        let result = self.call();
+        let stopped = self.stop.is_some_and(|at| self.calls >= at);
+        let inode = self.inode(number)?;
+        match result {
+            Ok(()) => inode
+                .changes
+                .drain(..)
+                .for_each(|c| apply(&mut inode.durable, &c)),
+            // The pages count as clean although they never reached the disk.
+            Err(e) if !stopped => {
+                inode.changes.clear();
+                return Err(e);
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// Everything that was written.
+    pub fn live(&self) -> Image {
+        let bytes = |n: &u64| {
+            self.inodes
+                .get(n)
+                .map(|i| i.live.clone())
+                .unwrap_or_default()
+        };
+        Image {
+            entries: self
+                .names
+                .iter()
+                .map(|(p, n)| (p.clone(), n.as_ref().map(bytes)))
+                .collect(),
+        }
+    }
+
+    /// What is left after a power failure, by the seed.
+    pub fn crashed(&mut self) -> Image {
+        let mut names = self.durable_names.clone();
+        let mut cut: BTreeSet<PathBuf> = BTreeSet::new();
+        for change in std::mem::take(&mut self.name_changes) {
+            let dirs = change.dirs();
+            if dirs.iter().any(|d| cut.contains(d)) || self.draw(3) == 0 {
+                cut.extend(dirs);
+            } else {
+                change.apply(&mut names);
+            }
+        }
+        // Entries of directories that are gone are gone.
+        let whole = |p: &Path| {
+            p.ancestors()
+                .skip(1)
+                .filter(|a| a.parent().is_some())
+                .all(|a| names.get(a) == Some(&None))
+        };
+        let kept: Vec<_> = names
+            .iter()
+            .filter(|(p, _)| whole(p))
+            .map(|(p, n)| (p.clone(), *n))
+            .collect();
+        let mut bytes = HashMap::new();
+        for number in kept
+            .iter()
+            .filter_map(|(_, n)| *n)
+            .collect::<BTreeSet<u64>>()
+        {
+            bytes.insert(number, self.crashed_file(number));
+        }
+        let content = |n: u64| bytes.get(&n).cloned().unwrap_or_default();
+        Image {
+            entries: kept.into_iter().map(|(p, n)| (p, n.map(content))).collect(),
+        }
+    }
+
+    fn crashed_file(&mut self, number: u64) -> Vec<u8> {
+        let Some(inode) = self.inodes.get(&number) else {
+            return Vec::new();
+        };
+        if inode.changes.is_empty() {
+            return inode.durable.clone();
+        }
+        let (changes, durable) = (inode.changes.clone(), inode.durable.clone());
+        let mut longest = durable.len();
+        let mut state = durable.clone();
+        let mut lengths = vec![durable.len()];
+        for change in &changes {
+            apply(&mut state, change);
+            longest = longest.max(state.len());
+            lengths.push(state.len());
+        }
+        // Each sector was last written back after `keep` of the changes; half of them at one of the ends.
+        let sectors = (longest as u64).div_ceil(SECTOR) as usize;
+        let n = changes.len() as u64;
+        let keeps: Vec<u64> = (0..=sectors)
+            .map(|_| match self.draw(4) {
+                0 => 0,
+                1 => n,
+                _ => self.draw(n + 1),
+            })
+            .collect();
+        let length = lengths[keeps[sectors] as usize];
+        let mut out = vec![0; longest];
+        out[..durable.len()].copy_from_slice(&durable);
+        for (i, change) in changes.iter().enumerate() {
+            let (from, to) = match change {
+                Change::Write(at, bytes) => (*at, *at + bytes.len() as u64),
+                Change::Zero(at, len) => (*at, at.saturating_add(*len).min(longest as u64)),
+                Change::Length(len) => (*len, longest as u64),
+            };
+            if from >= to {
+                continue;
+            }
+            for sector in from / SECTOR..to.div_ceil(SECTOR) {
+                if keeps[sector as usize] <= i as u64 {
+                    continue;
+                }
+                let start = from.max(sector * SECTOR) as usize;
+                let end = to.min((sector + 1) * SECTOR) as usize;
+                match change {
+                    Change::Write(at, bytes) => {
+                        out[start..end]
+                            .copy_from_slice(&bytes[start - *at as usize..end - *at as usize]);
+                    }
+                    Change::Zero(..) | Change::Length(_) => out[start..end].fill(0),
+                }
+            }
+        }
+        out.truncate(length);
+        out
+    }
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Write(at, new) => {
+            let end = *at as usize + new.len();
+            if bytes.len() < end {
+                bytes.resize(end, 0);
+            }
+            bytes[*at as usize..end].copy_from_slice(new);
+        }
+        Change::Zero(at, len) => {
+            let from = (*at as usize).min(bytes.len());
+            let to = (at.saturating_add(*len) as usize).min(bytes.len());
+            bytes[from..to].fill(0);
+        }
+        Change::Length(len) => bytes.resize(*len as usize, 0),
+    }
+}

@@ -1,0 +1,153 @@
+//! A full disk refuses puts, takes deletes, and takes puts again once the deletes gave space back.
+mod support;
+
+use forebay_storage::fault::FaultIo;
+use forebay_storage::{Batch, Durability, Keyspace, Options};
+use std::time::{Duration, Instant};
+use support::*;
+
+const KS: Keyspace = Keyspace(0);
+
+fn put(key: &str, bytes: usize) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(KS, key.to_string(), vec![7; bytes]);
+    batch
+}
+
+fn delete(key: &str) -> Batch {
+    let mut batch = Batch::new();
+    batch.delete(KS, key.to_string());
+    batch
+}
+
+fn fill_delete_fill(durability: Durability, background: bool) {
+    let what = format!("{durability:?} background {background}");
+    let options = Options {
+        memtable_bytes: 60_000,
+        wal_reserve_bytes: 65_536,
+        table_reserve_bytes: 131_072,
+        level0_tables: 3,
+        level1_bytes: 200_000,
+        block_bytes: 1000,
+        background,
+        ..options(durability)
+    };
+    let io = FaultIo::new(3);
+    io.set_capacity(1 << 20);
+    let mut store = open(&io, &options).unwrap();
+    for round in 0..3 {
+        let mut keys = Vec::new();
+        let refused = loop {
+            let key = format!("{round}-{}", keys.len());
+            match store.apply(put(&key, 700)) {
+                Ok(()) => keys.push(key),
+                Err(e) => break e,
+            }
+            assert!(keys.len() < 5000, "{what}: the disk never fills");
+        };
+        assert!(refused.is_no_space(), "{what}: {refused}");
+        assert!(
+            keys.len() > 300,
+            "{what}: full after {} puts in round {round}",
+            keys.len()
+        );
+        for key in &keys {
+            assert_eq!(
+                store.get(KS, key.as_bytes()).unwrap().map(|v| v.len()),
+                Some(700),
+                "{what}"
+            );
+        }
+        // The store opens on a full disk, too.
+        if round == 1 {
+            drop(store);
+            store = open(&io, &options).unwrap();
+        }
+        for key in &keys {
+            store
+                .apply(delete(key))
+                .unwrap_or_else(|e| panic!("{what}: delete {key} in round {round}: {e}"));
+            assert_eq!(store.get(KS, key.as_bytes()).unwrap(), None);
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        while let Err(e) = store.apply(put("again", 700)) {
+            assert!(e.is_no_space(), "{what}: {e}");
+            assert!(
+                background && Instant::now() < end,
+                "{what}: no space given back, {} used",
+                io.used()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        store.apply(delete("again")).unwrap();
+        // The background thread may still be giving back the rest.
+        while background && io.used() > 600_000 {
+            assert!(
+                Instant::now() < end,
+                "{what}: {} bytes still used",
+                io.used()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    store.close().unwrap();
+    let image = io.crash();
+    drop(store);
+    let store = open(&FaultIo::with_image(&image, 1), &options).unwrap();
+    assert!(contents(&store).unwrap().is_empty(), "{what}");
+    assert!(store.check().is_empty(), "{what}");
+}
+
+#[test]
+fn deletes_work_and_give_space_back_at_process() {
+    fill_delete_fill(Durability::Process, false);
+    fill_delete_fill(Durability::Process, true);
+}
+
+#[test]
+fn deletes_work_and_give_space_back_at_disk() {
+    fill_delete_fill(Durability::Disk, false);
+    fill_delete_fill(Durability::Disk, true);
+}
+
+#[test]
+fn deletes_work_and_give_space_back_without_log() {
+    fill_delete_fill(Durability::None, false);
+}
+
+/// What is logged in the reserve survives a crash like anything else.
+#[test]
+fn the_reserve_is_replayed() {
+    for seed in 0..soak(20, 1000) {
+        // No spare room: nothing is given back, so the reserve stays in use.
+        let options = Options {
+            memtable_bytes: 1 << 20,
+            table_reserve_bytes: 0,
+            ..options(Durability::Disk)
+        };
+        let io = FaultIo::new(seed);
+        io.set_capacity(400_000);
+        let store = open(&io, &options).unwrap();
+        let mut keys = 0;
+        while store.apply(put(&format!("k{keys}"), 900)).is_ok() {
+            keys += 1;
+        }
+        let mut model: Model = (0..keys)
+            .map(|i| ((0, format!("k{i}").into_bytes()), vec![7; 900]))
+            .collect();
+        io.set_capacity(io.used());
+        let mut reclaiming = Batch::reclaiming();
+        reclaiming.put(KS, "k1", "smaller");
+        store.apply(reclaiming.clone()).unwrap();
+        apply(&mut model, &reclaiming);
+        for i in 0..60 {
+            let batch = delete(&format!("k{i}"));
+            store.apply(batch.clone()).unwrap();
+            apply(&mut model, &batch);
+        }
+        let image = io.crash();
+        drop(store);
+        let store = open(&FaultIo::with_image(&image, seed), &options).unwrap();
+        assert_eq!(contents(&store).unwrap(), model, "seed {seed}");
+    }
+}
