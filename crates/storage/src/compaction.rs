@@ -110,10 +110,10 @@ impl Levels {
             return Some(job);
         }
         let mut limit = limits.level1_bytes;
-        for level in 1..LEVELS - 1 {
+        for (level, after) in after.iter().enumerate().take(LEVELS - 1).skip(1) {
             if self.bytes(level) > limit {
                 let tables = &self.levels[level];
-                let start = tables.partition_point(|t| t.meta().last[..] <= after[level][..]);
+                let start = tables.partition_point(|t| t.meta().last[..] <= after[..]);
                 let order = (start..tables.len()).chain(0..start);
                 if let Some(job) = order
                     .filter_map(|i| self.job(level, vec![tables[i].clone()]))

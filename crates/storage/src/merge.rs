@@ -21,7 +21,7 @@ pub struct MemoryRun {
     table: Arc<MemTable>,
     keyspace: Keyspace,
     sequence: u64,
-    copied: VecDeque<(Bytes, Option<Bytes>)>,
+    copied: VecDeque<Found>,
     more: bool,
     limit: usize,
 }
@@ -216,6 +216,9 @@ impl TableRun {
     }
 }
 
+/// A key and its value; `None` for a delete.
+pub type Found = (Bytes, Option<Bytes>);
+
 /// One sorted source.
 pub enum Source {
     /// A MemTable.
@@ -233,7 +236,7 @@ impl Source {
         }
     }
 
-    fn entry(&self) -> Option<(Bytes, Option<Bytes>)> {
+    fn entry(&self) -> Option<Found> {
         match self {
             Source::Memory(m) => m.copied.front().cloned(),
             Source::Tables(t) => t
@@ -270,12 +273,12 @@ impl Merge {
     }
 
     /// The next key with its newest value. After an error the merge is over.
-    pub fn next(&mut self) -> Option<Result<(Bytes, Option<Bytes>)>> {
+    pub fn next(&mut self) -> Option<Result<Found>> {
         self.next_ranked().map(|r| r.map(|(_, entry)| entry))
     }
 
     /// As [`next`](Merge::next), with the place of the source that it came from.
-    pub fn next_ranked(&mut self) -> Option<Result<(usize, (Bytes, Option<Bytes>))>> {
+    pub fn next_ranked(&mut self) -> Option<Result<(usize, Found)>> {
         let mut best: Option<(usize, &[u8])> = None;
         for (i, (_, source)) in self.sources.iter().enumerate() {
             if let Some(key) = source.key()

@@ -1,4 +1,5 @@
 //! A flipped bit anywhere is reported or harmless; it is never returned as data. Newer and foreign files are refused with advice.
+#![allow(clippy::unwrap_used)]
 mod support;
 
 use forebay_storage::fault::{FaultIo, Image};

@@ -1,5 +1,6 @@
 //! One I/O call fails. The store says so, refuses writes from then on (unless the disk was just full), goes on reading
 //! what it has, and after reopening holds everything that it acknowledged.
+#![allow(clippy::unwrap_used)]
 mod support;
 
 use forebay_storage::fault::FaultIo;

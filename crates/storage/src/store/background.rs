@@ -112,7 +112,10 @@ impl Core {
                 return;
             }
             if full {
-                self.work.wait_for(&mut signals, FULL);
+                // Next time with the spare room, which makes even a whole merge possible step by step.
+                let patience = FULL * (1 << signals.tries.min(6));
+                self.work.wait_for(&mut signals, patience);
+                signals.reclaim = true;
             } else if !signals.reclaim
                 && !self.compaction_due_without(&self.view(), &signals.damaged)
             {

@@ -305,8 +305,10 @@ impl Core {
     /// The disk is full and there are deletes: uses the spare room to flush and compact them, so that what they
     /// delete goes, and makes the spare room again.
     pub fn reclaim(&self) {
+        let one = self.giving_back.lock();
         self.signals.lock().reclaim = false;
         let result = self.try_reclaim();
+        drop(one);
         let mut signals = self.signals.lock();
         if matches!(result, Ok(true)) {
             signals.tries = 0;
@@ -324,14 +326,20 @@ impl Core {
 
     /// Whether there is room again, as far as spare room is concerned.
     fn try_reclaim(&self) -> Result<bool> {
+        self.spare_used.store(true, Ordering::Release);
         reserve::release_spare(self.io(), self.dir()).map_err(|e| self.poison_unless_full(e))?;
-        let later = |core: &Core| {
-            core.signals.lock().reclaim = true;
-            Ok(false)
-        };
-        // Who waits for room holds the writer, perhaps for a compaction of this very thread: try again later.
+        let done = self.shrink();
+        // What failed for want of room has given its room back: nobody else may have it before the spare room.
+        let renewed = self.renew_spare()?;
+        Ok(done? && renewed)
+    }
+
+    /// Flushes, purges and compacts. `false` if somebody has to be let through first.
+    fn shrink(&self) -> Result<bool> {
+        // Who waits for room holds the writer, perhaps for a compaction of this very thread.
         let Some(mut writer) = self.writer.try_lock_for(PATIENCE) else {
-            return later(self);
+            self.signals.lock().reclaim = true;
+            return Ok(false);
         };
         if !self.view.read().active.is_empty() {
             self.seal(&mut writer)?;
@@ -340,19 +348,10 @@ impl Core {
         drop(writer);
         self.purge_hidden()?;
         self.compact_all()?;
-        let Some(mut writer) = self.writer.try_lock_for(PATIENCE) else {
-            return later(self);
-        };
-        let flushed = self.manifest.lock().state().flushed;
-        let gone = self
-            .retire_logs(&mut writer, flushed)
-            .map_err(|e| self.poison_unless_full(e))?;
-        drop(writer);
-        self.remove_logs(gone)?;
-        self.renew_spare()
+        Ok(true)
     }
 
-    /// Makes the spare room if the disk has it.
+    /// Makes the spare room if the disk has it; puts are refused while there is none.
     pub fn renew_spare(&self) -> Result<bool> {
         let made = reserve::ensure(
             self.io(),
@@ -360,7 +359,21 @@ impl Core {
             names::SPARE,
             self.options.table_reserve_bytes,
         );
-        made.map_err(|e| self.poison_unless_full(e))
+        let made = made.map_err(|e| self.poison_unless_full(e))?;
+        self.spare_used.store(!made, Ordering::Release);
+        Ok(made)
+    }
+
+    /// Whether a put may have room: there is spare room, or there is again.
+    pub fn has_spare(&self) -> Result<bool> {
+        if !self.spare_used.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        // While space is being given back, the spare room is in use and not to be taken.
+        match self.giving_back.try_lock() {
+            Some(_one) => self.renew_spare(),
+            None => Ok(false),
+        }
     }
 }
 

@@ -80,8 +80,8 @@ pub struct Signals {
     pub reclaim: bool,
     /// The last put found no room.
     pub full: bool,
-    /// Batches with deletes since giving space back was last tried.
-    pub deletes: u64,
+    /// Refused puts, and deletes, since giving space back was last tried.
+    pub pleas: u64,
     /// How often that was tried since it last helped.
     pub tries: u32,
     /// Tables that could not be read: left out of compactions.
@@ -125,6 +125,10 @@ pub struct Core {
     pub closed: AtomicBool,
     /// Whether the last put found no room (a copy of the signal, to be read without its lock).
     pub full: AtomicBool,
+    /// Whether the spare room is in use or could not be made: puts are refused.
+    pub spare_used: AtomicBool,
+    /// Held while space is given back.
+    pub giving_back: Mutex<()>,
     pub poisoned: AtomicBool,
     pub reason: Mutex<String>,
     pub counters: Counters,

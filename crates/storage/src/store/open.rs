@@ -1,5 +1,5 @@
 //! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
-use super::core::{Core, Counters, OldLog, Sealed, Signals, View, Writer};
+use super::core::{Core, Counters, OldLog, Sealed, View, Writer};
 use super::{Store, background};
 use crate::block::BlockFormat;
 use crate::cache::BlockCache;
@@ -196,7 +196,7 @@ fn replay(
     if logged {
         reserve::ensure(io, dir, names::RESERVE, options.wal_reserve_bytes)?;
     }
-    reserve::ensure(io, dir, names::SPARE, options.table_reserve_bytes)?;
+    let spare = reserve::ensure(io, dir, names::SPARE, options.table_reserve_bytes)?;
     let writer = Writer {
         log,
         old,
@@ -205,7 +205,6 @@ fn replay(
         directory_changed: 1,
         directory_synced: 0,
     };
-    let deletes = recovered.last > flushed || levels.all().any(|t| t.meta().deletes > 0);
     Ok(Core {
         view: RwLock::new(Arc::new(View {
             active,
@@ -220,16 +219,15 @@ fn replay(
         manifest: Mutex::new(manifest),
         flushing: Mutex::default(),
         compacting: Mutex::new(vec![Vec::new(); LEVELS]),
-        signals: Mutex::new(Signals {
-            deletes: u64::from(deletes),
-            ..Signals::default()
-        }),
+        signals: Mutex::default(),
         work: Condvar::new(),
         progress: Condvar::new(),
         next_file: AtomicU64::new(next_file + 1),
         stop: AtomicBool::new(false),
         closed: AtomicBool::new(false),
         full: AtomicBool::new(false),
+        spare_used: AtomicBool::new(!spare),
+        giving_back: Mutex::default(),
         poisoned: AtomicBool::new(false),
         reason: Mutex::default(),
         counters: Counters::default(),

@@ -51,16 +51,15 @@ impl Core {
             return;
         }
         let mut signals = self.signals.lock();
-        signals.deletes += u64::from(deletes && outcome.is_ok());
         if full || outcome.is_ok() && !reclaiming {
             signals.full = full;
             self.full.store(full, Ordering::Relaxed);
         }
-        // A refused put wants room at once; deletes alone are collected while trying did not help.
-        let enough = if full { 1 } else { 1 << signals.tries.min(10) };
-        if signals.full && signals.deletes >= enough {
+        // At the first refusal, then ever more seldom while it does not help.
+        signals.pleas += u64::from(full || deletes && outcome.is_ok());
+        if signals.full && signals.pleas >= 1 << signals.tries.min(10) {
             signals.reclaim = true;
-            signals.deletes = 0;
+            signals.pleas = 0;
             self.work.notify_all();
         }
         let now = signals.reclaim && !self.options.background;
@@ -94,6 +93,11 @@ impl Core {
     fn write_group(&self, writer: &mut Writer, group: &mut [Member]) -> Result<()> {
         self.usable()?;
         let reclaiming = group.iter().all(|m| m.batch.is_reclaiming());
+        if !reclaiming && !self.has_spare()? {
+            return Err(Error::NoSpace {
+                path: self.dir().to_path_buf(),
+            });
+        }
         let bytes = group.iter().map(|m| m.bytes as u64).sum();
         self.make_room(writer, reclaiming, bytes)?;
         let first = writer.sequence + 1;
