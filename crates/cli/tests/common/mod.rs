@@ -20,6 +20,8 @@ pub fn command(args: &[&str]) -> Command {
     }
     // Nobody's own configuration file takes part.
     command.env("XDG_CONFIG_HOME", "/nonexistent");
+    // Help is wrapped to this width, whatever the terminal.
+    command.env("COLUMNS", "100");
     command
 }
 

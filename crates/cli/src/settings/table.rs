@@ -1,0 +1,224 @@
+//! The table of settings: what each is called, means and defaults to, and how its text becomes a value.
+use crate::units::{parse_duration, parse_size};
+use forebay_server::Consistency;
+use forebay_storage::Durability;
+use std::time::Duration;
+
+/// One setting. Its text form is the only form that travels between processes.
+pub struct Setting {
+    /// Key in the configuration file; the environment variable is derived from it.
+    pub key: &'static str,
+    /// The same with dashes: the flag.
+    pub flag: &'static str,
+    /// Placeholder of the value in the help; empty for a switch.
+    pub value: &'static str,
+    /// What holds if nobody says otherwise.
+    pub default: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    pub(super) set: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+impl Setting {
+    /// `start_limit` -> `FOREBAY_START_LIMIT`.
+    pub fn env(&self) -> String {
+        format!("FOREBAY_{}", self.key.to_ascii_uppercase())
+    }
+}
+
+/// The settings as values.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What the service itself takes.
+    pub service: forebay_server::Config,
+    /// Other users may use the mount, as far as file modes let them.
+    pub allow_other: bool,
+    /// How long a start may take.
+    pub start_limit: Duration,
+    /// How long a stop may take.
+    pub stop_limit: Duration,
+    /// Filter of the log, as `tracing` writes it.
+    pub log: String,
+}
+
+/// All settings, in the order of the documentation.
+pub const TABLE: &[Setting] = &[
+    Setting {
+        key: "nodes",
+        flag: "nodes",
+        value: "N",
+        default: "1",
+        help: "Node servers in the service, one mount each; fixed when the store is created",
+        set: |s, text| {
+            s.service.nodes = text
+                .parse()
+                .ok()
+                .filter(|n| (1..=64).contains(n))
+                .ok_or_else(|| {
+                    format!("'{text}' is not a number of nodes; write a number from 1 to 64")
+                })?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "durability",
+        flag: "durability",
+        value: "LEVEL",
+        default: "process",
+        help: "What an acknowledged change survives: none, process (a killed process) or disk (a power cut)",
+        set: |s, text| {
+            s.service.durability = match text {
+                "none" => Durability::None,
+                "process" => Durability::Process,
+                "disk" => Durability::Disk,
+                _ => {
+                    return Err(format!(
+                        "'{text}' is not a durability level; write none, process or disk"
+                    ));
+                }
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        key: "consistency",
+        flag: "consistency",
+        value: "MODE",
+        default: "commit",
+        help: "When other nodes see a write: commit (after fsync or close) or posix (before write returns)",
+        set: |s, text| {
+            s.service.consistency = match text {
+                "commit" => Consistency::Commit,
+                "posix" => Consistency::Posix,
+                _ => {
+                    return Err(format!(
+                        "'{text}' is not a consistency mode; write commit or posix"
+                    ));
+                }
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        key: "quota",
+        flag: "quota",
+        value: "SIZE",
+        default: "none",
+        help: "Most file data each node stores; none: what the disk has",
+        set: |s, text| {
+            s.service.quota = if text == "none" {
+                None
+            } else {
+                Some(parse_size(text)?)
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        key: "memory",
+        flag: "memory",
+        value: "SIZE",
+        default: "192MiB",
+        help: "Memory budget of each node, caches and buffers together; at least 16MiB",
+        set: |s, text| {
+            let bytes = parse_size(text)?;
+            if bytes < 16 << 20 {
+                return Err(format!(
+                    "'{text}' is too little memory; give each node at least 16MiB"
+                ));
+            }
+            s.service.memory = bytes;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "deadline",
+        flag: "deadline",
+        value: "TIME",
+        default: "10s",
+        help: "A request to another node fails with EIO after this long",
+        set: |s, text| {
+            s.service.deadline = positive(text)?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "allow_other",
+        flag: "allow-other",
+        value: "",
+        default: "false",
+        help: "Let other users into the mount, as far as file modes let them",
+        set: |s, text| {
+            s.allow_other = match text {
+                "true" => true,
+                "false" => false,
+                _ => return Err(format!("'{text}' is not a switch; write true or false")),
+            };
+            Ok(())
+        },
+    },
+    Setting {
+        key: "start_limit",
+        flag: "start-limit",
+        value: "TIME",
+        default: "60s",
+        help: "Give up starting after this long",
+        set: |s, text| {
+            s.start_limit = positive(text)?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "stop_limit",
+        flag: "stop-limit",
+        value: "TIME",
+        default: "60s",
+        help: "Give up stopping cleanly after this long",
+        set: |s, text| {
+            s.stop_limit = positive(text)?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "log",
+        flag: "log",
+        value: "FILTER",
+        default: "info",
+        help: "What goes to the log: error, warn, info, debug, trace, or a filter such as forebay_server=debug",
+        set: |s, text| {
+            text.parse::<tracing_subscriber::filter::Targets>()
+                .map_err(|e| {
+                    format!("'{text}' is not a log filter ({e}); write a level such as info")
+                })?;
+            s.log = text.to_string();
+            Ok(())
+        },
+    },
+];
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err(format!(
+            "'{text}' is no time at all; write it like 500ms or 10s"
+        )),
+        time => Ok(time),
+    }
+}
+
+/// The row of a key.
+pub fn find(key: &str) -> Option<&'static Setting> {
+    TABLE.iter().find(|s| s.key == key)
+}
+
+impl Settings {
+    /// Before any row has been applied; every field is set by some row.
+    pub(super) fn unset() -> Settings {
+        Settings {
+            service: forebay_server::Config::default(),
+            allow_other: false,
+            start_limit: Duration::ZERO,
+            stop_limit: Duration::ZERO,
+            log: String::new(),
+        }
+    }
+}
