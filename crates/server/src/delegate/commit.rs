@@ -10,7 +10,7 @@
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents would be given back under the second.
 use super::intervals::Source;
-use super::open_file::{Attempt, OpenFile, State, Unsynced};
+use super::open_file::{Attempt, OpenFile, State};
 use super::pending::Pending;
 use super::{Delegate, Handle, expect_reply};
 use crate::data::LogId;
@@ -51,20 +51,6 @@ impl Delegate {
         self.publish(&open.file, self.always_sync)
     }
 
-    /// Commits, and on disk on every member involved when it returns.
-    ///
-    /// # Errors
-    /// As flush.
-    pub fn fsync(&self, handle: Handle) -> Result<()> {
-        let open = self.table.get(handle)?;
-        self.used(&open);
-        self.publish(&open.file, true)?;
-        if !open.file.state.lock().history {
-            self.recall_history(&open.file)?;
-        }
-        self.sync_rest(&open.file)
-    }
-
     /// Publishes everything pending.
     pub(super) fn publish(&self, file: &OpenFile, sync: bool) -> Result<()> {
         let turn = file.turn.lock();
@@ -83,44 +69,51 @@ impl Delegate {
     ) -> Result<()> {
         let stuck = file.state.lock().committing.clone();
         if let Some(attempt) = stuck {
-            self.carry_out(file, &attempt, sync)?;
+            self.carry_out(file, &attempt, true, sync)?;
         }
-        let (layer, retired, size) = {
+        let idle = {
+            // Looked at and taken in one: a log is retired after its last write became pending.
+            let mut state = file.state.lock();
+            let idle = cut.is_none() && state.pending.is_empty();
+            idle.then(|| {
+                let dropped = std::mem::take(&mut state.pending.dropped);
+                (dropped, std::mem::take(&mut state.retired))
+            })
+        };
+        if let Some((dropped, retired)) = idle {
+            self.give_back(&dropped);
+            self.seal(&retired);
+            return Ok(());
+        }
+        let token = self.tokens.next()?;
+        let (attempt, retired) = {
+            // The layer is in one of the two places at every moment that the state is not locked.
             let mut state = file.state.lock();
             let size = state.size();
-            let retired = std::mem::take(&mut state.retired);
-            if state.pending.is_empty() && cut.is_none() {
-                let dropped = std::mem::take(&mut state.pending.dropped);
-                drop(state);
-                self.give_back(&dropped);
-                self.seal(&retired);
-                return Ok(());
-            }
-            // The layer is in one of the two places at every moment that the state is not locked.
-            let token = self.tokens.next()?;
             let layer = std::mem::take(&mut state.pending);
             let attempt = Arc::new(attempt_of(file, layer, cut, size, token, self.members()));
             state.committing = Some(attempt.clone());
-            (attempt, retired, size)
+            (attempt, std::mem::take(&mut state.retired))
         };
-        debug_assert!(layer.attr.end.is_none_or(|end| end <= size));
-        self.give_back(&layer.layer.dropped);
-        let result = self.carry_out(file, &layer, sync);
+        self.give_back(&attempt.layer.dropped);
+        let result = self.carry_out(file, &attempt, false, sync);
         match &result {
-            Ok(()) => {
-                if let Some(size) = cut {
-                    self.give_back(&layer.layer.above(size));
-                }
-                self.seal(&retired);
-            }
+            Ok(()) => self.seal(&retired),
             Err(_) => file.state.lock().retired.extend(retired),
         }
         result
     }
 
-    /// Sends an attempt and settles what it leaves. On `Refused` the layer is pending again; on `Unknown` it stays.
-    fn carry_out(&self, file: &OpenFile, attempt: &Arc<Attempt>, sync: bool) -> Result<()> {
-        match self.send(file, attempt, sync) {
+    /// Sends an attempt (`again`: it was sent before) and settles what it leaves. On `Refused` the layer is pending again,
+    /// unless the file is gone; on `Unknown` it stays.
+    fn carry_out(
+        &self,
+        file: &OpenFile,
+        attempt: &Arc<Attempt>,
+        again: bool,
+        sync: bool,
+    ) -> Result<()> {
+        match self.send(file, attempt, again, sync) {
             Ok(done) => {
                 self.wait_for_view(file, &done)?;
                 settle(
@@ -130,7 +123,16 @@ impl Delegate {
                     file.fid.owner(),
                     sync,
                 );
+                if let Some(size) = attempt.attr.size {
+                    self.give_back(&attempt.layer.above(size));
+                }
                 Ok(())
+            }
+            Err(Failure::Refused(e)) if e.errno() == Errno::STALE => {
+                // Nobody can read these bytes any more, nor ever publish them.
+                file.state.lock().committing = None;
+                self.give_back(&attempt.layer.above(0));
+                Err(e)
             }
             Err(Failure::Refused(e)) => {
                 let mut state = file.state.lock();
@@ -148,20 +150,34 @@ impl Delegate {
         }
     }
 
-    fn send(&self, file: &OpenFile, attempt: &Attempt, sync: bool) -> Result<Done, Failure> {
+    fn send(
+        &self,
+        file: &OpenFile,
+        attempt: &Attempt,
+        again: bool,
+        sync: bool,
+    ) -> Result<Done, Failure> {
         let (fid, token) = (file.fid, attempt.token);
+        // An attempt that was sent before had everything staged, and may have happened: only the owner can tell.
+        let failed = if again {
+            Failure::Unknown
+        } else {
+            Failure::Refused
+        };
         for log in attempt.layer.logs() {
-            self.node.data.flush(log, sync).map_err(Failure::Refused)?;
+            self.node.data.flush(log, sync).map_err(failed)?;
         }
-        for (i, part) in attempt.staged.iter().enumerate() {
+        let parts = if again { &[] } else { &attempt.staged[..] };
+        for (i, part) in parts.iter().enumerate() {
+            let changes = part.changes.clone();
             let request = FilesRequest::Stage {
                 fid,
                 token,
-                changes: part.changes.clone(),
+                changes,
                 sync,
             };
             if let Err(e) = self.node.peers.files(part.member, request) {
-                self.drop_staged(file, token, &attempt.staged[..=i]);
+                self.drop_staged(file, token, &parts[..=i]);
                 return Err(Failure::Refused(e));
             }
         }
@@ -217,50 +233,6 @@ impl Delegate {
             self.retry_view(file, done.seq - 1, tries)?;
         }
         Ok(())
-    }
-
-    /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
-    fn recall_history(&self, file: &OpenFile) -> Result<()> {
-        let mut unsynced = Unsynced::default();
-        for member in 0..self.members() {
-            unsynced.members.insert(member);
-            let extents = self.node.all_extents(member, file.fid)?;
-            unsynced.logs.extend(
-                extents
-                    .iter()
-                    .filter(|e| e.member == self.member())
-                    .map(|e| e.log),
-            );
-        }
-        let mut state = file.state.lock();
-        state.unsynced.logs.extend(unsynced.logs);
-        state.unsynced.members.extend(unsynced.members);
-        state.history = true;
-        Ok(())
-    }
-
-    /// What earlier commits did not bring to disk.
-    fn sync_rest(&self, file: &OpenFile) -> Result<()> {
-        let unsynced = std::mem::take(&mut file.state.lock().unsynced);
-        if unsynced.is_empty() {
-            return Ok(());
-        }
-        let synced = unsynced
-            .logs
-            .iter()
-            .try_for_each(|log| self.node.data.flush(*log, true));
-        let synced = synced.and_then(|()| {
-            unsynced.members.iter().try_for_each(|member| {
-                let request = FilesRequest::Sync { fid: file.fid };
-                expect_reply!(*member, self.node.peers.files(*member, request), FilesReply::Done => ())
-            })
-        });
-        if synced.is_err() {
-            let mut state = file.state.lock();
-            state.unsynced.logs.extend(unsynced.logs);
-            state.unsynced.members.extend(unsynced.members);
-        }
-        synced
     }
 
     /// Seals the logs of closed handles; everything of them is published or given back.

@@ -12,7 +12,8 @@
 //! | `open` | open, create, release, what the kernel may cache |
 //! | `read`, `windows` | reading; asking owners for extents |
 //! | `memory` | keeping the layers of all files small |
-//! | `write`, `commit`, `cut` | writing; publishing; truncate, holes, preallocation |
+//! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
+//! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
 //!
@@ -34,6 +35,7 @@ mod pending;
 mod read;
 mod seek;
 mod space;
+mod sync;
 mod windows;
 mod write;
 mod xattr;

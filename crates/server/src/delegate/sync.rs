@@ -1,0 +1,65 @@
+//! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
+use super::open_file::{OpenFile, Unsynced};
+use super::{Delegate, Handle, expect_reply};
+use crate::Result;
+use crate::files::proto::{FilesReply, FilesRequest};
+
+impl Delegate {
+    /// Commits, and on disk on every member involved when it returns.
+    ///
+    /// # Errors
+    /// As flush.
+    pub fn fsync(&self, handle: Handle) -> Result<()> {
+        let open = self.table.get(handle)?;
+        self.used(&open);
+        self.publish(&open.file, true)?;
+        if !open.file.state.lock().history {
+            self.recall_history(&open.file)?;
+        }
+        self.sync_rest(&open.file)
+    }
+
+    /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
+    fn recall_history(&self, file: &OpenFile) -> Result<()> {
+        let mut unsynced = Unsynced::default();
+        for member in 0..self.members() {
+            unsynced.members.insert(member);
+            let extents = self.node.all_extents(member, file.fid)?;
+            unsynced.logs.extend(
+                extents
+                    .iter()
+                    .filter(|e| e.member == self.member())
+                    .map(|e| e.log),
+            );
+        }
+        let mut state = file.state.lock();
+        state.unsynced.logs.extend(unsynced.logs);
+        state.unsynced.members.extend(unsynced.members);
+        state.history = true;
+        Ok(())
+    }
+
+    /// What earlier commits did not bring to disk.
+    fn sync_rest(&self, file: &OpenFile) -> Result<()> {
+        let unsynced = std::mem::take(&mut file.state.lock().unsynced);
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let synced = unsynced
+            .logs
+            .iter()
+            .try_for_each(|log| self.node.data.flush(*log, true));
+        let synced = synced.and_then(|()| {
+            unsynced.members.iter().try_for_each(|member| {
+                let request = FilesRequest::Sync { fid: file.fid };
+                expect_reply!(*member, self.node.peers.files(*member, request), FilesReply::Done => ())
+            })
+        });
+        if synced.is_err() {
+            let mut state = file.state.lock();
+            state.unsynced.logs.extend(unsynced.logs);
+            state.unsynced.members.extend(unsynced.members);
+        }
+        synced
+    }
+}
