@@ -6,9 +6,9 @@ use super::{LogId, segment::Segment, tail::Tail};
 use crate::{Error, Fid, Result};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 const SHARDS: usize = 16;
 /// Emptied buffers kept for the next full tail.
@@ -29,8 +29,8 @@ pub struct LogState {
     pub(super) tail: Tail,
     /// The log is in `keys::LOGS`.
     pub(super) recorded: bool,
-    /// In the queue of logs with a tail.
-    pub(super) queued: bool,
+    /// Place in the queue of logs with a tail; 0: not there.
+    pub(super) ticket: u64,
     /// No more appends.
     pub(super) sealed: bool,
     /// Wrote a full tail before: the next one will be full too.
@@ -50,12 +50,19 @@ impl Log {
     }
 }
 
+/// Logs by ticket; tickets grow.
+#[derive(Default)]
+struct Queue {
+    logs: BTreeMap<u64, Arc<Log>>,
+    last: u64,
+}
+
 /// All open logs.
 #[derive(Default)]
 pub struct Logs {
     shards: [RwLock<HashMap<LogId, Arc<Log>>>; SHARDS],
     /// Logs with a tail, oldest first: whose buffers go first when memory is short.
-    queue: Mutex<VecDeque<Weak<Log>>>,
+    queue: Mutex<Queue>,
     spare: Mutex<Vec<Vec<u8>>>,
     /// Sealed, but still in `keys::LOGS`: the next batch takes them along.
     sealed: Mutex<Vec<LogId>>,
@@ -97,23 +104,29 @@ impl Logs {
 
     /// The log has a tail now.
     pub(super) fn queue(&self, log: &Arc<Log>, state: &mut LogState) {
-        if !state.queued {
-            state.queued = true;
-            self.queue.lock().push_back(Arc::downgrade(log));
+        if state.ticket == 0 {
+            let mut queue = self.queue.lock();
+            queue.last += 1;
+            state.ticket = queue.last;
+            let ticket = queue.last;
+            queue.logs.insert(ticket, log.clone());
         }
     }
-    /// The log queued longest; the caller clears `queued` under its lock, or puts it back.
-    pub(super) fn oldest(&self) -> Option<Arc<Log>> {
-        let mut queue = self.queue.lock();
-        std::iter::from_fn(|| queue.pop_front()).find_map(|weak| weak.upgrade())
+    /// The log has no tail any more.
+    pub(super) fn unqueue(&self, state: &mut LogState) {
+        if state.ticket != 0 {
+            self.queue.lock().logs.remove(&state.ticket);
+            state.ticket = 0;
+        }
     }
-    /// Puts a log that was busy back.
-    pub(super) fn requeue(&self, log: &Arc<Log>) {
-        self.queue.lock().push_back(Arc::downgrade(log));
-    }
-    /// Logs in the queue.
-    pub(super) fn queued(&self) -> usize {
-        self.queue.lock().len()
+    /// The log queued longest of those behind `ticket`, with its ticket.
+    pub(super) fn queued_after(&self, ticket: u64) -> Option<(u64, Arc<Log>)> {
+        let queue = self.queue.lock();
+        queue
+            .logs
+            .range(ticket + 1..)
+            .next()
+            .map(|(t, log)| (*t, log.clone()))
     }
 
     /// A spare buffer of at least this capacity, still counted in the budget.

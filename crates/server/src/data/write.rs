@@ -89,25 +89,21 @@ impl Inner {
             return Ok(true);
         }
         self.buffers.give(self.logs.drop_spares());
-        for _ in 0..self.logs.queued() {
-            if self.buffers.used() + add <= self.buffers.limit() {
-                break;
-            }
-            let Some(other) = self.logs.oldest() else {
+        let mut ticket = 0;
+        while self.buffers.used() + add > self.buffers.limit() {
+            let Some((next, other)) = self.logs.queued_after(ticket) else {
                 break;
             };
+            ticket = next;
             if Arc::ptr_eq(&other, log) {
-                self.logs.requeue(&other);
                 continue;
             }
+            // Whoever holds it is busy with it, and not to be waited for with a log locked.
             let Some(mut theirs) = other.state.try_lock() else {
-                self.logs.requeue(&other);
                 continue;
             };
-            theirs.queued = false;
             if let Err(e) = self.write_out(&other, &mut theirs, false) {
                 // Their bytes stay in memory. If it is a full disk, this append will learn it for itself.
-                self.logs.queue(&other, &mut theirs);
                 if e.errno() != Errno::NOSPC {
                     return Err(e);
                 }
@@ -127,8 +123,9 @@ impl Inner {
         Ok(fits)
     }
 
-    /// An empty tail's buffer goes back.
+    /// The tail's buffer goes back, and what is in it is forgotten.
     fn drop_buffer(&self, state: &mut LogState) {
+        self.logs.unqueue(state);
         let end = state.tail.end();
         let buffer = state.tail.advance(end);
         self.buffers.give(buffer.capacity() as u64);

@@ -257,3 +257,21 @@ fn the_words_of_other_members_are_answered() {
     );
     assert!(is_gone(&bench.read(a, u64::MAX - 3, 10)));
 }
+
+#[test]
+fn sealed_logs_leave_nothing_in_memory() {
+    let bench = Bench::new(options());
+    let baseline = bench.data.stats();
+    for _ in 0..500 {
+        let log = bench.data.create_log(Fid(1)).unwrap();
+        bench.data.append(log, b"small").unwrap();
+        bench.data.flush(log, false).unwrap();
+        bench.data.seal(log).unwrap();
+    }
+    let stats = bench.data.stats();
+    assert_eq!((stats.buffers, stats.open_logs), (baseline.buffers, 0));
+    assert!(
+        bench.data.inner.logs.queued_after(0).is_none(),
+        "a sealed log is still queued"
+    );
+}

@@ -1,5 +1,6 @@
 //! Tests of the data plane as a whole.
 mod basics;
+mod faults;
 mod model;
 mod threads;
 
