@@ -22,9 +22,13 @@ fn a_write_is_seen_elsewhere_after_fsync_or_close() {
         .create_new(true)
         .open(h.mount(0).join("f"))
         .unwrap();
+    // A second handle of the writer's node, open all the time: its close would publish, too.
+    let beside = File::open(h.mount(0).join("f")).unwrap();
     f.write_all_at(b"first", 0).unwrap();
     // On its own node at once, through another handle.
-    assert_eq!(fs::read(h.mount(0).join("f")).unwrap(), b"first");
+    let mut seen = [0; 5];
+    beside.read_exact_at(&mut seen, 0).unwrap();
+    assert_eq!(&seen, b"first");
     // Elsewhere not yet: the name is there, the bytes are not.
     assert_eq!(fs::read(h.mount(1).join("f")).unwrap(), b"");
     f.sync_data().unwrap();
