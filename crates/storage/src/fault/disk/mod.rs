@@ -2,6 +2,9 @@
 //!
 //! Invariants: `live` is what calls see; `durable` plus all of `changes` in order is `live`; the same holds for names with
 //! `durable_names` and `name_changes`.
+mod crash;
+mod files;
+
 use super::image::Image;
 use crate::DirEntry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -365,126 +368,6 @@ impl Disk {
         Ok((self.capacity.saturating_sub(self.used()), self.capacity))
     }
 
-    pub fn read_at(&mut self, number: u64, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.call()?;
-        let live = &self.inode(number)?.live;
-        let from = (offset as usize).min(live.len());
-        let n = buf.len().min(live.len() - from);
-        buf[..n].copy_from_slice(&live[from..from + n]);
-        Ok(n)
-    }
-
-    pub fn len(&mut self, number: u64) -> io::Result<u64> {
-        self.call()?;
-        Ok(self.inode(number)?.live.len() as u64)
-    }
-
-    pub fn write_at(&mut self, number: u64, buf: &[u8], offset: u64) -> io::Result<()> {
-        if let Err(e) = self.call() {
-            let part = self.draw(buf.len() as u64) as usize;
-            // The process that was stopped for good writes nothing more, except at the very call where it stopped.
-            if self.stop.is_none_or(|at| self.calls == at) {
-                self.write_part(number, &buf[..part], offset)?;
-            }
-            return Err(e);
-        }
-        let room = self.room(number, offset, buf.len() as u64)?;
-        if room < buf.len() as u64 {
-            self.write_part(number, &buf[..room as usize], offset)?;
-            return Err(ErrorKind::StorageFull.into());
-        }
-        self.write_part(number, buf, offset)
-    }
-
-    /// How many of `length` bytes at `offset` fit on the disk.
-    fn room(&mut self, number: u64, offset: u64, length: u64) -> io::Result<u64> {
-        let mut free = (self.capacity / PAGE).saturating_sub(self.used_pages);
-        let inode = self.inode(number)?;
-        for page in offset / PAGE..(offset + length).div_ceil(PAGE) {
-            if !inode.pages.contains(&page) {
-                if free == 0 {
-                    return Ok((page * PAGE).saturating_sub(offset));
-                }
-                free -= 1;
-            }
-        }
-        Ok(length)
-    }
-
-    fn own(&mut self, number: u64, offset: u64, length: u64) -> io::Result<()> {
-        let inode = self.inode(number)?;
-        let before = inode.pages.len();
-        inode
-            .pages
-            .extend(offset / PAGE..(offset + length).div_ceil(PAGE));
-        let added = inode.pages.len() - before;
-        self.used_pages += added as u64;
-        Ok(())
-    }
-
-    fn write_part(&mut self, number: u64, buf: &[u8], offset: u64) -> io::Result<()> {
-        if buf.is_empty() {
-            return Ok(());
-        }
-        self.own(number, offset, buf.len() as u64)?;
-        let inode = self.inode(number)?;
-        apply(&mut inode.live, &Change::Write(offset, buf.to_vec()));
-        inode.changes.push(Change::Write(offset, buf.to_vec()));
-        Ok(())
-    }
-
-    /// Changes the length, or zeroes a range; both may free pages.
-    pub fn change(&mut self, number: u64, change: Change) -> io::Result<()> {
-        self.call()?;
-        let inode = self.inode(number)?;
-        let before = inode.pages.len();
-        match &change {
-            Change::Length(len) => drop(inode.pages.split_off(&len.div_ceil(PAGE))),
-            Change::Zero(from, len) => inode
-                .pages
-                .retain(|p| *p < from.div_ceil(PAGE) || *p >= (from + len) / PAGE),
-            Change::Write(..) => {}
-        }
-        let freed = before - inode.pages.len();
-        apply(&mut inode.live, &change);
-        inode.changes.push(change);
-        self.used_pages -= freed as u64;
-        Ok(())
-    }
-
-    pub fn allocate(&mut self, number: u64, offset: u64, length: u64) -> io::Result<()> {
-        self.call()?;
-        if self.room(number, offset, length)? < length {
-            return Err(ErrorKind::StorageFull.into());
-        }
-        self.own(number, offset, length)?;
-        let inode = self.inode(number)?;
-        if (inode.live.len() as u64) < offset + length {
-            inode.live.resize((offset + length) as usize, 0);
-            inode.changes.push(Change::Length(offset + length));
-        }
-        Ok(())
-    }
-
-    pub fn sync(&mut self, number: u64) -> io::Result<()> {
-        let result = self.call();
-        let stopped = self.stop.is_some_and(|at| self.calls >= at);
-        let inode = self.inode(number)?;
-        match result {
-            Ok(()) => inode
-                .changes
-                .drain(..)
-                .for_each(|c| apply(&mut inode.durable, &c)),
-            // The pages count as clean although they never reached the disk.
-            Err(e) if !stopped => {
-                inode.changes.clear();
-                return Err(e);
-            }
-            Err(e) => return Err(e),
-        }
-        Ok(())
-    }
-
     /// Everything that was written.
     pub fn live(&self) -> Image {
         let bytes = |n: &u64| {
@@ -500,101 +383,6 @@ impl Disk {
                 .map(|(p, n)| (p.clone(), n.as_ref().map(bytes)))
                 .collect(),
         }
-    }
-
-    /// What is left after a power failure, by the seed.
-    pub fn crashed(&mut self) -> Image {
-        let mut names = self.durable_names.clone();
-        let mut cut: BTreeSet<PathBuf> = BTreeSet::new();
-        for change in std::mem::take(&mut self.name_changes) {
-            let dirs = change.dirs();
-            if dirs.iter().any(|d| cut.contains(d)) || self.draw(3) == 0 {
-                cut.extend(dirs);
-            } else {
-                change.apply(&mut names);
-            }
-        }
-        // Entries of directories that are gone are gone.
-        let whole = |p: &Path| {
-            p.ancestors()
-                .skip(1)
-                .filter(|a| a.parent().is_some())
-                .all(|a| names.get(a) == Some(&None))
-        };
-        let kept: Vec<_> = names
-            .iter()
-            .filter(|(p, _)| whole(p))
-            .map(|(p, n)| (p.clone(), *n))
-            .collect();
-        let mut bytes = HashMap::new();
-        for number in kept
-            .iter()
-            .filter_map(|(_, n)| *n)
-            .collect::<BTreeSet<u64>>()
-        {
-            bytes.insert(number, self.crashed_file(number));
-        }
-        let content = |n: u64| bytes.get(&n).cloned().unwrap_or_default();
-        Image {
-            entries: kept.into_iter().map(|(p, n)| (p, n.map(content))).collect(),
-        }
-    }
-
-    fn crashed_file(&mut self, number: u64) -> Vec<u8> {
-        let Some(inode) = self.inodes.get(&number) else {
-            return Vec::new();
-        };
-        if inode.changes.is_empty() {
-            return inode.durable.clone();
-        }
-        let (changes, durable) = (inode.changes.clone(), inode.durable.clone());
-        let mut longest = durable.len();
-        let mut state = durable.clone();
-        let mut lengths = vec![durable.len()];
-        for change in &changes {
-            apply(&mut state, change);
-            longest = longest.max(state.len());
-            lengths.push(state.len());
-        }
-        // Each sector was last written back after `keep` of the changes; half of them at one of the ends.
-        let sectors = (longest as u64).div_ceil(SECTOR) as usize;
-        let n = changes.len() as u64;
-        let keeps: Vec<u64> = (0..=sectors)
-            .map(|_| match self.draw(4) {
-                0 => 0,
-                1 => n,
-                _ => self.draw(n + 1),
-            })
-            .collect();
-        let length = lengths[keeps[sectors] as usize];
-        let mut out = vec![0; longest];
-        out[..durable.len()].copy_from_slice(&durable);
-        for (i, change) in changes.iter().enumerate() {
-            let (from, to) = match change {
-                Change::Write(at, bytes) => (*at, *at + bytes.len() as u64),
-                Change::Zero(at, len) => (*at, at.saturating_add(*len).min(longest as u64)),
-                Change::Length(len) => (*len, longest as u64),
-            };
-            if from >= to {
-                continue;
-            }
-            for sector in from / SECTOR..to.div_ceil(SECTOR) {
-                if keeps[sector as usize] <= i as u64 {
-                    continue;
-                }
-                let start = from.max(sector * SECTOR) as usize;
-                let end = to.min((sector + 1) * SECTOR) as usize;
-                match change {
-                    Change::Write(at, bytes) => {
-                        out[start..end]
-                            .copy_from_slice(&bytes[start - *at as usize..end - *at as usize]);
-                    }
-                    Change::Zero(..) | Change::Length(_) => out[start..end].fill(0),
-                }
-            }
-        }
-        out.truncate(length);
-        out
     }
 }
 
