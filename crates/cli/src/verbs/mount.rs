@@ -31,7 +31,12 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
             _ => Ok(()),
         });
     }
-    let server = ServerProcess::start(&spec, settings.values.start_limit, |_| {})?;
+    let bar = crate::progress::step();
+    let server = ServerProcess::start(&spec, settings.values.start_limit, |step| {
+        bar.set_message(step.to_string())
+    });
+    bar.finish_and_clear();
+    let server = server?;
     let pid = server.pid();
     server.detach();
     writeln!(
