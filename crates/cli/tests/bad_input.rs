@@ -194,6 +194,51 @@ fn a_full_quota_stops_the_writer_and_loses_nothing() {
 }
 
 #[test]
+fn a_damaged_block_is_found_by_fsck_and_reads_as_an_error_never_as_wrong_bytes() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    let bytes = vec![42; 1 << 20];
+    std::fs::write(place.path("m/hit"), &bytes).unwrap();
+    place.umount_well();
+    let (code, out, err) = forebay(&["fsck", &place.store()]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("is sound"), "{out}");
+    place.mount_well(&[]);
+    std::fs::write(place.path("m/spared"), &bytes).unwrap();
+    place.umount_well();
+    // One bit, in the middle of the first file's bytes.
+    let segments = std::fs::read_dir(place.path("s/node-0/data")).unwrap();
+    let first = segments.map(|e| e.unwrap().path()).min().unwrap();
+    let mut segment = std::fs::read(&first).unwrap();
+    let at = segment
+        .windows(4096)
+        .position(|w| w.iter().all(|b| *b == 42))
+        .unwrap()
+        + 300_000;
+    segment[at] ^= 1;
+    std::fs::write(&first, &segment).unwrap();
+    let (code, out, err) = forebay(&["fsck", &place.store()]);
+    assert_eq!((code, err.as_str()), (1, ""), "{out}");
+    assert!(
+        out.contains("problem in data") && out.contains("1 problem"),
+        "{out}"
+    );
+    let (code, out, _) = forebay(&["fsck", &place.store(), "--json"]);
+    assert_eq!(code, 1);
+    assert!(out.contains("\"sound\":false"), "{out}");
+    place.mount_well(&[]);
+    let error = std::fs::read(place.path("m/hit")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "EIO");
+    assert_eq!(std::fs::read(place.path("m/spared")).unwrap(), bytes);
+    place.umount_well();
+    let log = place.log();
+    assert!(log.contains("checksum"), "{log}");
+}
+
+#[test]
 fn a_malformed_trace_is_named_with_its_line() {
     let place = Place::new();
     std::fs::write(place.path("t.csv"), "rank,file_id,op\nnot,a,trace,at,all\n").unwrap();
