@@ -1,5 +1,6 @@
-//! Giving disk space back, in the background: punching freed parts of segments, removing segments without live bytes,
-//! and moving the last live bytes out of mostly dead ones.
+//! Work in the background: full segments go to disk ahead of the flushes that will ask for it, and disk space is given
+//! back by punching freed parts of segments, removing segments without live bytes, and moving the last live bytes out of
+//! mostly dead ones.
 //!
 //! Order: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
 //! back without the bytes). Moved bytes are on disk before the records name them, and the records before the old
@@ -52,6 +53,11 @@ impl Work {
         dead.1 += places.iter().map(|p| p.end - p.start).sum::<u64>();
         dead.0.extend(places);
         drop(dead);
+        self.wake();
+    }
+
+    /// There is something to do.
+    pub fn wake(&self) {
         match self.wake.try_send(()) {
             Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
         }
@@ -71,15 +77,25 @@ impl Work {
     fn bytes(&self) -> u64 {
         self.dead.lock().1
     }
+
+    fn is_empty(&self) -> bool {
+        self.dead.lock().0.is_empty()
+    }
 }
 
-/// The thread: cleans some time after a free, until the sender of `stop` is dropped.
+/// The thread: syncs ahead at once, cleans some time after a free, until the sender of `stop` is dropped.
 pub fn run(inner: &Inner, woken: &Receiver<()>, stop: &Receiver<()>) {
     let mut last_pass: Option<Instant> = None;
     loop {
         crossbeam_channel::select! {
             recv(woken) -> _ => {}
             recv(stop) -> _ => return,
+        }
+        if let Err(error) = inner.segments.sync_ahead() {
+            inner.health.note_sync(error);
+        }
+        if inner.work.is_empty() && inner.segments.sealed(|u| u.live == 0).is_empty() {
+            continue;
         }
         if inner.work.bytes() < WAKE_BYTES
             && !matches!(stop.recv_timeout(WAIT), Err(RecvTimeoutError::Timeout))

@@ -72,6 +72,8 @@ pub struct Segments {
     lanes: [Mutex<Lane>; LANES],
     table: Mutex<HashMap<u32, Usage>>,
     files: RwLock<HashMap<u32, Arc<dyn File>>>,
+    /// New segments and full ones (`true`), whose names and bytes the cleaner brings to disk ahead of any flush.
+    ahead: Mutex<Vec<(Arc<Segment>, bool)>>,
 }
 
 impl Segments {
@@ -91,6 +93,7 @@ impl Segments {
             lanes: [const { Mutex::new(None) }; LANES],
             table: Mutex::new(table),
             files: RwLock::default(),
+            ahead: Mutex::default(),
         }
     }
 
@@ -120,6 +123,7 @@ impl Segments {
             if let Some(u) = self.table.lock().get_mut(&segment.number) {
                 u.sealed = true;
             }
+            self.ahead.lock().push((segment.clone(), true));
             *lane = None;
         }
         let (segment, end) = match &mut *lane {
@@ -159,12 +163,14 @@ impl Segments {
                 ..Usage::default()
             },
         );
-        Ok(Arc::new(Segment {
+        let segment = Arc::new(Segment {
             number,
             file,
             path,
             named: AtomicBool::new(false),
-        }))
+        });
+        self.ahead.lock().push((segment.clone(), false));
+        Ok(segment)
     }
 
     /// Writes reserved bytes.
@@ -192,6 +198,32 @@ impl Segments {
                 .sync_dir(&self.dir)
                 .map_err(|e| io_error("sync", &self.dir, e))?;
             segment.named.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether `sync_ahead` has something to do.
+    pub fn is_ahead(&self) -> bool {
+        !self.ahead.lock().is_empty()
+    }
+
+    /// Brings new segments' names and full segments' bytes to disk, so that a later `sync` has little left to do. It is
+    /// no promise: a write reserved before may still be on its way.
+    ///
+    /// # Errors
+    /// As the disk; what was written is then in doubt, as after a failed `sync`.
+    pub fn sync_ahead(&self) -> Result<()> {
+        let ahead = std::mem::take(&mut *self.ahead.lock());
+        for (segment, full) in &ahead {
+            if *full {
+                self.sync(segment)?;
+            }
+        }
+        if ahead.iter().any(|(s, _)| !s.named.load(Relaxed)) {
+            self.io
+                .sync_dir(&self.dir)
+                .map_err(|e| io_error("sync", &self.dir, e))?;
+            ahead.iter().for_each(|(s, _)| s.named.store(true, Relaxed));
         }
         Ok(())
     }
@@ -308,6 +340,7 @@ impl Segments {
             _ => {}
         }
         self.table.lock().remove(&number);
+        self.ahead.lock().retain(|(s, _)| s.number != number);
         self.files.write().remove(&number);
         Ok(())
     }
@@ -463,6 +496,9 @@ mod tests {
             s.reserve(0, 1 << 20).unwrap();
         }
         assert_eq!(s.sealed(|_| true), [a.number]);
+        assert!(s.is_ahead());
+        s.sync_ahead().unwrap();
+        assert!(!s.is_ahead() && a.named.load(Relaxed) && other.named.load(Relaxed));
         s.remove(a.number).unwrap();
         assert!(s.file(a.number).unwrap().is_none());
         assert_eq!(s.count(), 2);

@@ -188,6 +188,9 @@ impl Inner {
         if matches!(&room, Err(e) if e.errno() == Errno::NOSPC) && self.clean_for_space() {
             room = self.segments.reserve(lane, len);
         }
+        if self.segments.is_ahead() {
+            self.work.wake();
+        }
         room.map_err(|e| self.health.note(e))
     }
 

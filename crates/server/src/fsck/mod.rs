@@ -12,11 +12,13 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
+use crate::data::LogId;
 use crate::{Member, Result, files, keys, layout::Layout, meta, outbox};
 use forebay_index::ExtentIndex;
 use forebay_storage::{Durability, Io, Options, Store};
 use serde::{Deserialize, Serialize};
 use spans::{Live, References};
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -246,13 +248,16 @@ fn data(
         return Ok(());
     }
     for m in members {
-        let unsealed = crate::data::unsealed_logs(&m.store)?;
+        let unsealed: HashSet<LogId> = crate::data::unsealed_logs(&m.store)?
+            .into_iter()
+            .map(|(log, _)| log)
+            .collect();
         let Some(Some(live)) = live.get(usize::from(m.member)) else {
             continue;
         };
         let mut leaked = 0;
         for (log, range) in live.without(&named.of(m.member)) {
-            if !unsealed.iter().any(|(l, _)| *l == log) {
+            if !unsealed.contains(&log) {
                 leaked += range.end - range.start;
             }
         }
