@@ -5,6 +5,7 @@
 //! power loss at durability `process` it may name bytes that the disk lost, which the checksums show.
 use super::{
     Inner, LogId,
+    free::Place,
     log::{Log, LogState},
     segment::Segment,
     spans::{Span, overlapping},
@@ -194,11 +195,20 @@ impl Inner {
         room.map_err(|e| self.health.note(e))
     }
 
-    /// Spans that will not be recorded after all.
+    /// Spans that will not be recorded after all: their room goes back to the disk. (Without that, a writer that tries
+    /// again and again on a full disk would fill what deleting frees.)
     fn unstore(&self, spans: &[Span]) {
+        let mut places = Vec::with_capacity(spans.len());
         for s in spans {
             self.segments.release(s.segment, s.stored_len());
+            let start = u64::from(s.offset);
+            places.push(Place {
+                segment: s.segment,
+                start,
+                end: start + s.stored_len(),
+            });
         }
+        self.work.add(places);
     }
 
     /// Writes the tail to a segment and records its span. Nothing happens if it is empty. If it fails the tail stays.
