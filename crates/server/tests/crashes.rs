@@ -121,7 +121,7 @@ impl Run {
             return self.crash(&disk);
         }
         let service = start(&disk, self.durability).unwrap();
-        self.check(&service, &[self.truth.clone()]);
+        self.check(&service, std::slice::from_ref(&self.truth));
         let how = self.random.below(3);
         match how {
             0 => disk.stop_after(1 + self.random.below(250)),
@@ -332,7 +332,7 @@ impl Run {
     fn end(&mut self, image: &Image, seed: u64) {
         let disk = FaultIo::with_image(image, seed);
         let service = start(&disk, self.durability).unwrap();
-        self.check(&service, &[self.truth.clone()]);
+        self.check(&service, std::slice::from_ref(&self.truth));
         for name in self.truth.names.keys() {
             service
                 .delegate(0)
