@@ -8,7 +8,8 @@
 use super::{
     Inner,
     free::Place,
-    segment::{HEADER, Segment},
+    header::HEADER,
+    segment::Segment,
     spans::{self, Span},
 };
 use crate::{Error, Result, keys};

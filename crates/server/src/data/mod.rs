@@ -8,7 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `log`, `tail` | open logs and their buffered ends |
-//! | `segment` | segment files: header, reservation, cache of open files |
+//! | `segment`, `header` | segment files: reservation, cache of open files; what one looks like |
 //! | `spans`, `span_cache` | span records, and decoded ones in memory |
 //! | `write`, `read`, `free` | the paths |
 //! | `clean` | punching, removing and emptying segments, in the background |
@@ -19,6 +19,7 @@
 //! go; bytes leave only after their checksum was right.
 mod clean;
 mod free;
+mod header;
 mod log;
 pub mod proto;
 mod quota;
@@ -32,10 +33,10 @@ mod tail;
 mod tests;
 mod write;
 
-pub(crate) use recover::unsealed as unsealed_logs;
-pub(crate) use segment::{
+pub(crate) use header::{
     check_header as check_segment_header, name as segment_name, number as segment_number,
 };
+pub(crate) use recover::unsealed as unsealed_logs;
 pub(crate) use tail::subtract;
 
 use crate::{Error, Fid, Member, Result, inodes::Counter};

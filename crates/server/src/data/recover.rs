@@ -5,8 +5,9 @@
 use super::{
     LogId,
     free::Place,
+    header::{self, HEADER},
     quota::io_error,
-    segment::{self, HEADER, Usage},
+    segment::Usage,
     spans,
 };
 use crate::{Error, Fid, Member, Result, keys};
@@ -73,7 +74,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
     }
     let mut dead = Vec::new();
     for entry in io.list(dir).map_err(|e| io_error("list", dir, e))? {
-        let Some(number) = segment::number(&entry.name) else {
+        let Some(number) = header::number(&entry.name) else {
             continue;
         };
         found.next = found.next.max(number + 1);
@@ -88,7 +89,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
     for (number, _) in found.table.iter().filter(|(_, u)| u.len == 0) {
         tracing::error!(
             "{}: missing; reads of its bytes fail, run `forebay fsck`",
-            dir.join(segment::name(*number)).display()
+            dir.join(header::name(*number)).display()
         );
     }
     if !dead.is_empty() {
@@ -96,7 +97,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
         store.sync()?;
     }
     for number in dead {
-        let path = dir.join(segment::name(number));
+        let path = dir.join(header::name(number));
         io.remove(&path).map_err(|e| io_error("remove", &path, e))?;
     }
     found.gaps = gaps(places, &found.table);
@@ -106,7 +107,7 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
 /// A damaged header alone costs no data, since every piece has its own checksum.
 fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<()> {
     let file = io.open(path).map_err(|e| io_error("open", path, e))?;
-    match segment::check_header(&*file, path, member, number) {
+    match header::check_header(&*file, path, member, number) {
         Err(error @ Error::Storage(StorageError::Corrupt { .. })) => {
             tracing::warn!(%error, "reading on");
             Ok(())
