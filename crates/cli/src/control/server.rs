@@ -124,6 +124,10 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
     let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     let own = rustix::process::geteuid();
     let mut stream = BufReader::new(stream);
+    // The hello is read before anyone is refused: closing on a client that still writes would cost it the answer.
+    let Some(line) = read_line(&mut stream)? else {
+        return Ok(());
+    };
     if peer != own && !peer.is_root() {
         tracing::warn!("refused user {} on the control socket", peer.as_raw());
         let why = format!(
@@ -132,9 +136,6 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
         );
         return send(stream.get_mut(), &Answer::Refused(why));
     }
-    let Some(line) = read_line(&mut stream)? else {
-        return Ok(());
-    };
     match serde_json::from_str::<Hello>(&line) {
         Ok(hello) if hello.forebay == VERSION => {
             send(stream.get_mut(), &Hello::own(std::process::id()))?
