@@ -53,6 +53,13 @@ pub fn at<'a>(mounts: &'a [Mounted], point: &Path) -> Option<&'a Mounted> {
     mounts.iter().rev().find(|m| m.point == point)
 }
 
+/// The topmost mount that an absolute path without links lies on.
+pub fn below<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+    let above = mounts.iter().filter(|m| path.starts_with(&m.point));
+    // Of several mounts at one point the last one counts, as `max_by_key` picks it.
+    above.max_by_key(|m| m.point.components().count())
+}
+
 /// The absolute form of a path whose last component may be a mount point, also of a dead server.
 ///
 /// # Errors

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub struct ServerProcess {
     child: Child,
     spec: Spec,
+    /// It got the store's lock, so the store's mounts are its own.
+    opened: bool,
 }
 
 impl ServerProcess {
@@ -41,6 +43,7 @@ impl ServerProcess {
         let mut server = ServerProcess {
             child,
             spec: spec.clone(),
+            opened: false,
         };
         server
             .ready(limit, &mut stage)
@@ -83,6 +86,7 @@ impl ServerProcess {
                     stage(&text);
                     last = text;
                 }
+                Ok(Ok(Report::Opened)) => self.opened = true,
                 Ok(Ok(Report::Failed { code, text })) => return Err(Failure { code, text }),
                 Ok(Err(e)) => {
                     return Err(Failure::new(
@@ -152,11 +156,15 @@ impl ServerProcess {
         }
     }
 
-    /// Kills it (SIGKILL), waits until it is gone, and detaches its dead mounts.
+    /// Kills it (SIGKILL), waits until it is gone, and detaches its dead mounts. One that was refused the store has none:
+    /// what is mounted there belongs to the server that has it.
     pub fn kill(&mut self) {
         // Fails only if it has ended already.
         let _ = self.child.kill();
         self.wait(Duration::from_secs(20));
+        if !self.opened {
+            return;
+        }
         for point in &self.spec.mounts {
             if mount_table::is_mounted(&self.spec.store, point) == Ok(true)
                 && let Err(failure) = mount_table::unmount(point, How::Detach)

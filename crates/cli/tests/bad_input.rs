@@ -80,6 +80,8 @@ fn a_store_in_use_is_refused_and_goes_on() {
     std::fs::create_dir(place.path("m2")).unwrap();
     let second = forebay(&["mount", &place.store(), &place.text("m2")]);
     assert_fails(&second, 1, &["in use by process", "forebay umount"]);
+    // The same command again is refused as well, and leaves the mount of the first alone.
+    assert_fails(&place.mount(&[]), 1, &["in use by process"]);
     assert_fails(
         &forebay(&["fsck", &place.store()]),
         1,

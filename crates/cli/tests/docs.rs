@@ -114,9 +114,17 @@ fn the_page_of_formats_names_every_module_that_draws_one() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        let versioned = ["const MAGIC:", "const VERSION:", "const FORMAT:", "pub const KIND:"];
+        let versioned = [
+            "const MAGIC:",
+            "const VERSION:",
+            "const FORMAT:",
+            "pub const KIND:",
+        ];
         if versioned.iter().any(|mark| text.contains(mark)) {
-            assert!(page.contains(&format!("(../{name})")), "{name}");
+            assert!(
+                page.contains(&format!("(../{name})")),
+                "docs/formats.md says nothing of {name}"
+            );
             drawn += 1;
         }
     }

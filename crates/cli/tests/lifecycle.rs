@@ -263,6 +263,13 @@ fn laminated_files_cannot_be_changed_and_open_ones_cannot_be_laminated() {
         1,
         &["not on a Forebay mount"],
     );
+    // A disk that keeps attributes must not make it look done.
+    std::fs::write(place.path("elsewhere"), "changes").unwrap();
+    assert_fails(
+        &forebay(&["laminate", &place.text("elsewhere")]),
+        1,
+        &["not on a Forebay mount"],
+    );
     place.umount_well();
 }
 

@@ -2,10 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
+use forebay_fabric::{Error, Fabric, Handler, Message, Rank};
+use forebay_index::RangeMap;
 use forebay_server::{Config, Fid, Service};
 use forebay_storage::fault::FaultIo;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn start_on(disk: &FaultIo) -> Service {
     let config = Config {
@@ -48,5 +52,79 @@ fn a_power_failure_after_it_loses_nothing_of_the_file() {
             delegate.read(handle, SLICE - 100, 1000).unwrap()[..],
             [2; 200]
         );
+    }
+}
+
+/// The end of a member that gets no answer from member 0 while `deaf`.
+struct Deaf {
+    inner: Arc<dyn Fabric>,
+    deaf: Arc<AtomicBool>,
+}
+
+impl Fabric for Deaf {
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+    fn call(&self, to: Rank, message: Message, after: Duration) -> Result<Message, Error> {
+        let reply = self.inner.call(to, message, after);
+        match to == 0 && self.deaf.load(Ordering::SeqCst) {
+            true => Err(Error::Deadline { rank: to, after }),
+            false => reply,
+        }
+    }
+    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+        self.inner.send(to, message)
+    }
+    fn serve(&self, handler: Arc<dyn Handler>) {
+        self.inner.serve(handler);
+    }
+    fn close(&self) {
+        self.inner.close();
+    }
+}
+
+#[test]
+fn it_reaches_a_part_that_was_published_by_a_commit_whose_answer_was_lost() {
+    for seed in 0..4 {
+        let (disk, deaf) = (FaultIo::new(seed), Arc::new(AtomicBool::new(false)));
+        let config = Config {
+            nodes: 3,
+            memory: 16 << 20,
+            ..Config::default()
+        };
+        // Only the writer misses the answer; the owner reaches everybody.
+        let wrap = |inner: Arc<dyn Fabric>| match inner.rank() {
+            1 => Arc::new(Deaf {
+                inner,
+                deaf: deaf.clone(),
+            }) as Arc<dyn Fabric>,
+            _ => inner,
+        };
+        let path = Path::new("/nowhere/store");
+        let service =
+            Service::start_over(Arc::new(disk.clone()), path, config.clone(), wrap).unwrap();
+        let writer = service.delegate(1);
+        let (fid, handle) = create(&writer, "f");
+        let map = RangeMap { members: 3 };
+        let slices = [SLICE, 2 * SLICE];
+        let at = slices
+            .into_iter()
+            .find(|s| map.member(fid.owner(), *s) == 2);
+        let at = at.unwrap();
+        writer.write(handle, at, &[7; 5000], ROOT).unwrap();
+        deaf.store(true, Ordering::SeqCst);
+        assert!(writer.flush(handle).is_err());
+        deaf.store(false, Ordering::SeqCst);
+        writer.fsync(handle).unwrap();
+        let after = FaultIo::with_image(&disk.crash(), 1);
+        drop((writer, service));
+        let service = Service::start(Arc::new(after), path, config).unwrap();
+        let reader = service.delegate(0);
+        let handle = reader.open(fid, READ).unwrap().handle;
+        let bytes = reader.read(handle, at, 5000).unwrap();
+        assert!(bytes[..] == [7; 5000], "lost with seed {seed}");
     }
 }

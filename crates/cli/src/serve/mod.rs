@@ -22,6 +22,7 @@ use forebay_server::Service;
 use log::Log;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use watchdog::Watchdog;
@@ -82,12 +83,17 @@ pub fn run(
     events::signals(sender.clone())?;
     let detach = spec.mounts.clone();
     let (store, tell) = (spec.store.clone(), report.clone());
+    // Until the store is locked, its mounts are those of another server, and none of our business.
+    let opened = Arc::new(AtomicBool::new(false));
+    let ours = opened.clone();
     let watchdog = Watchdog::start(settings.start_limit, "start-limit", move |failure| {
         let _ = tell(&Report::Failed {
             code: failure.code,
             text: failure.text.clone(),
         });
-        detach_all(&store, &detach);
+        if ours.load(Ordering::SeqCst) {
+            detach_all(&store, &detach);
+        }
     });
     let stage = |text: String| {
         watchdog.stage(&text);
@@ -98,6 +104,8 @@ pub fn run(
     let io = Arc::new(forebay_storage::OsIo);
     let service = Service::start(io, &spec.store, settings.service.clone())
         .map_err(|e| opening(&spec.store, &e))?;
+    opened.store(true, Ordering::SeqCst);
+    report(&Report::Opened).or_fail("the starting process is gone", "start again")?;
     if !foreground {
         log.move_to(&spec.store)?;
     }

@@ -24,6 +24,8 @@ pub struct Spec {
 pub enum Report {
     /// What it does now.
     Stage(String),
+    /// It holds the store's lock: from here on every mount of the store is its own, or dead.
+    Opened,
     /// All mounts answer.
     Ready,
     /// It gave up.

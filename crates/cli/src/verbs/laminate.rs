@@ -2,6 +2,7 @@
 use crate::args::LaminateArgs;
 use crate::fail::{Failure, Result};
 use crate::limits::within;
+use crate::mount_table;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::path::Path;
@@ -35,10 +36,22 @@ pub fn run(args: &LaminateArgs) -> Result {
 fn laminate(file: &Path) -> Result {
     let shown = file.display();
     let path = file.to_path_buf();
+    let mounts = mount_table::all()?;
     let set = within(
         Duration::from_secs(60),
         &format!("laminating {shown}"),
-        move || rustix::fs::setxattr(&path, XATTR, b"1", XattrFlags::empty()),
+        move || {
+            let path = path
+                .canonicalize()
+                .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+            // Any file system would keep the attribute, and nothing would be laminated.
+            match mount_table::below(&mounts, &path) {
+                Some(mount) if mount.is_forebay() => {
+                    rustix::fs::setxattr(&path, XATTR, b"1", XattrFlags::empty())
+                }
+                _ => Err(Errno::OPNOTSUPP),
+            }
+        },
     )?;
     let (why, next) = match set {
         Ok(()) => return Ok(()),

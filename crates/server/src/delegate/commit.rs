@@ -116,12 +116,14 @@ impl Delegate {
         match self.send(file, attempt, again, sync) {
             Ok(done) => {
                 self.wait_for_view(file, &done)?;
+                // The first time it may have been published without a sync: an fsync asks every member itself.
+                let synced = sync && !again;
                 settle(
                     &mut file.state.lock(),
                     attempt,
                     &done,
                     file.fid.owner(),
-                    sync,
+                    synced,
                 );
                 if let Some(size) = attempt.attr.size {
                     self.give_back(&attempt.layer.above(size));

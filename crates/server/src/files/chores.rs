@@ -99,7 +99,7 @@ impl Shared {
         if retry {
             for fid in self.decisions.files() {
                 if let Some(_busy) = self.busy.try_lock(fid)
-                    && let Err(error) = self.settle(fid, false)
+                    && let Err(error) = self.settle(fid, true)
                 {
                     tracing::warn!(fid = fid.0, %error, "a decided commit is still not published everywhere");
                 }

@@ -60,7 +60,7 @@ impl Shared {
 
     /// Step 1: publishes what earlier commits left; an error if a member of this commit still lacks some.
     fn unpublished_elsewhere(&self, commit: &Commit) -> Result<()> {
-        let left = self.settle(commit.id.fid, false)?;
+        let left = self.settle(commit.id.fid, true)?;
         match left.iter().find(|m| commit.staged.contains(m)) {
             Some(member) => Err(Error::Peer {
                 member: *member,

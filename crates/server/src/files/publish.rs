@@ -104,6 +104,9 @@ impl Decisions {
 impl Shared {
     /// Publishes what is decided for the file, in sequence order, and drops the decisions that are done. Returns the
     /// members that could not be reached. The caller has the file's commit lock.
+    ///
+    /// `sync`: each part is on disk before its decision goes. Whoever publishes late says so: the commit may have been
+    /// an fsync's, and a member that lost its part in a power cut, and finds no decision, would drop it.
     pub(super) fn settle(&self, fid: Fid, sync: bool) -> Result<Vec<Member>> {
         let mut unreached: Vec<Member> = Vec::new();
         for decision in self.decisions.of(fid) {

@@ -22,7 +22,7 @@ impl Shared {
         for fid in self.decisions.files() {
             if !orphans.contains(&fid) {
                 let _busy = self.busy.lock(fid);
-                self.settle(fid, false)?;
+                self.settle(fid, true)?;
             }
         }
         for fid in orphans {

@@ -1,3 +1,4 @@
+//! The faulty disk itself: what it loses, tears and refuses is what it says.
 use super::*;
 use proptest::prelude::*;
 

@@ -138,7 +138,16 @@ fn a_full_disk_refuses_commits_and_leaves_all_as_it_was() {
         [Some((1, 0)), Some((1, 199))]
     );
     disk.full.store(false, Ordering::SeqCst);
-    world.write(0, fid, range, 3).unwrap();
+    // Puts are refused until the store is done with what the full disk made it do, which takes a moment.
+    let mut written = world.write(0, fid, range.clone(), 3);
+    for _ in 0..1000 {
+        if !matches!(&written, Err(e) if e.errno() == Errno::NOSPC) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        written = world.write(0, fid, range.clone(), 3);
+    }
+    written.unwrap();
     assert_eq!(check(&world.stores()).unwrap(), vec![]);
 }
 
@@ -227,5 +236,63 @@ fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
     assert!(
         after[0] > before[0] && after[1] > before[1] && after[2] == before[2],
         "{before:?} {after:?}"
+    );
+}
+
+#[test]
+fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_goes() {
+    let (world, disk) = world(2);
+    let range = SLICE - 1..SLICE + 1;
+    let commit = |fid: Fid, sync: bool| {
+        let token = world.token();
+        let parts = super::super::parts(world.map(), 0, &[put(0, &range, token)], 0);
+        let [own, other] = &parts[..] else {
+            panic!("{parts:?}")
+        };
+        let (own, changes) = (own.changes.clone(), other.changes.clone());
+        let stage = FilesRequest::Stage {
+            fid,
+            token,
+            changes,
+            sync,
+        };
+        world.ask(0, 1, stage).unwrap();
+        let attr = CommitAttr {
+            end: Some(range.end),
+            ..Default::default()
+        };
+        let commit = FilesRequest::Commit {
+            fid,
+            token,
+            own,
+            staged: vec![1],
+            attr,
+            sync,
+        };
+        world.ask(0, 0, commit).unwrap();
+    };
+    // The first one reserves sequences, on disk.
+    commit(world.create(0), false);
+    let fid = world.create(0);
+    world.set_rule(|_, _, request| match request {
+        FilesRequest::Publish { .. } => Fate::RequestLost,
+        _ => Fate::Arrives,
+    });
+    commit(fid, true);
+    world.clear_rule();
+    let before = disk.synced(1);
+    world.drain();
+    assert_eq!(
+        byte(&world.read(1, fid).unwrap().1, SLICE).map(|b| b.1),
+        Some(1)
+    );
+    assert_eq!(
+        world.count(0, keys::DECISIONS),
+        2,
+        "only the spans of two files"
+    );
+    assert!(
+        disk.synced(1) > before,
+        "a power cut now would take the part"
     );
 }
