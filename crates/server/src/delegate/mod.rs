@@ -33,6 +33,7 @@ mod open;
 mod open_file;
 mod pending;
 mod read;
+mod runs;
 mod seek;
 mod space;
 mod sync;

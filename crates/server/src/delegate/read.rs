@@ -5,6 +5,7 @@
 //! reader's view makes the reader start again with a newer view.
 use super::intervals::Source;
 use super::open_file::{OpenFile, Plan};
+use super::runs::{Run, runs};
 use super::{Delegate, Handle, expect_reply};
 use crate::data::proto::{DataReply, DataRequest, Piece};
 use crate::files::proto::{FilesReply, FilesRequest};
@@ -121,31 +122,30 @@ impl Delegate {
             return self.fetch(*member, vec![piece])?.pop().ok_or(Error::Stale);
         }
         let mut buffer = vec![0; (range.end - range.start) as usize];
-        let mut remote: BTreeMap<Member, Vec<(Piece, usize)>> = BTreeMap::new();
-        for (part, source) in pieces {
-            let at = (part.start - range.start) as usize;
-            let len = (part.end - part.start) as usize;
-            match *source {
-                Source::Hole => {}
-                Source::Log { member, log, addr } if member == own => {
-                    self.node.data.read(log, addr, &mut buffer[at..at + len])?;
+        let mut remote: BTreeMap<Member, Vec<Run>> = BTreeMap::new();
+        for run in runs(pieces, range) {
+            match (run.member == own, &run.parts[..]) {
+                (false, _) => remote.entry(run.member).or_default().push(run),
+                (true, [part]) => {
+                    let target = &mut buffer[part.at..part.at + part.len];
+                    self.node.data.read(run.log, run.addr, target)?;
                 }
-                Source::Log { member, log, addr } => {
-                    remote.entry(member).or_default().push((
-                        Piece {
-                            log,
-                            addr,
-                            len: len as u32,
-                        },
-                        at,
-                    ));
+                (true, _) => {
+                    let mut bytes = vec![0; run.len];
+                    self.node.data.read(run.log, run.addr, &mut bytes)?;
+                    run.scatter(&bytes, &mut buffer);
                 }
             }
         }
-        for (member, wanted) in remote {
-            let bulk = self.fetch(member, wanted.iter().map(|(piece, _)| *piece).collect())?;
-            for ((piece, at), bytes) in wanted.iter().zip(bulk) {
-                buffer[*at..*at + piece.len as usize].copy_from_slice(&bytes);
+        for (member, runs) in remote {
+            let wanted = runs.iter().map(|run| Piece {
+                log: run.log,
+                addr: run.addr,
+                len: run.len as u32,
+            });
+            let bulk = self.fetch(member, wanted.collect())?;
+            for (run, bytes) in runs.iter().zip(bulk) {
+                run.scatter(&bytes, &mut buffer);
             }
         }
         Ok(buffer.into())

@@ -1,0 +1,144 @@
+//! Runs: the pieces of a read that follow each other in one log, fetched as one.
+//!
+//! A file written strided by many writers has small pieces from many logs, but what one writer wrote lies together in
+//! its log. So a read asks each log once for a long run, and deals the run's bytes out to their places in the file.
+//!
+//! Invariants: every byte of the read that is in a log is in exactly one part of one run; holes are in none.
+use super::intervals::Source;
+use crate::Member;
+use crate::data::LogId;
+use std::ops::Range;
+
+/// A part of a run: its place in the reader's buffer. It begins where the part before it ends in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// First byte in the buffer.
+    pub at: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Bytes that lie together in one log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Whose log.
+    pub member: Member,
+    /// Which one.
+    pub log: LogId,
+    /// Address of the first byte.
+    pub addr: u64,
+    /// Bytes, all parts together.
+    pub len: usize,
+    /// Where they go, in log order.
+    pub parts: Vec<Part>,
+}
+
+impl Run {
+    /// Deals the run's bytes out to their places in `buffer`.
+    pub fn scatter(&self, bytes: &[u8], buffer: &mut [u8]) {
+        let mut rest = bytes;
+        for part in &self.parts {
+            let (bytes, more) = rest.split_at(part.len);
+            buffer[part.at..part.at + part.len].copy_from_slice(bytes);
+            rest = more;
+        }
+    }
+}
+
+/// The runs of a read of `range`, whose pieces lie inside it; by member, log and address.
+pub fn runs(pieces: &[(Range<u64>, Source)], range: &Range<u64>) -> Vec<Run> {
+    let mut runs: Vec<Run> = pieces
+        .iter()
+        .filter_map(|(part, source)| match *source {
+            Source::Hole => None,
+            Source::Log { member, log, addr } => {
+                let (at, len) = (part.start - range.start, part.end - part.start);
+                let (at, len) = (at as usize, len as usize);
+                Some(Run {
+                    member,
+                    log,
+                    addr,
+                    len,
+                    parts: vec![Part { at, len }],
+                })
+            }
+        })
+        .collect();
+    runs.sort_unstable_by_key(|run| (run.member, run.log, run.addr));
+    runs.dedup_by(|next, run| {
+        let follows = (next.member, next.log) == (run.member, run.log)
+            && next.addr == run.addr + run.len as u64;
+        if follows {
+            run.len += next.len;
+            run.parts.append(&mut next.parts);
+        }
+        follows
+    });
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn log(member: Member, log: LogId, addr: u64) -> Source {
+        Source::Log { member, log, addr }
+    }
+
+    #[test]
+    fn what_one_writer_wrote_is_one_run_however_the_file_deals_it() {
+        let pieces = [
+            (10..14, log(0, 7, 100)),
+            (14..18, log(1, 7, 100)),
+            (18..20, Source::Hole),
+            (20..24, log(0, 7, 104)),
+            (24..28, log(1, 7, 96)),
+            (28..30, log(0, 8, 108)),
+        ];
+        let found = runs(&pieces, &(10..30));
+        let shape: Vec<_> = found
+            .iter()
+            .map(|r| (r.member, r.log, r.addr, r.len))
+            .collect();
+        assert_eq!(
+            shape,
+            [(0, 7, 100, 8), (0, 8, 108, 2), (1, 7, 96, 8)],
+            "a log's pieces join across the file, also backwards; members and logs stay apart"
+        );
+        let places: Vec<_> = found[2].parts.iter().map(|p| (p.at, p.len)).collect();
+        assert_eq!(places, [(14, 4), (4, 4)]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_comes_from_its_own_address(
+            lens in prop::collection::vec((1u64..9, 0u16..2, 0u64..3, 0u64..40), 0..40)
+        ) {
+            let mut at = 5;
+            let mut pieces = Vec::new();
+            for (len, member, id, addr) in lens {
+                let source = if id == 2 { Source::Hole } else { log(member, id, addr) };
+                pieces.push((at..at + len, source));
+                at += len;
+            }
+            let range = 5..at;
+            // A byte of a log says where it is.
+            let byte = |member: Member, log: LogId, addr: u64| (1 + addr * 4 + log * 2 + u64::from(member)) as u8;
+            let mut buffer = vec![0; (range.end - range.start) as usize];
+            for run in runs(&pieces, &range) {
+                let bytes: Vec<u8> = (run.addr..run.addr + run.len as u64).map(|a| byte(run.member, run.log, a)).collect();
+                run.scatter(&bytes, &mut buffer);
+            }
+            for (part, source) in &pieces {
+                for offset in part.clone() {
+                    let want = match *source {
+                        Source::Hole => 0,
+                        Source::Log { member, log, addr } => byte(member, log, addr + (offset - part.start)),
+                    };
+                    prop_assert_eq!(buffer[(offset - range.start) as usize], want);
+                }
+            }
+        }
+    }
+}
