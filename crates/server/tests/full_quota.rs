@@ -42,3 +42,43 @@ fn deleting_on_a_full_store_makes_room() {
     here.release(handle).unwrap();
     assert_eq!(contents(&there, fid), vec![77; 150_000]);
 }
+
+#[test]
+fn bytes_replaced_before_they_were_committed_take_no_room() {
+    let dir = scratch();
+    let quota = Some(1 << 20);
+    let service = start(&dir, Config { quota, ..config(1) });
+    let delegate = service.delegate(0);
+    let (fid, handle) = create(&delegate, "f");
+    for pass in 0..40 {
+        for part in 0..4 {
+            let written = delegate.write(handle, part * 100_000, &[pass; 100_000], ROOT);
+            assert!(written.is_ok(), "pass {pass}: {written:?}");
+        }
+    }
+    delegate.release(handle).unwrap();
+    assert_eq!(contents(&delegate, fid), vec![39; 400_000]);
+}
+
+#[test]
+fn a_deleted_file_makes_room_for_the_next_at_once() {
+    for nodes in [1, 2] {
+        let dir = scratch();
+        let quota = Some(1 << 20);
+        let service = start(
+            &dir,
+            Config {
+                quota,
+                ..config(nodes)
+            },
+        );
+        let delegate = service.delegate(0);
+        for i in 0..30 {
+            let (_, handle) = create(&delegate, "f");
+            let written = delegate.write(handle, 0, &[i; 700_000], ROOT);
+            assert!(written.is_ok(), "file {i} of {nodes} nodes: {written:?}");
+            delegate.release(handle).unwrap();
+            delegate.unlink(Fid::ROOT, b"f", ROOT).unwrap();
+        }
+    }
+}

@@ -9,11 +9,15 @@ use crate::data::LogId;
 use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Caller, Error, Result, Time};
 use rustix::io::Errno;
+use std::time::Duration;
 
 /// The end of the largest file, bytes.
 pub const MAX_SIZE: u64 = i64::MAX as u64;
 /// Replaced pending bytes are given back in lots of this many pieces.
 const MOST_DROPPED: usize = 1024;
+/// How many times a write without room pauses, and for how long, while room is on its way back.
+const ROOM_PAUSES: u32 = 2000;
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 impl Delegate {
     /// Append handles ignore `offset`. All or nothing.
@@ -34,7 +38,7 @@ impl Delegate {
         let file = &open.file;
         let log = self.log_of(&open)?;
         let appending = open.flags.append.then(|| file.append.lock());
-        let addr = self.node.data.append(log, data)?;
+        let addr = self.append_to(log, data)?;
         let placed = match appending.is_some() {
             true => self.ask_append(&open, data.len()),
             false => Ok(offset),
@@ -85,6 +89,44 @@ impl Delegate {
             tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
         }
         Ok(())
+    }
+
+    /// Appends. If there is no room, what is on its way back is waited for, because the program deleted or replaced it
+    /// already: on a disk that room would be there.
+    fn append_to(&self, log: LogId, data: &[u8]) -> Result<u64> {
+        let mut patience = ROOM_PAUSES;
+        loop {
+            let full = match self.node.data.append(log, data) {
+                Err(e) if e.errno() == Errno::NOSPC => e,
+                other => return other,
+            };
+            // Of other members it is not known whether they have bytes of ours to give back: that is tried for less long.
+            let cost = match self.hasten() {
+                true => 1,
+                false if self.members() > 1 => ROOM_PAUSES / 50,
+                // All of it may have come back just now.
+                false => return self.node.data.append(log, data),
+            };
+            match patience.checked_sub(cost) {
+                Some(left) => patience = left,
+                None => return Err(full),
+            }
+            std::thread::sleep(ROOM_PAUSE);
+        }
+    }
+
+    /// Gives back now what this node would give back later. `false` if there was nothing.
+    fn hasten(&self) -> bool {
+        let mut found = false;
+        for file in self.table.all_known() {
+            let dropped = std::mem::take(&mut file.state.lock().pending.dropped);
+            found |= !dropped.is_empty();
+            self.give_back(&dropped);
+        }
+        found |= !matches!(self.node.files.pending(), Ok(0));
+        // What fails here is reported by the background threads, which try again.
+        let _ = self.node.files.drain();
+        found
     }
 
     /// The handle's log, made at its first write.
