@@ -64,7 +64,7 @@ fn deleting_on_a_full_disk_makes_room() {
         let synced = written.and_then(|()| here.fsync(opened.handle));
         synced.and(here.release(opened.handle))
     };
-    let room = (0..1000).any(|_| match write() {
+    let room = (0..12_000).any(|_| match write() {
         Ok(()) => true,
         Err(e) => {
             assert_eq!(e.errno(), Errno::NOSPC, "{e}");

@@ -22,7 +22,7 @@ fn delete(key: &str) -> Batch {
 }
 
 fn insist(store: &Store, batch: &Batch, background: bool) -> bool {
-    (0..20).any(|_| {
+    (0..100).any(|_| {
         if background {
             std::thread::sleep(Duration::from_millis(5));
         }

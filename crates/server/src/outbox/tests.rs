@@ -95,7 +95,7 @@ fn the_thread_delivers_and_tries_again() {
     store.apply(batch).unwrap();
     outbox.wake();
     let wait = |count: usize| {
-        for _ in 0..10_000 {
+        for _ in 0..60_000 {
             if links.got.lock().len() == count {
                 return;
             }

@@ -75,7 +75,7 @@ pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
 
 /// Does the background work of every member until nothing is left to do.
 pub fn settle(service: &Service) {
-    for _ in 0..1000 {
+    for _ in 0..30_000 {
         for node in service.nodes() {
             node.files.drain().unwrap();
         }
@@ -97,7 +97,7 @@ pub fn stored(service: &Service) -> Vec<(u64, u64)> {
 /// The files are all removed: waits until nothing is stored any more, or fails.
 pub fn settle_to_nothing(service: &Service) {
     let nothing = |s: &(u64, u64)| *s == (0, 0);
-    for _ in 0..1000 {
+    for _ in 0..30_000 {
         settle(service);
         if stored(service).iter().all(nothing) {
             return;

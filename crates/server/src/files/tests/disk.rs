@@ -140,7 +140,7 @@ fn a_full_disk_refuses_commits_and_leaves_all_as_it_was() {
     disk.full.store(false, Ordering::SeqCst);
     // Puts are refused until the store is done with what the full disk made it do, which takes a moment.
     let mut written = world.write(0, fid, range.clone(), 3);
-    for _ in 0..1000 {
+    for _ in 0..12_000 {
         if !matches!(&written, Err(e) if e.errno() == Errno::NOSPC) {
             break;
         }

@@ -131,7 +131,7 @@ fn the_background_removes_without_being_asked() {
         world.unlink(*fid);
     }
     let pending = |k| world.files(k).pending().unwrap();
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         if pending(0) + pending(1) == 0 {
             break;
         }
