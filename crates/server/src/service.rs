@@ -280,8 +280,13 @@ fn sort_unsealed(node: &Node) -> Result<()> {
             }
         };
         for log in logs {
-            node.data
-                .retain(log, named.get(&log).map_or(&[], Vec::as_slice))?;
+            let keep = named.get(&log).map_or(&[][..], Vec::as_slice);
+            match node.data.retain(log, keep) {
+                Err(Error::Storage(e @ forebay_storage::Error::Corrupt { .. })) => {
+                    tracing::warn!(log, error = %e, "cannot give back what this unfinished log holds for nobody");
+                }
+                retained => retained?,
+            }
         }
     }
     Ok(())

@@ -174,11 +174,12 @@ impl TableRun {
             }
             let count = table.run(self.next_block, self.ahead_bytes)?;
             self.ahead_bytes = (self.ahead_bytes * 2).min(READ_AHEAD);
-            for (i, block) in table
-                .read_blocks(self.next_block, count)?
-                .into_iter()
-                .enumerate()
-            {
+            let blocks = match table.read_blocks(self.next_block, count) {
+                // A damaged block fails those who come to it, not those who stop before it.
+                Err(_) if count > 1 => table.read_blocks(self.next_block, 1)?,
+                read => read?,
+            };
+            for (i, block) in blocks.into_iter().enumerate() {
                 let block = Arc::new(block);
                 if self.cached {
                     table.keep(self.next_block + i, &block);

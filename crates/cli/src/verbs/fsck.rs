@@ -96,11 +96,15 @@ fn text(report: &Report, store: &Path) -> String {
         size(report.bytes)
     );
     let shown = store.display();
-    let _ = match report.problems.len() {
-        0 => writeln!(out, "{shown} is sound"),
-        n => writeln!(
+    let _ = match (report.problems.len(), report.unopened) {
+        (0, _) => writeln!(out, "{shown} is sound"),
+        (n, 0) => writeln!(
             out,
-            "{shown} has {n} problem(s): files that are named above may answer EIO, all others can be read; copy them out"
+            "{shown} has {n} problem(s): what needs damaged bytes answers EIO, all else can be read; copy it out"
+        ),
+        (n, _) => writeln!(
+            out,
+            "{shown} has {n} problem(s) and cannot be started; put the named files back from a copy"
         ),
     };
     out
@@ -127,6 +131,7 @@ mod tests {
             part: "data".into(),
             text: "block 7 is damaged".into(),
         });
+        assert!(text(&report, store).contains("copy it out"));
         assert!(text(&report, store).contains("problem in data: block 7 is damaged"));
         assert!(sound(&report, store).unwrap_err().text.contains("block 7"));
         assert!(json(&report).unwrap().contains("\"sound\":false"));

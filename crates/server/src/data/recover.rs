@@ -2,12 +2,15 @@
 //!
 //! Segments that no span names are removed; they hold bytes that were written but never recorded, or freed. Free space
 //! inside the others is found again as the gaps between spans. Nothing is ever appended to an old segment.
+//!
+//! Damaged span records cost what they name, and nothing else: reads that need them fail, all others go on. Which bytes
+//! they name is not known, so then every segment is kept as it is, and all of it counts as live.
 use super::{
     LogId,
     free::Place,
     header::{self, HEADER},
     quota::io_error,
-    segment::Usage,
+    segment::{SEGMENT, Usage},
     spans,
 };
 use crate::{Error, Fid, Member, Result, keys};
@@ -50,11 +53,24 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
         table: HashMap::new(),
         next: 1,
         gaps: Vec::new(),
-        unsealed: unsealed(store)?,
+        unsealed: Vec::new(),
     };
+    match unsealed(store) {
+        Ok(logs) => found.unsealed = logs,
+        // Their unused bytes take room until the record can be read again.
+        Err(error) => readable(error)?,
+    }
     let mut places = Vec::new();
+    let mut whole = true;
     for span in spans::all(store) {
-        let span = span?;
+        let span = match span {
+            Ok(span) => span,
+            Err(error) => {
+                readable(error)?;
+                whole = false;
+                continue;
+            }
+        };
         found.live += span.live_len();
         let (start, end) = (
             u64::from(span.offset),
@@ -78,6 +94,9 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
             continue;
         };
         found.next = found.next.max(number + 1);
+        if !whole {
+            found.table.entry(number).or_default();
+        }
         match found.table.get_mut(&number) {
             None => dead.push(number),
             Some(usage) => {
@@ -100,8 +119,36 @@ pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result
         let path = dir.join(header::name(number));
         io.remove(&path).map_err(|e| io_error("remove", &path, e))?;
     }
-    found.gaps = gaps(places, &found.table);
+    if whole {
+        found.gaps = gaps(places, &found.table);
+    } else {
+        keep_everything(&mut found);
+    }
     Ok(found)
+}
+
+/// Lets damage pass with a word in the log; anything else stops the start.
+fn readable(error: Error) -> Result<()> {
+    match error {
+        Error::Storage(StorageError::Corrupt { .. }) => {
+            tracing::error!(%error, "records of file data cannot be read; what needs them answers EIO, and no space is given back");
+            Ok(())
+        }
+        other => Err(other),
+    }
+}
+
+/// No segment is cleaned or removed, however much of it is freed.
+fn keep_everything(found: &mut Found) {
+    found.live = 0;
+    for usage in found.table.values_mut() {
+        // A file that is missing has no length; its bytes may be freed all the same.
+        found.live += if usage.len == 0 { SEGMENT } else { usage.len };
+        // More than can be freed, since parts of a span may count a piece twice.
+        usage.live = 2 * usage.len.max(SEGMENT);
+        usage.sealed = true;
+        usage.pinned = true;
+    }
 }
 
 /// A damaged header alone costs no data, since every piece has its own checksum.

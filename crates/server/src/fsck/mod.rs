@@ -39,8 +39,10 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// What the next start settles, and other things worth knowing.
     pub notes: Vec<String>,
-    /// Members looked at.
+    /// Members there are.
     pub members: u16,
+    /// Those of them that cannot be opened; with one of these the service does not start.
+    pub unopened: u16,
     /// Inodes.
     pub files: u64,
     /// Extents.
@@ -114,7 +116,10 @@ pub fn check(io: Arc<dyn Io>, dir: &Path, progress: &mut dyn FnMut(Progress)) ->
                 data: node.join("data"),
                 store: Arc::new(store),
             }),
-            Err(e) => report.problem("store", format!("member {member} cannot be opened: {e}")),
+            Err(e) => {
+                report.unopened += 1;
+                report.problem("store", format!("member {member} cannot be opened: {e}"));
+            }
         }
     }
     progress(Progress {
@@ -122,39 +127,46 @@ pub fn check(io: Arc<dyn Io>, dir: &Path, progress: &mut dyn FnMut(Progress)) ->
         done: 0,
         total: 0,
     });
+    let mut damaged = HashSet::new();
     for m in &members {
         for damage in m.store.check() {
+            damaged.insert(m.member);
             report.problem("store", format!("member {}: {damage}", m.member));
         }
-        report.files += count(&m.store)?;
+        report.files += count(&m.store);
     }
-    if members.len() < layout.nodes.len() {
-        // What lies between members cannot be judged with one missing.
-        report.notes.push(
-            "members that cannot be opened keep the others from being compared with them".into(),
-        );
-    } else {
+    // What a damaged block held is not known, and what is compared with it would seem wrong.
+    if damaged.is_empty() && report.unopened == 0 {
         progress(Progress {
             stage: "files",
             done: 0,
             total: 0,
         });
         structure(&members, &mut report)?;
+    } else {
+        report.notes.push(
+            "not everything can be read, so names, files and extents are not compared with each other"
+                .into(),
+        );
     }
-    data(&*io, &members, layout.nodes.len(), &mut report, progress)?;
+    data(
+        &*io,
+        &members,
+        layout.nodes.len(),
+        &damaged,
+        &mut report,
+        progress,
+    )?;
     for m in &members {
         m.store.close()?;
     }
     Ok(report)
 }
 
-fn count(store: &Store) -> Result<u64> {
-    let mut inodes = 0;
-    for entry in store.scan(keys::INODES, Bound::Unbounded, Bound::Unbounded) {
-        entry?;
-        inodes += 1;
-    }
-    Ok(inodes)
+/// Inodes that can be read; damage is reported with the store.
+fn count(store: &Store) -> u64 {
+    let inodes = store.scan(keys::INODES, Bound::Unbounded, Bound::Unbounded);
+    inodes.filter(|entry| entry.is_ok()).count() as u64
 }
 
 /// Namespace, and content against attributes.
@@ -179,11 +191,13 @@ fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Spans and segments of each member, and extents against them.
+/// Spans and segments of each member, and extents against them. `damaged`: members whose records are not all known; their
+/// bytes are verified as far as they are, and nothing is compared with them.
 fn data(
     io: &dyn Io,
     members: &[MemberStore],
     all: usize,
+    damaged: &HashSet<Member>,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
@@ -200,8 +214,10 @@ fn data(
                 total,
             });
         })?;
-        segments::check(io, m, &checked.places, report)?;
-        live[usize::from(m.member)] = Some(checked.live);
+        if !damaged.contains(&m.member) {
+            segments::check(io, m, &checked.places, report)?;
+            live[usize::from(m.member)] = Some(checked.live);
+        }
     }
     progress(Progress {
         stage: "extents",
@@ -234,6 +250,9 @@ fn data(
                 )),
             }
         }
+        if damaged.contains(&m.member) {
+            continue;
+        }
         for extent in files::check::staged_extents(&m.store)? {
             named.add(extent.member, extent.log, extent.addr, extent.len);
         }
@@ -244,7 +263,7 @@ fn data(
             Err(e) => report.problem("files", format!("member {}: {e}", m.member)),
         }
     }
-    if members.len() < all {
+    if members.len() < all || !damaged.is_empty() {
         return Ok(());
     }
     for m in members {
