@@ -6,6 +6,7 @@
 //! Invariants: each setting is defined once ([`settings::TABLE`]); each failure is one line that says what, where and
 //! what next ([`fail::Failure`]); no wait is without a limit.
 
+mod allocator;
 pub mod args;
 pub mod config_file;
 pub mod control;
@@ -29,6 +30,7 @@ use clap::{CommandFactory, Parser};
 
 /// Runs the command line of this process; gives the exit code.
 pub fn run() -> u8 {
+    allocator::set();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::report(&error),

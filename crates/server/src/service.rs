@@ -165,6 +165,7 @@ impl Service {
             index_bytes: store.table_bytes + store.wal_bytes,
             memory_bytes: store.memtable_bytes
                 + store.cache_bytes
+                + store.table_memory_bytes
                 + data.buffers
                 + data.span_cache
                 + delegate.memory(),

@@ -151,10 +151,11 @@ impl BlockBuilder {
         Some(())
     }
 
-    /// The block.
-    pub fn finish(self) -> Block {
+    /// The block. Room that was not used goes back: a cache holds many blocks, and counts their lengths.
+    pub fn finish(mut self) -> Block {
+        self.slots.shrink_to_fit();
         Block {
-            data: self.data.into(),
+            data: self.data.into_boxed_slice().into(),
             slots: self.slots,
         }
     }

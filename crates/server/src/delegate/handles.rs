@@ -7,6 +7,7 @@
 //!   right if its generation is unchanged when it is opened again.
 //! - A file with pending writes is never idle.
 use super::Handle;
+use super::memory::FILE;
 use super::open_file::OpenFile;
 use crate::data::LogId;
 use crate::{Attr, Fid, OpenFlags, Result};
@@ -18,8 +19,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Idle files remembered.
-const MOST_IDLE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// Idle files remembered where memory allows.
+const MOST_IDLE: u64 = 4096;
 /// An idle file keeps windows of at most so many pieces.
 const MOST_IDLE_PIECES: usize = 64;
 
@@ -36,20 +37,12 @@ pub struct Open {
     pub fresh: AtomicU64,
 }
 
-#[derive(Default)]
 struct Known {
     held: HashMap<Fid, Arc<OpenFile>>,
-    idle: Option<LruCache<Fid, Arc<OpenFile>>>,
-}
-
-impl Known {
-    fn idle(&mut self) -> &mut LruCache<Fid, Arc<OpenFile>> {
-        self.idle.get_or_insert_with(|| LruCache::new(MOST_IDLE))
-    }
+    idle: LruCache<Fid, Arc<OpenFile>>,
 }
 
 /// See the head of this file.
-#[derive(Default)]
 pub struct Table {
     handles: RwLock<HashMap<Handle, Arc<Open>>>,
     next: AtomicU64,
@@ -58,13 +51,27 @@ pub struct Table {
 }
 
 impl Table {
+    /// Nothing is known yet. Idle files take at most about `idle_bytes` of memory.
+    pub fn new(idle_bytes: u64) -> Table {
+        let most = (idle_bytes / FILE).clamp(1, MOST_IDLE) as usize;
+        Table {
+            handles: RwLock::default(),
+            next: AtomicU64::default(),
+            files: Mutex::new(Known {
+                held: HashMap::new(),
+                idle: LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN)),
+            }),
+            forgot: AtomicBool::default(),
+        }
+    }
+
     /// Holds the file, whose attributes were just fetched, until [`Table::unhold`].
     pub fn hold(&self, attr: &Attr) -> Arc<OpenFile> {
         let mut known = self.files.lock();
         let file = match known.held.get(&attr.fid) {
             Some(file) => file.clone(),
             None => {
-                let idle = known.idle().pop(&attr.fid);
+                let idle = known.idle.pop(&attr.fid);
                 let file =
                     idle.unwrap_or_else(|| Arc::new(OpenFile::new(attr.clone(), !self.forgot())));
                 known.held.insert(attr.fid, file.clone());
@@ -89,7 +96,7 @@ impl Table {
             }
             drop(state);
             known.held.remove(&file.fid);
-            if let Some((_, forgotten)) = known.idle().push(file.fid, file.clone())
+            if let Some((_, forgotten)) = known.idle.push(file.fid, file.clone())
                 && !forgotten.state.lock().unsynced.is_empty()
             {
                 self.forgot.store(true, Ordering::Relaxed);
@@ -105,19 +112,16 @@ impl Table {
     /// Every file this node knows, held or idle.
     pub fn all_known(&self) -> Vec<Arc<OpenFile>> {
         let known = self.files.lock();
-        let idle = known
-            .idle
-            .iter()
-            .flat_map(|idle| idle.iter().map(|(_, file)| file));
+        let idle = known.idle.iter().map(|(_, file)| file);
         known.held.values().chain(idle).cloned().collect()
     }
 
     /// The file, if this node knows it.
     pub fn find(&self, fid: Fid) -> Option<Arc<OpenFile>> {
-        let mut known = self.files.lock();
+        let known = self.files.lock();
         match known.held.get(&fid) {
             Some(file) => Some(file.clone()),
-            None => known.idle().peek(&fid).cloned(),
+            None => known.idle.peek(&fid).cloned(),
         }
     }
 

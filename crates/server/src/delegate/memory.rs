@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 
 /// Memory of one piece of a layer, about: a map entry with its share of the tree.
 pub const PIECE: u64 = 80;
+/// Memory of one file this node knows, about, beside the pieces of its layers.
+pub const FILE: u64 = 1024;
 
 impl Delegate {
     /// Some layer grew by `pieces`. `publish`: the caller holds nothing that a commit needs, so one may happen here.
@@ -47,7 +49,7 @@ impl Delegate {
         }
     }
 
-    /// Memory in pending writes and windows, bytes, about.
+    /// Memory of known files, their pending writes and windows; bytes, about.
     pub fn memory(&self) -> u64 {
         let pieces = |file: &Arc<super::open_file::OpenFile>| {
             let state = file.state.lock();
@@ -57,6 +59,7 @@ impl Delegate {
                 .map_or(0, |a| a.layer.intervals.len());
             (state.windows.len() + state.pending.intervals.len() + committing) as u64
         };
-        self.table.all_known().iter().map(pieces).sum::<u64>() * PIECE
+        let known = self.table.all_known();
+        known.iter().map(pieces).sum::<u64>() * PIECE + known.len() as u64 * FILE
     }
 }

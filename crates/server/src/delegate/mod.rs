@@ -144,7 +144,7 @@ impl Delegate {
         Ok(Delegate {
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             node,
-            table: Table::default(),
+            table: Table::new(config.memory / 16),
             consistency: config.consistency,
             always_sync: config.durability == Durability::Disk,
             shared_disk: config.quota.is_none(),
