@@ -1,6 +1,7 @@
 //! Very many files: open at once, and small ones made, listed, looked at, read and removed, with a restart in between.
 //!
-//! What a file costs in memory and on disk is printed. `FOREBAY_TEST_FILES` sets another number of small files.
+//! What a file costs in memory and on disk is printed, and the server's memory stays inside its budget (counted as in
+//! `memory_budget`). `FOREBAY_TEST_FILES` sets another number of small files.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::server_memory::{Mib, ServerMemory};
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// Nodes, and threads that work through one mount each.
 const NODES: u64 = 2;
+/// Memory budget of one node, with the small files.
+const SMALL_MEMORY: u64 = 16 << 20;
+const GREAT_MEMORY: u64 = 192 << 20;
 /// Files in one directory.
 const IN_DIRECTORY: u64 = 10_000;
 
@@ -101,6 +105,8 @@ fn many_files_are_open_at_once() {
 struct Tree<'a> {
     place: &'a Place,
     count: u64,
+    /// Memory of all nodes, bytes.
+    budget: u64,
     pid: u32,
     start: ServerMemory,
 }
@@ -145,6 +151,11 @@ impl Tree<'_> {
             self.count as f64 / took.as_secs_f64(),
             Mib(now.anonymous),
             Mib(now.peak_since(&self.start))
+        );
+        assert!(
+            now.peak_since(&self.start) <= self.budget,
+            "{what}: over the budget of {}",
+            Mib(self.budget)
         );
     }
 
@@ -194,18 +205,24 @@ fn small_files_in_great_number_live_through_a_restart_and_leave_nothing_behind()
     });
     let place = Place::new();
     let store = place.path("s");
+    let memory = if count > 50_000 {
+        GREAT_MEMORY
+    } else {
+        SMALL_MEMORY
+    };
     place.mount_well(&["--nodes", "2"]);
     place.umount_well();
     let empty = disk(&store);
 
     let mount = || {
         let begun = Instant::now();
-        place.mount_well(&["--nodes", "2"]);
+        place.mount_well(&["--nodes", "2", "--memory", &memory.to_string()]);
         println!("  start: {:6.1} s", begun.elapsed().as_secs_f64());
         let pid = place.pid();
         Tree {
             place: &place,
             count,
+            budget: NODES * memory,
             pid,
             start: ServerMemory::of(pid),
         }
