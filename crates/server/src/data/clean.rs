@@ -79,7 +79,8 @@ impl Work {
         self.dead.lock().1
     }
 
-    fn is_empty(&self) -> bool {
+    /// Nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
         self.dead.lock().0.is_empty()
     }
 }
@@ -164,8 +165,12 @@ impl Inner {
             self.work.put_back(places);
             return Err(e.into());
         }
+        // One failure keeps nothing else from being given back.
+        let mut failure = None;
         for segment in &empty {
-            self.segments.remove(*segment)?;
+            if let Err(e) = self.segments.remove(*segment) {
+                failure = failure.or(Some(e));
+            }
         }
         places.sort_unstable();
         let mut joined: Vec<Place> = Vec::with_capacity(places.len());
@@ -177,14 +182,20 @@ impl Inner {
                 _ => joined.push(p),
             }
         }
+        let mut left = Vec::new();
         for p in joined {
             // Only whole pages: the others hold a neighbour's bytes.
             let (start, end) = (p.start.next_multiple_of(4096), p.end / 4096 * 4096);
-            if start < end && self.segments.usage(p.segment).is_some() {
-                self.segments.punch(p.segment, start, end - start)?;
+            if start < end
+                && self.segments.usage(p.segment).is_some()
+                && let Err(e) = self.segments.punch(p.segment, start, end - start)
+            {
+                failure = failure.or(Some(e));
+                left.push(p);
             }
         }
-        Ok(true)
+        self.work.put_back(left);
+        failure.map_or(Ok(true), Err)
     }
 
     /// Moves every live span out of these segments. A damaged span stays and pins its segment.

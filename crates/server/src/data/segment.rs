@@ -8,6 +8,7 @@ use super::quota::io_error;
 use crate::{Member, Result};
 use forebay_storage::{File, Io};
 use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -302,16 +303,18 @@ impl Segments {
         self.table.lock().len() as u64
     }
 
-    /// Gives a part of a segment back to the disk. No span may name it.
+    /// Gives a part of a segment back to the disk. No span may name it. On a disk that cannot do this the space comes
+    /// back with the whole segment, so that is no error.
     ///
     /// # Errors
     /// As the disk.
     pub fn punch(&self, number: u32, offset: u64, len: u64) -> Result<()> {
-        match self.file(number)? {
-            Some(file) => file
-                .punch(offset, len)
-                .map_err(|e| io_error("punch", &self.path(number), e)),
-            None => Ok(()),
+        let Some(file) = self.file(number)? else {
+            return Ok(());
+        };
+        match file.punch(offset, len) {
+            Err(e) if !cannot_punch(&e) => Err(io_error("punch", &self.path(number), e)),
+            _ => Ok(()),
         }
     }
 
@@ -351,6 +354,14 @@ impl Segments {
             .space(&self.dir)
             .map_err(|e| io_error("statfs", &self.dir, e))
     }
+}
+
+/// The file system has no holes at all.
+fn cannot_punch(error: &std::io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::OPNOTSUPP | Errno::NOSYS)
+    )
 }
 
 #[cfg(test)]

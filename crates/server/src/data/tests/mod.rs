@@ -2,6 +2,7 @@
 mod basics;
 mod faults;
 mod model;
+mod no_holes;
 mod threads;
 
 use super::*;
