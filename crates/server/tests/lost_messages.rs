@@ -6,8 +6,8 @@ mod model;
 use common::*;
 use forebay_fabric::fault::{FaultFabric, Faults, Odds};
 use forebay_index::RangeMap;
-use forebay_server::Service;
 use forebay_server::delegate::Delegate;
+use forebay_server::{Caller, Service, SetAttr, SetTime, Time};
 use forebay_storage::OsIo;
 use model::content::Content;
 use model::random::Random;
@@ -117,6 +117,55 @@ fn a_dead_slice_owner_fails_the_commit_and_nothing_is_lost_when_it_is_back() {
     assert_eq!(again.attr.size, SLICE + 4);
     assert_eq!(service.delegate(2).getattr(fid).unwrap().size, SLICE + 4);
     writer.release(again.handle).unwrap();
+    settle(&service);
+    service.stop().unwrap();
+}
+
+#[test]
+fn an_explicit_time_or_mode_outlives_a_commit_before_it_that_got_no_answer() {
+    let (dir, faults) = (scratch(), Faults::new(1));
+    let service = start_lossy(&dir, &faults);
+    let (fid, first) = create(&service.delegate(0), "f");
+    service.delegate(0).release(first).unwrap();
+    let writer = service.delegate((fid.owner() + 1) % 3);
+    let other = Caller { uid: 77, gid: 77 };
+    let handle = writer.open(fid, BOTH).unwrap().handle;
+    let time = |secs| Time {
+        secs,
+        ..Time::default()
+    };
+    // The commit reaches nobody, or only its answer is lost; then the file is closed or written again.
+    for (round, lost) in [
+        Odds {
+            lose_request: 1000,
+            ..Odds::default()
+        },
+        Odds {
+            lose_reply: 1000,
+            ..Odds::default()
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        writer.write(handle, 0, b"before", other).unwrap();
+        faults.set(lost);
+        assert_eq!(writer.flush(handle).unwrap_err().errno(), Errno::IO);
+        faults.set(Odds::default());
+        let explicit = SetAttr {
+            mtime: Some(SetTime::At(time(1000 + round as i64))),
+            mode: Some(0o4755),
+            ..SetAttr::default()
+        };
+        writer.setattr(fid, &explicit, None, ROOT).unwrap();
+        writer.flush(handle).unwrap();
+        for node in 0..3 {
+            let attr = service.delegate(node).getattr(fid).unwrap();
+            assert_eq!(attr.mtime, time(1000 + round as i64), "round {round}");
+            assert_eq!((attr.mode & 0o7777, attr.size), (0o4755, 6));
+        }
+    }
+    writer.release(handle).unwrap();
     settle(&service);
     service.stop().unwrap();
 }

@@ -50,7 +50,7 @@ impl Delegate {
         }
         let file = self.table.find(fid);
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
-        // what is pending forgets its time.
+        // what is pending, or got no answer, forgets its time.
         let _turn = file.as_ref().map(|f| f.turn.lock());
         let request = MetaRequest::SetAttr {
             fid,
@@ -60,12 +60,7 @@ impl Delegate {
         let attr = expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Attr(a) => a)?;
         if let Some(file) = &file {
             let mut state = file.state.lock();
-            if set.mtime.is_some() {
-                state.pending.attr.mtime = None;
-            }
-            if set.mode.is_some() {
-                state.pending.attr.clear_setid = false;
-            }
+            state.forget(set.mtime.is_some(), set.mode.is_some());
         }
         Ok(self.shown(attr))
     }

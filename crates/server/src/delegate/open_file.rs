@@ -35,8 +35,8 @@ pub struct OpenFile {
     pub state: Mutex<State>,
 }
 
-/// A commit on its way: what was sent, so that it can be sent again as it was.
-#[derive(Debug)]
+/// A commit on its way: what was sent, so that it can be sent again as it was (but see [`State::forget`]).
+#[derive(Debug, Clone)]
 pub struct Attempt {
     /// The layer it publishes.
     pub layer: Pending,
@@ -206,6 +206,22 @@ impl State {
             }
         }
         (None, until)
+    }
+
+    /// What is not published yet says nothing any more of the time, or of the set-id bits: they were set explicitly after
+    /// it. The caller has the turn. An attempt without an answer keeps its token, so if it has happened, this changes
+    /// nothing.
+    pub fn forget(&mut self, mtime: bool, setid: bool) {
+        let forget = |attr: &mut CommitAttr| {
+            attr.mtime = attr.mtime.filter(|_| !mtime);
+            attr.clear_setid &= !setid;
+        };
+        forget(&mut self.pending.attr);
+        if let Some(attempt) = &mut self.committing {
+            let attempt = Arc::make_mut(attempt);
+            forget(&mut attempt.attr);
+            forget(&mut attempt.layer.attr);
+        }
     }
 
     /// Whether this node has something to publish.
