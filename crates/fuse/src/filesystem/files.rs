@@ -116,10 +116,7 @@ impl Filesystem {
             keep,
             caller,
         )?;
-        let made = !opened.attr.kind.ne(&Kind::File)
-            && opened.attr.uid == caller.uid
-            && opened.attr.size == 0;
-        if !made {
+        if !opened.made {
             let allowed = match opened.attr.kind {
                 Kind::File if may_open(&opened.attr, flags, caller) => Ok(()),
                 Kind::File => Err(Errno::ACCESS.into()),
@@ -254,6 +251,7 @@ impl Filesystem {
 mod tests {
     use super::*;
     use forebay_server::{Lamination, Time};
+    use std::sync::Arc;
 
     fn attr(mode: u32, uid: u32, gid: u32) -> Attr {
         Attr {
@@ -280,6 +278,7 @@ mod tests {
             attr: attr(0o644, 0, 0),
             keep_cache: true,
             direct: false,
+            made: false,
         };
         let flags = open_flags(fuser::OpenFlags(libc::O_RDWR | libc::O_APPEND));
         let (fh, fopen) = answer(&opened, flags);
@@ -330,5 +329,36 @@ mod tests {
             read,
             Caller { uid: 1, gid: 1 }
         ));
+    }
+
+    #[test]
+    fn a_create_that_finds_a_file_may_do_what_its_bits_say_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = forebay_server::Config {
+            nodes: 2,
+            memory: 16 << 20,
+            ..forebay_server::Config::default()
+        };
+        let io = Arc::new(forebay_storage::OsIo);
+        let service = forebay_server::Service::start(io, &dir.path().join("s"), config).unwrap();
+        let (ended, _end) = std::sync::mpsc::channel();
+        let options = crate::MountOptions::default();
+        let [a, b] = [0, 1].map(|n| Filesystem::new(service.delegate(n), &options, ended.clone()));
+        let user = Caller {
+            uid: 1000,
+            gid: 1000,
+        };
+        let create = |filesystem: &Filesystem, name: &str, flags| {
+            let flags = fuser::OpenFlags(flags | libc::O_CREAT);
+            let made = filesystem.create_file(Fid::ROOT, OsStr::new(name), 0o400, flags, user);
+            made.map(|(_, handle, _)| filesystem.delegate.release(super::handle(handle)).unwrap())
+        };
+        // Its maker may write it whatever its bits.
+        create(&a, "f", libc::O_RDWR).unwrap();
+        // Another node's create comes second: the file is there, empty, and its owner may only read it.
+        let refused = create(&b, "f", libc::O_WRONLY).unwrap_err();
+        assert_eq!(refused.errno(), Errno::ACCESS);
+        create(&b, "f", libc::O_RDONLY).unwrap();
+        service.stop().unwrap();
     }
 }

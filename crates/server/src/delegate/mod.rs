@@ -65,6 +65,8 @@ pub struct Opened {
     pub keep_cache: bool,
     /// Bypass the page cache (append and posix handles).
     pub direct: bool,
+    /// The file was made by this call.
+    pub made: bool,
 }
 
 /// What a seek looks for.

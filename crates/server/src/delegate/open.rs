@@ -23,7 +23,7 @@ impl Delegate {
     /// `EISDIR`, `ESTALE`, `EPERM` for writing a file laminated for ever.
     pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<Opened> {
         let attr = self.ask_open(fid, flags)?;
-        self.opened(attr, flags, flags.truncate)
+        self.opened(attr, flags, false)
     }
 
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
@@ -56,7 +56,7 @@ impl Delegate {
             let reply = self.node.peers.meta(parent.owner(), request);
             let (attr, made) = expect_reply!(parent.owner(), reply, MetaReply::Created(attr, made) => (attr, made))?;
             match self.ask_open(attr.fid, flags) {
-                Ok(attr) => return self.opened(attr, flags, flags.truncate && !made),
+                Ok(attr) => return self.opened(attr, flags, made),
                 // Removed between the two steps.
                 Err(e) if !exclusive && e.errno() == Errno::STALE => {}
                 Err(e) => return Err(e),
@@ -94,13 +94,16 @@ impl Delegate {
         expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Attr(attr) => attr)
     }
 
-    fn opened(&self, attr: Attr, flags: OpenFlags, truncate: bool) -> Result<Opened> {
+    fn opened(&self, attr: Attr, flags: OpenFlags, made: bool) -> Result<Opened> {
         let file = self.table.hold(&attr);
         if file.state.lock().handles == 1 {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
             let _ = self.publish(&file, self.always_sync);
         }
-        if truncate && let Err(e) = self.cut_at(&file, 0, None) {
+        if flags.truncate
+            && !made
+            && let Err(e) = self.cut_at(&file, 0, None)
+        {
             file.state.lock().owed.push(flags);
             let _ = self.tell_closes(&file);
             self.table.unhold(&file);
@@ -122,6 +125,7 @@ impl Delegate {
             attr,
             keep_cache,
             direct,
+            made,
         })
     }
 
