@@ -226,6 +226,19 @@ fn stripe(fid: Fid) -> usize {
     (fid.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % STRIPES
 }
 
+/// Removed directories whose records a member still has: they stay for a while, so that processes inside them get
+/// answers. What cannot be read is left out; `fsck` tells of it where it checks it.
+pub(crate) fn removed_directories(store: &Store) -> u64 {
+    let orphans = store.scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded);
+    let directories = orphans.filter_map(|entry| {
+        let (key, _) = entry.ok()?;
+        let fid = Fid(u64::from_be_bytes(key[..].try_into().ok()?));
+        let inode = decode(fid, &store.get(keys::INODES, &key).ok()??).ok()?;
+        (inode.kind == Kind::Dir).then_some(())
+    });
+    directories.count() as u64
+}
+
 /// Reads a record of keyspace `INODES`.
 pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
     match value.split_first() {

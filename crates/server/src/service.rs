@@ -3,6 +3,7 @@
 //! Start: lock and check the directories, open the members' stores side by side, wire the members, then recover in this
 //! order, because each step asks members that have done the ones before: namespace intents and cut-off commits of every
 //! member, then the logs that a crash left unsealed. Only then do delegates exist.
+use crate::inodes::removed_directories;
 use crate::layout::Layout;
 use crate::{Config, Delegate, Error, Fid, Node, Peers, Result, data::LogId, keys};
 use forebay_fabric::{Fabric, Handler, local};
@@ -29,7 +30,7 @@ pub struct Service {
 pub struct MemberStatus {
     /// Its number.
     pub member: u16,
-    /// Inodes it owns.
+    /// Inodes it owns, without those of removed directories.
     pub files: u64,
     /// Files that its delegate holds open.
     pub open_files: u64,
@@ -158,7 +159,8 @@ impl Service {
         let (reads, writes, read_bytes, written_bytes) = delegate.counters().totals();
         Ok(MemberStatus {
             member: node.peers.member(),
-            files: count(keys::INODES)?,
+            // A directory may be removed between the two looks.
+            files: count(keys::INODES)?.saturating_sub(removed_directories(&node.store)),
             open_files: delegate.open_files() as u64,
             extents: count(keys::EXTENTS)?,
             data_bytes: data.live,

@@ -13,6 +13,7 @@ mod spans;
 mod tests;
 
 use crate::data::LogId;
+use crate::inodes::removed_directories;
 use crate::{Member, Result, files, keys, layout::Layout, meta, outbox};
 use forebay_index::ExtentIndex;
 use forebay_storage::{Durability, Io, Options, Store};
@@ -43,7 +44,7 @@ pub struct Report {
     pub members: u16,
     /// Those of them that cannot be opened; with one of these the service does not start.
     pub unopened: u16,
-    /// Inodes.
+    /// Inodes, without those of removed directories.
     pub files: u64,
     /// Extents.
     pub extents: u64,
@@ -166,7 +167,8 @@ pub fn check(io: Arc<dyn Io>, dir: &Path, progress: &mut dyn FnMut(Progress)) ->
 /// Inodes that can be read; damage is reported with the store.
 fn count(store: &Store) -> u64 {
     let inodes = store.scan(keys::INODES, Bound::Unbounded, Bound::Unbounded);
-    inodes.filter(|entry| entry.is_ok()).count() as u64
+    let inodes = inodes.filter(|entry| entry.is_ok()).count() as u64;
+    inodes.saturating_sub(removed_directories(store))
 }
 
 /// Namespace, and content against attributes.

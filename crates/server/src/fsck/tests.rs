@@ -1,6 +1,6 @@
 //! The check finds nothing on a sound service, and each kind of damage by its name.
 use super::*;
-use crate::{Caller, Config, Fid, OpenFlags, Service, data::spans::Span};
+use crate::{Caller, Config, Fid, Kind, NewNode, OpenFlags, Service, data::spans::Span};
 use forebay_storage::{Batch, OsIo};
 use std::os::unix::fs::FileExt;
 use tempfile::TempDir;
@@ -202,6 +202,36 @@ fn an_entry_without_its_inode_is_found() {
     let report = run(&dir);
     finds(&report, "namespace", "does not exist");
     finds(&report, "files", "does not exist");
+}
+
+#[test]
+fn removed_directories_are_not_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = start(dir.path());
+    let files = |service: &Service| {
+        let status = service.status().unwrap();
+        status.iter().map(|m| m.files).sum::<u64>()
+    };
+    assert_eq!(files(&service), 1, "the root");
+    let new = NewNode {
+        kind: Kind::Dir,
+        mode: 0o755,
+        rdev: 0,
+        target: Vec::new(),
+    };
+    for i in 0..6 {
+        let name = format!("d{i}");
+        let delegate = service.delegate(i % 2);
+        delegate
+            .make(Fid::ROOT, name.as_bytes(), new.clone(), ME)
+            .unwrap();
+        if i < 4 {
+            delegate.rmdir(Fid::ROOT, name.as_bytes(), ME).unwrap();
+        }
+    }
+    assert_eq!(files(&service), 3);
+    service.stop().unwrap();
+    assert_eq!(run(&dir).files, 3);
 }
 
 #[test]
