@@ -132,7 +132,7 @@ pub fn unmount(point: &Path, how: How) -> Result {
     )?;
     match done {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::BUSY) => Err(busy(point)),
+        Err(rustix::io::Errno::BUSY) => Err(busy(point, std::process::id())),
         Err(rustix::io::Errno::PERM) => by_fusermount(point, how),
         Err(e) => Err(Failure::new(
             format!("cannot unmount {shown}: {e}"),
@@ -141,9 +141,13 @@ pub fn unmount(point: &Path, how: How) -> Result {
     }
 }
 
-/// The message for open files, naming who holds them.
-pub fn busy(point: &Path) -> Failure {
-    let holders = crate::processes::holders(point);
+/// The message for open files, naming who holds them. `asker` wants it unmounted.
+pub fn busy(point: &Path, asker: u32) -> Failure {
+    let mut holders = crate::processes::holders(point);
+    // It has inherited a descriptor or directory, and ends with its question; who passed that on is what helps.
+    if holders.iter().any(|(pid, _)| *pid != asker) {
+        holders.retain(|(pid, _)| *pid != asker);
+    }
     let names: Vec<_> = holders
         .iter()
         .take(3)
@@ -183,7 +187,7 @@ fn by_fusermount(point: &Path, how: How) -> Result {
     let said = String::from_utf8_lossy(&output.stderr).to_string();
     match output.status.success() {
         true => Ok(()),
-        false if said.contains("busy") => Err(busy(point)),
+        false if said.contains("busy") => Err(busy(point, std::process::id())),
         false => Err(Failure::new(
             said.trim_end(),
             "see `findmnt` for what is mounted there",
@@ -213,6 +217,26 @@ mod tests {
         assert_eq!(store(&mount), Some(path.to_path_buf()));
         mount.kind = String::from("tmpfs");
         assert_eq!(store(&mount), None);
+    }
+
+    #[test]
+    fn who_asks_is_not_named_beside_others_that_hold_the_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let me = std::process::id();
+        let file = std::fs::File::create(path.join("x")).unwrap();
+        let named = |text: &str, pid: u32| text.contains(&format!("(pid {pid})"));
+        assert!(named(&busy(&path, me).text, me), "nobody else has it open");
+        let mut child = Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(file.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let (asked, other) = (busy(&path, me).text, busy(&path, 0).text);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(named(&asked, child.id()) && !named(&asked, me), "{asked}");
+        assert!(named(&other, child.id()) && named(&other, me), "{other}");
     }
 
     #[test]

@@ -89,6 +89,11 @@ pub fn count(n: u64) -> String {
     out
 }
 
+/// A count of things for people: `1 member`, `1,234 files`.
+pub fn counted(n: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// A rate for people: `512.3 MiB/s`.
 pub fn rate(bytes: u64, time: Duration) -> String {
     format!(
@@ -125,6 +130,13 @@ mod tests {
         assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert!(parse_duration("soon").is_err());
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        assert_eq!(counted(0, "member"), "0 members");
+        assert_eq!(counted(1, "member"), "1 member");
+        assert_eq!(counted(1234, "file"), "1,234 files");
     }
 
     #[test]

@@ -56,9 +56,10 @@ impl Layout {
         }
         if service.members != members {
             return refuse(format!(
-                "{} belongs to a service of {} nodes, not {members}; start it with `nodes` set to {}",
+                "{} belongs to a service of {} node{}, not {members}; start it with `nodes` set to {}",
                 dir.display(),
                 service.members,
+                if service.members == 1 { "" } else { "s" },
                 service.members
             ));
         }

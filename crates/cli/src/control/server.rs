@@ -11,7 +11,7 @@ use std::time::Duration;
 /// What answers the questions.
 pub trait Answerer: Send + Sync + 'static {
     /// The answer to one question; may take as long as stopping takes.
-    fn answer(&self, ask: Ask) -> Answer;
+    fn answer(&self, ask: Ask, asker: u32) -> Answer;
 }
 
 /// Longest line a client may send.
@@ -121,7 +121,9 @@ fn accept(listener: &UnixListener, answerer: &Arc<dyn Answerer>, pending: &Arc<P
 fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.set_write_timeout(Some(Duration::from_secs(30)))?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    let credentials = rustix::net::sockopt::socket_peercred(&stream)?;
+    let peer = credentials.uid;
+    let asker = credentials.pid.as_raw_nonzero().get().unsigned_abs();
     let own = rustix::process::geteuid();
     let mut stream = BufReader::new(stream);
     // The hello is read before anyone is refused: closing on a client that still writes would cost it the answer.
@@ -159,7 +161,7 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
     while let Some(line) = read_line(&mut stream)? {
         pending.add();
         let answer = match serde_json::from_str::<Ask>(&line) {
-            Ok(ask) => answerer.answer(ask),
+            Ok(ask) => answerer.answer(ask, asker),
             Err(e) => Answer::Refused(format!(
                 "unknown request ({e}); use the same version of forebay"
             )),
@@ -193,7 +195,7 @@ mod tests {
 
     struct Echo;
     impl Answerer for Echo {
-        fn answer(&self, ask: Ask) -> Answer {
+        fn answer(&self, ask: Ask, _asker: u32) -> Answer {
             match ask {
                 Ask::Stop { force: true } => Answer::Stopped,
                 _ => Answer::Refused("no; try force".into()),

@@ -25,10 +25,10 @@ pub struct Desk {
 }
 
 impl Answerer for Desk {
-    fn answer(&self, ask: Ask) -> Answer {
+    fn answer(&self, ask: Ask, asker: u32) -> Answer {
         match ask {
             Ask::Status => self.status(),
-            Ask::Stop { force } => self.stop(force),
+            Ask::Stop { force } => self.stop(force, asker),
         }
     }
 }
@@ -60,13 +60,17 @@ impl Desk {
         }
     }
 
-    fn stop(&self, force: bool) -> Answer {
+    fn stop(&self, force: bool, asker: u32) -> Answer {
         let (reply, answer) = sync_channel(1);
         let sent = self
             .events
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .send(Event::Stop { force, reply });
+            .send(Event::Stop {
+                force,
+                asker,
+                reply,
+            });
         let stopping = || {
             Answer::Refused(format!(
                 "the service of {} is stopping already",

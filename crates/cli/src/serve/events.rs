@@ -16,6 +16,8 @@ pub enum Event {
     Stop {
         /// Also if files are open.
         force: bool,
+        /// The process that asks.
+        asker: u32,
         /// Takes the answer.
         reply: SyncSender<Answer>,
     },

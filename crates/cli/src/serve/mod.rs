@@ -194,13 +194,17 @@ fn wait(events: &mpsc::Receiver<Event>, points: &[PathBuf]) -> Option<mpsc::Sync
                 tracing::info!("every mount was unmounted: stopping");
                 return None;
             }
-            Event::Stop { force, reply } => {
+            Event::Stop {
+                force,
+                asker,
+                reply,
+            } => {
                 let open = points
                     .iter()
                     .find(|p| !crate::processes::holders(p).is_empty());
                 match open.filter(|_| !force) {
                     Some(point) => {
-                        let _ = reply.send(Answer::Refused(mount_table::busy(point).text));
+                        let _ = reply.send(Answer::Refused(mount_table::busy(point, asker).text));
                     }
                     None => return Some(reply),
                 }

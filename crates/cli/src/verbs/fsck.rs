@@ -3,7 +3,7 @@ use crate::args::FsckArgs;
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
 use crate::progress;
-use crate::units::{count, size};
+use crate::units::{counted, size};
 use forebay_server::fsck::{self, Report};
 use indicatif::ProgressBar;
 use std::fmt::Write as _;
@@ -87,12 +87,12 @@ fn text(report: &Report, store: &Path) -> String {
     }
     let _ = writeln!(
         out,
-        "{} members, {} files, {} extents, {} spans in {} segment files, {} verified",
-        report.members,
-        count(report.files),
-        count(report.extents),
-        count(report.spans),
-        count(report.segments),
+        "{}, {}, {}, {} in {}, {} verified",
+        counted(report.members.into(), "member"),
+        counted(report.files, "file"),
+        counted(report.extents, "extent"),
+        counted(report.spans, "span"),
+        counted(report.segments, "segment file"),
         size(report.bytes)
     );
     let shown = store.display();
@@ -119,12 +119,13 @@ mod tests {
     fn problems_are_told_and_counted() {
         let mut report = Report {
             files: 1234,
+            members: 1,
             bytes: 1 << 20,
             ..Report::default()
         };
         let store = Path::new("/s");
         assert!(text(&report, store).ends_with(
-            "1,234 files, 0 extents, 0 spans in 0 segment files, 1.0 MiB verified\n/s is sound\n"
+            "1 member, 1,234 files, 0 extents, 0 spans in 0 segment files, 1.0 MiB verified\n/s is sound\n"
         ));
         assert_eq!(sound(&report, store), Ok(()));
         report.problems.push(Problem {

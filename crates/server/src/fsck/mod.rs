@@ -290,9 +290,12 @@ fn data(
         }
         if !unsealed.is_empty() {
             report.notes.push(format!(
-                "member {}: {} logs were not closed; the next start sorts them",
+                "member {}: {} not closed; the next start sorts them",
                 m.member,
-                unsealed.len()
+                match unsealed.len() {
+                    1 => "1 log was".to_string(),
+                    n => format!("{n} logs were"),
+                }
             ));
         }
         report.leaked += leaked;
