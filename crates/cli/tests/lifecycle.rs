@@ -106,6 +106,17 @@ fn open_files_keep_a_mount_and_are_named_unless_forced() {
         1,
         &["EBUSY", &me, "--force"],
     );
+    // One that has inherited the open file does not count itself.
+    let heir = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["umount", &place.mount_point()])
+        .stdin(file.try_clone().unwrap())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(heir.stderr).unwrap();
+    assert!(
+        told.contains(&me) && !told.contains("by forebay (") && !told.contains(", forebay ("),
+        "{told}"
+    );
     file.write_all(b" going").unwrap();
     file.sync_all().unwrap();
     let (code, _, err) = forebay(&["umount", &place.mount_point(), "--force"]);
