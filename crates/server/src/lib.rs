@@ -12,6 +12,7 @@
 //! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
 //! processes without a change in `meta`, `files`, `data` and `delegate`.
 
+mod buffers;
 pub mod config;
 pub mod data;
 pub mod delegate;

@@ -39,7 +39,7 @@ pub(crate) use header::{
 pub(crate) use recover::unsealed as unsealed_logs;
 pub(crate) use tail::subtract;
 
-use crate::{Error, Fid, Member, Result, inodes::Counter};
+use crate::{Error, Fid, Member, Result, buffers::Buffers, inodes::Counter};
 use bytes::Bytes;
 use clean::Work;
 use crossbeam_channel::Sender;
@@ -108,6 +108,8 @@ struct Inner {
     live: Meter,
     /// Memory of tails and spare buffers.
     buffers: Meter,
+    /// For answers to other members.
+    read_buffers: Buffers,
     health: Health,
     work: Work,
     /// Held by whoever cleans.
@@ -164,6 +166,7 @@ impl Data {
             locks: free::SpanLocks::default(),
             live: Meter::new(options.quota.unwrap_or(u64::MAX)),
             buffers: Meter::new(options.buffer_bytes),
+            read_buffers: Buffers::new(options.buffer_bytes / 8),
             health: Health::new(dir),
             work,
             cleaning: Mutex::new(()),
@@ -310,7 +313,7 @@ impl Data {
         if total > READ_BYTES {
             return Err(Error::Posix(rustix::io::Errno::INVAL));
         }
-        let mut buffer = vec![0; total as usize];
+        let mut buffer = self.inner.read_buffers.take(total as usize);
         let (mut i, mut at) = (0, 0);
         while i < pieces.len() {
             let (first, mut len) = (pieces[i], 0);
@@ -324,7 +327,7 @@ impl Data {
             self.read(first.log, first.addr, &mut buffer[at..at + len])?;
             at += len;
         }
-        let mut rest = Bytes::from(buffer);
+        let mut rest = buffer.freeze();
         Ok(pieces
             .iter()
             .map(|p| rest.split_to(p.len as usize))

@@ -49,7 +49,7 @@ impl Delegate {
         }
     }
 
-    /// Memory of known files, their pending writes and windows; bytes, about.
+    /// Memory of known files, their pending writes and windows, and kept buffers; bytes, about.
     pub fn memory(&self) -> u64 {
         let pieces = |file: &Arc<super::open_file::OpenFile>| {
             let state = file.state.lock();
@@ -60,6 +60,7 @@ impl Delegate {
             (state.windows.len() + state.pending.intervals.len() + committing) as u64
         };
         let known = self.table.all_known();
-        known.iter().map(pieces).sum::<u64>() * PIECE + known.len() as u64 * FILE
+        let layers = known.iter().map(pieces).sum::<u64>() * PIECE;
+        layers + known.len() as u64 * FILE + self.buffers.held()
     }
 }

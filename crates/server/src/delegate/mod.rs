@@ -41,6 +41,7 @@ mod windows;
 mod write;
 mod xattr;
 
+use crate::buffers::Buffers;
 use crate::inodes::Counter;
 use crate::{Attr, Config, Consistency, Member, Node, Result};
 use forebay_storage::Durability;
@@ -135,6 +136,7 @@ pub struct Delegate {
     grown: AtomicUsize,
     /// Pieces that the layers of all files may have.
     most_pieces: usize,
+    buffers: Buffers,
 }
 
 impl Delegate {
@@ -153,6 +155,7 @@ impl Delegate {
             counters: Counters::default(),
             grown: AtomicUsize::new(0),
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,
+            buffers: Buffers::new(config.memory / 32),
         })
     }
 

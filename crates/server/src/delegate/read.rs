@@ -121,7 +121,13 @@ impl Delegate {
             };
             return self.fetch(*member, vec![piece])?.pop().ok_or(Error::Stale);
         }
-        let mut buffer = vec![0; (range.end - range.start) as usize];
+        let mut buffer = self.buffers.take((range.end - range.start) as usize);
+        for (part, source) in pieces {
+            if *source == Source::Hole {
+                let part = part.start - range.start..part.end - range.start;
+                buffer[part.start as usize..part.end as usize].fill(0);
+            }
+        }
         let mut remote: BTreeMap<Member, Vec<Run>> = BTreeMap::new();
         for run in runs(pieces, range) {
             match (run.member == own, &run.parts[..]) {
@@ -131,7 +137,7 @@ impl Delegate {
                     self.node.data.read(run.log, run.addr, target)?;
                 }
                 (true, _) => {
-                    let mut bytes = vec![0; run.len];
+                    let mut bytes = self.buffers.take(run.len);
                     self.node.data.read(run.log, run.addr, &mut bytes)?;
                     run.scatter(&bytes, &mut buffer);
                 }
@@ -148,7 +154,7 @@ impl Delegate {
                 run.scatter(&bytes, &mut buffer);
             }
         }
-        Ok(buffer.into())
+        Ok(buffer.freeze())
     }
 
     /// One buffer a piece, each as long as asked.
