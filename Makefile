@@ -33,5 +33,5 @@ soak: setup ## The full counts of the randomised tests; goes on where it stopped
 	@$(STEP) "soak" env SOAK=1 SOAK_DIR="$$(cd $(SOAK_DIR) && pwd)" $(CARGO) test --release --workspace $(ARGS)
 
 bench-mount: setup ## The mount against a pass-through file system and the plain disk
-	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
+	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench mount $(ARGS)
