@@ -144,14 +144,15 @@ impl Phase<'_> {
     fn hear(&self, words: &Receiver<Word>) -> Result<Word> {
         let end = Instant::now() + PATIENCE;
         loop {
+            // Looked at before every word: busy workers never let the wait below time out.
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(Failure::new(
+                    "interrupted",
+                    "everything the demo made is removed",
+                ));
+            }
             match words.recv_timeout(Duration::from_millis(200)) {
                 Ok(word) => return Ok(word),
-                Err(_) if self.interrupted.load(Ordering::Relaxed) => {
-                    return Err(Failure::new(
-                        "interrupted",
-                        "everything the demo made is removed",
-                    ));
-                }
                 Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
                 Err(_) => {
                     return Err(Failure::new(
