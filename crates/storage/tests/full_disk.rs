@@ -101,11 +101,15 @@ fn fill_delete_fill(durability: Durability, background: bool) {
         while let Err(e) = store.compact() {
             assert!(e.is_no_space() && Instant::now() < end, "{what}: {e}");
         }
-        assert!(
-            io.used() < 600_000,
-            "{what}: {} bytes still used",
-            io.used()
-        );
+        // A thread in the background may still be removing what that made superfluous.
+        while io.used() >= 600_000 {
+            assert!(
+                background && Instant::now() < end,
+                "{what}: {} bytes still used",
+                io.used()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
     store.close().unwrap();
     let image = io.crash();
