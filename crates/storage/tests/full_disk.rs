@@ -22,7 +22,7 @@ fn delete(key: &str) -> Batch {
 }
 
 fn insist(store: &Store, batch: &Batch, background: bool) -> bool {
-    (0..100).any(|_| {
+    (0..20).any(|_| {
         if background {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -129,9 +129,8 @@ fn deletes_work_and_give_space_back_at_disk() {
     fill_delete_fill(Durability::Disk, false);
 }
 
-/// A known fault: on a store as small as this one, threads sometimes leave tables behind, or no room at all.
+/// A thread that sleeps must not hold a view: the tables of that view would stay on the disk until it wakes.
 #[test]
-#[ignore = "fails now and then: with threads the space is not always given back"]
 fn deletes_give_space_back_with_threads() {
     fill_delete_fill(Durability::Process, true);
     fill_delete_fill(Durability::Disk, true);

@@ -79,7 +79,9 @@ impl Core {
             if self.stopping() {
                 return;
             }
-            match (self.view().sealed.is_empty(), full) {
+            // Not in the `match` itself: a view held while sleeping would keep removed tables on the disk.
+            let idle = self.view().sealed.is_empty();
+            match (idle, full) {
                 (true, _) if flushed.is_none() => self.work.wait(&mut signals),
                 (false, true) => drop(self.work.wait_for(&mut signals, FULL)),
                 _ => {}

@@ -177,9 +177,13 @@ impl Core {
     /// it can. The caller removes the files with [`remove_logs`](Core::remove_logs), best without the writer.
     pub fn retire_logs(&self, writer: &mut Writer, flushed: u64) -> Result<Vec<u64>> {
         if writer.log.as_ref().is_some_and(LogWriter::is_reserve) && self.renew_reserve()? {
-            self.next_log(writer)?;
-            if self.options.durability == Durability::Disk {
-                self.sync_directory(writer)?;
+            match self.next_log(writer) {
+                Ok(()) if self.options.durability == Durability::Disk => {
+                    self.sync_directory(writer)?;
+                }
+                // No room yet: it stays in the reserve, and what is superfluous goes all the same.
+                Err(e) if !e.is_no_space() => return Err(e),
+                _ => {}
             }
         }
         let gone = writer
