@@ -34,6 +34,7 @@ pub use links::Links;
 pub use parts::parts;
 
 use crate::inodes::{Counter, Inode, Inodes};
+use crate::meta::Removal;
 use crate::outbox::Outbox;
 use crate::{Error, Fid, Member, Peers, Result, keys};
 use busy::Busy;
@@ -237,6 +238,21 @@ impl Files {
             self.shared.chores.remove(fid);
         }
         Ok(())
+    }
+
+    /// Adds to `batch` the removal of all that is kept of a file that loses its last name in it, if that is little, lies
+    /// here, and no member holds the file open. The caller has the inode's lock, and keeps it and the answer until the batch
+    /// has landed. `None`, and nothing added: `meta` records the file in `keys::ORPHANS`, and tells `orphaned`.
+    pub fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut Batch,
+    ) -> Option<Box<dyn Removal + 'a>> {
+        // What fails here fails in the background again, and is reported there.
+        self.shared
+            .remove_at_once(fid, inode, batch)
+            .unwrap_or_default()
     }
 
     /// Whether a member holds the file open for writing. Stays true or false while the caller holds the inode's lock.

@@ -95,6 +95,10 @@ impl Opens {
     pub(super) fn writers(&self, fid: Fid) -> bool {
         self.files.lock().get(&fid).is_some_and(Entry::writers)
     }
+    /// Whether anything is known here of the file: opens, or its removal.
+    pub(super) fn known(&self, fid: Fid) -> bool {
+        self.files.lock().contains_key(&fid)
+    }
     /// Marks a file without a name; true if nobody holds it open.
     pub(super) fn orphan(&self, fid: Fid) -> bool {
         match self.files.lock().get_mut(&fid) {

@@ -93,6 +93,9 @@ impl Decisions {
     pub(super) fn delete(&self, batch: &mut Batch, fid: Fid) {
         self.of(fid).iter().for_each(|d| d.delete(batch));
     }
+    pub(super) fn has(&self, fid: Fid) -> bool {
+        self.files.lock().contains_key(&fid)
+    }
     pub(super) fn forget(&self, fid: Fid) {
         self.files.lock().remove(&fid);
     }

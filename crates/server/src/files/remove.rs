@@ -1,11 +1,18 @@
-//! Removing files without a name, in the background at the file's owner, in steps that a crash may cut anywhere.
+//! Removing files without a name at the file's owner: a small one that nobody holds open at once, in the batch that takes
+//! its last name; any other in the background, in steps that a crash may cut anywhere.
 //!
-//! Order: the other members' slices first (each member in steps, idempotent), then the own slices, and in the last batch
+//! At once: all that is kept of the file is here and little, so one batch removes it. The caller has the inode's lock until
+//! that batch has landed, and no one has the file's commit lock: nobody opens, changes or commits it meanwhile.
+//!
+//! In the background: the other members' slices first (each member in steps, idempotent), then the own slices, and in the last batch
 //! extended attributes, the records of commits, the inode and the orphan record. Until that batch the orphan record
 //! stands, and recovery starts again; what is already gone is not missed.
 use super::Shared;
+use super::busy::BusyGuard;
 use super::proto::{FilesReply, FilesRequest};
 use super::records;
+use crate::inodes::Inode;
+use crate::meta::Removal;
 use crate::{Error, Fid, Result, keys};
 use bytes::Bytes;
 use forebay_storage::{Batch, Keyspace};
@@ -14,10 +21,78 @@ use std::ops::Bound;
 
 /// Extents removed by one batch.
 const STEP: usize = 512;
+/// A file with as many extents is removed in the background.
+const FEW: usize = 64;
 /// Batches that one `Remove` request does, so that it is answered in time.
 const STEPS: usize = 32;
 
+/// A file whose removal is in a batch that has not landed yet. Dropped before, nothing has happened.
+struct AtOnce<'a> {
+    shared: &'a Shared,
+    fid: Fid,
+    /// Whether the batch gives bytes back.
+    freed: bool,
+    _busy: BusyGuard<'a>,
+}
+
+impl Removal for AtOnce<'_> {
+    fn landed(self: Box<Self>) {
+        self.shared.opens.forget(self.fid);
+        if self.freed {
+            self.shared.outbox.wake();
+        }
+    }
+}
+
 impl Shared {
+    /// Adds to `batch` the removal of all that is kept of a file that loses its last name in it. The caller has the inode's
+    /// lock until the batch has landed. `None`, and nothing added: this file is removed in the background.
+    pub(super) fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut Batch,
+    ) -> Result<Option<Box<dyn Removal + 'a>>> {
+        if self.opens.known(fid) {
+            return Ok(None);
+        }
+        // Whoever has it may be calling other members; it is not waited for with an inode's lock.
+        let Some(busy) = self.busy.try_lock(fid) else {
+            return Ok(None);
+        };
+        // Nothing was ever published with sequence 0.
+        let content = inode.seq > 0 || inode.bytes > 0;
+        let mut all = super::reclaiming();
+        let mut removed = Vec::new();
+        if content {
+            if self.decisions.has(fid) || !self.span(fid)?.is_empty() {
+                return Ok(None);
+            }
+            removed = self.index.remove(&mut all, fid.0, FEW)?;
+            if removed.len() == FEW {
+                return Ok(None);
+            }
+        }
+        self.outbox.add(&mut all, &removed);
+        self.delete_records(&mut all, fid)?;
+        batch.extend(all);
+        Ok(Some(Box::new(AtOnce {
+            shared: self,
+            fid,
+            freed: !removed.is_empty(),
+            _busy: busy,
+        })))
+    }
+
+    /// Adds to `batch` the end of the inode, its extended attributes and the records of its commits.
+    fn delete_records(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
+        self.delete_prefix(batch, keys::XATTRS, &fid.0.to_be_bytes())?;
+        let history = records::fid_key(records::HISTORY, fid);
+        self.delete_prefix(batch, keys::DECISIONS, &history)?;
+        self.inodes.delete(batch, fid);
+        Ok(())
+    }
+
     /// Removes the file if it has no name and nobody holds it open.
     pub(super) fn remove_file(&self, fid: Fid) -> Result<()> {
         let _busy = self.busy.lock(fid);
@@ -44,9 +119,11 @@ impl Shared {
             }
         }
         let mut batch = super::reclaiming();
+        let mut freed = false;
         loop {
             let removed = self.index.remove(&mut batch, fid.0, STEP)?;
             self.outbox.add(&mut batch, &removed);
+            freed |= !removed.is_empty();
             if removed.len() < STEP {
                 break;
             }
@@ -54,11 +131,8 @@ impl Shared {
             self.store
                 .apply(std::mem::replace(&mut batch, super::reclaiming()))?;
         }
-        self.delete_prefix(&mut batch, keys::XATTRS, &fid.0.to_be_bytes())?;
-        let history = records::fid_key(records::HISTORY, fid);
-        self.delete_prefix(&mut batch, keys::DECISIONS, &history)?;
+        self.delete_records(&mut batch, fid)?;
         self.decisions.delete(&mut batch, fid);
-        self.inodes.delete(&mut batch, fid);
         batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
         self.step("remove inode")?;
         {
@@ -67,7 +141,9 @@ impl Shared {
         }
         self.decisions.forget(fid);
         self.opens.forget(fid);
-        self.outbox.wake();
+        if freed {
+            self.outbox.wake();
+        }
         Ok(())
     }
 
@@ -112,7 +188,7 @@ impl Shared {
         Ok(self.store.apply(batch)?)
     }
 
-    /// Adds to `batch` the removal of every key that starts with `prefix`.
+    /// Adds to `batch` the removal of every key that starts with `prefix`, which ends with a fid.
     pub(super) fn delete_prefix(
         &self,
         batch: &mut Batch,

@@ -10,7 +10,8 @@
 //! - No inode lock is held while another member is called.
 //! - Before the commit point nothing is visible and everything can be taken back; after it, everything gets done,
 //!   across crashes of any member, each step once.
-//! - A file without a name is in `keys::ORPHANS` in the batch that took its last name, and `files` is told after.
+//! - The batch that takes a file's last name removes the file whole (`FilesHook::remove_at_once`), or notes it in
+//!   `keys::ORPHANS`; then `files` is told after.
 mod applied;
 mod attrs;
 pub mod check;
@@ -35,7 +36,9 @@ mod xattrs;
 
 pub use recover::Tender;
 
-use crate::{Error, Fid, Member, Peers, Result, Time, files::Files, inodes::Inodes};
+use crate::files::Files;
+use crate::inodes::{Inode, Inodes};
+use crate::{Error, Fid, Member, Peers, Result, Time};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use proto::{IntentId, MetaReply, MetaRequest};
@@ -76,6 +79,21 @@ pub trait FilesHook: Send + Sync {
     /// The inode lost its last name (it is in `keys::ORPHANS`): remove it now, or at the last close. Called
     /// without locks.
     fn orphaned(&self, fid: Fid);
+    /// Adds to `batch`, which takes the file's last name, the removal of all that is kept of it, if that can be done at
+    /// once. Called with the inode's lock held, which is kept until the batch has landed; so is the answer. `None`: nothing
+    /// was added, and the file becomes an orphan.
+    fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut Batch,
+    ) -> Option<Box<dyn Removal + 'a>>;
+}
+
+/// The removal of a file that is in a batch. Dropped without `landed`, the batch did not land.
+pub trait Removal {
+    /// The batch has landed. Called with the inode's lock held.
+    fn landed(self: Box<Self>);
 }
 
 impl FilesHook for Files {
@@ -90,6 +108,14 @@ impl FilesHook for Files {
                 fid.0
             );
         }
+    }
+    fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut Batch,
+    ) -> Option<Box<dyn Removal + 'a>> {
+        Files::remove_at_once(self, fid, inode, batch)
     }
 }
 

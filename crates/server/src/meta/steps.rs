@@ -80,7 +80,7 @@ pub enum Step {
         /// When.
         time: Time,
     },
-    /// A file lost a name; without any left it becomes an orphan.
+    /// A file lost a name; without any left it is removed, or becomes an orphan.
     Drop {
         /// The inode.
         fid: Fid,
@@ -263,7 +263,6 @@ impl<'a> Work<'a> {
                     let last = inode.nlink == 1;
                     inode.nlink = inode.nlink.saturating_sub(1);
                     if last {
-                        self.orphan(*fid);
                         self.after.orphans.push(*fid);
                     }
                 }
@@ -299,10 +298,31 @@ impl<'a> Work<'a> {
 
     /// Writes everything as one batch. The caller still has the locks, and settles `After` once they are gone.
     pub fn land(mut self) -> Result<After> {
+        let mut removals = Vec::new();
+        for fid in std::mem::take(&mut self.after.orphans) {
+            let nameless = self.inodes.get(&fid).filter(|inode| inode.nlink == 0);
+            let removal = nameless.and_then(|inode| {
+                let files = &self.meta.files;
+                files.remove_at_once(fid, inode, &mut self.batch)
+            });
+            match removal {
+                Some(removal) => {
+                    self.inodes.remove(&fid);
+                    removals.push(removal);
+                }
+                None => {
+                    self.orphan(fid);
+                    self.after.orphans.push(fid);
+                }
+            }
+        }
         for (fid, inode) in &self.inodes {
             self.meta.inodes.put(&mut self.batch, *fid, inode);
         }
         self.meta.apply(self.batch)?;
+        for removal in removals {
+            removal.landed();
+        }
         Ok(self.after)
     }
 }

@@ -52,6 +52,75 @@ fn an_unlinked_file_stays_while_any_member_has_it_open() {
 }
 
 #[test]
+fn a_small_file_goes_wholly_in_the_batch_that_takes_its_name() {
+    let world = World::new(2);
+    let empty = world.create(0);
+    let fid = world.create(0);
+    let mut batch = Batch::new();
+    for fid in [empty, fid] {
+        let key = [&fid.0.to_be_bytes()[..], b"user.a"].concat();
+        batch.put(keys::XATTRS, key, b"1".to_vec());
+    }
+    world.store(0).apply(batch).unwrap();
+    // The other member's commit leaves a receipt.
+    world.write(1, fid, 0..100, 1).unwrap();
+    assert!(world.count(0, keys::DECISIONS) > 0);
+    assert!(world.unlink_at_once(fid, true) && world.unlink_at_once(empty, true));
+    assert_eq!(world.files(0).shared.chores.pending(), 0);
+    assert_eq!(errno(world.open(0, fid, false)), Errno::STALE);
+    assert_eq!(errno(world.write(1, fid, 0..1, 2)), Errno::STALE);
+    world.drain();
+    assert_nothing_left(&world);
+    assert_eq!(world.net.freed.lock()[&(1, 1)], [0..100]);
+    assert_eq!(world.files(0).open_files(), 0);
+}
+
+#[test]
+fn a_file_that_is_open_or_large_or_busy_or_lies_elsewhere_is_not_removed_at_once() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    world.open(1, fid, false).unwrap();
+    assert!(!world.unlink_at_once(fid, true), "open");
+    world.close(1, fid, false);
+    {
+        let files = world.files(0);
+        let _busy = files.shared.busy.lock(fid);
+        assert!(!world.unlink_at_once(fid, true), "busy");
+    }
+    let pieces =
+        |n: u64| -> Vec<Change> { (0..n).map(|i| put(1, &(i * 9..i * 9 + 4), i)).collect() };
+    let attr = super::super::proto::CommitAttr::default();
+    world.commit(1, fid, &pieces(64), attr.clone()).unwrap();
+    assert!(!world.unlink_at_once(fid, true), "many extents");
+    let wide = world.create(0);
+    world.write(1, wide, SLICE - 1..SLICE + 1, 1).unwrap();
+    assert!(!world.unlink_at_once(wide, true), "a part elsewhere");
+    let few = world.create(0);
+    world.commit(1, few, &pieces(63), attr).unwrap();
+    assert!(world.unlink_at_once(few, true), "few extents");
+    for fid in [fid, wide] {
+        world.unlink(fid);
+    }
+    world.drain();
+    assert_nothing_left(&world);
+}
+
+#[test]
+fn a_removal_whose_batch_did_not_land_has_not_happened() {
+    let world = World::new(1);
+    let fid = world.create(0);
+    world.write(0, fid, 0..10, 1).unwrap();
+    assert!(world.unlink_at_once(fid, false));
+    world.open(0, fid, true).unwrap();
+    world.write(0, fid, 10..20, 2).unwrap();
+    world.close(0, fid, true);
+    assert_eq!(byte(&world.read(0, fid).unwrap().1, 9), Some((1, 9)));
+    assert!(world.unlink_at_once(fid, true));
+    world.drain();
+    assert_nothing_left(&world);
+}
+
+#[test]
 fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
     for victim in 0..3 {
         for steps in 0.. {

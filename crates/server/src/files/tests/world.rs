@@ -273,6 +273,25 @@ impl World {
         self.files(fid.owner()).orphaned(fid).unwrap();
     }
 
+    /// What `meta` does first when the last name goes: false if the file cannot be removed at once, and then nothing was
+    /// done. `landed`: whether the batch reaches the store.
+    pub(super) fn unlink_at_once(&self, fid: Fid, landed: bool) -> bool {
+        let (files, inodes) = (self.files(fid.owner()), self.inodes(fid.owner()));
+        let _inode = inodes.lock(fid);
+        let mut inode = inodes.get(fid).unwrap();
+        inode.nlink = 0;
+        let mut batch = Batch::reclaiming();
+        let Some(removal) = files.remove_at_once(fid, &inode, &mut batch) else {
+            assert!(batch.is_empty(), "what is not removed at once adds nothing");
+            return false;
+        };
+        if landed {
+            self.store(fid.owner()).apply(batch).unwrap();
+            removal.landed();
+        }
+        true
+    }
+
     /// As a delegate asks: to the own member directly, to others over the net.
     pub(super) fn ask(
         &self,

@@ -1,8 +1,8 @@
 //! Members wired to each other by plain calls, that can stop before any batch and start again from their stores.
-use crate::inodes::Inodes;
+use crate::inodes::{Inode, Inodes};
 use crate::meta::check::{Finding, check};
 use crate::meta::proto::*;
-use crate::meta::{FilesHook, Meta, MetaPeers, names};
+use crate::meta::{FilesHook, Meta, MetaPeers, Removal, names};
 use crate::*;
 use forebay_storage::{OsIo, Store};
 use parking_lot::{Mutex, RwLock};
@@ -90,6 +90,26 @@ impl FilesHook for Remover {
         self.inodes.remove(&mut batch, fid).unwrap();
         self.store.apply(batch).unwrap();
     }
+    fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut forebay_storage::Batch,
+    ) -> Option<Box<dyn Removal + 'a>> {
+        assert_eq!(inode.nlink, 0, "removed with a name");
+        // Every other file, so that both ways are taken.
+        if fid.0.is_multiple_of(2) {
+            return None;
+        }
+        self.inodes.remove(batch, fid).unwrap();
+        Some(Box::new(Nothing))
+    }
+}
+
+struct Nothing;
+
+impl Removal for Nothing {
+    fn landed(self: Box<Self>) {}
 }
 
 /// A clock that only goes forward: no two answers are equal.
