@@ -212,6 +212,23 @@ impl Data {
         self.inner.flush(log, sync)
     }
 
+    /// The first half of `flush` with `sync`: the log's bytes are on disk, and the records that find them are in the store,
+    /// but perhaps not on disk. They are once `sync_records`, or any later sync of this member's store, is done.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn sync_bytes(&self, log: LogId) -> Result<()> {
+        self.inner.sync_bytes(log)
+    }
+
+    /// The second half of `flush` with `sync`, for any number of logs.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn sync_records(&self) -> Result<()> {
+        self.inner.sync_records()
+    }
+
     /// No more appends; what is not flushed is dropped.
     ///
     /// # Errors

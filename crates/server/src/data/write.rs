@@ -299,22 +299,30 @@ impl Inner {
     }
 
     pub(super) fn flush(&self, id: LogId, sync: bool) -> Result<()> {
+        if sync || self.options.sync_each_flush && self.logs.find(id).is_some() {
+            self.sync_bytes(id)?;
+            return self.sync_records();
+        }
+        self.health.check()?;
+        match self.logs.find(id) {
+            Some(log) => self.write_out(&log, &mut log.state.lock(), false),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn sync_bytes(&self, id: LogId) -> Result<()> {
         self.health.check()?;
         let Some(log) = self.logs.find(id) else {
-            return if sync { self.sync_sealed(id) } else { Ok(()) };
+            return self.sync_sealed(id);
         };
-        let sync = sync || self.options.sync_each_flush;
         let mut state = log.state.lock();
-        let unsynced = !state.dirty.is_empty() || !state.tail.is_empty();
-        self.write_out(&log, &mut state, sync)?;
-        if sync && unsynced {
-            self.sync_segments(&mut state)?;
-            drop(state);
-            self.store
-                .sync()
-                .map_err(|e| self.health.note_sync(e.into()))?;
-        }
-        Ok(())
+        self.write_out(&log, &mut state, true)?;
+        self.sync_segments(&mut state)
+    }
+
+    pub(super) fn sync_records(&self) -> Result<()> {
+        let synced = self.store.sync();
+        synced.map_err(|e| self.health.note_sync(e.into()))
     }
 
     /// A sealed log's bytes are in segments already; which ones, its spans say.
@@ -324,7 +332,6 @@ impl Inner {
         let synced = segments
             .into_iter()
             .try_for_each(|n| self.segments.sync_number(n));
-        let synced = synced.and_then(|()| Ok(self.store.sync()?));
         synced.map_err(|e| self.health.note_sync(e))
     }
 

@@ -166,10 +166,9 @@ impl Delegate {
         } else {
             Failure::Refused
         };
-        for log in attempt.layer.logs() {
-            self.node.data.flush(log, sync).map_err(failed)?;
-        }
         let parts = if again { &[] } else { &attempt.staged[..] };
+        self.flush_logs(file, attempt, parts, sync)
+            .map_err(failed)?;
         for (i, part) in parts.iter().enumerate() {
             let changes = part.changes.clone();
             let request = FilesRequest::Stage {
@@ -201,6 +200,31 @@ impl Delegate {
                 Err(Failure::Refused(e))
             }
             Err(e) => Err(Failure::Unknown(e)),
+        }
+    }
+
+    /// The layer's bytes are in segments; with `sync` on disk, together with the records that find them before the decision is.
+    ///
+    /// Those records are in this member's store, whose log comes back from a power failure as a beginning of what was
+    /// written, never with a gap. So where this member is the owner, the decision behind them brings them along; and where
+    /// it gets a staged part, that part is synced before the owner is asked. Else they are synced here.
+    fn flush_logs(
+        &self,
+        file: &OpenFile,
+        attempt: &Attempt,
+        parts: &[Part],
+        sync: bool,
+    ) -> Result<()> {
+        let data = &self.node.data;
+        let mut logs = attempt.layer.logs().into_iter().peekable();
+        if !sync || logs.peek().is_none() {
+            return logs.try_for_each(|log| data.flush(log, false));
+        }
+        logs.try_for_each(|log| data.sync_bytes(log))?;
+        let me = self.member();
+        match file.fid.owner() == me || parts.iter().any(|part| part.member == me) {
+            true => Ok(()),
+            false => data.sync_records(),
         }
     }
 

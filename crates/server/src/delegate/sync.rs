@@ -45,10 +45,13 @@ impl Delegate {
         if unsynced.is_empty() {
             return Ok(());
         }
-        let synced = unsynced
-            .logs
-            .iter()
-            .try_for_each(|log| self.node.data.flush(*log, true));
+        let data = &self.node.data;
+        let mut logs = unsynced.logs.iter();
+        let synced = logs.try_for_each(|log| data.sync_bytes(*log));
+        let synced = synced.and_then(|()| match unsynced.logs.is_empty() {
+            true => Ok(()),
+            false => data.sync_records(),
+        });
         let synced = synced.and_then(|()| {
             unsynced.members.iter().try_for_each(|member| {
                 let request = FilesRequest::Sync { fid: file.fid };

@@ -40,12 +40,15 @@ impl Shared {
                 (seq, Some(previous))
             }
         };
+        // A commit with parts elsewhere was synced when it was decided. What publishing adds here may be lost: the decision
+        // is found again then, and every member answers for its part as before.
+        let on_disk = previous.is_some() && !commit.staged.is_empty();
         // From here on the commit has happened, and no error may say that it has not.
         if let Err(error) = self.settle(id.fid, commit.sync) {
             tracing::warn!(fid = id.fid.0, seq, %error, "a decided commit is not published everywhere; it will be retried");
             self.chores.retry_later();
         }
-        if commit.sync {
+        if commit.sync && !on_disk {
             let synced = self.store.sync().map_err(Error::from);
             synced.map_err(|e| self.too_late(&e))?;
         }
