@@ -9,7 +9,8 @@
 //! STORE/node-K/data/        its segment files
 //! ```
 //!
-//! Invariant: a directory is locked before anything in it is read or written.
+//! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
+//! it is written, or believed.
 use crate::superblock::{NAME, Role, Superblock, random_id};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
@@ -36,6 +37,10 @@ impl Layout {
     pub fn open(io: &dyn Io, dir: &Path, members: u16) -> Result<Layout> {
         if members == 0 {
             return refuse("a service needs at least one node; set `nodes` to 1 or more".into());
+        }
+        // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
+        if dir.is_dir() && !io.exists(&dir.join(NAME)).map_err(|e| trouble(dir, &e))? {
+            must_be_empty(io, dir)?;
         }
         enter(io, dir)?;
         let mut locks: Vec<File> = lock(dir)?.into_iter().collect();
@@ -281,7 +286,12 @@ mod tests {
     fn a_foreign_directory_and_a_file_are_refused_untouched() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::write(temp.path().join("thesis.tex"), "x").unwrap();
+        let open = PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(temp.path(), open).unwrap();
         assert!(refused(temp.path(), 1).contains("thesis.tex"));
+        let mode = std::fs::metadata(temp.path()).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        assert!(!temp.path().join("lock").exists());
         assert_eq!(
             std::fs::read_to_string(temp.path().join("thesis.tex")).unwrap(),
             "x"
