@@ -49,6 +49,8 @@ pub struct OldLog {
     pub last: u64,
     /// Its length in bytes.
     pub bytes: u64,
+    /// Where it is damaged and nothing is lost, see [`Replayed`](crate::wal::recovery::Replayed).
+    pub harmless: Vec<u64>,
     /// The file and its path, if it may not be on disk yet.
     pub unsynced: Option<(Arc<dyn File>, PathBuf)>,
 }

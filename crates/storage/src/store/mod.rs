@@ -188,10 +188,24 @@ impl Store {
         {
             let writer = core.writer.lock();
             for old in &writer.old {
-                recovery::check(core.io(), core.dir(), old.number, old.bytes, &mut errors);
+                recovery::check(
+                    core.io(),
+                    core.dir(),
+                    old.number,
+                    old.bytes,
+                    &old.harmless,
+                    &mut errors,
+                );
             }
             if let Some(log) = &writer.log {
-                recovery::check(core.io(), core.dir(), log.number(), log.end(), &mut errors);
+                recovery::check(
+                    core.io(),
+                    core.dir(),
+                    log.number(),
+                    log.end(),
+                    &[],
+                    &mut errors,
+                );
             }
         }
         core.manifest.lock().check(&mut errors);

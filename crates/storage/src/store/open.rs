@@ -183,6 +183,7 @@ fn replay(
                 number: file.number,
                 last: file.last,
                 bytes: file.bytes,
+                harmless: file.harmless,
                 unsynced: None,
             });
         }

@@ -233,6 +233,7 @@ impl Core {
                 number: old.number(),
                 last: writer.sequence,
                 bytes: old.end(),
+                harmless: Vec::new(),
                 unsynced,
             });
         }

@@ -15,6 +15,8 @@ pub struct Replayed {
     pub last: u64,
     /// Its length in bytes.
     pub bytes: u64,
+    /// Where it is damaged and nothing is lost: torn seals, and batches that a table file holds.
+    pub harmless: Vec<u64>,
 }
 
 /// What the log held.
@@ -77,6 +79,9 @@ pub fn recover(
     let mut last = flushed;
     let mut files = Vec::new();
     let mut cut: Option<Cut> = None;
+    // Damage since the last batch that follows the one before it: (file, offset).
+    let mut damage: Vec<(usize, u64)> = Vec::new();
+    let mut harmless: Vec<(usize, u64)> = Vec::new();
     for (index, number) in numbers.iter().enumerate() {
         let path = names::log(dir, *number);
         let bytes = read_file(io, &path)?;
@@ -85,6 +90,7 @@ pub fn recover(
             Head::Whole => header::LENGTH,
             Head::Empty => bytes.len(),
             Head::Torn(expected, found) => {
+                damage.push((index, 0));
                 cut.get_or_insert(Cut {
                     path: path.clone(),
                     file: index,
@@ -103,6 +109,7 @@ pub fn recover(
                     expected,
                     found,
                 } => {
+                    damage.push((index, offset as u64));
                     cut.get_or_insert(Cut {
                         path: path.clone(),
                         file: index,
@@ -137,8 +144,9 @@ pub fn recover(
             if batch {
                 file_last = record.sequence;
                 if let Some(cut) = cut.take() {
-                    tracing::warn!(file = %cut.path.display(), offset = cut.offset, "damaged log record skipped: its batch is in a table file already");
+                    tracing::warn!(file = %cut.path.display(), offset = cut.offset, "damaged log record skipped: it was a seal, or its batch is in a table file already");
                 }
+                harmless.append(&mut damage);
                 if record.sequence == next {
                     let ops = payload::decode(record.payload).ok_or_else(|| Error::Corrupt {
                         path: path.clone(),
@@ -156,7 +164,11 @@ pub fn recover(
             number: *number,
             last: file_last,
             bytes: bytes.len() as u64,
+            harmless: Vec::new(),
         });
+    }
+    for (file, offset) in harmless {
+        files[file].harmless.push(offset);
     }
     if let Some(cut) = cut {
         cut_log(io, dir, numbers, &cut)?;
@@ -215,8 +227,16 @@ fn cut_log(io: &dyn Io, dir: &Path, numbers: &[u64], cut: &Cut) -> Result<()> {
     Ok(())
 }
 
-/// Reads one log file's records up to `end` bytes and reports all damage, for a store that is open.
-pub fn check(io: &dyn Io, dir: &Path, number: u64, end: u64, errors: &mut Vec<Error>) {
+/// Reads one log file's records up to `end` bytes and reports all damage but that at `harmless` places, for a store
+/// that is open.
+pub fn check(
+    io: &dyn Io,
+    dir: &Path,
+    number: u64,
+    end: u64,
+    harmless: &[u64],
+    errors: &mut Vec<Error>,
+) {
     let path = names::log(dir, number);
     let mut bytes = match read_file(io, &path) {
         Ok(bytes) => bytes,
@@ -235,11 +255,14 @@ pub fn check(io: &dyn Io, dir: &Path, number: u64, end: u64, errors: &mut Vec<Er
     if bytes.iter().all(|b| *b == 0) && end == 0 {
         return;
     }
-    if let Err(e) = header::check(KIND, number, &bytes, &path) {
+    if let Err(e) = header::check(KIND, number, &bytes, &path)
+        && !harmless.contains(&0)
+    {
         errors.push(e);
     }
     for step in Records::new(&bytes, number, header::LENGTH) {
         match step {
+            Step::Damage { offset, .. } if harmless.contains(&(offset as u64)) => {}
             Step::Damage {
                 offset,
                 expected,
@@ -264,5 +287,52 @@ pub fn check(io: &dyn Io, dir: &Path, number: u64, end: u64, errors: &mut Vec<Er
             }
             Step::Record(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{record, writer::LogWriter};
+    use super::*;
+    use crate::fault::FaultIo;
+    use crate::{Batch, Keyspace};
+
+    fn batch(sequence: u64, log: u64) -> Vec<u8> {
+        let mut batch = Batch::new();
+        batch.put(Keyspace(0), vec![sequence as u8], "value");
+        let mut bytes = Vec::new();
+        record::write(&mut bytes, log, sequence, sequence - 1, |out| {
+            payload::encode(out, &batch.ops)
+        });
+        bytes
+    }
+
+    #[test]
+    fn a_seal_torn_before_the_next_file_began_is_no_damage() {
+        let (io, dir) = (FaultIo::new(1), Path::new("/node"));
+        io.create_dir_all(dir).unwrap();
+        let mut first = LogWriter::create(&io, dir, 1).unwrap();
+        first.append(&batch(1, 1)).unwrap();
+        let seal = first.end();
+        first.file().write_at(&[9; record::SEAL], seal).unwrap();
+        let mut second = LogWriter::create(&io, dir, 2).unwrap();
+        second.append(&batch(2, 2)).unwrap();
+        let mut found = Vec::new();
+        let recovered = recover(&io, dir, &[1, 2], 0, &mut |sequence, _| {
+            found.push(sequence);
+            Ok(())
+        });
+        let recovered = recovered.unwrap();
+        assert_eq!((found, recovered.last), (vec![1, 2], 2));
+        assert_eq!(recovered.files[0].harmless, [seal]);
+        let damage = |number, bytes, harmless: &[u64]| {
+            let mut errors = Vec::new();
+            check(&io, dir, number, bytes, harmless, &mut errors);
+            errors.len()
+        };
+        for file in &recovered.files {
+            assert_eq!(damage(file.number, file.bytes, &file.harmless), 0);
+        }
+        assert_eq!(damage(1, recovered.files[0].bytes, &[]), 1);
     }
 }
