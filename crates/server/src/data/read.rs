@@ -16,6 +16,10 @@ use std::sync::Arc;
 /// How often a read follows a span that moves under it. Moving is rare and slow (the cleaner).
 const TRIES: usize = 16;
 
+/// Bytes read before they are verified: few enough to be still in the processor's cache, and while they are verified the
+/// disk goes on reading ahead. A multiple of the piece.
+const STEP: u64 = 256 << 10;
+
 /// A piece whose checksum is not the recorded one.
 struct Bad {
     piece: usize,
@@ -152,8 +156,26 @@ impl Inner {
         Ok(None)
     }
 
-    /// Whole pieces, in one call.
+    /// Whole pieces.
     fn read_whole(
+        &self,
+        file: &dyn File,
+        span: &Span,
+        range: &Range<u64>,
+        mut out: &mut [u8],
+    ) -> Result<Option<Bad>> {
+        for step in steps(range) {
+            let (target, rest) = out.split_at_mut((step.end - step.start) as usize);
+            if let Some(bad) = self.read_step(file, span, &step, target)? {
+                return Ok(Some(bad));
+            }
+            out = rest;
+        }
+        Ok(None)
+    }
+
+    /// Whole pieces, in one call.
+    fn read_step(
         &self,
         file: &dyn File,
         span: &Span,
@@ -214,5 +236,45 @@ impl Inner {
             .read_whole(&*file, span, &span.stored, &mut bytes)?
             .is_none()
             .then_some(bytes))
+    }
+}
+
+/// `range` cut at multiples of `STEP`, where pieces are cut, too.
+fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = range.end;
+    let starts = std::iter::successors(Some(range.start), |at| Some((at / STEP + 1) * STEP));
+    starts
+        .take_while(move |at| *at < end)
+        .map(move |at| at..((at / STEP + 1) * STEP).min(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_cover_a_range_and_are_cut_where_pieces_are() {
+        assert_eq!(STEP % PIECE, 0);
+        for (start, end) in [
+            (0, 1),
+            (7, STEP),
+            (STEP, 2 * STEP),
+            (100, 3 * STEP + 5),
+            (9, 9),
+        ] {
+            let steps: Vec<_> = steps(&(start..end)).collect();
+            assert_eq!(steps.first().map_or(end, |s| s.start), start);
+            assert_eq!(steps.last().map_or(start, |s| s.end), end);
+            assert!(
+                steps
+                    .iter()
+                    .all(|s| s.start < s.end && s.end - s.start <= STEP)
+            );
+            assert!(
+                steps
+                    .windows(2)
+                    .all(|w| w[0].end == w[1].start && w[0].end % STEP == 0)
+            );
+        }
     }
 }
