@@ -134,7 +134,7 @@ impl Run {
             if let Err(e) = result {
                 self.note(|| format!("... fails: {e}"));
                 assert!(
-                    disk.has_failed(),
+                    disk.failed_call().is_some(),
                     "an operation failed without a fault: {e}"
                 );
                 let left = self.crash(&disk);

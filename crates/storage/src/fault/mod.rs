@@ -109,9 +109,9 @@ impl FaultIo {
         self.disk.lock().stop_after(n);
     }
 
-    /// Whether a failure asked for has happened.
-    pub fn has_failed(&self) -> bool {
-        self.disk.lock().has_failed()
+    /// The name of the call that failed as asked for, once it has.
+    pub fn failed_call(&self) -> Option<&'static str> {
+        self.disk.lock().failed_call()
     }
 
     /// Files may own this many bytes, in pages of 4 KiB.

@@ -94,7 +94,7 @@ fn the_nth_call_fails_once_and_a_failed_sync_loses() {
     file.write_at(&[1; 100], 0).unwrap();
     io.fail_after(1, io::ErrorKind::Other);
     assert!(file.sync().is_err());
-    assert!(io.has_failed());
+    assert!(io.failed_call().is_some());
     assert_eq!(bytes(&io.clone().image(), "/d/f").unwrap().len(), 100);
     assert_eq!(bytes(&io.crash(), "/d/f").unwrap().len(), 0);
     assert!(file.sync().is_err(), "nothing goes after a crash");

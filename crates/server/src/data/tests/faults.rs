@@ -203,7 +203,7 @@ fn history(seed: u64, durability: Durability, power: bool) -> (Image, Vec<Log>) 
     machine.disk.stop_after(1 + n.below(400));
     let mut logs = Vec::new();
     for _ in 0..200 {
-        if step(&machine.data, &mut logs, &mut n).is_err() || machine.disk.has_failed() {
+        if step(&machine.data, &mut logs, &mut n).is_err() || machine.disk.failed_call().is_some() {
             break;
         }
     }
@@ -261,7 +261,10 @@ fn any_failing_call_keeps_what_was_acknowledged() {
             let result = step(&machine.data, &mut logs, &mut n);
             if let Err(e) = &result {
                 let full = e.errno() == Errno::NOSPC;
-                assert!(machine.disk.has_failed(), "failed before the disk did: {e}");
+                assert!(
+                    machine.disk.failed_call().is_some(),
+                    "failed before the disk did: {e}"
+                );
                 if !full {
                     failed = true;
                     break;

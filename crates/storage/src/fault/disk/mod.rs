@@ -85,7 +85,7 @@ pub struct Disk {
     calls: u64,
     fail: Option<(u64, ErrorKind)>,
     stop: Option<u64>,
-    failed: bool,
+    failed: Option<&'static str>,
     random: u64,
 }
 
@@ -103,7 +103,7 @@ impl Disk {
             calls: 0,
             fail: None,
             stop: None,
-            failed: false,
+            failed: None,
             random: seed ^ 0x5851_f42d_4c95_7f2d,
         };
         for (path, bytes) in &image.entries {
@@ -151,15 +151,15 @@ impl Disk {
 
     pub fn fail_after(&mut self, n: u64, kind: ErrorKind) {
         self.fail = Some((self.calls + n, kind));
-        self.failed = false;
+        self.failed = None;
     }
 
     pub fn stop_after(&mut self, n: u64) {
         self.stop = Some(self.calls + n);
-        self.failed = false;
+        self.failed = None;
     }
 
-    pub fn has_failed(&self) -> bool {
+    pub fn failed_call(&self) -> Option<&'static str> {
         self.failed
     }
 
@@ -171,18 +171,18 @@ impl Disk {
         self.used_pages * PAGE
     }
 
-    /// Counts a call; the error that it shall fail with, if any.
-    fn call(&mut self) -> io::Result<()> {
+    /// Counts a call of that name; the error that it shall fail with, if any.
+    fn call(&mut self, name: &'static str) -> io::Result<()> {
         self.calls += 1;
         if self.stop.is_some_and(|at| self.calls >= at) {
-            self.failed = true;
+            self.failed = Some(name);
             return Err(io::Error::other("the process was stopped here"));
         }
         if let Some((at, kind)) = self.fail
             && self.calls == at
         {
             self.fail = None;
-            self.failed = true;
+            self.failed = Some(name);
             return Err(kind.into());
         }
         Ok(())
@@ -203,14 +203,14 @@ impl Disk {
     }
 
     pub fn open(&mut self, path: &Path) -> io::Result<u64> {
-        self.call()?;
+        self.call("open")?;
         let number = self.file(path)?;
         self.inode(number)?.handles += 1;
         Ok(number)
     }
 
     pub fn create(&mut self, path: &Path) -> io::Result<u64> {
-        self.call()?;
+        self.call("create")?;
         if self.names.contains_key(path) {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -281,7 +281,7 @@ impl Disk {
     }
 
     pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        self.call()?;
+        self.call("rename")?;
         let inode = self.file(from)?;
         self.need_directory(to.parent())?;
         if from != to {
@@ -295,19 +295,19 @@ impl Disk {
     }
 
     pub fn remove(&mut self, path: &Path) -> io::Result<()> {
-        self.call()?;
+        self.call("remove")?;
         self.file(path)?;
         self.change_name(NameChange::Unlink(path.to_path_buf()));
         Ok(())
     }
 
     pub fn exists(&mut self, path: &Path) -> io::Result<bool> {
-        self.call()?;
+        self.call("exists")?;
         Ok(self.names.contains_key(path) || path.parent().is_none())
     }
 
     pub fn list(&mut self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.call()?;
+        self.call("list")?;
         self.need_directory(Some(dir))?;
         let inside = self.names.iter().filter(|(p, _)| p.parent() == Some(dir));
         let entry = |(p, inode): (&PathBuf, &Option<u64>)| DirEntry {
@@ -325,7 +325,7 @@ impl Disk {
     }
 
     pub fn create_dir_all(&mut self, dir: &Path) -> io::Result<()> {
-        self.call()?;
+        self.call("create_dir_all")?;
         let mut missing: Vec<_> = dir
             .ancestors()
             .filter(|d| d.parent().is_some() && !self.names.contains_key(*d))
@@ -338,7 +338,7 @@ impl Disk {
     }
 
     pub fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
-        self.call()?;
+        self.call("sync_dir")?;
         self.need_directory(Some(dir))?;
         // A rename out of another directory takes that directory's earlier changes with it.
         let mut dirs = BTreeSet::from([dir.to_path_buf()]);
@@ -364,7 +364,7 @@ impl Disk {
     }
 
     pub fn space(&mut self) -> io::Result<(u64, u64)> {
-        self.call()?;
+        self.call("space")?;
         Ok((self.capacity.saturating_sub(self.used()), self.capacity))
     }
 
