@@ -277,11 +277,16 @@ fn any_failing_call_keeps_what_was_acknowledged() {
         }
         if failed {
             // Poisoned or not, no append is lost silently: it fails or can be flushed later.
-            let log = machine.data.create_log(Fid(7));
-            if let Ok(id) = log
-                && machine.data.append(id, b"x").is_ok()
-            {
-                let _ = machine.data.flush(id, true);
+            if let Ok(id) = machine.data.create_log(Fid(7)) {
+                let mut log = Log {
+                    id,
+                    ..Log::default()
+                };
+                if machine.data.append(id, &pattern(id, 0, 1)).is_ok() {
+                    log.appended = 1;
+                    log.flushed = u64::from(machine.data.flush(id, true).is_ok());
+                }
+                logs.push(log);
             }
         }
         let image = machine.disk.crash();
