@@ -22,7 +22,7 @@ build: ## Build the forebay command (target/release/forebay)
 demo: setup build ## One shared file on four nodes: write, kill, restart, read, verify, compare
 	@$${CARGO_TARGET_DIR:-target}/release/forebay demo $(ARGS)
 
-test: ## Format, lints, all tests, documentation
+test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" $(CARGO) clippy --workspace --all-targets -- -D warnings
 	@$(STEP) "tests" $(CARGO) test --workspace $(ARGS)

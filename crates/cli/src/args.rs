@@ -204,7 +204,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
     /// With --store: through the client library, without mounts
-    #[arg(long, requires = "store")]
+    #[arg(long, requires = "store", conflicts_with = "mounts")]
     pub library: bool,
     /// Print one JSON object instead of text
     #[arg(long)]

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// A usage failure for an unreadable file, an unknown key or a wrong value.
 pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
+    known(std::env::vars_os().map(|(name, _)| name))?;
     let environment = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     let path = config
         .map(Path::to_path_buf)
@@ -30,6 +31,25 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
         },
     };
     Resolved::new(&texts, &path, environment, args)
+}
+
+/// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.
+fn known(names: impl Iterator<Item = OsString>) -> Result {
+    const OTHERS: [&str; 3] = ["FOREBAY_CONFIG", "FOREBAY_SEED", "FOREBAY_SHARED"];
+    for name in names {
+        let name = name.to_string_lossy();
+        let foreign = !name.starts_with("FOREBAY_")
+            || name.starts_with("FOREBAY_TEST_")
+            || name.starts_with("FOREBAY_REQUIRE_")
+            || OTHERS.contains(&&*name);
+        if !foreign && TABLE.iter().all(|s| s.env() != *name) {
+            return Err(Failure::usage(
+                format!("the environment variable {name} is no setting"),
+                "look for its name in docs/configuration.md or `forebay mount --help`, or unset it",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn user_file(environment: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
@@ -119,6 +139,21 @@ fn edits(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_variable_is_named() {
+        let names = |names: &[&str]| known(names.iter().map(OsString::from));
+        names(&[
+            "HOME",
+            "FOREBAY_NODES",
+            "FOREBAY_CONFIG",
+            "FOREBAY_TEST_FILES",
+        ])
+        .unwrap();
+        let wrong = names(&["FOREBAY_NODE"]).unwrap_err();
+        assert_eq!(wrong.code, crate::fail::USAGE);
+        assert!(wrong.text.contains("FOREBAY_NODE is no setting"), "{wrong}");
+    }
 
     #[test]
     fn values_of_every_simple_type_are_read() {

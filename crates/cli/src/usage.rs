@@ -29,7 +29,15 @@ fn line(error: &clap::Error) -> String {
         .find("\nUsage:")
         .or_else(|| text.find("\nFor more information"))
         .unwrap_or(text.len());
-    let what = text[..end].split_whitespace().collect::<Vec<_>>().join(" ");
+    // How to pass what begins with a dash as a value is no help: no argument of ours begins with one.
+    let lines = text[..end].lines().map(str::trim);
+    let told: Vec<_> = lines
+        .filter(|l| !l.is_empty() && !l.contains("as a value, use '--"))
+        .collect();
+    let what = told
+        .join("; ")
+        .replace(":; ", ": ")
+        .replace("; tip: ", "; ");
     let verb = match error.get(ContextKind::Usage) {
         Some(ContextValue::StyledStr(usage)) => verb(&usage.to_string()),
         _ => String::from("forebay"),
@@ -62,6 +70,10 @@ mod tests {
             (
                 &["forebay", "mout"][..],
                 ["'mount'", "see `forebay --help`"],
+            ),
+            (
+                &["forebay", "mount", "--bogus", "a", "b"][..],
+                ["'--bogus' found; see", "see `forebay mount --help`"],
             ),
             (
                 &["forebay", "demo", "--size", "big"][..],

@@ -127,6 +127,9 @@ fn a_mount_point_that_cannot_be_used_is_named() {
         1,
         &["/proc is in use", "another directory"],
     );
+    // Nothing was made by these, least of all a store of one node that nobody chose.
+    assert!(!place.path("s").exists());
+    std::fs::create_dir(&store).unwrap();
     assert_fails(
         &mount(&format!("{store}/inside")),
         2,

@@ -36,7 +36,7 @@ impl Layout {
     /// another number of members.
     pub fn open(io: &dyn Io, dir: &Path, members: u16) -> Result<Layout> {
         if members == 0 {
-            return refuse("a service needs at least one node; set `nodes` to 1 or more".into());
+            return refuse("a service needs at least one node; give `--nodes 1` or more".into());
         }
         // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
         if dir.is_dir() && !io.exists(&dir.join(NAME)).map_err(|e| trouble(dir, &e))? {
@@ -61,7 +61,7 @@ impl Layout {
         }
         if service.members != members {
             return refuse(format!(
-                "{} belongs to a service of {} node{}, not {members}; start it with `nodes` set to {}",
+                "{} belongs to a service of {} node{}, not {members}; start it with `--nodes {}`",
                 dir.display(),
                 service.members,
                 if service.members == 1 { "" } else { "s" },
@@ -258,7 +258,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("store");
         drop(Layout::open(&OsIo, &dir, 2).unwrap());
-        assert!(refused(&dir, 3).contains("`nodes` set to 2"));
+        assert!(refused(&dir, 3).contains("`--nodes 2`"));
         std::fs::rename(dir.join("node-0"), dir.join("x")).unwrap();
         assert!(refused(&dir, 2).contains("node-0 is missing"));
         std::fs::rename(dir.join("node-1"), dir.join("node-0")).unwrap();

@@ -100,6 +100,16 @@ pub fn run(
         report(&Report::Stage(text)).or_fail("the starting process is gone", "start again")
     };
 
+    // A new store has no mounts yet: its mount points are looked at before it is made, for a start that fails should not
+    // leave a store behind, of a number of nodes that nobody settled on.
+    let new = !spec.store.join(forebay_server::superblock::NAME).exists();
+    let prepare = || {
+        stage(String::from("preparing the mount points"))?;
+        points::prepare(&spec.store, &spec.mounts)
+    };
+    if new {
+        prepare()?;
+    }
     stage(format!("opening the store {}", spec.store.display()))?;
     let io = Arc::new(forebay_storage::OsIo);
     let service = Service::start(io, &spec.store, settings.service.clone())
@@ -115,8 +125,9 @@ pub fn run(
         spec.store.display(),
         settings.service
     );
-    stage(String::from("preparing the mount points"))?;
-    points::prepare(&spec.store, &spec.mounts)?;
+    if !new {
+        prepare()?;
+    }
     let mut mounts = Vec::new();
     for (member, point) in spec.mounts.iter().enumerate() {
         stage(format!(
