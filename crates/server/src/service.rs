@@ -114,9 +114,10 @@ impl Service {
             end.serve(node.clone() as Arc<dyn Handler>);
         }
         service.recover()?;
-        let delegate =
-            |node: &Arc<Node>| Delegate::new(node.clone(), &service.config).map(Arc::new);
-        service.delegates = service.nodes.iter().map(delegate).collect::<Result<_>>()?;
+        for node in &service.nodes {
+            let delegate = Delegate::start(node.clone(), &service.config)?;
+            service.delegates.push(delegate);
+        }
         Ok(service)
     }
 
@@ -219,6 +220,9 @@ impl Service {
 impl Drop for Service {
     /// Stops the threads, without committing anything (that is what `stop` does first).
     fn drop(&mut self) {
+        for delegate in &self.delegates {
+            delegate.stop_finishing();
+        }
         for node in &self.nodes {
             node.tender.stop();
             node.files.close();

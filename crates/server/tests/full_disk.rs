@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
-use forebay_server::{Config, Fid, Service};
+use forebay_server::delegate::Delegate;
+use forebay_server::service::MemberStatus;
+use forebay_server::{Config, Fid, RenameFlags, Service};
 use forebay_storage::fault::FaultIo;
 use rustix::io::Errno;
 use std::path::Path;
@@ -87,4 +89,109 @@ fn deleting_on_a_full_disk_makes_room() {
         assert_eq!(contents(&service.delegate(1), *fid), vec![*byte; 300_000]);
     }
     service.stop().unwrap();
+}
+
+/// Writes a file of `MIB` and a bit more, then lets the disk be full, so that the bit finds no room at the close.
+fn closed_without_room(disk: &FaultIo, here: &Delegate, name: &str) -> Fid {
+    let (fid, handle) = create(here, name);
+    for i in 0..MIB {
+        here.write(handle, i << 20, &vec![i as u8; 1 << 20], ROOT)
+            .unwrap();
+    }
+    here.write(handle, MIB << 20, &[99; 100_000], ROOT).unwrap();
+    disk.set_capacity(disk.used());
+    assert_eq!(here.release(handle).unwrap_err().errno(), Errno::NOSPC);
+    fid
+}
+
+const MIB: u64 = 4;
+
+/// Waits for what happens in the background, or fails.
+fn comes(service: &Service, what: impl Fn() -> bool) {
+    let came = (0..12_000).any(|_| {
+        what() || {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            false
+        }
+    });
+    assert!(came, "{:?}", service.status().unwrap());
+}
+
+#[test]
+fn a_file_whose_close_found_no_room_gives_it_back_when_it_is_removed() {
+    // Removed where it was written, elsewhere, and by a rename over it.
+    for way in 0..3 {
+        let disk = FaultIo::new(6);
+        let service = start_on(&disk);
+        let (here, there) = (service.delegate(0), service.delegate(1));
+        if way == 2 {
+            let (_, handle) = create(&here, "small");
+            here.release(handle).unwrap();
+        }
+        closed_without_room(&disk, &here, "big");
+        assert!(stored(&service)[0].0 > MIB << 20);
+        match way {
+            0 => here.unlink(Fid::ROOT, b"big", ROOT).unwrap(),
+            1 => there.unlink(Fid::ROOT, b"big", ROOT).unwrap(),
+            _ => here
+                .rename(
+                    Fid::ROOT,
+                    b"small",
+                    Fid::ROOT,
+                    b"big",
+                    RenameFlags::default(),
+                    ROOT,
+                )
+                .unwrap(),
+        }
+        comes(&service, || {
+            let status = service.status().unwrap();
+            let open = |s: &MemberStatus| s.open_files == 0 && s.data_bytes == 0;
+            status.iter().all(open) && service.nodes().iter().all(|n| n.files.open_files() == 0)
+        });
+        let write = |name: &str| {
+            let opened = here.create(Fid::ROOT, name.as_bytes(), 0o644, false, BOTH, ROOT)?;
+            let written = here.write(opened.handle, 0, &vec![5; 4 << 20], ROOT);
+            written.and(here.release(opened.handle))
+        };
+        comes(&service, || write("new").is_ok());
+        let fid = here.lookup(Fid::ROOT, b"new").unwrap().fid;
+        assert!(contents(&there, fid) == vec![5; 4 << 20]);
+        service.stop().unwrap();
+    }
+}
+
+#[test]
+fn what_a_close_could_not_publish_is_published_when_there_is_room() {
+    let disk = FaultIo::new(7);
+    let service = start_on(&disk);
+    let fid = closed_without_room(&disk, &service.delegate(0), "big");
+    let there = service.delegate(1);
+    assert_eq!(there.getattr(fid).unwrap().size, 0);
+    disk.set_capacity(disk.used() + (64 << 20));
+    let whole = (MIB << 20) + 100_000;
+    comes(&service, || there.getattr(fid).unwrap().size == whole);
+    comes(&service, || {
+        service.status().unwrap().iter().all(|s| s.open_files == 0)
+    });
+    assert_eq!(contents(&there, fid)[(MIB as usize) << 20..], [99; 100_000]);
+    service.stop().unwrap();
+}
+
+#[test]
+fn a_service_stops_well_with_a_removed_file_that_found_no_room() {
+    for closed in [true, false] {
+        let disk = FaultIo::new(8);
+        let service = start_on(&disk);
+        let here = service.delegate(0);
+        let (_, handle) = create(&here, "big");
+        here.write(handle, 0, &vec![1; 4 << 20], ROOT).unwrap();
+        here.write(handle, 4 << 20, &[99; 100_000], ROOT).unwrap();
+        disk.set_capacity(disk.used());
+        here.unlink(Fid::ROOT, b"big", ROOT).unwrap();
+        if closed {
+            let _ = here.release(handle);
+        }
+        service.stop().unwrap();
+    }
 }

@@ -106,7 +106,7 @@ impl Delegate {
 
     /// Sends an attempt (`again`: it was sent before) and settles what it leaves. On `Refused` the layer is pending again,
     /// unless the file is gone; on `Unknown` it stays.
-    fn carry_out(
+    pub(super) fn carry_out(
         &self,
         file: &OpenFile,
         attempt: &Arc<Attempt>,

@@ -32,7 +32,7 @@ impl Delegate {
         }
         let file = self.table.hold(&self.ask_file(fid)?);
         let result = self.cut_at(&file, size, Some(caller));
-        self.table.unhold(&file);
+        self.unhold(&file);
         result
     }
 

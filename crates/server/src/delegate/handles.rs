@@ -85,12 +85,30 @@ impl Table {
         file
     }
 
-    /// Ends one [`Table::hold`].
-    pub fn unhold(&self, file: &Arc<OpenFile>) {
+    /// Ends one [`Table::hold`]. `false`: nothing holds the file any more, but it is left (see `leftovers`).
+    #[must_use]
+    pub fn unhold(&self, file: &Arc<OpenFile>) -> bool {
         let mut known = self.files.lock();
+        file.state.lock().handles -= 1;
+        self.rest(&mut known, file)
+    }
+
+    /// The file may have nothing left to do.
+    pub fn tidy(&self, file: &Arc<OpenFile>) {
+        let mut known = self.files.lock();
+        if known.held.contains_key(&file.fid) {
+            self.rest(&mut known, file);
+        }
+    }
+
+    /// Puts a file that nothing holds among the idle ones. `false`: it is left.
+    fn rest(&self, known: &mut Known, file: &Arc<OpenFile>) -> bool {
         let mut state = file.state.lock();
-        state.handles -= 1;
-        if state.handles == 0 && !state.dirty() && state.owed.is_empty() {
+        if state.handles > 0 {
+            return true;
+        }
+        let done = !state.dirty() && state.owed.is_empty();
+        if done {
             if state.windows.len() > MOST_IDLE_PIECES {
                 state.windows.clear();
             }
@@ -102,6 +120,16 @@ impl Table {
                 self.forgot.store(true, Ordering::Relaxed);
             }
         }
+        done
+    }
+
+    /// Files that nothing holds, with something to publish or closes to tell.
+    pub fn left(&self) -> Vec<Arc<OpenFile>> {
+        let known = self.files.lock();
+        let left = known.held.values();
+        left.filter(|f| f.state.lock().handles == 0)
+            .cloned()
+            .collect()
     }
 
     /// Whether files were forgotten that had commits not on disk: an fsync of a file that is new here must look for them.

@@ -13,6 +13,7 @@
 //! | `read`, `windows` | reading; asking owners for extents |
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
+//! | `leftovers` | closed files that could not be published yet |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
@@ -20,13 +21,15 @@
 //! Decisions of this part, beyond design section 4:
 //! - Pending writes are published early once a file has more than [`MOST_PENDING`] separate pieces, so that a writer that
 //!   never syncs cannot fill the memory. Visibility promises only what is visible after a commit, so this is allowed.
-//! - A commit that fails leaves its layer pending: fsync and close report the error, and the next of them tries again.
+//! - A commit that fails leaves its layer pending: fsync and close report the error, and the next of them tries again; once
+//!   nothing holds the file, a thread does (`leftovers`).
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
 mod commit;
 mod cut;
 mod handles;
 mod intervals;
+mod leftovers;
 mod memory;
 mod namespace;
 mod open;
@@ -46,6 +49,7 @@ use crate::inodes::Counter;
 use crate::{Attr, Config, Consistency, Member, Node, Result};
 use forebay_storage::Durability;
 use handles::Table;
+use leftovers::Leftovers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -137,15 +141,16 @@ pub struct Delegate {
     /// Pieces that the layers of all files may have.
     most_pieces: usize,
     buffers: Buffers,
+    leftovers: Arc<Leftovers>,
 }
 
 impl Delegate {
-    /// The delegate of a member that is at work.
+    /// The delegate of a member that is at work, with its background thread.
     ///
     /// # Errors
-    /// When the store of the member cannot be read.
-    pub fn new(node: Arc<Node>, config: &Config) -> Result<Delegate> {
-        Ok(Delegate {
+    /// When the store of the member cannot be read, or a thread not be started.
+    pub fn start(node: Arc<Node>, config: &Config) -> Result<Arc<Delegate>> {
+        let delegate = Arc::new(Delegate {
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             node,
             table: Table::new(config.memory / 16),
@@ -156,7 +161,10 @@ impl Delegate {
             grown: AtomicUsize::new(0),
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,
             buffers: Buffers::new(config.memory / 32),
-        })
+            leftovers: Arc::default(),
+        });
+        delegate.start_finishing()?;
+        Ok(delegate)
     }
 
     /// Members in this service; caching in the kernel is safe with one.
@@ -174,23 +182,32 @@ impl Delegate {
         &self.counters
     }
 
-    /// Files that this node holds open.
+    /// Files that this node holds open, or could not finish after their last close.
     pub fn open_files(&self) -> usize {
         self.table.open_files()
     }
 
-    /// Publishes everything pending, as at the end of the service. Tries every file; answers the first error.
+    /// Publishes everything pending, as at the end of the service. Tries every file; answers the first error. What a file
+    /// without a name does not get published is no loss: nobody can open it again.
     ///
     /// # Errors
     /// As a commit: what could not be published is lost when the process ends.
     pub fn stop(&self) -> Result<()> {
+        self.stop_finishing();
         let mut result = Ok(());
         for file in self.table.all_open() {
-            let published = self.publish(&file, self.always_sync);
-            if let Err(e) = &published {
-                tracing::error!(fid = file.fid.0, error = %e, "pending writes could not be committed at the end");
+            let held = file.state.lock().handles > 0;
+            let done = match held {
+                true => self.publish(&file, self.always_sync),
+                false => self.finish(&file),
+            };
+            let Err(e) = done else { continue };
+            if matches!(self.is_nameless(&file), Ok(true)) {
+                tracing::debug!(fid = file.fid.0, error = %e, "writes to a file without a name are dropped at the end");
+                continue;
             }
-            result = result.and(published);
+            tracing::error!(fid = file.fid.0, error = %e, "pending writes could not be committed at the end");
+            result = result.and(Err(e));
         }
         result
     }

@@ -113,7 +113,9 @@ impl Delegate {
             name: name.to_vec(),
             caller,
         };
-        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())?;
+        self.leftovers.hurry();
+        Ok(())
     }
 
     /// Removes an empty directory.
@@ -150,7 +152,9 @@ impl Delegate {
             flags,
             caller,
         };
-        expect_reply!(to.owner(), self.node.peers.meta(to.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+        expect_reply!(to.owner(), self.node.peers.meta(to.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())?;
+        self.leftovers.hurry();
+        Ok(())
     }
 
     /// Entries in name order after `after`; at most `limit`; without `.` and `..`.

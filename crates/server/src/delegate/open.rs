@@ -69,7 +69,7 @@ impl Delegate {
     /// of use only to the library.
     ///
     /// # Errors
-    /// As flush; the handle is gone all the same, and what is pending stays for the next commit of the file.
+    /// As flush; the handle is gone all the same. What is pending is tried again in the background, and at the next open.
     pub fn release(&self, handle: Handle) -> Result<()> {
         let open = self.table.take(handle)?;
         self.used(&open);
@@ -84,7 +84,7 @@ impl Delegate {
             Ok(()) => self.tell_closes(file),
             Err(_) => Ok(()),
         };
-        self.table.unhold(file);
+        self.unhold(file);
         published.and(told)
     }
 
@@ -106,7 +106,7 @@ impl Delegate {
         {
             file.state.lock().owed.push(flags);
             let _ = self.tell_closes(&file);
-            self.table.unhold(&file);
+            self.unhold(&file);
             return Err(e);
         }
         let (attr, keep_cache, fresh) = {
@@ -129,6 +129,13 @@ impl Delegate {
         })
     }
 
+    /// Ends a hold on the file. What could not be published or told is tried again in the background.
+    pub(super) fn unhold(&self, file: &Arc<OpenFile>) {
+        if !self.table.unhold(file) {
+            self.leftovers.add();
+        }
+    }
+
     /// The kernel used the handle, so it has dropped the pages that the answer to the open told it to drop.
     pub(super) fn used(&self, open: &Open) {
         if open.fresh.load(Ordering::Relaxed) == 0 {
@@ -142,7 +149,7 @@ impl Delegate {
     }
 
     /// Tells the owner of closes whose writes are published. What cannot be told stays owed.
-    fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
+    pub(super) fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
         let owed = std::mem::take(&mut file.state.lock().owed);
         for (i, flags) in owed.iter().enumerate() {
             let request = FilesRequest::Close {

@@ -155,15 +155,6 @@ impl Delegate {
         };
         expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Offset(offset) => offset)
     }
-
-    /// Gives log bytes back that nothing names. If it fails they are garbage until the log is looked through at a start.
-    pub(super) fn give_back(&self, ranges: &[crate::data::LogRange]) {
-        if !ranges.is_empty()
-            && let Err(e) = self.node.data.free(ranges)
-        {
-            tracing::warn!(error = %e, "replaced bytes could not be given back");
-        }
-    }
 }
 
 /// The end of a write, if a file may reach there.

@@ -1,0 +1,230 @@
+//! What is left when the last handle of a file is gone and its writes could not be published (a full disk, a member that
+//! does not answer): a thread tries again, because no handle will.
+//!
+//! Invariants:
+//! - A file that nothing here holds, but that has something to publish or closes to tell, is *left*: the table keeps it, and
+//!   it is tried again after a while, and at once when a name was removed here.
+//! - A left file without a name has no reader any more that could have seen its writes, and its close has failed. They are
+//!   given back, and the owner hears of the closes, so that it can remove the file. Only a commit whose outcome is not known
+//!   is asked about first: its bytes may belong to extents.
+//! - Bytes that nothing names and that a full disk did not let go are kept in mind here, and given back later.
+use super::Delegate;
+use super::open_file::OpenFile;
+use crate::data::LogRange;
+use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The pause between two rounds over what is left: the first, and the longest.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(4);
+
+#[derive(Default)]
+struct Signals {
+    /// There may be something left.
+    left: bool,
+    /// A round is wanted at once.
+    now: bool,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    signals: Mutex<Signals>,
+    wake: Condvar,
+    closing: AtomicBool,
+    /// Bytes to give back that a full disk kept.
+    garbage: Mutex<Vec<LogRange>>,
+    /// Held through a round.
+    round: Mutex<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Leftovers {
+    /// Something is left: it is tried again after a pause.
+    pub(super) fn add(&self) {
+        self.signals.lock().left = true;
+        self.wake.notify_all();
+    }
+
+    /// Room may have come, or a name gone: what is left, if anything, is tried again at once.
+    pub(super) fn hurry(&self) {
+        let mut signals = self.signals.lock();
+        if signals.left {
+            signals.now = true;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Bytes that could not be given back.
+    fn keep(&self, ranges: &[LogRange]) {
+        self.garbage.lock().extend_from_slice(ranges);
+        self.add();
+    }
+
+    fn any(&self) -> bool {
+        self.signals.lock().left
+    }
+
+    fn closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a round is due. `false`: the delegate stops.
+    fn wait(&self, pause: Duration) -> bool {
+        let mut signals = self.signals.lock();
+        let mut due = None;
+        loop {
+            if self.closing() {
+                return false;
+            }
+            if std::mem::take(&mut signals.now) {
+                return true;
+            }
+            if !signals.left {
+                self.wake.wait(&mut signals);
+                continue;
+            }
+            let due = *due.get_or_insert_with(|| Instant::now() + pause);
+            if self.wake.wait_until(&mut signals, due).timed_out() && !self.closing() {
+                signals.now = false;
+                return true;
+            }
+        }
+    }
+}
+
+/// The thread.
+fn run(delegate: &Weak<Delegate>, leftovers: &Leftovers) {
+    let mut pause = PAUSE;
+    while leftovers.wait(pause) {
+        let Some(delegate) = delegate.upgrade() else {
+            return;
+        };
+        pause = match delegate.finish_left() {
+            true => PAUSE,
+            false => (pause * 2).min(LONGEST),
+        };
+    }
+}
+
+impl Delegate {
+    /// Starts the thread that finishes what is left.
+    pub(super) fn start_finishing(self: &Arc<Delegate>) -> Result<()> {
+        let (weak, leftovers) = (Arc::downgrade(self), self.leftovers.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("delegate-{}", self.member()))
+            .spawn(move || run(&weak, &leftovers))
+            .map_err(|e| {
+                Error::Refused(format!(
+                    "cannot start a thread: {e}; raise the limit of processes"
+                ))
+            })?;
+        *self.leftovers.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Ends that thread. What is left stays as it is.
+    pub(crate) fn stop_finishing(&self) {
+        let signals = self.leftovers.signals.lock();
+        self.leftovers.closing.store(true, Ordering::Relaxed);
+        self.leftovers.wake.notify_all();
+        drop(signals);
+        if let Some(thread) = self.leftovers.thread.lock().take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+
+    /// One round over all that is left. Whether some of it is finished now.
+    pub(super) fn finish_left(&self) -> bool {
+        if !self.leftovers.any() {
+            return false;
+        }
+        // Another round at work does as well.
+        let Some(_round) = self.leftovers.round.try_lock() else {
+            return false;
+        };
+        self.leftovers.signals.lock().left = false;
+        let garbage = std::mem::take(&mut *self.leftovers.garbage.lock());
+        let mut finished = !garbage.is_empty();
+        // What fails again is kept in mind again.
+        self.give_back(&garbage);
+        for file in self.table.left() {
+            if self.leftovers.closing() {
+                break;
+            }
+            match self.finish(&file) {
+                Ok(()) => finished = true,
+                Err(e) => {
+                    tracing::debug!(fid = file.fid.0, error = %e, "a closed file is not published yet; it will be tried again");
+                    self.leftovers.add();
+                }
+            }
+        }
+        finished
+    }
+
+    /// Brings a left file to its end: published, or without a name and given back; then the owner hears of its closes.
+    pub(super) fn finish(&self, file: &Arc<OpenFile>) -> Result<()> {
+        if self.is_nameless(file)? {
+            self.abandon(file)?;
+        }
+        self.publish(file, self.always_sync)?;
+        self.tell_closes(file)?;
+        self.table.tidy(file);
+        Ok(())
+    }
+
+    /// Whether the file has lost its last name.
+    pub(super) fn is_nameless(&self, file: &OpenFile) -> Result<bool> {
+        match self.ask_attr(file.fid) {
+            Ok(attr) => Ok(attr.nlink == 0),
+            Err(e) if e.errno() == Errno::STALE => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Gives back what nobody can read any more: pending writes of a file that has no name, and no handle here.
+    fn abandon(&self, file: &OpenFile) -> Result<()> {
+        let _turn = file.turn.lock();
+        loop {
+            let (layer, stuck) = {
+                let mut state = file.state.lock();
+                if state.handles > 0 {
+                    return Ok(());
+                }
+                (std::mem::take(&mut state.pending), state.committing.clone())
+            };
+            self.give_back(&layer.above(0));
+            self.give_back(&layer.dropped);
+            let Some(attempt) = stuck else {
+                return Ok(());
+            };
+            // If it certainly has not happened, its layer is pending again.
+            let answered = self.carry_out(file, &attempt, true, self.always_sync);
+            if let Err(e) = answered
+                && file.state.lock().committing.is_some()
+            {
+                return Err(e);
+            }
+        }
+    }
+
+    /// Gives log bytes back that nothing names. If a full disk refuses, it is tried again later; after another failure they
+    /// are garbage until the log is looked through at a start.
+    pub(super) fn give_back(&self, ranges: &[LogRange]) {
+        if ranges.is_empty() {
+            return;
+        }
+        match self.node.data.free(ranges) {
+            Ok(()) => {}
+            Err(e) if e.errno() == Errno::NOSPC => self.leftovers.keep(ranges),
+            Err(e) => tracing::warn!(error = %e, "replaced bytes could not be given back"),
+        }
+    }
+}
