@@ -191,27 +191,34 @@ fn weight(range: &Range<u64>, source: Source) -> u64 {
 }
 
 /// What the layers say of `range`, upper layers first: pieces by offset in `found`, and what no layer knows in `missing`.
+/// Stops when those are `most` together (at least one). Returns the offset it came to.
 pub fn resolve(
     layers: &[&Intervals],
     range: Range<u64>,
+    most: usize,
     found: &mut Vec<(Range<u64>, Source)>,
     missing: &mut Vec<Range<u64>>,
-) {
+) -> u64 {
+    let full = |found: &Vec<_>, missing: &Vec<_>| found.len() + missing.len() >= most.max(1);
+    let Range { start: mut at, end } = range;
     let Some((top, below)) = layers.split_first() else {
-        missing.push(range);
-        return;
+        if at >= end || full(found, missing) {
+            return at;
+        }
+        missing.push(at..end);
+        return end;
     };
-    let mut at = range.start;
-    for (piece, source) in top.get(range.clone()) {
+    for (piece, source) in top.get(at..end) {
         if at < piece.start {
-            resolve(below, at..piece.start, found, missing);
+            at = resolve(below, at..piece.start, most, found, missing);
+        }
+        if at < piece.start || full(found, missing) {
+            return at;
         }
         at = piece.end;
         found.push((piece, source));
     }
-    if at < range.end {
-        resolve(below, at..range.end, found, missing);
-    }
+    resolve(below, at..end, most, found, missing)
 }
 
 #[cfg(test)]
@@ -283,7 +290,11 @@ mod tests {
         }
 
         #[test]
-        fn layers_resolve_from_the_top(a in prop::collection::vec(op(), 0..10), b in prop::collection::vec(op(), 0..10)) {
+        fn layers_resolve_from_the_top(
+            a in prop::collection::vec(op(), 0..10),
+            b in prop::collection::vec(op(), 0..10),
+            most in 0..12usize,
+        ) {
             let build = |ops: Vec<(Range<u64>, Option<u8>)>, stamp| {
                 let mut map = Intervals::default();
                 for (r, k) in ops { map.insert(r.clone(), source(k.unwrap_or(0), r.start, stamp), |_, _| ()); }
@@ -292,13 +303,27 @@ mod tests {
             let (top, low) = (build(a, 0), build(b, 1));
             let at = |m: &Intervals, o: u64| m.get(o..o + 1).next().map(|(_, s)| s);
             let (mut found, mut missing) = (Vec::new(), Vec::new());
-            resolve(&[&top, &low], 0..SPACE, &mut found, &mut missing);
+            let until = resolve(&[&top, &low], 0..SPACE, usize::MAX, &mut found, &mut missing);
+            prop_assert_eq!(until, SPACE);
             for o in 0..SPACE {
                 let expected = at(&top, o).or(at(&low, o));
                 let got = found.iter().find(|(r, _)| r.contains(&o)).map(|(r, s)| s.advance(o - r.start));
                 prop_assert_eq!(got, expected);
                 prop_assert_eq!(missing.iter().any(|r| r.contains(&o)), expected.is_none());
             }
+            // With a limit: the same, part by part.
+            let (mut at, mut parts) = (0, (Vec::new(), Vec::new()));
+            while at < SPACE {
+                let (mut some, mut none) = (Vec::new(), Vec::new());
+                let until = resolve(&[&top, &low], at..SPACE, most, &mut some, &mut none);
+                prop_assert!(until > at);
+                prop_assert!(some.len() + none.len() <= most.max(1));
+                prop_assert_eq!(some.iter().map(|p| p.0.end).chain(none.iter().map(|r| r.end)).max(), Some(until));
+                parts.0.extend(some);
+                parts.1.extend(none);
+                at = until;
+            }
+            prop_assert_eq!(parts, (found, missing));
         }
     }
 

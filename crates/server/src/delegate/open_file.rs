@@ -115,12 +115,14 @@ impl OpenFile {
     }
 }
 
-/// Where the bytes of a read are.
-pub enum Plan {
-    /// All known, as of this generation.
-    Known(Vec<(Range<u64>, Source)>, u64),
-    /// These ranges must be asked for first, for a reader at this generation.
-    Ask(Vec<Range<u64>>, u64),
+/// Where the bytes of a read are, from its first byte on.
+pub struct Plan {
+    /// What is known, by offset.
+    pub found: Vec<(Range<u64>, Source)>,
+    /// What must be asked first, by offset.
+    pub missing: Vec<Range<u64>>,
+    /// Up to where every byte is in one of the two: the end of the read, or before it if there are many pieces.
+    pub until: u64,
 }
 
 impl State {
@@ -171,35 +173,33 @@ impl State {
         attr
     }
 
-    /// Where the bytes of `range` are, or what must be asked first.
-    pub fn plan(&self, range: Range<u64>) -> Plan {
+    /// Where the first bytes of `range` are, `most` pieces of them. `asked`: answers for the view of now that the caller
+    /// holds, below the windows.
+    pub fn plan(&self, range: Range<u64>, asked: &Intervals, most: usize) -> Plan {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
-        let committing = self.committing.as_ref().map(|a| &a.layer.intervals);
-        let layers: Vec<&Intervals> = [
-            Some(&self.pending.intervals),
-            committing,
-            Some(&self.windows),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        resolve(&layers, range, &mut found, &mut missing);
-        match missing.is_empty() {
-            true => Plan::Known(found, self.attr.generation),
-            false => Plan::Ask(missing, self.attr.generation),
+        let layers: Vec<&Intervals> = self.layers(asked).into_iter().flatten().collect();
+        let until = resolve(&layers, range, most, &mut found, &mut missing);
+        Plan {
+            found,
+            missing,
+            until,
         }
     }
 
-    /// Where the byte at `at` is (`None`: not known here), and up to where that holds.
-    pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
-        let committing = self.committing.as_ref().map(|a| &a.layer.intervals);
-        let layers = [
+    /// From the top.
+    fn layers<'a>(&'a self, asked: &'a Intervals) -> [Option<&'a Intervals>; 4] {
+        [
             Some(&self.pending.intervals),
-            committing,
+            self.committing.as_ref().map(|a| &a.layer.intervals),
             Some(&self.windows),
-        ];
+            Some(asked),
+        ]
+    }
+
+    /// Where the byte at `at` is (`None`: not known here), and up to where that holds. `asked`: as for a plan.
+    pub fn segment(&self, at: u64, asked: &Intervals) -> (Option<Source>, u64) {
         let mut until = u64::MAX;
-        for layer in layers.into_iter().flatten() {
+        for layer in self.layers(asked).into_iter().flatten() {
             match layer.segment(at) {
                 (Some(source), end) => return (Some(source), until.min(end)),
                 (None, next) => until = until.min(next),
@@ -270,11 +270,16 @@ mod tests {
         let mut state = file.state.lock();
         state.windows.insert(0..10, Source::Hole, |_, _| ());
         assert!(!state.observe(&attr(5, 10)));
-        assert!(matches!(state.plan(0..10), Plan::Known(_, 5)));
+        let plan = |state: &State| {
+            let plan = state.plan(0..10, &Intervals::default(), 9);
+            assert_eq!(plan.until, 10);
+            plan.missing.is_empty()
+        };
+        assert!(plan(&state));
         assert!(!state.observe(&attr(4, 99)));
         assert_eq!(state.size(), 10);
         assert!(state.observe(&attr(6, 20)));
-        assert!(matches!(state.plan(0..10), Plan::Ask(_, 6)));
+        assert!(!plan(&state));
     }
 
     #[test]

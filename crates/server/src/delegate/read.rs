@@ -3,10 +3,11 @@
 //! A read answers the file as of one generation (with this node's pending writes above it), also when a commit that spans
 //! members is being published: every answer of an owner names the last sequence it has published, and one above the
 //! reader's view makes the reader start again with a newer view.
-use super::intervals::Source;
-use super::open_file::{OpenFile, Plan};
+use super::intervals::{Intervals, Source};
+use super::open_file::OpenFile;
 use super::runs::{Run, runs};
 use super::{Delegate, Handle, expect_reply};
+use crate::buffers::Buffer;
 use crate::data::proto::{DataReply, DataRequest, Piece};
 use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Error, Member, Result};
@@ -20,6 +21,10 @@ use std::time::Duration;
 const STALE_TRIES: u32 = 2500;
 /// How often it starts again because bytes were given back: each time the index says something newer.
 const GONE_TRIES: u32 = 64;
+/// Pieces that a read works on at a time: a share of the delegate's, within these bounds. A piece costs some 250 bytes
+/// on the way.
+const LEAST_STEP: usize = 4 << 10;
+const MOST_STEP: usize = 16 << 10;
 
 impl Delegate {
     /// Short only at the end of the file.
@@ -44,26 +49,8 @@ impl Delegate {
     pub(super) fn read_file(&self, file: &OpenFile, offset: u64, len: u32) -> Result<Bytes> {
         let (mut stale, mut gone) = (0, 0);
         loop {
-            let (range, plan) = {
-                let state = file.state.lock();
-                let range = offset..offset.saturating_add(u64::from(len)).min(state.size());
-                if range.is_empty() {
-                    return Ok(Bytes::new());
-                }
-                (range.clone(), state.plan(range))
-            };
-            let (result, generation) = match plan {
-                Plan::Known(pieces, generation) => {
-                    (self.gather(&pieces, &range).map(Some), generation)
-                }
-                Plan::Ask(missing, generation) => (
-                    self.ask_extents(file, &missing, generation).map(|()| None),
-                    generation,
-                ),
-            };
-            match result {
-                Ok(Some(bytes)) => return Ok(bytes),
-                Ok(None) => continue,
+            let generation = file.state.lock().attr.generation;
+            match self.read_view(file, offset, len, generation) {
                 Err(Error::Stale) => stale += 1,
                 Err(e @ Error::Gone { .. }) => {
                     gone += 1;
@@ -76,9 +63,63 @@ impl Delegate {
                         state.windows.clear();
                     }
                 }
-                Err(e) => return Err(e),
+                result => return result,
             }
             self.retry_view(file, generation, stale.max(gone))?;
+        }
+    }
+
+    /// Reads as of `generation`; `Stale` if that is over before all is read.
+    ///
+    /// In steps of a bounded number of pieces, however many there are. Every turn either reads a step, or asks for the
+    /// first byte that is not known and keeps the answer itself: so it comes to an end, whatever empties the windows.
+    fn read_view(&self, file: &OpenFile, offset: u64, len: u32, generation: u64) -> Result<Bytes> {
+        let most = (self.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
+        let mut asked = Intervals::default();
+        let mut buffer: Option<Buffer> = None;
+        let (mut at, mut end) = (offset, None);
+        loop {
+            let (range, plan) = {
+                let state = file.state.lock();
+                let now = offset.saturating_add(u64::from(len)).min(state.size());
+                let range = offset..*end.get_or_insert(now);
+                if range.is_empty() {
+                    return Ok(Bytes::new());
+                }
+                // Shorter only if writes of this node were cut off before they were published.
+                if state.attr.generation != generation || now < range.end {
+                    return Err(Error::Stale);
+                }
+                let plan = state.plan(at..range.end, &asked, most);
+                (range, plan)
+            };
+            let known = plan.missing.first().map_or(plan.until, |m| m.start);
+            if !plan.missing.is_empty() && (known == at || asked.len() < most) {
+                self.ask_extents(file, &plan.missing, generation, most, &mut asked)?;
+                continue;
+            }
+            let step = at..known;
+            let pieces = &plan.found[..plan.found.partition_point(|p| p.0.start < known)];
+            if step == range
+                && let [(_, Source::Log { member, log, addr })] = *pieces
+                && member != self.member()
+            {
+                // One remote piece: its bytes go on as they came.
+                let len = (range.end - range.start) as u32;
+                let bulk = self.fetch(member, vec![Piece { log, addr, len }])?.pop();
+                return bulk.ok_or(Error::Stale);
+            }
+            let mut target = match buffer.take() {
+                Some(buffer) => buffer,
+                None => self.buffers.take((range.end - range.start) as usize),
+            };
+            let part = (step.start - range.start) as usize..(step.end - range.start) as usize;
+            self.gather(pieces, &step, &mut target[part])?;
+            if known == range.end {
+                return Ok(target.freeze());
+            }
+            (at, buffer) = (known, Some(target));
+            asked.clear();
         }
     }
 
@@ -107,21 +148,14 @@ impl Delegate {
         Ok(())
     }
 
-    /// The bytes of these pieces, which cover `range`.
-    fn gather(&self, pieces: &[(Range<u64>, Source)], range: &Range<u64>) -> Result<Bytes> {
+    /// Writes the bytes of these pieces, which cover `range`, to `buffer`, which is as long.
+    fn gather(
+        &self,
+        pieces: &[(Range<u64>, Source)],
+        range: &Range<u64>,
+        buffer: &mut [u8],
+    ) -> Result<()> {
         let own = self.member();
-        if let [(all, Source::Log { member, log, addr })] = pieces
-            && *member != own
-        {
-            // One remote piece: its bytes go on as they came.
-            let piece = Piece {
-                log: *log,
-                addr: *addr,
-                len: (all.end - all.start) as u32,
-            };
-            return self.fetch(*member, vec![piece])?.pop().ok_or(Error::Stale);
-        }
-        let mut buffer = self.buffers.take((range.end - range.start) as usize);
         for (part, source) in pieces {
             if *source == Source::Hole {
                 let part = part.start - range.start..part.end - range.start;
@@ -139,7 +173,7 @@ impl Delegate {
                 (true, _) => {
                     let mut bytes = self.buffers.take(run.len);
                     self.node.data.read(run.log, run.addr, &mut bytes)?;
-                    run.scatter(&bytes, &mut buffer);
+                    run.scatter(&bytes, buffer);
                 }
             }
         }
@@ -151,10 +185,10 @@ impl Delegate {
             });
             let bulk = self.fetch(member, wanted.collect())?;
             for (run, bytes) in runs.iter().zip(bulk) {
-                run.scatter(&bytes, &mut buffer);
+                run.scatter(&bytes, buffer);
             }
         }
-        Ok(buffer.freeze())
+        Ok(())
     }
 
     /// One buffer a piece, each as long as asked.

@@ -1,9 +1,10 @@
 //! Finding data and holes, and copying between files.
-use super::intervals::Source;
+use super::intervals::{Intervals, Source};
 use super::open_file::OpenFile;
 use super::{Delegate, Handle, Whence};
 use crate::{Caller, Error, Result};
 use rustix::io::Errno;
+use std::ops::Range;
 
 /// Bytes copied at a time.
 const COPY_STEP: u64 = 1 << 20;
@@ -23,11 +24,18 @@ impl Delegate {
             self.refresh(file)?;
         }
         let (mut at, mut tries) = (offset, 0);
+        // What this call was told of the view it is at, from `at` on.
+        let (mut asked, mut view) = (Intervals::default(), 0);
         loop {
             let (source, until, size, generation) = {
                 let state = file.state.lock();
-                let (source, until) = state.segment(at);
-                (source, until, state.size(), state.attr.generation)
+                let generation = state.attr.generation;
+                if generation != view {
+                    asked.clear();
+                    view = generation;
+                }
+                let (source, until) = state.segment(at, &asked);
+                (source, until, state.size(), generation)
             };
             if at >= size {
                 return if whence == Whence::Hole && offset < size {
@@ -41,35 +49,40 @@ impl Delegate {
                     return Ok(at);
                 }
                 (Some(_), _) => at = until,
-                (None, _) => match self.ask_at(file, at, size, whence, generation) {
-                    Ok(()) => {}
-                    Err(Error::Stale) => {
-                        tries += 1;
-                        at = offset;
-                        self.retry_view(file, generation, tries)?;
+                (None, _) => {
+                    // What was told before lies behind.
+                    asked.clear();
+                    match self.ask_at(file, at..size, whence, generation, &mut asked) {
+                        Ok(()) => {}
+                        Err(Error::Stale) => {
+                            tries += 1;
+                            at = offset;
+                            self.retry_view(file, generation, tries)?;
+                        }
+                        Err(e) => return Err(e),
                     }
-                    Err(e) => return Err(e),
-                },
+                }
             }
         }
     }
 
-    /// Learns of the byte at `at`: looking for data, from the next extent anywhere; looking for a hole, from its slice.
+    /// Learns of the first byte of `range`: looking for data, from the next extent anywhere; looking for a hole, from its
+    /// slice.
     fn ask_at(
         &self,
         file: &OpenFile,
-        at: u64,
-        size: u64,
+        range: Range<u64>,
         whence: Whence,
         generation: u64,
+        asked: &mut Intervals,
     ) -> Result<()> {
         if whence == Whence::Data {
-            self.ask_ahead(file, at, size, generation)?;
-            if file.state.lock().segment(at).0.is_some() {
+            self.ask_ahead(file, range.start, range.end, generation, asked)?;
+            if !asked.is_empty() {
                 return Ok(());
             }
         }
-        self.ask_extents(file, std::slice::from_ref(&(at..at + 1)), generation)
+        self.ask_extents(file, &[range], generation, 1, asked)
     }
 
     /// Copies up to `len` bytes; less at the end of the source, and at most 64 MiB a call. Extents are not shared.

@@ -2,7 +2,7 @@
 //!
 //! An answer is cached only if the file's view is still the one it was asked for, and only if the slice's owner has
 //! published nothing newer: so all windows of a file show one generation.
-use super::intervals::Source;
+use super::intervals::{Intervals, Source};
 use super::open_file::OpenFile;
 use super::{Delegate, expect_reply};
 use crate::files::proto::{FilesReply, FilesRequest};
@@ -16,50 +16,72 @@ const PAGE: u32 = 4096;
 const MOST_PIECES: usize = 64 << 10;
 
 impl Delegate {
-    /// Fills the windows with at least the missing ranges, for a reader at `generation`. `Stale` if the file has moved on.
+    /// Asks for the first of these ranges, and for the others as long as `asked` has fewer than `most` pieces. What is
+    /// learned goes to the windows, and what lies from the first range to the end of the last also to `asked`, which is
+    /// of `generation` and the caller's own: the windows may be emptied at any moment, also by this very answer, and who
+    /// relied on them could ask for ever. Afterwards `asked` has at least the first byte of the first range. `Stale` if
+    /// the file has moved on.
     pub(super) fn ask_extents(
         &self,
         file: &OpenFile,
         missing: &[Range<u64>],
         generation: u64,
+        most: usize,
+        asked: &mut Intervals,
     ) -> Result<()> {
+        let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
+            return Ok(());
+        };
+        let wanted = first.start..last.end;
+        // Up to where the answers of this call reach.
+        let mut reach = 0;
         for range in missing {
-            // Small reads come in rows: start at the round offset before, and take what the answer holds behind.
-            let mut from = range.start / MAX_EXTENT * MAX_EXTENT;
+            let mut from = range.start.max(reach);
+            if reach <= range.start {
+                // Small reads come in rows: start at the round offset before, and take what the answer holds behind.
+                let round = range.start / MAX_EXTENT * MAX_EXTENT;
+                let known = file.state.lock().windows.segment(round).0.is_some();
+                from = if known { range.start } else { round };
+            }
             while from < range.end {
                 let end = (from / SLICE + 1).saturating_mul(SLICE);
-                let (extents, more) = self.ask_owner(
-                    file,
-                    self.slice_owner(file, from),
-                    from..end,
-                    PAGE,
-                    generation,
-                )?;
+                let owner = self.slice_owner(file, from);
+                let (extents, more) = self.ask_owner(file, owner, from..end, PAGE, generation)?;
                 let covered = match extents.last() {
                     Some(last) if more => last.end(),
                     _ => end,
                 };
                 fill(file, from..covered, &extents, generation)?;
                 self.grew(extents.len() + 1, false);
-                from = covered;
+                let own = from.max(wanted.start)..covered.min(wanted.end);
+                put(asked, own, &extents);
+                reach = covered;
+                if reach > wanted.start && asked.len() >= most {
+                    return Ok(());
+                }
+                // Many small extents lie between the round offset and the range: they are left out.
+                from = reach.max(range.start);
             }
         }
         Ok(())
     }
 
-    /// Looks for the first extent at or after `from` in all slices at once, and remembers that there is nothing before it.
+    /// Looks for the first extent at or after `from` in all slices at once, and remembers, also in `asked`, that there is
+    /// nothing before it.
     pub(super) fn ask_ahead(
         &self,
         file: &OpenFile,
         from: u64,
         size: u64,
         generation: u64,
+        asked: &mut Intervals,
     ) -> Result<()> {
         let mut first = size;
         for member in 0..self.members() {
             let (extents, _) = self.ask_owner(file, member, from..size, 1, generation)?;
             first = extents.first().map_or(first, |e| first.min(e.offset));
         }
+        put(asked, from..first, &[]);
         fill(file, from..first, &[], generation)
     }
 
@@ -104,17 +126,22 @@ fn fill(file: &OpenFile, range: Range<u64>, extents: &[Extent], generation: u64)
     if state.windows.len() + extents.len() > MOST_PIECES {
         state.windows.clear();
     }
+    put(&mut state.windows, range, extents);
+    Ok(())
+}
+
+/// What an answer says of `range`, which it covers.
+fn put(intervals: &mut Intervals, range: Range<u64>, extents: &[Extent]) {
     let mut at = range.start;
     for e in extents.iter().filter_map(|e| e.clip(&range)) {
-        state.windows.insert(at..e.offset, Source::Hole, |_, _| ());
+        intervals.insert(at..e.offset, Source::Hole, |_, _| ());
         let source = Source::Log {
             member: e.member,
             log: e.log,
             addr: e.addr,
         };
-        state.windows.insert(e.offset..e.end(), source, |_, _| ());
+        intervals.insert(e.offset..e.end(), source, |_, _| ());
         at = e.end();
     }
-    state.windows.insert(at..range.end, Source::Hole, |_, _| ());
-    Ok(())
+    intervals.insert(at..range.end, Source::Hole, |_, _| ());
 }
