@@ -1,7 +1,8 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
-use crate::data::DataOptions;
+use crate::data::{DataOptions, Room};
 use crate::{Error, Member, Result};
 use forebay_storage::{Durability, Options};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// When other nodes see a write (design section 4).
@@ -73,12 +74,21 @@ impl Config {
 
     /// The data plane's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the
     /// delegate's (pending writes, windows).
-    pub(crate) fn data_options(&self, member: Member) -> DataOptions {
+    pub(crate) fn data_options(&self, member: Member, room: Arc<Room>) -> DataOptions {
         DataOptions {
             member,
             quota: self.quota,
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
+            room,
         }
+    }
+
+    /// The room on the disk that all members share. Each keeps as much of it from the data as two MemTables and their log
+    /// may need until they are in tables.
+    pub(crate) fn room(&self) -> Room {
+        let store = self.store_options();
+        let kept = 2 * store.memtable_bytes as u64 + store.wal_reserve_bytes;
+        Room::new(u64::from(self.nodes) * kept)
     }
 }

@@ -3,9 +3,10 @@
 //! Start: lock and check the directories, open the members' stores side by side, wire the members, then recover in this
 //! order, because each step asks members that have done the ones before: namespace intents and cut-off commits of every
 //! member, then the logs that a crash left unsealed. Only then do delegates exist.
+use crate::data::{LogId, Room};
 use crate::inodes::removed_directories;
 use crate::layout::Layout;
-use crate::{Config, Delegate, Error, Fid, Node, Peers, Result, data::LogId, keys};
+use crate::{Config, Delegate, Error, Fid, Node, Peers, Result, keys};
 use forebay_fabric::{Fabric, Handler, local};
 use forebay_storage::{Io, Store};
 use parking_lot::Mutex;
@@ -83,8 +84,9 @@ impl Service {
             .into_iter()
             .map(|end| wrap(end as Arc<dyn Fabric>))
             .collect();
+        let room = Arc::new(config.room());
         let open = |(end, dir): (&Arc<dyn Fabric>, &PathBuf)| {
-            open_node(io.clone(), dir, end.clone(), &config)
+            open_node(io.clone(), dir, end.clone(), &config, room.clone())
         };
         let opened: Vec<Result<Arc<Node>>> = std::thread::scope(|scope| {
             let threads: Vec<_> = fabric
@@ -239,6 +241,7 @@ fn open_node(
     dir: &Path,
     end: Arc<dyn Fabric>,
     config: &Config,
+    room: Arc<Room>,
 ) -> Result<Arc<Node>> {
     let (kv, data) = (dir.join("kv"), dir.join("data"));
     for sub in [&kv, &data] {
@@ -254,7 +257,7 @@ fn open_node(
     let store = Arc::new(Store::open(io.clone(), &kv, config.store_options())?);
     let peers = Peers::new(end, config.deadline);
     let member = peers.member();
-    Node::new(io, &data, store, peers, config.data_options(member))
+    Node::new(io, &data, store, peers, config.data_options(member, room))
 }
 
 /// What a killed process wrote may be in the system's cache only. An fsync from now on knows nothing of it, so it is

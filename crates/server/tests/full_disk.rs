@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
-use forebay_server::delegate::Delegate;
+use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::service::MemberStatus;
-use forebay_server::{Config, Fid, RenameFlags, Service};
+use forebay_server::{Config, Fid, Kind, NewNode, RenameFlags, Service};
 use forebay_storage::fault::FaultIo;
 use rustix::io::Errno;
 use std::path::Path;
@@ -104,7 +104,7 @@ fn closed_without_room(disk: &FaultIo, here: &Delegate, name: &str) -> Fid {
     fid
 }
 
-const MIB: u64 = 4;
+const MIB: u64 = 6;
 
 /// Waits for what happens in the background, or fails.
 fn comes(service: &Service, what: impl Fn() -> bool) {
@@ -151,12 +151,12 @@ fn a_file_whose_close_found_no_room_gives_it_back_when_it_is_removed() {
         });
         let write = |name: &str| {
             let opened = here.create(Fid::ROOT, name.as_bytes(), 0o644, false, BOTH, ROOT)?;
-            let written = here.write(opened.handle, 0, &vec![5; 4 << 20], ROOT);
+            let written = here.write(opened.handle, 0, &vec![5; 1 << 20], ROOT);
             written.and(here.release(opened.handle))
         };
         comes(&service, || write("new").is_ok());
         let fid = here.lookup(Fid::ROOT, b"new").unwrap().fid;
-        assert!(contents(&there, fid) == vec![5; 4 << 20]);
+        assert!(contents(&there, fid) == vec![5; 1 << 20]);
         service.stop().unwrap();
     }
 }
@@ -194,4 +194,62 @@ fn a_service_stops_well_with_a_removed_file_that_found_no_room() {
         }
         service.stop().unwrap();
     }
+}
+
+#[test]
+fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
+    let disk = FaultIo::new(9);
+    let service = start_on(&disk);
+    disk.set_capacity(disk.used() + (20 << 20));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let mut files: Vec<(&Delegate, Fid, Handle, Vec<u8>)> = Vec::new();
+    for i in 0..6u8 {
+        let delegate = [&*here, &*there][usize::from(i % 2)];
+        let (fid, handle) = create(delegate, &format!("f{i}"));
+        files.push((delegate, fid, handle, Vec::new()));
+    }
+    // Large writes go to the disk at once, small ones stay in memory.
+    let mut refused = 0;
+    for round in 0u64.. {
+        for (delegate, _, handle, content) in &mut files {
+            let len = if round.is_multiple_of(5) {
+                400_000
+            } else {
+                9_000
+            };
+            let bytes = vec![round as u8 + 1; len];
+            match delegate.write(*handle, content.len() as u64, &bytes, ROOT) {
+                Ok(()) => content.extend(bytes),
+                Err(e) => {
+                    assert_eq!(e.errno(), Errno::NOSPC, "{e}");
+                    refused += 1;
+                }
+            }
+        }
+        if refused > 20 {
+            break;
+        }
+    }
+    for (delegate, _, handle, _) in &files {
+        delegate.release(*handle).unwrap();
+    }
+    let written: usize = files.iter().map(|f| f.3.len()).sum();
+    assert!(written > 8 << 20, "only {written} bytes found room");
+    assert_eq!(here.statfs().unwrap().free / 400_000, 0);
+    // Names still find room.
+    let dir = NewNode {
+        kind: Kind::Dir,
+        mode: 0o755,
+        rdev: 0,
+        target: Vec::new(),
+    };
+    here.make(Fid::ROOT, b"d", dir, ROOT).unwrap();
+    let expected: Vec<(Fid, Vec<u8>)> = files.into_iter().map(|f| (f.1, f.3)).collect();
+    service.stop().unwrap();
+    drop((here, there));
+    let service = start_on(&disk);
+    for (fid, content) in &expected {
+        assert!(contents(&service.delegate(1), *fid) == *content);
+    }
+    service.stop().unwrap();
 }

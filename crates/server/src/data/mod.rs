@@ -13,6 +13,7 @@
 //! | `write`, `read`, `free` | the paths |
 //! | `clean` | punching, removing and emptying segments, in the background |
 //! | `quota` | live bytes, buffer memory, poison |
+//! | `room` | what data leaves of the disk to the records |
 //! | `recover` | opening |
 //!
 //! Invariants: bytes are in a segment before a span names them; a span is gone from the store, on disk, before its bytes
@@ -25,6 +26,7 @@ pub mod proto;
 mod quota;
 mod read;
 mod recover;
+mod room;
 mod segment;
 mod span_cache;
 pub(crate) mod spans;
@@ -37,6 +39,7 @@ pub(crate) use header::{
     check_header as check_segment_header, name as segment_name, number as segment_number,
 };
 pub(crate) use recover::unsealed as unsealed_logs;
+pub use room::Room;
 pub(crate) use tail::subtract;
 
 use crate::{Error, Fid, Member, Result, buffers::Buffers, inodes::Counter};
@@ -75,6 +78,8 @@ pub struct DataOptions {
     pub buffer_bytes: u64,
     /// Every flush is one with `sync` (durability `disk`).
     pub sync_each_flush: bool,
+    /// The room on the disk, shared with the members that store there too.
+    pub room: Arc<Room>,
 }
 
 /// Counters of the data plane; bytes.
@@ -197,7 +202,7 @@ impl Data {
     /// Appends; returns the address of the first byte. Buffered: at most the buffer budget, then written out.
     ///
     /// # Errors
-    /// `ENOSPC` over the quota or on a full disk (nothing was appended, earlier bytes are intact); `EBADF` for a log that
+    /// `ENOSPC` over the quota, or on a disk that has no more than the records' share (nothing was appended, earlier bytes are intact); `EBADF` for a log that
     /// is not open; `EIO` after a failed write, until the store is opened again.
     pub fn append(&self, log: LogId, bytes: &[u8]) -> Result<u64> {
         self.inner.append(log, bytes)
@@ -272,13 +277,14 @@ impl Data {
         Ok(())
     }
 
-    /// `(live bytes, quota or disk total, free)`.
+    /// `(live bytes, quota or disk total, free)`. Free is what data may still take: not what is kept for the records.
     ///
     /// # Errors
     /// As the disk.
     pub fn space(&self) -> Result<(u64, u64, u64)> {
         let live = self.inner.live.used();
         let (free, total) = self.inner.segments.disk()?;
+        let free = self.inner.options.room.free((free, total));
         Ok(match self.inner.options.quota {
             Some(quota) => (live, quota, quota.saturating_sub(live).min(free)),
             None => (live, total, free),

@@ -36,12 +36,25 @@ impl Inner {
         if !self.live.try_take(len) {
             return Err(Errno::NOSPC.into());
         }
+        if !self.accept(len) {
+            self.live.give(len);
+            return Err(Errno::NOSPC.into());
+        }
         let mut state = log.state.lock();
         let appended = match state.sealed {
             true => Err(Errno::BADF.into()),
             false => self.append_locked(&log, &mut state, bytes),
         };
-        appended.inspect_err(|_| self.live.give(len))
+        appended.inspect_err(|_| {
+            self.options.room.settle(len);
+            self.live.give(len);
+        })
+    }
+
+    /// Whether the disk has room for `len` more bytes of data.
+    fn accept(&self, len: u64) -> bool {
+        let take = || self.options.room.try_take(len, || self.segments.disk());
+        take() || self.clean_for_space() && take()
     }
 
     fn append_locked(&self, log: &Arc<Log>, state: &mut LogState, bytes: &[u8]) -> Result<u64> {
@@ -54,6 +67,7 @@ impl Inner {
         if bytes.len() >= DIRECT.min(limit) || !self.make_room(log, state, bytes.len(), limit)? {
             self.write_out(log, state, false)?;
             self.write_direct(log, state, bytes)?;
+            self.options.room.settle(bytes.len() as u64);
             return Ok(addr);
         }
         state.tail.push(bytes);
@@ -127,9 +141,15 @@ impl Inner {
     /// The tail's buffer goes back, and what is in it is forgotten.
     fn drop_buffer(&self, state: &mut LogState) {
         self.logs.unqueue(state);
-        let end = state.tail.end();
-        let buffer = state.tail.advance(end);
+        let buffer = self.empty_tail(state);
         self.buffers.give(buffer.capacity() as u64);
+    }
+
+    /// What is in the tail is in a segment now, or will never be. The emptied buffer.
+    fn empty_tail(&self, state: &mut LogState) -> Vec<u8> {
+        self.options.room.settle(state.tail.bytes().len() as u64);
+        let end = state.tail.end();
+        state.tail.advance(end)
     }
 
     /// Writes `bytes` behind the (empty) tail's end without buffering them.
@@ -170,6 +190,7 @@ impl Inner {
             written = self.segments.write(&segment, offset, bytes);
         }
         if let Err(e) = written {
+            self.options.room.revoke();
             self.segments.release(segment.number, bytes.len() as u64);
             return Err(self.health.note(e));
         }
@@ -229,7 +250,7 @@ impl Inner {
                 .recount(whole.segment, whole.stored_len(), counted);
             self.record(log, state, parts, sync)?;
         }
-        let buffer = state.tail.advance(end);
+        let buffer = self.empty_tail(state);
         let full = buffer.capacity() >= self.tail_limit();
         if state.busy && full {
             state.tail.adopt(buffer);

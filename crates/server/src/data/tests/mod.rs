@@ -24,6 +24,7 @@ fn options() -> DataOptions {
         quota: None,
         buffer_bytes: 4 << 20,
         sync_each_flush: false,
+        room: Arc::default(),
     }
 }
 
