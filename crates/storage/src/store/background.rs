@@ -1,6 +1,7 @@
 //! The two background threads: one flushes, one compacts. Neither sleeps through work: conditions are looked at
-//! under the `signals` lock, which everybody takes who makes one true and wakes.
-use super::core::{Core, Writer};
+//! under the `signals` lock, which everybody takes who makes one true and wakes. If one panics, the store is poisoned, so
+//! that nobody waits for it.
+use super::core::{Core, PoisonOnPanic, Writer};
 use crate::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,6 +48,7 @@ impl Core {
     }
 
     fn flush_loop(&self) {
+        let _panic = PoisonOnPanic::new(self);
         let mut flushed = None;
         while !self.stopping() {
             let mut full = false;
@@ -90,6 +92,7 @@ impl Core {
     }
 
     fn compact_loop(&self) {
+        let _panic = PoisonOnPanic::new(self);
         while !self.stopping() {
             if self.signals.lock().reclaim {
                 self.reclaim();

@@ -230,3 +230,26 @@ impl Core {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 }
+
+/// Poisons the store when the thread panics under it: what was half done is not known, and others may wait for it.
+pub struct PoisonOnPanic<'a> {
+    core: &'a Core,
+    /// The thread was panicking already, for another reason.
+    before: bool,
+}
+
+impl PoisonOnPanic<'_> {
+    pub fn new(core: &Core) -> PoisonOnPanic<'_> {
+        let before = std::thread::panicking();
+        PoisonOnPanic { core, before }
+    }
+}
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.before {
+            let path = self.core.dir();
+            self.core.poison(Error::invalid(path, "a thread panicked"));
+        }
+    }
+}

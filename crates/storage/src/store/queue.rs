@@ -2,7 +2,8 @@
 //!
 //! The first thread that finds nobody leading leads; threads that come meanwhile queue up and sleep. When the
 //! leader is done, the longest waiting thread is woken as the next leader and takes what has queued up by then.
-//! A thread is woken once: as leader, or with its result.
+//! A thread is woken once: as leader, or with its result. Also when the leader panics: its group comes back then with the
+//! outcomes that were known, and the lead goes on.
 use crate::{Batch, Error};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ pub struct Queue {
 
 impl Queue {
     /// Runs `commit` on this member, alone or in a group, in this thread or in another. Returns the member
-    /// with its outcome. `commit` sets the outcome of each member that it gets.
+    /// with its outcome. `commit` sets the outcome of each member that it gets; a member comes back without one if `commit`
+    /// panicked in the thread that ran it.
     pub fn run(&self, member: Member, commit: impl FnOnce(&mut [Member])) -> Member {
         let mut inner = self.inner.lock();
         if !inner.led {
@@ -75,16 +77,13 @@ impl Queue {
             }
         };
         let _lead = Lead(self);
-        let mut group = vec![own];
-        let others = self.take(group[0].bytes, &mut group);
-        commit(&mut group);
-        let mut members = group.into_iter();
-        let own = members.next();
-        for (waiter, member) in others.iter().zip(members) {
-            *waiter.state.lock() = State::Done(member);
-            waiter.thread.unpark();
-        }
-        match own {
+        let mut group = Group {
+            members: vec![own],
+            followers: Vec::new(),
+        };
+        group.followers = self.take(group.members[0].bytes, &mut group.members);
+        commit(&mut group.members);
+        match group.end() {
             Some(member) => member,
             None => unreachable!("the leader's own member is the first of its group"),
         }
@@ -110,6 +109,31 @@ impl Queue {
             others.extend(inner.waiting.pop_front());
         }
         others
+    }
+}
+
+/// A leader's group: its own member, and those of the threads that sleep until they get theirs back.
+struct Group {
+    members: Vec<Member>,
+    followers: Vec<Arc<Waiter>>,
+}
+
+impl Group {
+    /// Wakes the followers with their members, as they are now. Returns the leader's, the first time.
+    fn end(&mut self) -> Option<Member> {
+        let mut members = std::mem::take(&mut self.members).into_iter();
+        let own = members.next();
+        for (waiter, member) in self.followers.drain(..).zip(members) {
+            *waiter.state.lock() = State::Done(member);
+            waiter.thread.unpark();
+        }
+        own
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -172,5 +196,64 @@ mod tests {
             }
         });
         assert_eq!(ran.load(Ordering::SeqCst), 4000);
+    }
+
+    fn member() -> Member {
+        Member {
+            batch: Batch::new(),
+            bytes: 10,
+            outcome: None,
+        }
+    }
+
+    #[test]
+    fn a_leader_that_panics_fails_its_group_and_hands_the_lead_on() {
+        let queue = Queue::default();
+        let (leads, led) = std::sync::mpsc::channel();
+        let groups = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let queue = &queue;
+            let first = scope.spawn(move || {
+                queue.run(member(), |group| {
+                    leads.send(()).unwrap();
+                    while queue.inner.lock().waiting.len() < 5 {
+                        std::thread::yield_now();
+                    }
+                    group[0].outcome = Some(Ok(()));
+                })
+            });
+            led.recv().unwrap();
+            let others: Vec<_> = (0..5)
+                .map(|_| {
+                    let groups = &groups;
+                    scope.spawn(move || {
+                        queue.run(member(), |group| {
+                            groups.lock().push(group.len());
+                            group[1].outcome = Some(Ok(()));
+                            panic!("on purpose");
+                        })
+                    })
+                })
+                .collect();
+            assert!(matches!(first.join().unwrap().outcome, Some(Ok(()))));
+            let ends: Vec<_> = others.into_iter().map(|t| t.join()).collect();
+            let count =
+                |f: fn(&std::thread::Result<Member>) -> bool| ends.iter().filter(|e| f(e)).count();
+            assert_eq!(count(|e| e.is_err()), 1, "the leader");
+            assert_eq!(
+                count(|e| matches!(
+                    e,
+                    Ok(Member {
+                        outcome: Some(Ok(())),
+                        ..
+                    })
+                )),
+                1
+            );
+            assert_eq!(count(|e| matches!(e, Ok(Member { outcome: None, .. }))), 3);
+        });
+        assert_eq!(*groups.lock(), [5]);
+        let after = queue.run(member(), |group| group[0].outcome = Some(Ok(())));
+        assert!(matches!(after.outcome, Some(Ok(()))));
     }
 }

@@ -1,5 +1,5 @@
 //! Applying batches: log first, then MemTable, then visible. Sealing full MemTables.
-use super::core::{Core, OldLog, Sealed, View, Writer};
+use super::core::{Core, OldLog, PoisonOnPanic, Sealed, View, Writer};
 use super::queue::Member;
 use crate::options::Durability;
 use crate::wal::{payload, record, reserve, writer::LogWriter};
@@ -71,7 +71,9 @@ impl Core {
 
     /// Writes a group. On a full disk each member is tried alone, because those that delete may still go.
     fn commit(&self, group: &mut [Member]) {
+        // Before the writer is free again: what it was in the middle of is not known.
         let mut writer = self.writer.lock();
+        let _panic = PoisonOnPanic::new(self);
         match self.write_group(&mut writer, group) {
             Ok(()) => group.iter_mut().for_each(|m| m.outcome = Some(Ok(()))),
             Err(e) if e.is_no_space() && group.len() > 1 => {
