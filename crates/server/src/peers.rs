@@ -63,6 +63,11 @@ impl Peers {
         self.members
     }
 
+    /// How long a request to another member may take.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// Asks the namespace of member `to`.
     pub fn meta(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
         if to == self.member {

@@ -31,7 +31,7 @@ pub(super) struct Commit {
 impl Shared {
     pub(super) fn commit(&self, mut commit: Commit) -> Result<FilesReply> {
         let id = commit.id;
-        let _busy = self.busy.lock(id.fid);
+        let _busy = self.busy(id.fid)?;
         let (seq, previous) = match self.recall(id)? {
             Some(seq) => (seq, None),
             None => {

@@ -2,6 +2,7 @@
 use crate::data::proto::{DataReply, DataRequest};
 use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Error, Member, Peers, Result};
+use std::time::Duration;
 
 /// The other members as this part sees them. Never called while an inode's lock or a slice's lock is held.
 pub trait Links: Send + Sync {
@@ -9,6 +10,8 @@ pub trait Links: Send + Sync {
     fn member(&self) -> Member;
     /// How many members the service has.
     fn members(&self) -> u16;
+    /// How long a request to another member may take.
+    fn deadline(&self) -> Duration;
     /// Asks the content side of member `to`.
     fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply>;
     /// Gives log bytes `(log, address, length)` of member `to` back (idempotent).
@@ -21,6 +24,9 @@ impl Links for Peers {
     }
     fn members(&self) -> u16 {
         Peers::members(self)
+    }
+    fn deadline(&self) -> Duration {
+        Peers::deadline(self)
     }
     fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply> {
         Peers::files(self, to, request)

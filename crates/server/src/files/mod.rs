@@ -308,6 +308,12 @@ impl Shared {
             members: self.links.members(),
         }
     }
+    /// The file's commit lock. Its holder may have to wait a deadline for each of the other members, not longer.
+    fn busy(&self, fid: Fid) -> Result<busy::BusyGuard<'_>> {
+        let members = u32::from(self.links.members());
+        let limit = self.links.deadline().saturating_mul(members);
+        self.busy.lock(fid, self.member(), limit)
+    }
     fn slice_lock(&self, fid: Fid) -> MutexGuard<'_, ()> {
         self.slices[(fid.0 ^ (fid.0 >> 48)) as usize % SLICE_LOCKS].lock()
     }

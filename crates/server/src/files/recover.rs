@@ -21,7 +21,7 @@ impl Shared {
         }
         for fid in self.decisions.files() {
             if !orphans.contains(&fid) {
-                let _busy = self.busy.lock(fid);
+                let _busy = self.busy(fid)?;
                 self.settle(fid, true)?;
             }
         }

@@ -95,7 +95,7 @@ impl Shared {
 
     /// Removes the file if it has no name and nobody holds it open.
     pub(super) fn remove_file(&self, fid: Fid) -> Result<()> {
-        let _busy = self.busy.lock(fid);
+        let _busy = self.busy(fid)?;
         {
             let _inode = self.inodes.lock(fid);
             match self.inodes.get(fid) {

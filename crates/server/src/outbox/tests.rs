@@ -19,6 +19,9 @@ impl Links for Frees {
     fn members(&self) -> u16 {
         3
     }
+    fn deadline(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(60)
+    }
     fn files(&self, _to: Member, _request: FilesRequest) -> Result<FilesReply> {
         Err(Errno::NOSYS.into())
     }

@@ -87,7 +87,7 @@ fn a_file_that_is_open_or_large_or_busy_or_lies_elsewhere_is_not_removed_at_once
     world.close(1, fid, false);
     {
         let files = world.files(0);
-        let _busy = files.shared.busy.lock(fid);
+        let _busy = files.shared.busy(fid).unwrap();
         assert!(!world.unlink_at_once(fid, true), "busy");
     }
     let pieces =

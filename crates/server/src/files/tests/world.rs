@@ -80,6 +80,9 @@ impl Links for TestLinks {
     fn members(&self) -> u16 {
         self.net.members
     }
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(60)
+    }
     fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply> {
         self.net.call(self.me, to, request)
     }
