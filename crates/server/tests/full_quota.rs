@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
-use forebay_server::{Config, Fid};
+use forebay_server::{Config, Fid, OpenFlags};
 use rustix::io::Errno;
 
 #[test]
@@ -80,5 +80,51 @@ fn a_deleted_file_makes_room_for_the_next_at_once() {
             delegate.release(handle).unwrap();
             delegate.unlink(Fid::ROOT, b"f", ROOT).unwrap();
         }
+    }
+}
+
+#[test]
+fn a_file_is_overwritten_where_there_is_no_room_for_it_twice() {
+    for (nodes, append) in [(1, false), (1, true), (2, false)] {
+        let dir = scratch();
+        let quota = Some(1 << 20);
+        let service = start(
+            &dir,
+            Config {
+                quota,
+                ..config(nodes)
+            },
+        );
+        let delegate = service.delegate(0);
+        // Also what lies in slices of the other member.
+        let at = |i: u64| (i % 2) * SLICE + i * 50_000;
+        let (fid, handle) = create(&delegate, "f");
+        for i in 0..14 {
+            delegate.write(handle, at(i), &[1; 50_000], ROOT).unwrap();
+        }
+        delegate.fsync(handle).unwrap();
+        for i in 0..14 {
+            let written = delegate.write(handle, at(i), &[2; 50_000], ROOT);
+            assert!(written.is_ok(), "part {i} of {nodes} nodes: {written:?}");
+        }
+        // Another file's pending bytes take the place of committed ones too.
+        let flags = OpenFlags { append, ..BOTH };
+        let opened = delegate
+            .create(Fid::ROOT, b"g", 0o644, false, flags, ROOT)
+            .unwrap();
+        for i in 0..12 {
+            delegate.write(handle, at(i), &[3; 50_000], ROOT).unwrap();
+            let written = delegate.write(opened.handle, i * 20_000, &[4; 20_000], ROOT);
+            assert!(written.is_ok(), "part {i} of {nodes} nodes: {written:?}");
+        }
+        delegate.release(opened.handle).unwrap();
+        delegate.release(handle).unwrap();
+        let opened = delegate.open(fid, READ).unwrap();
+        for i in 0..14 {
+            let byte = if i < 12 { 3 } else { 2 };
+            let read = delegate.read(opened.handle, at(i), 50_000).unwrap();
+            assert!(read[..] == [byte; 50_000], "part {i} of {nodes} nodes");
+        }
+        delegate.release(opened.handle).unwrap();
     }
 }

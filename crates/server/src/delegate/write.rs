@@ -3,6 +3,7 @@
 //! The bytes are in the log before anything names them, and the log is appended to outside the file's lock. Two writes
 //! that overlap in time may land in either order; each byte then comes whole from one of them.
 use super::handles::Open;
+use super::open_file::OpenFile;
 use super::pending::appended;
 use super::{Delegate, Handle, MOST_PENDING, expect_reply};
 use crate::data::LogId;
@@ -38,7 +39,7 @@ impl Delegate {
         let file = &open.file;
         let log = self.log_of(&open)?;
         let appending = open.flags.append.then(|| file.append.lock());
-        let addr = self.append_to(log, data)?;
+        let addr = self.append_to(file, log, data)?;
         let placed = match appending.is_some() {
             true => self.ask_append(&open, data.len()),
             false => Ok(offset),
@@ -92,13 +93,34 @@ impl Delegate {
     }
 
     /// Appends. If there is no room, what is on its way back is waited for, because the program deleted or replaced it
-    /// already: on a disk that room would be there.
-    fn append_to(&self, log: LogId, data: &[u8]) -> Result<u64> {
+    /// already: on a disk that room would be there. For that, pending layers are published early, this file's first: the
+    /// committed bytes that they replace are given back then.
+    fn append_to(&self, file: &OpenFile, log: LogId, data: &[u8]) -> Result<u64> {
+        let append = || match self.node.data.append(log, data) {
+            Err(e) if e.errno() == Errno::NOSPC => Ok(Err(e)),
+            Err(e) => Err(e),
+            Ok(addr) => Ok(Ok(addr)),
+        };
+        let efforts: [&dyn Fn(); 4] = [
+            &|| {},
+            &|| {
+                self.finish_left();
+            },
+            &|| self.publish_for_room(file),
+            &|| self.publish_all_for_room(),
+        ];
+        for effort in efforts {
+            if let Ok(addr) = append()? {
+                return Ok(addr);
+            }
+            effort();
+            self.hasten();
+        }
         let mut patience = ROOM_PAUSES;
         loop {
-            let full = match self.node.data.append(log, data) {
-                Err(e) if e.errno() == Errno::NOSPC => e,
-                other => return other,
+            let full = match append()? {
+                Ok(addr) => return Ok(addr),
+                Err(full) => full,
             };
             // Of other members it is not known whether they have bytes of ours to give back: that is tried for less long.
             let cost = match self.hasten() {
@@ -112,6 +134,25 @@ impl Delegate {
                 None => return Err(full),
             }
             std::thread::sleep(ROOM_PAUSE);
+        }
+    }
+
+    /// Publishes what is pending in the file. If that fails, the write that needs the room will say so.
+    fn publish_for_room(&self, file: &OpenFile) {
+        if let Err(e) = self.publish(file, self.always_sync) {
+            tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
+        }
+    }
+
+    /// Publishes what is pending in any file. One that is being published just now is left to that.
+    fn publish_all_for_room(&self) {
+        for file in self.table.all_open() {
+            let Some(_turn) = file.turn.try_lock() else {
+                continue;
+            };
+            if let Err(e) = self.publish_in_turn(&file, None, self.always_sync) {
+                tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
+            }
         }
     }
 
