@@ -1,23 +1,15 @@
 //! Work in the background: full segments go to disk ahead of the flushes that will ask for it, and disk space is given
 //! back by punching freed parts of segments, removing segments without live bytes, and moving the last live bytes out of
-//! mostly dead ones.
+//! mostly dead ones (`moves`).
 //!
 //! Order: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
-//! back without the bytes). Moved bytes are on disk before the records name them, and the records before the old
-//! segment goes. A span that changed while its bytes were copied stays where it was.
-use super::{
-    Inner,
-    free::Place,
-    header::HEADER,
-    segment::Segment,
-    spans::{self, Span},
-};
-use crate::{Error, Result, keys};
+//! back without the bytes). One failure keeps nothing else from being given back, and while anything is left to do the
+//! thread looks again without being woken.
+use super::{Inner, free::Place, header::HEADER};
+use crate::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
-use forebay_storage::Batch;
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Freed bytes that wake the cleaner at once; fewer wait for a moment, so that one sync serves many frees.
@@ -26,8 +18,8 @@ const WAIT: Duration = Duration::from_millis(500);
 /// Mostly dead segments that are worth a pass over all spans at once; fewer wait this long.
 const SEGMENTS: usize = 8;
 const BETWEEN_PASSES: Duration = Duration::from_secs(10);
-/// Copied bytes of one batch of moves.
-const MOVE_BYTES: u64 = 16 << 20;
+/// After failures the wait doubles up to so many times.
+const DOUBLINGS: u32 = 5;
 
 /// Freed places that wait for the cleaner.
 pub struct Work {
@@ -64,7 +56,7 @@ impl Work {
         }
     }
 
-    /// Could not be done now; the next free tries again.
+    /// Could not be done now; it is tried again after a while, and at the next free.
     fn put_back(&self, places: Vec<Place>) {
         self.dead.lock().0.extend(places);
     }
@@ -85,18 +77,54 @@ impl Work {
     }
 }
 
+/// When mostly dead segments get a pass, and when the thread looks again by itself.
+#[derive(Default)]
+struct Pace {
+    last_pass: Option<Instant>,
+    /// Rounds that failed, one after the other.
+    failures: u32,
+}
+
+impl Pace {
+    fn pause(&self) -> Duration {
+        BETWEEN_PASSES * (1 << self.failures.min(DOUBLINGS))
+    }
+
+    /// Whether so many mostly dead segments are worth a pass now.
+    fn due(&self, candidates: usize, now: Instant) -> bool {
+        let many = candidates >= SEGMENTS && self.failures == 0;
+        let rested = |t| now.saturating_duration_since(t) >= self.pause();
+        candidates > 0 && (many || self.last_pass.is_none_or(rested))
+    }
+
+    /// How long to wait for a wake-up while so much is left to do; `None`: for ever.
+    fn patience(&self, candidates: usize, left: bool) -> Option<Duration> {
+        (candidates > 0 || left).then(|| self.pause())
+    }
+
+    fn note(&mut self, passed: bool, failed: bool, now: Instant) {
+        if passed {
+            self.last_pass = Some(now);
+        }
+        self.failures = if failed { self.failures + 1 } else { 0 };
+    }
+}
+
 /// The thread: syncs ahead at once, cleans some time after a free, until the sender of `stop` is dropped.
 pub fn run(inner: &Inner, woken: &Receiver<()>, stop: &Receiver<()>) {
-    let mut last_pass: Option<Instant> = None;
+    let mut pace = Pace::default();
     loop {
+        let patience = pace.patience(inner.mostly_dead().len(), inner.has_garbage());
+        let timer = patience.map_or_else(crossbeam_channel::never, crossbeam_channel::after);
         crossbeam_channel::select! {
             recv(woken) -> _ => {}
             recv(stop) -> _ => return,
+            recv(timer) -> _ => {}
         }
         if let Err(error) = inner.segments.sync_ahead() {
             inner.health.note_sync(error);
         }
-        if inner.work.is_empty() && inner.segments.sealed(|u| u.live == 0).is_empty() {
+        if !inner.has_garbage() && !pace.due(inner.mostly_dead().len(), Instant::now()) {
             continue;
         }
         if inner.work.bytes() < WAKE_BYTES
@@ -104,14 +132,11 @@ pub fn run(inner: &Inner, woken: &Receiver<()>, stop: &Receiver<()>) {
         {
             return;
         }
-        let candidates = inner.mostly_dead().len();
-        let due = last_pass.is_none_or(|t| t.elapsed() > BETWEEN_PASSES);
-        let pass = candidates >= SEGMENTS || (candidates > 0 && due);
-        if pass {
-            last_pass = Some(Instant::now());
-        }
-        if let Err(error) = inner.clean(pass) {
-            tracing::warn!(%error, "could not give disk space back; trying again after the next delete");
+        let pass = pace.due(inner.mostly_dead().len(), Instant::now());
+        let cleaned = inner.clean(pass);
+        pace.note(pass, cleaned.is_err(), Instant::now());
+        if let Err(error) = cleaned {
+            tracing::warn!(%error, "could not give all disk space back; trying again later");
         }
     }
 }
@@ -123,21 +148,26 @@ impl Inner {
             .sealed(|u| !u.pinned && u.live > 0 && u.live * 4 < u.len.saturating_sub(HEADER))
     }
 
+    /// Whether there is something to punch or to remove.
+    fn has_garbage(&self) -> bool {
+        !self.work.is_empty() || !self.segments.sealed(|u| u.live == 0).is_empty()
+    }
+
     /// Gives back what is free; with `move_live`, also empties mostly dead segments. One caller at a time.
     ///
     /// # Errors
-    /// As the disk and the store. What was not done is done later or at the next start.
+    /// The first failure of disk or store; all else was done. What was not done is done later or at the next start.
     pub(super) fn clean(&self, move_live: bool) -> Result<()> {
         let _one = self.cleaning.lock();
-        self.give_back()?;
+        let mut failure = self.give_back().failure;
         if move_live {
             let targets: HashSet<u32> = self.mostly_dead().into_iter().collect();
             if !targets.is_empty() {
-                self.empty(&targets)?;
-                self.give_back()?;
+                failure = failure.or(self.empty(&targets).err());
+                failure = failure.or(self.give_back().failure);
             }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// The disk is full: whether cleaning might have helped. Does not wait for a cleaner at work.
@@ -145,32 +175,28 @@ impl Inner {
         let Some(_one) = self.cleaning.try_lock() else {
             return false;
         };
-        match self.give_back() {
-            Ok(given) => given,
-            Err(error) => {
-                tracing::warn!(%error, "could not give disk space back");
-                false
-            }
+        let given = self.give_back();
+        if let Some(error) = given.failure {
+            tracing::warn!(%error, "could not give all disk space back");
         }
+        given.any
     }
 
-    /// Removes dead segments and punches freed places; whether there was any.
-    fn give_back(&self) -> Result<bool> {
+    /// Removes dead segments and punches freed places.
+    fn give_back(&self) -> Given {
+        let mut given = Given::default();
         let mut places = self.work.take();
         let empty = self.segments.sealed(|u| u.live == 0);
         if places.is_empty() && empty.is_empty() {
-            return Ok(false);
+            return given;
         }
         if let Err(e) = self.store.sync() {
             self.work.put_back(places);
-            return Err(e.into());
+            given.failure = Some(e.into());
+            return given;
         }
-        // One failure keeps nothing else from being given back.
-        let mut failure = None;
         for segment in &empty {
-            if let Err(e) = self.segments.remove(*segment) {
-                failure = failure.or(Some(e));
-            }
+            given.note(self.segments.remove(*segment));
         }
         places.sort_unstable();
         let mut joined: Vec<Place> = Vec::with_capacity(places.len());
@@ -188,108 +214,66 @@ impl Inner {
             let (start, end) = (p.start.next_multiple_of(4096), p.end / 4096 * 4096);
             if start < end
                 && self.segments.usage(p.segment).is_some()
-                && let Err(e) = self.segments.punch(p.segment, start, end - start)
+                && !given.note(self.segments.punch(p.segment, start, end - start))
             {
-                failure = failure.or(Some(e));
                 left.push(p);
             }
         }
         self.work.put_back(left);
-        failure.map_or(Ok(true), Err)
+        given
+    }
+}
+
+/// What giving back came to.
+#[derive(Default)]
+struct Given {
+    /// Something was given back.
+    any: bool,
+    /// The first failure.
+    failure: Option<Error>,
+}
+
+impl Given {
+    /// Whether it went well.
+    fn note(&mut self, result: Result<()>) -> bool {
+        let well = result.is_ok();
+        self.any |= well;
+        if self.failure.is_none() {
+            self.failure = result.err();
+        }
+        well
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_mostly_dead_segments_get_their_pass_without_another_wake_up() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        assert!(pace.due(1, start) && !pace.due(0, start));
+        pace.note(true, false, start);
+        // Too early; and then the thread comes back by itself, and it is not too early.
+        assert!(!pace.due(1, start + WAIT) && pace.due(SEGMENTS, start + WAIT));
+        let wait = pace.patience(1, false).unwrap();
+        assert!(pace.due(1, start + wait));
+        assert_eq!(pace.patience(0, false), None);
     }
 
-    /// Moves every live span out of these segments. A damaged span stays and pins its segment.
-    fn empty(&self, segments: &HashSet<u32>) -> Result<()> {
-        let mut moves: Vec<(Span, Span, Arc<Segment>)> = Vec::new();
-        let mut bytes = 0;
-        for span in spans::all(&self.store) {
-            let span = span?;
-            if !segments.contains(&span.segment) {
-                continue;
-            }
-            let Some(stored) = self.read_stored(&span)? else {
-                // Freed meanwhile, or damaged.
-                if spans::find(&self.store, span.log, span.live.start)?.as_ref() == Some(&span) {
-                    tracing::warn!(
-                        segment = span.segment,
-                        log = span.log,
-                        "damaged bytes stay where they are"
-                    );
-                    self.segments.pin(span.segment);
-                }
-                continue;
-            };
-            let (segment, offset) = self.segments.reserve(span.log, stored.len() as u64)?;
-            if let Err(e) = self.segments.write(&segment, offset, &stored) {
-                self.segments.release(segment.number, stored.len() as u64);
-                self.settle(std::mem::take(&mut moves))?;
-                return Err(e);
-            }
-            let moved = Span {
-                segment: segment.number,
-                offset,
-                ..span.clone()
-            };
-            bytes += stored.len() as u64;
-            moves.push((span, moved, segment));
-            if bytes >= MOVE_BYTES {
-                self.settle(std::mem::take(&mut moves))?;
-                bytes = 0;
-            }
+    #[test]
+    fn what_fails_again_and_again_is_tried_again_ever_more_seldom() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let mut before = Duration::ZERO;
+        for _ in 0..DOUBLINGS {
+            pace.note(true, true, start);
+            let wait = pace.patience(0, true).unwrap();
+            assert!(wait > before && !pace.due(SEGMENTS, start + before));
+            before = wait;
         }
-        self.settle(moves)
-    }
-
-    /// Records finished copies, unless their span changed.
-    fn settle(&self, mut moves: Vec<(Span, Span, Arc<Segment>)>) -> Result<()> {
-        let undo = |moves: &[(Span, Span, Arc<Segment>)]| {
-            moves
-                .iter()
-                .for_each(|(_, new, _)| self.segments.release(new.segment, new.stored_len()));
-        };
-        let mut synced = HashSet::new();
-        for (_, _, segment) in &moves {
-            if synced.insert(segment.number)
-                && let Err(e) = self.segments.sync(segment)
-            {
-                undo(&moves);
-                return Err(e);
-            }
-        }
-        let locks = self.locks.lock(moves.iter().map(|(old, _, _)| old.log));
-        let mut batch = Batch::new();
-        let mut changed = Vec::new();
-        let mut at = 0;
-        while at < moves.len() {
-            let old = &moves[at].0;
-            let same = self
-                .store
-                .get(keys::SPANS, &old.key())
-                .map_err(Error::from)
-                .map(|now| now.is_some_and(|value| value[..] == old.value()[..]));
-            match same {
-                Ok(true) => {
-                    moves[at].1.put(&mut batch);
-                    at += 1;
-                }
-                Ok(false) => changed.push(moves.swap_remove(at)),
-                Err(e) => {
-                    undo(&moves);
-                    undo(&changed);
-                    return Err(e);
-                }
-            }
-        }
-        undo(&changed);
-        if let Err(e) = self.apply_with_seals(batch) {
-            undo(&moves);
-            return Err(e);
-        }
-        for (old, _, _) in &moves {
-            self.cache.forget(old.log, [old.live.end]);
-            self.segments.release(old.segment, old.stored_len());
-        }
-        drop(locks);
-        Ok(())
+        pace.note(true, true, start);
+        assert_eq!(pace.patience(0, true), Some(before));
+        pace.note(true, false, start);
+        assert_eq!(pace.patience(0, true), Some(BETWEEN_PASSES));
     }
 }

@@ -11,7 +11,7 @@
 //! | `segment`, `header` | segment files: reservation, cache of open files; what one looks like |
 //! | `spans`, `span_cache` | span records, and decoded ones in memory |
 //! | `write`, `read`, `free` | the paths |
-//! | `clean` | punching, removing and emptying segments, in the background |
+//! | `clean`, `moves` | punching and removing segments, in the background; emptying mostly dead ones |
 //! | `quota` | live bytes, buffer memory, poison |
 //! | `room` | what data leaves of the disk to the records |
 //! | `recover` | opening |
@@ -22,6 +22,7 @@ mod clean;
 mod free;
 mod header;
 mod log;
+mod moves;
 pub mod proto;
 mod quota;
 mod read;
@@ -364,7 +365,9 @@ impl Data {
     pub fn close(&self) -> Result<()> {
         self.stop_cleaner();
         self.inner.health.check()?;
-        self.inner.apply_with_seals(forebay_storage::Batch::new())?;
+        // Only deletes: a full disk takes them too.
+        self.inner
+            .apply_with_seals(forebay_storage::Batch::reclaiming())?;
         self.inner.segments.seal_all();
         self.inner.clean(false)
     }

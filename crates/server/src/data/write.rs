@@ -218,7 +218,10 @@ impl Inner {
 
     /// Spans that will not be recorded after all: their room goes back to the disk. (Without that, a writer that tries
     /// again and again on a full disk would fill what deleting frees.)
-    fn unstore(&self, spans: &[Span]) {
+    pub(super) fn unstore(&self, spans: &[Span]) {
+        if spans.is_empty() {
+            return;
+        }
         let mut places = Vec::with_capacity(spans.len());
         for s in spans {
             self.segments.release(s.segment, s.stored_len());
@@ -368,7 +371,7 @@ impl Inner {
         drop(state);
         // A record that stays means only that the next start looks at the log once more.
         if wait && self.health.check().is_ok() {
-            self.apply_with_seals(Batch::new())
+            self.apply_with_seals(Batch::reclaiming())
         } else {
             Ok(())
         }

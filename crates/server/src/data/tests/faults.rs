@@ -338,3 +338,65 @@ fn a_full_disk_refuses_and_deleting_makes_room() {
     assert!(read(log, 0, at as usize + 50_000).unwrap() == pattern(log, 0, at as usize + 50_000));
     assert!(is_gone(&read(first, 0, 1)));
 }
+
+/// Every segment counts as live what its spans hold, nothing else.
+fn assert_counted(data: &Data) {
+    let mut held = std::collections::HashMap::<u32, u64>::new();
+    for span in spans::all(&data.inner.store) {
+        let span = span.unwrap();
+        *held.entry(span.segment).or_default() += span.stored_len();
+    }
+    for number in 0..100 {
+        if let Some(usage) = data.inner.segments.usage(number) {
+            let held = held.remove(&number).unwrap_or(0);
+            assert_eq!(usage.live, held, "segment {number}");
+        }
+    }
+    assert!(held.is_empty());
+}
+
+#[test]
+fn moves_that_a_full_disk_cuts_off_count_nowhere() {
+    const KEPT: usize = 70_000;
+    for pages in (0..80).step_by(7) {
+        let machine = Machine::start(FaultIo::new(4), Durability::Process).unwrap();
+        let data = &machine.data;
+        let logs: Vec<LogId> = (0..6)
+            .map(|_| {
+                let log = data.create_log(Fid(1)).unwrap();
+                data.append(log, &pattern(log, 0, 1 << 20)).unwrap();
+                data.flush(log, false).unwrap();
+                data.free(&[(log, KEPT as u64..1 << 20)]).unwrap();
+                data.inner.segments.seal_all();
+                log
+            })
+            .collect();
+        data.inner.clean(false).unwrap();
+        assert_counted(data);
+        let targets = data.inner.mostly_dead();
+        assert_eq!(targets.len(), 6);
+        machine
+            .disk
+            .set_capacity(machine.disk.used() + pages * 4096);
+        let cleaned = data.inner.clean(true);
+        assert!(pages > 20 || cleaned.is_err(), "{pages} pages");
+        assert_counted(data);
+        machine.disk.set_capacity(u64::MAX);
+        // The store notices in the background that there is room again.
+        let cleaned = (0..12_000).any(|_| {
+            data.inner.clean(true).is_ok() || {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                false
+            }
+        });
+        assert!(cleaned, "{pages} pages");
+        assert_counted(data);
+        let left = |s: &&u32| data.inner.segments.usage(**s).is_some();
+        assert_eq!(targets.iter().filter(left).count(), 0, "{pages} pages");
+        for log in logs {
+            let mut buf = vec![0; KEPT];
+            data.read(log, 0, &mut buf).unwrap();
+            assert!(buf == pattern(log, 0, KEPT));
+        }
+    }
+}

@@ -134,3 +134,21 @@ fn a_failed_punch_is_tried_again() {
     assert_eq!(disk.punched(), 2);
     assert!(data.inner.work.is_empty());
 }
+
+#[test]
+fn a_place_that_cannot_be_punched_keeps_nothing_from_being_moved() {
+    let (_dir, disk, data, [half, most]) = two_logs();
+    disk.refuse(Some(Errno::IO));
+    data.free(&[(half, 0..1 << 20), (most, 100_000..2 << 20)])
+        .unwrap();
+    let emptied = data.inner.mostly_dead();
+    assert_eq!(emptied.len(), 1);
+    assert!(data.inner.clean(true).is_err());
+    assert!(data.inner.segments.usage(emptied[0]).is_none());
+    let mut buf = vec![0; 100_000];
+    data.read(most, 0, &mut buf).unwrap();
+    assert!(buf == pattern(most, 0, 100_000));
+    disk.refuse(None);
+    data.inner.clean(false).unwrap();
+    assert!(data.inner.work.is_empty());
+}
