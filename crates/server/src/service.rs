@@ -212,6 +212,12 @@ impl Service {
         for node in &self.nodes {
             node.files.recover()?;
         }
+        // The delegates of before ended with their process.
+        for node in &self.nodes {
+            if let Err(e) = node.files.forget_writers() {
+                tracing::warn!(member = node.peers.member(), error = %e, "receipts of old commits are not deleted; they cost a little room");
+            }
+        }
         for node in &self.nodes {
             sort_unsealed(node)?;
         }

@@ -30,8 +30,9 @@ fn deleting_on_a_full_store_makes_room() {
     for (i, fid) in files.iter().enumerate() {
         assert_eq!(contents(&there, *fid), vec![i as u8; 100_000]);
     }
+    assert!(here.statfs().unwrap().free < 100_000);
     assert!(
-        here.statfs().unwrap().free >= 1 << 20,
+        there.statfs().unwrap().free >= 1 << 20,
         "the other member has room"
     );
     here.unlink(Fid::ROOT, b"f0", ROOT).unwrap();
@@ -127,4 +128,29 @@ fn a_file_is_overwritten_where_there_is_no_room_for_it_twice() {
         }
         delegate.release(opened.handle).unwrap();
     }
+}
+
+#[test]
+fn the_free_room_of_a_node_is_what_its_writers_find() {
+    let dir = scratch();
+    let quota = Some(4 << 20);
+    let service = start(&dir, Config { quota, ..config(4) });
+    let delegates: Vec<_> = (0..4).map(|k| service.delegate(k)).collect();
+    let (_, handle) = create(&delegates[0], "f");
+    delegates[0]
+        .write(handle, 0, &vec![1; 4 << 20], ROOT)
+        .unwrap();
+    let (_, other) = create(&delegates[1], "g");
+    delegates[1]
+        .write(other, 0, &vec![1; 1 << 20], ROOT)
+        .unwrap();
+    for (k, free) in [(0, 0), (1, 3 << 20), (2, 4 << 20)] {
+        let space = delegates[k].statfs().unwrap();
+        assert_eq!(space.free, free, "node {k}");
+        assert_eq!(space.total - space.free, 5 << 20, "used, seen from {k}");
+    }
+    let refused = delegates[0].write(handle, 4 << 20, &[1], ROOT);
+    assert_eq!(refused.unwrap_err().errno(), Errno::NOSPC);
+    delegates[0].release(handle).unwrap();
+    delegates[1].release(other).unwrap();
 }

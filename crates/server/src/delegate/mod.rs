@@ -133,8 +133,6 @@ pub struct Delegate {
     consistency: Consistency,
     /// Every commit is on disk before it counts.
     always_sync: bool,
-    /// Members share one disk (no quota): free space counts once.
-    shared_disk: bool,
     counters: Counters,
     /// Pieces that layers grew by since they were last counted.
     grown: AtomicUsize,
@@ -156,7 +154,6 @@ impl Delegate {
             table: Table::new(config.memory / 16),
             consistency: config.consistency,
             always_sync: config.durability == Durability::Disk,
-            shared_disk: config.quota.is_none(),
             counters: Counters::default(),
             grown: AtomicUsize::new(0),
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,

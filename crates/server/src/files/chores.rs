@@ -1,8 +1,8 @@
 //! The background thread of the content side: removes files without a name, publishes what could not be published,
 //! asks about staged parts whose writer has gone, and sweeps receipts of closed files.
 use super::Shared;
-use super::records::receipt_key;
-use crate::{Fid, Member, Result, keys};
+use super::outcomes::SWEEP;
+use crate::{Fid, Member, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,15 +11,14 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(500);
 /// How often to look for staged parts whose writer has gone.
 const PATROL: Duration = Duration::from_secs(20);
-/// Receipts swept by one batch.
-const SWEEP: usize = 256;
 
 #[derive(Default)]
 struct Queue {
     removals: VecDeque<Fid>,
     /// Removals that failed; tried again in the next retry round.
     later: Vec<Fid>,
-    receipts: Vec<(Fid, Member)>,
+    /// Receipts whose writer has closed the file, by the token they had then.
+    receipts: Vec<(Fid, Member, u64)>,
     retry: bool,
     running: bool,
     closed: bool,
@@ -41,9 +40,9 @@ impl Chores {
         self.queue.lock().retry = true;
         self.wake.notify_all();
     }
-    pub(super) fn sweep_receipt(&self, fid: Fid, writer: Member) {
+    pub(super) fn sweep_receipt(&self, fid: Fid, writer: Member, token: u64) {
         let mut queue = self.queue.lock();
-        queue.receipts.push((fid, writer));
+        queue.receipts.push((fid, writer, token));
         if queue.receipts.len() >= SWEEP {
             self.wake.notify_all();
         }
@@ -136,13 +135,7 @@ impl Shared {
 
     fn sweep_receipts(&self) -> Result<()> {
         let receipts = std::mem::take(&mut self.chores.queue.lock().receipts);
-        let mut batch = super::reclaiming();
-        for (fid, writer) in receipts {
-            batch.delete(keys::DECISIONS, receipt_key(fid, writer));
-        }
-        if !batch.is_empty() {
-            self.store.apply(batch)?;
-        }
-        Ok(())
+        let mut sweeps = receipts.chunks(SWEEP);
+        sweeps.try_for_each(|receipts| self.delete_receipts(receipts))
     }
 }

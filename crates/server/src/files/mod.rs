@@ -151,6 +151,15 @@ impl Files {
         self.shared.recover()
     }
 
+    /// No member has a commit under way that it could ask about again, because all of them have just started: what is
+    /// remembered for that is deleted.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn forget_writers(&self) -> Result<()> {
+        self.shared.forget_writers()
+    }
+
     /// Answers a request of member `from` (opens are counted by member).
     ///
     /// # Errors

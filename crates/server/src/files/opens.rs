@@ -65,14 +65,18 @@ impl Opens {
         count.1 += u64::from(write);
         true
     }
-    /// A close without its open (after a restart) does nothing.
+    /// A close without its open (after a restart) changes nothing.
     fn remove(&self, fid: Fid, member: Member, write: bool) -> Closed {
         let mut files = self.files.lock();
+        let unknown = Closed {
+            member_gone: true,
+            ..Closed::default()
+        };
         let Some(entry) = files.get_mut(&fid) else {
-            return Closed::default();
+            return unknown;
         };
         let Some(count) = entry.members.get_mut(&member) else {
-            return Closed::default();
+            return unknown;
         };
         let mut closed = Closed::default();
         let wrote = write && count.1 > 0;
@@ -180,7 +184,11 @@ impl Shared {
         let _inode = self.inodes.lock(fid);
         let closed = self.opens.remove(fid, from, flags.write);
         if closed.member_gone && from != self.member() {
-            self.chores.sweep_receipt(fid, from);
+            // All that it wrote is published and answered: it asks for none of that again.
+            // A receipt that cannot be read stays until the next start.
+            if let Ok(Some(token)) = self.receipt(fid, from) {
+                self.chores.sweep_receipt(fid, from, token);
+            }
         }
         if closed.remove {
             self.chores.remove(fid);

@@ -2,14 +2,18 @@
 //! tried again.
 //!
 //! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file,
-//! writer) as a receipt, until the writer has closed the file. The own member's delegate dies with this process, so it
+//! writer) as a receipt, until the writer has closed the file, or a start at which no writer lives. The own member's delegate dies with this process, so it
 //! cannot retry what only the disk would remember.
 use super::Shared;
-use super::records::{CommitId, receipt_of};
-use crate::{Result, keys};
+use super::records::{CommitId, HISTORY, is_receipt, receipt_key, receipt_of};
+use crate::{Fid, Member, Result, keys};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
+use std::ops::Bound;
+
+/// Receipts deleted by one batch.
+pub(super) const SWEEP: usize = 256;
 
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -50,5 +54,51 @@ impl Shared {
         };
         let (token, seq) = receipt_of(&value)?;
         Ok((token == id.token).then_some(seq))
+    }
+
+    /// The token of the writer's last commit of the file, if there is a receipt.
+    pub(super) fn receipt(&self, fid: Fid, writer: Member) -> Result<Option<u64>> {
+        let value = self.store.get(keys::DECISIONS, &receipt_key(fid, writer))?;
+        value.map(|v| Ok(receipt_of(&v)?.0)).transpose()
+    }
+
+    /// Deletes receipts, each if it is still that of this token: a newer one may be asked for again.
+    pub(super) fn delete_receipts(&self, receipts: &[(Fid, Member, u64)]) -> Result<()> {
+        // A commit writes its receipt under the inode's lock.
+        let _inodes = self.inodes.lock_many(receipts.iter().map(|r| r.0));
+        let mut batch = super::reclaiming();
+        for &(fid, writer, token) in receipts {
+            if self.receipt(fid, writer)? == Some(token) {
+                batch.delete(keys::DECISIONS, receipt_key(fid, writer));
+            }
+        }
+        match batch.is_empty() {
+            true => Ok(()),
+            false => Ok(self.store.apply(batch)?),
+        }
+    }
+
+    /// Deletes all receipts: no writer of before is left that could ask again.
+    pub(super) fn forget_writers(&self) -> Result<()> {
+        let mut batch = super::reclaiming();
+        for entry in self.store.scan(
+            keys::DECISIONS,
+            Bound::Included(&[HISTORY][..]),
+            Bound::Unbounded,
+        ) {
+            let (key, _) = entry?;
+            if !is_receipt(&key) {
+                continue;
+            }
+            batch.delete(keys::DECISIONS, key);
+            if batch.len() >= SWEEP {
+                self.store
+                    .apply(std::mem::replace(&mut batch, super::reclaiming()))?;
+            }
+        }
+        match batch.is_empty() {
+            true => Ok(()),
+            false => Ok(self.store.apply(batch)?),
+        }
     }
 }

@@ -75,6 +75,11 @@ pub(super) fn receipt_key(fid: Fid, writer: Member) -> Bytes {
     history_key(fid, RECEIPT, &writer.to_be_bytes())
 }
 
+/// Whether a key of `DECISIONS` is that of a receipt.
+pub(super) fn is_receipt(key: &[u8]) -> bool {
+    key.len() == 12 && key[0] == HISTORY && key[9] == RECEIPT
+}
+
 pub(super) fn span_key(fid: Fid) -> Bytes {
     history_key(fid, SPAN, &[])
 }
@@ -246,6 +251,8 @@ mod tests {
         #[test]
         fn records_come_back(fid: u64, writer: u16, token: u64, seq: u64, added: u64, freed: u64, members: Vec<u16>) {
             let id = CommitId { fid: Fid(fid), writer, token };
+            prop_assert!(is_receipt(&id.receipt_key()) && !is_receipt(&id.abort_key()));
+            prop_assert!(!is_receipt(&span_key(id.fid)) && !is_receipt(&id.key(DECISION)));
             prop_assert_eq!(CommitId::from_key(&id.key(DECISION)).unwrap(), id);
             for key in [id.key(STAGED_CHANGES), id.abort_key(), id.receipt_key(), span_key(id.fid)] {
                 prop_assert_eq!(fid_of_key(&key).unwrap(), id.fid);

@@ -8,6 +8,7 @@ mod disk;
 mod faults;
 mod histories;
 mod opens;
+mod receipts;
 mod removal;
 mod world;
 
