@@ -3,15 +3,20 @@
 //! What this crate knows: ranks, messages, deadlines, who is dead. What it must not know: what a message means, which
 //! member runs at a rank, where anything is stored.
 //!
-//! A transport implements [`Fabric`] and passes [`conformance`]. Here is [`local`] (ranks are threads of one process),
-//! and [`fault`], a wrapper that loses, delays and kills on purpose.
+//! A transport implements [`Fabric`] and passes [`conformance`]. Here are [`local`] (ranks are threads of one process),
+//! `mpi` (ranks are processes of an MPI job; cargo feature `mpi`, which needs an MPI to build), and [`fault`], a wrapper
+//! that loses, delays and kills on purpose.
 
 pub mod conformance;
 mod error;
 pub mod fault;
 pub mod local;
 mod message;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+mod port;
 mod replier;
+mod slot;
 mod transport;
 
 pub use error::Error;

@@ -1,27 +1,23 @@
-//! What every transport must do, as checks over its ends: a transport's tests call [`all`].
+//! What every transport must do, as checks that all ranks run at once: a transport's tests call [`all`] when its ranks
+//! are threads of one process, and each rank calls [`each`] when they are processes.
 //!
-//! Each check gets the ends of a fresh fabric, by rank, all in this process; it sets their handlers, and closes them
-//! when it is done. A check that fails panics: this module is a test that lives where every transport can reach it.
-//! No check depends on how fast the machine is: waits that must end are long, waits that must run out are short.
+//! A check sees one rank's end and a [`Meet`] where the ranks wait for each other; nothing else is shared, so the same
+//! check serves threads and processes. Each check gets a fresh fabric, sets this rank's handler, and is over when all
+//! ranks have met at its end. A check that fails panics: this module is a test that lives where every transport can
+//! reach it. No check depends on how fast the machine is: waits that must end are long, waits that must run out are
+//! short.
 
 mod failures;
 mod handlers;
+mod large;
+mod meet;
 mod messages;
 mod requests;
 
-pub use failures::{
-    a_closed_end_refuses, a_closed_peer_is_dead, a_deadline_ends_a_call, a_dropped_replier_is_dead,
-    closing_ends_calls_in_flight, no_such_rank,
-};
 pub use handlers::Functions;
-pub use messages::{messages_and_bulk_arrive_whole, messages_of_a_sender_keep_their_order};
-pub use requests::{
-    a_rank_calls_itself, every_rank_answers_every_rank, late_replies_arrive,
-    many_buffers_keep_their_borders, many_callers_at_once, nested_calls_work,
-    sizes_from_nothing_to_many_mib,
-};
+pub use meet::{Meet, OverFabric, Threads};
 
-use crate::Fabric;
+use crate::{Fabric, Rank};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,60 +26,125 @@ const LONG: Duration = Duration::from_secs(60);
 /// For calls that nobody will answer.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// The ends of a fabric.
-pub type Ends = [Arc<dyn Fabric>];
+/// One rank's part in a check.
+pub struct Party<'a> {
+    /// This rank's end.
+    pub end: &'a Arc<dyn Fabric>,
+    /// Where the ranks wait for each other.
+    pub others: &'a dyn Meet,
+}
 
-/// One check, and its name for the report.
-pub type Check = (&'static str, fn(&Ends));
+impl Party<'_> {
+    fn rank(&self) -> Rank {
+        self.end.rank()
+    }
 
-/// Every check. Each works with 2 ends or more.
-pub const CHECKS: &[Check] = &[
-    (
-        "every_rank_answers_every_rank",
-        every_rank_answers_every_rank,
-    ),
-    ("a_rank_calls_itself", a_rank_calls_itself),
-    (
-        "sizes_from_nothing_to_many_mib",
-        sizes_from_nothing_to_many_mib,
-    ),
-    (
-        "many_buffers_keep_their_borders",
-        many_buffers_keep_their_borders,
-    ),
-    ("many_callers_at_once", many_callers_at_once),
-    ("nested_calls_work", nested_calls_work),
-    ("late_replies_arrive", late_replies_arrive),
-    (
-        "messages_of_a_sender_keep_their_order",
-        messages_of_a_sender_keep_their_order,
-    ),
-    (
-        "messages_and_bulk_arrive_whole",
-        messages_and_bulk_arrive_whole,
-    ),
-    ("a_dropped_replier_is_dead", a_dropped_replier_is_dead),
-    ("a_deadline_ends_a_call", a_deadline_ends_a_call),
-    ("a_closed_peer_is_dead", a_closed_peer_is_dead),
-    ("a_closed_end_refuses", a_closed_end_refuses),
-    ("closing_ends_calls_in_flight", closing_ends_calls_in_flight),
-    ("no_such_rank", no_such_rank),
+    fn size(&self) -> u32 {
+        self.end.size()
+    }
+
+    /// The next rank; this one itself if it is alone. Each rank is the neighbour of one.
+    fn neighbour(&self) -> Rank {
+        (self.rank() + 1) % self.size()
+    }
+
+    fn meet(&self) {
+        self.others.meet();
+    }
+}
+
+/// One check.
+pub struct Check {
+    /// Its name, for the report.
+    pub name: &'static str,
+    /// The fewest ranks it works with.
+    pub ranks: u32,
+    /// One rank's part. Between its last meeting and its end it does not use the fabric.
+    pub run: fn(&Party),
+}
+
+macro_rules! checks {
+    ($($ranks:literal $module:ident::$name:ident),* $(,)?) => {
+        &[$(Check { name: stringify!($name), ranks: $ranks, run: $module::$name }),*]
+    };
+}
+
+/// Every check but the [`LARGE`] ones.
+pub const CHECKS: &[Check] = checks![
+    1 requests::every_rank_answers_every_rank,
+    1 requests::a_rank_calls_itself,
+    1 requests::sizes_from_nothing_to_many_mib,
+    1 requests::many_buffers_keep_their_borders,
+    1 requests::many_callers_at_once,
+    1 requests::nested_calls_work,
+    1 requests::late_replies_arrive,
+    1 messages::messages_of_a_sender_keep_their_order,
+    1 messages::messages_and_bulk_arrive_whole,
+    1 messages::small_messages_do_not_overtake_large_ones,
+    1 failures::a_dropped_replier_is_dead,
+    1 failures::a_deadline_ends_a_call,
+    2 failures::a_closed_peer_is_dead,
+    1 failures::a_closed_end_refuses,
+    2 failures::closing_ends_calls_in_flight,
+    1 failures::no_such_rank,
 ];
 
-/// Runs every check on fabrics of 2 and 5 ranks from `make`.
+/// Checks that need gigabytes of memory; transports that copy run them too, apart from the others.
+pub const LARGE: &[Check] = checks![2 large::sizes_to_a_gib];
+
+/// Runs every check on fabrics of 1, 2 and 5 ranks from `make`, each rank a thread.
 ///
 /// # Panics
 /// When the transport fails one; the name was printed before.
 pub fn all(mut make: impl FnMut(u32) -> Vec<Arc<dyn Fabric>>) {
-    for size in [2, 5] {
-        for (name, check) in CHECKS {
-            println!("conformance: {name}, {size} ranks");
+    for size in [1, 2, 5] {
+        for check in CHECKS.iter().filter(|c| c.ranks <= size) {
+            println!("conformance: {}, {size} ranks", check.name);
             let ends = make(size);
             assert_eq!(ends.len(), size as usize);
-            check(&ends);
-            for end in &ends {
-                end.close();
-            }
+            together(&ends, check.run);
         }
+    }
+}
+
+/// Runs `run` for each end on a thread of its own, and closes the ends.
+///
+/// # Panics
+/// When one of them does.
+pub fn together(ends: &[Arc<dyn Fabric>], run: fn(&Party)) {
+    let threads = Threads::new(ends.len() as u32);
+    std::thread::scope(|scope| {
+        for (at, end) in ends.iter().enumerate() {
+            let others = &threads;
+            scope.spawn(move || {
+                let _attendance = others.attend();
+                assert_eq!((end.rank() as usize, end.size() as usize), (at, ends.len()));
+                run(&Party { end, others });
+                others.meet();
+            });
+        }
+    });
+    for end in ends {
+        end.close();
+    }
+}
+
+/// This rank's part in those of `checks` that work with this many ranks, each on a fresh end from `make`. All ranks
+/// call it at once with the same checks; rank 0 prints the names.
+///
+/// # Panics
+/// When this rank fails one.
+pub fn each(checks: &[Check], mut make: impl FnMut() -> Arc<dyn Fabric>, others: &dyn Meet) {
+    for check in checks {
+        let end = make();
+        let size = end.size();
+        if check.ranks <= size {
+            if end.rank() == 0 {
+                println!("conformance: {}, {size} ranks", check.name);
+            }
+            (check.run)(&Party { end: &end, others });
+        }
+        others.meet();
+        end.close();
     }
 }

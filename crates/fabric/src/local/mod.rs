@@ -6,12 +6,9 @@
 //! - No lock is held while a handler runs, so handlers may call each other back and forth.
 //! - A closed rank is dead to the others. A handler that still runs when its rank closes may finish its reply.
 
-mod port;
-mod slot;
-
+use crate::port::Port;
+use crate::slot::{Answer, Slot};
 use crate::{Error, Fabric, Handler, Message, Rank, Replier};
-use port::Port;
-use slot::{Answer, Slot};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

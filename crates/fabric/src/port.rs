@@ -2,7 +2,7 @@
 //!
 //! Locks here are leaves: each is held for a look-up only, never while a handler runs or another lock is taken.
 
-use super::slot::Slot;
+use crate::slot::Slot;
 use crate::{Error, Handler, Message, Rank};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Mutex, RwLock};
@@ -16,7 +16,7 @@ enum Mail {
     Stop,
 }
 
-pub(super) struct Port {
+pub(crate) struct Port {
     rank: Rank,
     closed: AtomicBool,
     handler: RwLock<Option<Arc<dyn Handler>>>,
@@ -116,7 +116,7 @@ impl Port {
 }
 
 /// See [`Port::watch`].
-pub(super) struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     port: &'a Port,
     id: u64,
 }

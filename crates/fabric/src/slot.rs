@@ -9,7 +9,7 @@ type Outcome = Result<Message, Error>;
 
 /// Filled once, taken once.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     outcome: Mutex<State>,
     filled: Condvar,
 }
@@ -27,7 +27,7 @@ impl Slot {
         Arc::default()
     }
 
-    fn fill(&self, outcome: Outcome) {
+    pub fn fill(&self, outcome: Outcome) {
         let mut state = self.outcome.lock();
         if matches!(*state, State::Empty) {
             *state = State::Filled(outcome);
@@ -74,7 +74,7 @@ fn take(state: &mut State) -> Option<Outcome> {
 }
 
 /// The replier's side of a slot: dropped without a reply it reports the rank as dead.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     slot: Arc<Slot>,
     rank: Rank,
 }

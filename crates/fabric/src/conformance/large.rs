@@ -1,0 +1,30 @@
+//! Sizes that need gigabytes of memory and some seconds.
+
+use super::handlers::bytes;
+use super::{Functions, LONG, Party};
+use crate::Message;
+
+/// Rank 0 sends rank 1 up to 1 GiB, in one buffer and in several, and gets it back as sent.
+pub fn sizes_to_a_gib(party: &Party) {
+    const GIB: usize = 1 << 30;
+    party.end.serve(Functions::echo());
+    party.meet();
+    if party.rank() == 0 {
+        let mib = bytes(1 << 20, 3);
+        let whole = bytes::Bytes::from(mib.repeat(GIB >> 20));
+        let several = vec![
+            whole.slice(..GIB / 2 + 1),
+            whole.slice(..0),
+            whole.slice(7..GIB / 3),
+        ];
+        for bulk in [vec![whole.slice(..GIB / 4 - 1)], several, vec![whole]] {
+            let message = Message {
+                bulk,
+                ..Message::new("large")
+            };
+            let reply = party.end.call(1, message.clone(), LONG);
+            assert!(reply == Ok(message), "a large message did not come back");
+        }
+    }
+    party.meet();
+}

@@ -1,0 +1,279 @@
+//! What one MPI message holds.
+//!
+//! A frame is a first message, and for each buffer of 16 KiB or more that buffer in pieces of its own, so that large
+//! buffers are sent from and received into their final places. All numbers are little-endian.
+//!
+//! ```text
+//!  0          4         6      7   8             16            24          28         32
+//! | magic     | version | kind | 0 | epoch       | id          | buffers n | checksum |
+//!  32           32 + 8n
+//! | n lengths   | the bytes of the small buffers, one after the other
+//! ```
+//!
+//! - magic and version: what does not begin so is not ours, or of another release. The handshake has excluded both, so
+//!   a frame that fails here says that the peer or the wire is broken: the peer is given up.
+//! - kind: see [`Kind`].
+//! - epoch: which of the fabrics of this job, counted from 1 in the order they were opened; 0 is the job itself.
+//! - id: the request, as its sender counts; a reply repeats it. 0 for what is not answered.
+//! - buffers: the head first, then the bulk; 0 for what carries no message.
+//! - checksum: CRC32C of the frame up to the end of the lengths, without these four bytes. MPI vouches for the bytes
+//!   themselves; a wrong length would be acted on.
+//! - a buffer is in the first message if it is shorter than 16 KiB and the buffers before it there take less than 1 GiB.
+
+use crate::Message;
+use bytes::Bytes;
+
+const MAGIC: [u8; 4] = *b"FBmp";
+/// Of this layout and of what the kinds mean; compared in the handshake.
+pub(super) const VERSION: u16 = 1;
+const FIXED: usize = 32;
+/// Shorter buffers are copied into the first message: one copy is cheaper than one more MPI message.
+const SMALL: usize = 16 << 10;
+/// Keeps the first message below the 2 GiB that MPI can count.
+const SMALL_SUM: usize = 1 << 30;
+/// The lengths take at most 512 MiB of the first message.
+pub(super) const MOST_BUFFERS: usize = 1 << 26;
+
+/// What a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// To be answered with `Reply` or `Dropped`.
+    Request = 1,
+    /// The answer.
+    Reply = 2,
+    /// There will be no answer.
+    Dropped = 3,
+    /// A one-way message.
+    Message = 4,
+    /// Says only that the sender lives.
+    Heartbeat = 5,
+    /// The sender has closed its end of the epoch; for epoch 0 it leaves the job.
+    Bye = 6,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        use Kind::*;
+        let all = [Request, Reply, Dropped, Message, Heartbeat, Bye];
+        all.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// A frame to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub kind: Kind,
+    pub epoch: u64,
+    pub id: u64,
+    pub message: Option<Message>,
+}
+
+impl Frame {
+    pub fn bare(kind: Kind, epoch: u64, id: u64) -> Frame {
+        Frame {
+            kind,
+            epoch,
+            id,
+            message: None,
+        }
+    }
+
+    /// The first message, and the buffers that follow it in pieces.
+    pub fn encode(&self) -> (Bytes, Vec<Bytes>) {
+        let buffers: Vec<&Bytes> = match &self.message {
+            Some(message) => std::iter::once(&message.head)
+                .chain(&message.bulk)
+                .collect(),
+            None => Vec::new(),
+        };
+        let mut sieve = Sieve::default();
+        let (small, large): (Vec<&Bytes>, Vec<&Bytes>) =
+            buffers.iter().partition(|b| sieve.is_small(b.len()));
+        let lengths_end = FIXED + 8 * buffers.len();
+        let mut first = Vec::with_capacity(lengths_end + sieve.sum);
+        first.extend_from_slice(&MAGIC);
+        first.extend_from_slice(&VERSION.to_le_bytes());
+        first.extend_from_slice(&[self.kind as u8, 0]);
+        first.extend_from_slice(&self.epoch.to_le_bytes());
+        first.extend_from_slice(&self.id.to_le_bytes());
+        first.extend_from_slice(&(buffers.len() as u32).to_le_bytes());
+        first.extend_from_slice(&[0; 4]);
+        for buffer in &buffers {
+            first.extend_from_slice(&(buffer.len() as u64).to_le_bytes());
+        }
+        let sum = checksum(&first);
+        first[28..32].copy_from_slice(&sum.to_le_bytes());
+        for buffer in small {
+            first.extend_from_slice(buffer);
+        }
+        (first.into(), large.into_iter().cloned().collect())
+    }
+}
+
+/// Tells which buffers are in the first message; asked in order.
+#[derive(Default)]
+struct Sieve {
+    sum: usize,
+}
+
+impl Sieve {
+    fn is_small(&mut self, len: usize) -> bool {
+        let small = len < SMALL && self.sum < SMALL_SUM;
+        if small {
+            self.sum += len;
+        }
+        small
+    }
+}
+
+/// A frame whose first message has arrived.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub kind: Kind,
+    pub epoch: u64,
+    pub id: u64,
+    buffers: Vec<Buffer>,
+}
+
+#[derive(Debug)]
+enum Buffer {
+    Here(Bytes),
+    Coming(usize),
+}
+
+/// Why a first message is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a broken frame of {len} bytes: {what}")]
+pub(super) struct Broken {
+    len: usize,
+    what: &'static str,
+}
+
+impl Arriving {
+    pub fn decode(first: &Bytes) -> Result<Arriving, Broken> {
+        let broken = |what| Broken {
+            len: first.len(),
+            what,
+        };
+        if first.len() < FIXED || first[..4] != MAGIC {
+            return Err(broken("no magic"));
+        }
+        if first[4..6] != VERSION.to_le_bytes() {
+            return Err(broken("another version"));
+        }
+        let count = u32::from_le_bytes(array(first, 24)) as usize;
+        let lengths_end = FIXED + 8 * count;
+        if count > MOST_BUFFERS || first.len() < lengths_end {
+            return Err(broken("cut short"));
+        }
+        if checksum(&first[..lengths_end]) != u32::from_le_bytes(array(first, 28)) {
+            return Err(broken("wrong checksum"));
+        }
+        let kind = Kind::from_byte(first[6]).ok_or_else(|| broken("unknown kind"))?;
+        let mut sieve = Sieve::default();
+        let mut at = lengths_end;
+        let mut buffers = Vec::with_capacity(count);
+        for i in 0..count {
+            let len = u64::from_le_bytes(array(first, FIXED + 8 * i));
+            let len = usize::try_from(len).map_err(|_| broken("too long"))?;
+            if !sieve.is_small(len) {
+                buffers.push(Buffer::Coming(len));
+            } else if first.len() - at < len {
+                return Err(broken("cut short"));
+            } else {
+                buffers.push(Buffer::Here(first.slice(at..at + len)));
+                at += len;
+            }
+        }
+        if at != first.len() {
+            return Err(broken("too long"));
+        }
+        Ok(Arriving {
+            kind,
+            epoch: u64::from_le_bytes(array(first, 8)),
+            id: u64::from_le_bytes(array(first, 16)),
+            buffers,
+        })
+    }
+
+    /// The lengths of the buffers that follow, in order.
+    pub fn coming(&self) -> impl Iterator<Item = usize> + '_ {
+        self.buffers.iter().filter_map(|buffer| match buffer {
+            Buffer::Here(_) => None,
+            Buffer::Coming(len) => Some(*len),
+        })
+    }
+
+    /// The frame, with the buffers that followed.
+    pub fn complete(self, followed: Vec<Bytes>) -> Frame {
+        let mut followed = followed.into_iter();
+        let mut buffers = self.buffers.into_iter().map(|buffer| match buffer {
+            Buffer::Here(bytes) => bytes,
+            Buffer::Coming(_) => followed.next().unwrap_or_default(),
+        });
+        let message = buffers.next().map(|head| Message {
+            head,
+            bulk: buffers.collect(),
+        });
+        Frame {
+            kind: self.kind,
+            epoch: self.epoch,
+            id: self.id,
+            message,
+        }
+    }
+}
+
+fn checksum(up_to_lengths: &[u8]) -> u32 {
+    crc32c::crc32c_append(
+        crc32c::crc32c(&up_to_lengths[..28]),
+        &up_to_lengths[FIXED..],
+    )
+}
+
+/// `N` bytes at `at`; callers have checked the length.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lengths() -> impl Strategy<Value = Vec<usize>> {
+        let len = prop_oneof![0..20usize, SMALL - 2..SMALL + 3, Just(100_000)];
+        proptest::collection::vec(len, 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_back(kind in 1..=6u8, epoch: u64, id: u64, lens in lengths()) {
+            let mut buffers = lens.iter().enumerate().map(|(i, len)| Bytes::from(vec![i as u8; *len]));
+            let message = buffers.next().map(|head| Message { head, bulk: buffers.collect() });
+            let kind = Kind::from_byte(kind).unwrap();
+            let frame = Frame { kind, epoch, id, message };
+            let (first, large) = frame.encode();
+            let arriving = Arriving::decode(&first).unwrap();
+            let coming: Vec<usize> = arriving.coming().collect();
+            prop_assert_eq!(&coming, &large.iter().map(Bytes::len).collect::<Vec<_>>());
+            prop_assert!(coming.iter().all(|len| *len >= SMALL));
+            prop_assert_eq!(arriving.complete(large), frame);
+        }
+
+        #[test]
+        fn a_changed_or_cut_header_is_refused(lens in lengths(), at: prop::sample::Index, bit in 0..8u8) {
+            let message = Message { head: Bytes::new(), bulk: lens.iter().map(|len| vec![1; *len].into()).collect() };
+            let frame = Frame { kind: Kind::Request, epoch: 1, id: 2, message: Some(message) };
+            let (first, _) = frame.encode();
+            let header = FIXED + 8 * (lens.len() + 1);
+            let mut changed = first.to_vec();
+            changed[at.index(header)] ^= 1 << bit;
+            prop_assert!(Arriving::decode(&changed.into()).is_err());
+            prop_assert!(Arriving::decode(&first.slice(..at.index(first.len()))).is_err());
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Who the servers of a job are: exchanged once, before anything else.
+//!
+//! Each process gives one record of fixed size, so that every release can read every other's:
+//!
+//! ```text
+//!  0        8          12         16       20        24         40             72         136        140
+//! | magic  | frames' v | service's v | member | of how many | service id | secret's hash | host name | checksum |
+//! ```
+//!
+//! - versions: of the frames and of what they carry. Both must be equal everywhere.
+//! - member: the permanent number of this process's store, and how many the service has.
+//! - service id: which service the store belongs to.
+//! - secret's hash: SHA-256 of the job secret; the secret itself is not sent.
+//! - host name: for messages to people.
+//! - checksum: CRC32C of all before it.
+//!
+//! **Invariant:** this layout never changes; what differs between releases is refused by its versions.
+//!
+//! All processes look at the same records in the same order, so all refuse with the same words, or all go on.
+
+use crate::Rank;
+use sha2::{Digest, Sha256};
+
+const MAGIC: [u8; 8] = *b"Forebay\0";
+pub(super) const RECORD: usize = 140;
+const HOST: usize = 64;
+
+/// What a process says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Version of the messages that the fabric's user exchanges.
+    pub version: u32,
+    /// Proves that this process belongs to the job. Any bytes; none is a secret too.
+    pub secret: Vec<u8>,
+    /// The member that runs here: 0..`members`.
+    pub member: Rank,
+    /// How many members the service has.
+    pub members: u32,
+    /// Which service the member belongs to.
+    pub service: [u8; 16],
+}
+
+/// Why the processes of a job do not make a service. The same on every rank.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Servers of different releases.
+    #[error("{0} and {1} run different releases of the server: install the same one on all nodes")]
+    Version(String, String),
+    /// Servers of different jobs.
+    #[error(
+        "{0} and {1} were started with different job secrets: give all servers of a job the same"
+    )]
+    Secret(String, String),
+    /// Stores of different services.
+    #[error(
+        "{0} and {1} have stores of different services: start each service with its own stores only"
+    )]
+    Service(String, String),
+    /// Not as many servers as members.
+    #[error(
+        "{found} servers were started for a service of {members} members: start one for each store"
+    )]
+    Count {
+        /// Processes of the job.
+        found: usize,
+        /// Members that the stores know of.
+        members: u32,
+    },
+    /// The stores disagree on the number of members.
+    #[error(
+        "the stores of {0} and {1} know different numbers of members: use the stores of one service"
+    )]
+    Members(String, String),
+    /// One store twice.
+    #[error(
+        "{first} and {second} both run member {member}: give each server its own store; no server runs member {missing}"
+    )]
+    Twice {
+        /// The member.
+        member: Rank,
+        /// One place.
+        first: String,
+        /// The other.
+        second: String,
+        /// A member that nobody runs.
+        missing: Rank,
+    },
+    /// A number that no member has.
+    #[error("{place} runs member {member}, but the service's members are 0 to {last}")]
+    NoSuchMember {
+        /// Where.
+        place: String,
+        /// The member.
+        member: Rank,
+        /// The last one.
+        last: Rank,
+    },
+    /// A record that is none.
+    #[error("{0} did not introduce itself as a server: start servers only in this job")]
+    Garbled(String),
+}
+
+/// One process, as the others see it.
+struct Introduced {
+    place: String,
+    frames: u32,
+    version: u32,
+    member: Rank,
+    members: u32,
+    service: [u8; 16],
+    secret: [u8; 32],
+}
+
+/// The record of `identity`, for a server that speaks version `frames` of the frames.
+pub(super) fn record(identity: &Identity, frames: u32, host: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(RECORD);
+    out.extend_from_slice(&MAGIC);
+    for number in [frames, identity.version, identity.member, identity.members] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&identity.service);
+    out.extend_from_slice(&Sha256::digest(&identity.secret));
+    let host = &host.as_bytes()[..host.len().min(HOST)];
+    out.extend_from_slice(host);
+    out.resize(RECORD - 4, 0);
+    let sum = crc32c::crc32c(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// The MPI rank of each member, from the records by MPI rank.
+pub(super) fn agree(records: &[u8]) -> Result<Vec<i32>, Refused> {
+    let parsed: Result<Vec<Introduced>, Refused> = records
+        .chunks(RECORD)
+        .enumerate()
+        .map(|(rank, record)| read(rank, record))
+        .collect();
+    let all = parsed?;
+    let Some(first) = all.first() else {
+        return Ok(Vec::new());
+    };
+    let differs = |differ: fn(&Introduced, &Introduced) -> bool| {
+        all.iter().find(|other| differ(first, other))
+    };
+    let both = |other: &Introduced| (first.place.clone(), other.place.clone());
+    // The secret first: what else a stranger says does not matter.
+    if let Some((a, b)) = differs(|a, b| a.secret != b.secret).map(both) {
+        return Err(Refused::Secret(a, b));
+    }
+    if let Some((a, b)) = differs(|a, b| (a.frames, a.version) != (b.frames, b.version)).map(both) {
+        return Err(Refused::Version(a, b));
+    }
+    if let Some((a, b)) = differs(|a, b| a.service != b.service).map(both) {
+        return Err(Refused::Service(a, b));
+    }
+    if let Some((a, b)) = differs(|a, b| a.members != b.members).map(both) {
+        return Err(Refused::Members(a, b));
+    }
+    let members = first.members;
+    if all.len() as u64 != u64::from(members) {
+        let found = all.len();
+        return Err(Refused::Count { found, members });
+    }
+    place_members(&all)
+}
+
+fn place_members(all: &[Introduced]) -> Result<Vec<i32>, Refused> {
+    let mut places: Vec<Option<usize>> = vec![None; all.len()];
+    let mut twice = None;
+    for (rank, process) in all.iter().enumerate() {
+        let member = process.member;
+        match places.get_mut(member as usize) {
+            None => {
+                return Err(Refused::NoSuchMember {
+                    place: process.place.clone(),
+                    member,
+                    last: process.members - 1,
+                });
+            }
+            Some(Some(first)) => twice = twice.or(Some((member, *first, rank))),
+            Some(place) => *place = Some(rank),
+        }
+    }
+    if let Some((member, first, second)) = twice {
+        return Err(Refused::Twice {
+            member,
+            first: all[first].place.clone(),
+            second: all[second].place.clone(),
+            missing: places.iter().position(Option::is_none).unwrap_or_default() as Rank,
+        });
+    }
+    // As many processes as members and none twice: every place is taken.
+    Ok(places.into_iter().flatten().map(|r| r as i32).collect())
+}
+
+fn read(rank: usize, record: &[u8]) -> Result<Introduced, Refused> {
+    let whole = record.len() == RECORD
+        && record[..8] == MAGIC
+        && record[RECORD - 4..] == crc32c::crc32c(&record[..RECORD - 4]).to_le_bytes();
+    if !whole {
+        return Err(Refused::Garbled(format!("MPI rank {rank}")));
+    }
+    let number = |at: usize| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&record[at..at + 4]);
+        u32::from_le_bytes(bytes)
+    };
+    let host = String::from_utf8_lossy(&record[72..72 + HOST]);
+    let mut out = Introduced {
+        place: format!("MPI rank {rank} ({})", host.trim_end_matches('\0')),
+        frames: number(8),
+        version: number(12),
+        member: number(16),
+        members: number(20),
+        service: [0; 16],
+        secret: [0; 32],
+    };
+    out.service.copy_from_slice(&record[24..40]);
+    out.secret.copy_from_slice(&record[40..72]);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn member(member: Rank, members: u32) -> Identity {
+        Identity {
+            version: 3,
+            secret: b"secret".to_vec(),
+            member,
+            members,
+            service: [7; 16],
+        }
+    }
+
+    fn agree_all(all: &[Identity]) -> Result<Vec<i32>, Refused> {
+        let records: Vec<u8> = all.iter().flat_map(|i| record(i, 1, "node")).collect();
+        agree(&records)
+    }
+
+    proptest! {
+        #[test]
+        fn members_keep_their_numbers_on_any_ranks(order in Just((0..9u32).collect::<Vec<_>>()).prop_shuffle()) {
+            let all: Vec<_> = order.iter().map(|m| member(*m, 9)).collect();
+            let ranks = agree_all(&all).unwrap();
+            for (at, rank) in ranks.iter().enumerate() {
+                prop_assert_eq!(order[*rank as usize] as usize, at);
+            }
+        }
+
+        #[test]
+        fn changed_records_are_refused(at in 0..RECORD, bit in 0..8u8) {
+            let mut records = [record(&member(0, 2), 1, "a"), record(&member(1, 2), 1, "b")].concat();
+            records[RECORD + at] ^= 1 << bit;
+            prop_assert_eq!(agree(&records), Err(Refused::Garbled("MPI rank 1".into())));
+        }
+    }
+
+    #[test]
+    fn what_does_not_belong_together_is_refused() {
+        let good: Vec<_> = (0..3).map(|m| member(m, 3)).collect();
+        let with = |change: fn(&mut Identity)| {
+            let mut all = good.clone();
+            change(&mut all[2]);
+            agree_all(&all).unwrap_err()
+        };
+        let (a, b) = (
+            "MPI rank 0 (node)".to_owned(),
+            "MPI rank 2 (node)".to_owned(),
+        );
+        let pair = || (a.clone(), b.clone());
+        let (x, y) = pair();
+        assert_eq!(with(|i| i.secret.push(1)), Refused::Secret(x, y));
+        let (x, y) = pair();
+        assert_eq!(with(|i| i.version = 4), Refused::Version(x, y));
+        let (x, y) = pair();
+        assert_eq!(with(|i| i.service[0] = 1), Refused::Service(x, y));
+        let (x, y) = pair();
+        assert_eq!(with(|i| i.members = 4), Refused::Members(x, y));
+        let twice = Refused::Twice {
+            member: 0,
+            first: a.clone(),
+            second: b.clone(),
+            missing: 2,
+        };
+        assert_eq!(with(|i| i.member = 0), twice);
+        let (place, member, last) = (b.clone(), 9, 2);
+        let none = Refused::NoSuchMember {
+            place,
+            member,
+            last,
+        };
+        assert_eq!(with(|i| i.member = 9), none);
+        let count = Refused::Count {
+            found: 2,
+            members: 3,
+        };
+        assert_eq!(agree_all(&good[..2]), Err(count));
+    }
+}

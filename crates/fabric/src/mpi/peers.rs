@@ -1,0 +1,137 @@
+//! What is known of the other processes: who is there, since when silent.
+//!
+//! **Invariant:** a peer goes from alive to left or dead once, and never back, whatever still arrives from it.
+
+use crate::Rank;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How a peer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Health {
+    /// Heard of within the limit.
+    Alive = 0,
+    /// It said that it leaves.
+    Left = 1,
+    /// Silent beyond the limit, or its link failed. It stays dead for this job.
+    Dead = 2,
+}
+
+/// One member, as this process sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The member.
+    pub rank: Rank,
+    /// How it stands.
+    pub health: Health,
+    /// Time since it was last heard; zero for this process itself.
+    pub silent: Duration,
+}
+
+type OnDeath = Arc<dyn Fn(Rank) + Send + Sync>;
+
+pub(super) struct Peers {
+    start: Instant,
+    own: Rank,
+    cells: Vec<Cell>,
+    on_death: Mutex<Vec<OnDeath>>,
+}
+
+#[derive(Default)]
+struct Cell {
+    health: AtomicU8,
+    /// Milliseconds after `start`.
+    heard: AtomicU64,
+}
+
+impl Peers {
+    pub fn new(own: Rank, size: u32) -> Peers {
+        Peers {
+            start: Instant::now(),
+            own,
+            cells: (0..size).map(|_| Cell::default()).collect(),
+            on_death: Mutex::default(),
+        }
+    }
+
+    pub fn own(&self) -> Rank {
+        self.own
+    }
+
+    pub fn size(&self) -> u32 {
+        self.cells.len() as u32
+    }
+
+    pub fn others(&self) -> impl Iterator<Item = Rank> + use<> {
+        let own = self.own;
+        (0..self.size()).filter(move |rank| *rank != own)
+    }
+
+    /// How `rank` stands; ranks there are not are dead.
+    pub fn health(&self, rank: Rank) -> Health {
+        let health = self.cells.get(rank as usize);
+        match health.map(|cell| cell.health.load(Ordering::SeqCst)) {
+            Some(0) => Health::Alive,
+            Some(1) => Health::Left,
+            _ => Health::Dead,
+        }
+    }
+
+    pub fn is_alive(&self, rank: Rank) -> bool {
+        self.health(rank) == Health::Alive
+    }
+
+    /// Sets an alive peer's health; false if it was not alive.
+    pub fn end(&self, rank: Rank, health: Health) -> bool {
+        let Some(cell) = self.cells.get(rank as usize) else {
+            return false;
+        };
+        let (alive, order) = (Health::Alive as u8, Ordering::SeqCst);
+        let changed = cell
+            .health
+            .compare_exchange(alive, health as u8, order, order);
+        changed.is_ok()
+    }
+
+    pub fn heard(&self, rank: Rank) {
+        if let Some(cell) = self.cells.get(rank as usize) {
+            let now = self.start.elapsed().as_millis() as u64;
+            cell.heard.store(now, Ordering::Relaxed);
+        }
+    }
+
+    pub fn silent(&self, rank: Rank) -> Duration {
+        let Some(cell) = self.cells.get(rank as usize).filter(|_| rank != self.own) else {
+            return Duration::ZERO;
+        };
+        let heard = Duration::from_millis(cell.heard.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(heard)
+    }
+
+    /// Counts everyone as just heard.
+    pub fn forgive(&self) {
+        for rank in 0..self.size() {
+            self.heard(rank);
+        }
+    }
+
+    pub fn all(&self) -> Vec<Peer> {
+        let peer = |rank| Peer {
+            rank,
+            health: self.health(rank),
+            silent: self.silent(rank),
+        };
+        (0..self.size()).map(peer).collect()
+    }
+
+    pub fn on_death(&self, f: OnDeath) {
+        self.on_death.lock().push(f);
+    }
+
+    pub fn observers(&self) -> Vec<OnDeath> {
+        self.on_death.lock().clone()
+    }
+}

@@ -1,0 +1,115 @@
+//! Threads for request handlers, as many as handlers run at once.
+//!
+//! Handlers may block, and may call ranks whose handlers call back, so a bound on the threads could make all of them
+//! wait for a thread. A thread that found no work for a while ends.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a thread waits for more work.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+pub(super) struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Threads that wait, those being woken included.
+    idle: usize,
+}
+
+impl Pool {
+    /// Runs `job` on a thread of the pool, at once. Never waits.
+    pub fn run(self: &Arc<Pool>, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(Box::new(job));
+        // Each job that waits has an idle thread of its own, which wakes for it or finds it on its way out.
+        if state.jobs.len() <= state.idle {
+            self.work.notify_one();
+            return;
+        }
+        drop(state);
+        let pool = Arc::clone(self);
+        let started = std::thread::Builder::new()
+            .name("requests".into())
+            .spawn(move || pool.serve());
+        if let Err(error) = started {
+            // The job stays for the next thread that is free; its requester has a deadline.
+            tracing::error!(%error, "no thread for a request");
+        }
+    }
+
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                // A handler that panics has dropped its replier: its requester knows. The pool goes on.
+                if std::panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
+                    tracing::error!("a request handler panicked");
+                }
+                state = self.state.lock();
+                continue;
+            }
+            state.idle += 1;
+            let waited = self.work.wait_for(&mut state, PATIENCE);
+            state.idle -= 1;
+            if waited.timed_out() && state.jobs.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::{bounded, unbounded};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn jobs_that_wait_for_later_ones_do_not_block_them() {
+        let pool = Arc::new(Pool::default());
+        let (done, finished) = unbounded();
+        let gates: Vec<_> = (0..50).map(|_| bounded::<()>(1)).collect();
+        for i in 0..50 {
+            let done = done.clone();
+            let (own, next) = (
+                gates[i].1.clone(),
+                gates.get(i.wrapping_sub(1)).map(|g| g.0.clone()),
+            );
+            pool.run(move || {
+                if i < 49 {
+                    own.recv_timeout(LONG).unwrap();
+                }
+                if let Some(next) = next {
+                    next.send(()).unwrap();
+                }
+                done.send(i).unwrap();
+            });
+        }
+        let order: Vec<usize> = (0..50)
+            .map(|_| finished.recv_timeout(LONG).unwrap())
+            .collect();
+        assert!(order.contains(&0) && order.len() == 50);
+    }
+
+    #[test]
+    fn a_panic_ends_its_job_only() {
+        let pool = Arc::new(Pool::default());
+        let (done, finished) = unbounded();
+        pool.run(|| panic!("as the test wants"));
+        pool.run(move || done.send(1).unwrap());
+        assert_eq!(finished.recv_timeout(LONG), Ok(1));
+    }
+}

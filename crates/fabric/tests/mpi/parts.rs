@@ -1,0 +1,260 @@
+//! What a rank does in each test.
+
+use forebay_fabric::conformance::{self, Functions, Meet, OverFabric};
+use forebay_fabric::mpi::{Ending, Health, Identity, Job, StartError, Timing, World};
+use forebay_fabric::{Error, Fabric, Message, Rank, Replier};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+pub fn play() {
+    let part = std::env::var("FOREBAY_MPI_PART");
+    match part.expect("a part to play").as_str() {
+        "conform" => conform(conformance::CHECKS),
+        "large" => conform(conformance::LARGE),
+        "permuted" => permuted(),
+        "secret" => refused(|i, rank| i.secret.extend(vec![1; usize::from(rank == 1)])),
+        "version" => refused(|i, rank| i.version += u32::from(rank == 1)),
+        "twice" => refused(|i, rank| i.member = if rank == 2 { 0 } else { rank }),
+        "idle" => idle(),
+        "slow" => slow(),
+        "killed" => killed(),
+        other => panic!("no part {other}"),
+    }
+}
+
+fn identity(member: Rank, members: u32) -> Identity {
+    Identity {
+        version: 1,
+        secret: b"the job's secret".to_vec(),
+        member,
+        members,
+        service: [5; 16],
+    }
+}
+
+fn timing() -> Timing {
+    Timing {
+        heartbeat: Duration::from_millis(200),
+        limit: Duration::from_secs(3),
+        join: LONG,
+    }
+}
+
+/// Joins with members as ranks, but for `change`.
+fn join(change: impl Fn(&mut Identity, u32)) -> Result<World, StartError> {
+    let job = Job::start().expect("MPI starts");
+    let (rank, size) = (job.rank, job.size);
+    let mut identity = identity(rank, size);
+    change(&mut identity, rank);
+    // No test relies on the limit but those that set `timing` themselves: a machine with 7 ranks on 2 cores is slow.
+    let patient = Timing {
+        limit: LONG,
+        ..timing()
+    };
+    let kill = std::env::var("FOREBAY_MPI_PART").as_deref() == Ok("killed");
+    job.join(identity, if kill { timing() } else { patient })
+}
+
+fn world() -> World {
+    join(|_, _| {}).expect("the ranks belong together")
+}
+
+fn end(world: &World) -> Arc<dyn Fabric> {
+    world.fabric()
+}
+
+fn conform(checks: &[conformance::Check]) {
+    let world = world();
+    let meeting = OverFabric::new(end(&world));
+    let begun = Instant::now();
+    conformance::each(checks, || end(&world), &meeting);
+    if world.rank() == 0 {
+        println!("{} ranks: {:?}", world.size(), begun.elapsed());
+    }
+    meeting.meet();
+    drop(meeting);
+    assert_eq!(world.stop(LONG), Ending::Finalized);
+}
+
+fn permuted() {
+    // A cycle: no rank keeps its number.
+    let world = join(|i, rank| i.member = (rank + 1) % i.members).expect("members are complete");
+    let own = end(&world);
+    let meeting = OverFabric::new(end(&world));
+    own.serve(Functions::requests(move |from, message, replier| {
+        assert_eq!(message.head[0], from as u8);
+        replier.reply(Message::new(vec![world_member()]));
+    }));
+    for to in 0..own.size() {
+        let reply = own.call(to, Message::new(vec![own.rank() as u8]), LONG);
+        assert_eq!(reply, Ok(Message::new(vec![to as u8])));
+    }
+    meeting.meet();
+    drop((own, meeting));
+    assert_eq!(world.stop(LONG), Ending::Finalized);
+}
+
+/// The member of this process, from the number that `mpirun` gave it, not from the fabric.
+fn world_member() -> u8 {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u8>().ok();
+    let rank = number("OMPI_COMM_WORLD_RANK").or_else(|| number("PMI_RANK"));
+    let size = number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE"));
+    let (rank, size) = rank.zip(size).expect("mpirun says who this is");
+    (rank + 1) % size
+}
+
+fn refused(change: impl Fn(&mut Identity, u32)) {
+    match join(change) {
+        Err(error @ StartError::Refused(_)) => println!("refused: {error}"),
+        Err(error) => panic!("refused for another reason: {error}"),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+fn idle() {
+    let world = world();
+    let meeting = OverFabric::new(end(&world));
+    let own = end(&world);
+    own.serve(Functions::echo());
+    meeting.meet();
+    if world.rank() == 0 {
+        measure(&own);
+    }
+    meeting.meet();
+    let before = progress_cpu();
+    std::thread::sleep(Duration::from_secs(2));
+    let used = (progress_cpu() - before) / 2;
+    println!("rank {}: idle, {used:?} of CPU time a second", own.rank());
+    assert!(used < Duration::from_millis(50), "{used:?}");
+    if world.rank() == 0 {
+        let begun = Instant::now();
+        assert!(own.call(1, Message::default(), LONG).is_ok());
+        println!("first round trip after idling: {:?}", begun.elapsed());
+    }
+    meeting.meet();
+    drop((own, meeting));
+    assert_eq!(world.stop(LONG), Ending::Finalized);
+}
+
+/// Prints latency and bandwidth.
+fn measure(own: &Arc<dyn Fabric>) {
+    let timed = |message: &Message, count: usize| {
+        let mut times: Vec<Duration> = (0..count)
+            .map(|_| {
+                let begun = Instant::now();
+                assert_eq!(own.call(1, message.clone(), LONG).as_ref(), Ok(message));
+                begun.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[count / 2]
+    };
+    let small = timed(&Message::new("ping"), 500);
+    let large = Message {
+        bulk: vec![vec![7u8; 64 << 20].into()],
+        ..Message::default()
+    };
+    let round = timed(&large, 5);
+    let rate = 128.0 / round.as_secs_f64();
+    println!("round trip of 4 bytes: {small:?}; of 64 MiB: {round:?} ({rate:.0} MiB/s)");
+}
+
+/// CPU time of the progress thread so far.
+fn progress_cpu() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("a list of threads");
+    for task in tasks.flatten() {
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        if read("comm").trim() == "mpi-progress" {
+            let stat = read("schedstat");
+            let spent = stat.split(' ').next().and_then(|n| n.parse().ok());
+            return Duration::from_nanos(spent.expect("the kernel counts CPU time"));
+        }
+    }
+    panic!("no progress thread");
+}
+
+/// A handler that takes longer than the limit of silence keeps nobody from hearing of its rank.
+fn slow() {
+    let world = world();
+    let meeting = OverFabric::new(end(&world));
+    let own = end(&world);
+    let kept = parking_lot::Mutex::new(Vec::<Replier>::new());
+    own.serve(Functions::requests(move |_, _, replier| {
+        kept.lock().push(replier);
+        std::thread::sleep(Duration::from_millis(700));
+    }));
+    meeting.meet();
+    let other = 1 - own.rank();
+    let deadline = Duration::from_millis(300);
+    let missed = Error::Deadline {
+        rank: other,
+        after: deadline,
+    };
+    assert_eq!(own.call(other, Message::default(), deadline), Err(missed));
+    std::thread::sleep(Duration::from_millis(900));
+    let peers = world.peers();
+    assert!(peers.iter().all(|p| p.health == Health::Alive), "{peers:?}");
+    // Heartbeats came on the idle link.
+    let silent = peers[other as usize].silent;
+    assert!(silent < Duration::from_millis(800), "{silent:?}");
+    meeting.meet();
+    drop((own, meeting));
+    assert_eq!(world.stop(LONG), Ending::Finalized);
+}
+
+/// Rank 1 is killed while the others wait for it.
+fn killed() {
+    let world = world();
+    let limit = world.timing().limit;
+    let meeting = OverFabric::new(end(&world));
+    let own = end(&world);
+    let rank = own.rank();
+    let kept = parking_lot::Mutex::new(Vec::<Replier>::new());
+    own.serve(Functions::requests(
+        move |_, message, replier| match &message.head[..] {
+            b"wait" => kept.lock().push(replier),
+            _ => replier.reply(message),
+        },
+    ));
+    let (died, deaths) = crossbeam_channel::unbounded();
+    world.on_death(move |rank| died.send(rank).expect("someone listens"));
+    meeting.meet();
+    let begun = Instant::now();
+    if rank == 1 {
+        // After the others' requests have most likely arrived; either way they end.
+        std::thread::sleep(Duration::from_millis(300));
+        let own = rustix::process::getpid();
+        let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+    }
+    let bulk = vec![vec![1u8; 100 << 20].into(); 2];
+    let large = Message {
+        bulk,
+        ..Message::new("wait")
+    };
+    let asked = std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            // A large transfer that is cut off in the middle, or never begins.
+            std::thread::sleep(Duration::from_millis(290));
+            own.call(1, large, LONG)
+        });
+        let asked = own.call(1, Message::new("wait"), LONG);
+        assert_eq!(late.join().ok(), Some(Err(Error::Dead(1))));
+        asked
+    });
+    let after = begun.elapsed();
+    assert_eq!(asked, Err(Error::Dead(1)));
+    assert!(after < limit * 2 + Duration::from_secs(3), "{after:?}");
+    assert_eq!(deaths.recv_timeout(LONG), Ok(1));
+    assert_eq!(world.peers()[1].health, Health::Dead);
+    assert_eq!(own.send(1, Message::new("gone")), Err(Error::Dead(1)));
+    // The others go on.
+    for to in [0, 2, 3] {
+        let reply = own.call(to, Message::new("on"), LONG);
+        assert_eq!(reply, Ok(Message::new("on")));
+    }
+    println!("rank {rank} saw rank 1 die after {after:?}");
+    drop((own, meeting));
+    assert_eq!(world.stop(LONG), Ending::Abandoned);
+}
