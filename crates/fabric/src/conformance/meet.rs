@@ -109,19 +109,21 @@ impl Meet for OverFabric {
 /// Rank 0's side; the other ranks are never asked.
 struct Host {
     size: usize,
-    waiting: Mutex<Vec<(Message, Replier)>>,
+    waiting: Mutex<Vec<(Rank, Message, Replier)>>,
 }
 
 impl Handler for Host {
-    fn request(&self, _: Rank, message: Message, replier: Replier) {
+    fn request(&self, from: Rank, message: Message, replier: Replier) {
         let mut waiting = self.waiting.lock();
-        waiting.push((message, replier));
+        waiting.push((from, message, replier));
         if waiting.len() < self.size {
             return;
         }
-        let all = std::mem::take(&mut *waiting);
+        let mut all = std::mem::take(&mut *waiting);
         drop(waiting);
-        for (message, replier) in all {
+        // This rank last: it may close its end as soon as it has met.
+        all.sort_by_key(|(from, ..)| std::cmp::Reverse(*from));
+        for (_, message, replier) in all {
             replier.reply(message);
         }
     }

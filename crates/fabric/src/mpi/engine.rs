@@ -47,6 +47,8 @@ impl Wire {
 const BATCH: usize = 64;
 /// Looks while spinning before the clock is read again.
 const SPINS: usize = 20;
+/// Looks after a nap: MPI libraries do not look everywhere each time.
+const LOOKS: usize = 2;
 
 pub(super) struct Engine {
     comm: Comm,
@@ -102,9 +104,10 @@ impl Engine {
     pub fn run(mut self) -> Ending {
         self.peers.forgive();
         let mut last_work = Instant::now();
+        let mut looks = SPINS;
         while !self.is_over() {
             let mut work = false;
-            for _ in 0..SPINS {
+            for _ in 0..looks {
                 work |= self.take_commands() | self.receive() | self.advance();
                 if work {
                     break;
@@ -114,10 +117,13 @@ impl Engine {
             self.tick(now, work);
             if work {
                 last_work = now;
+                looks = SPINS;
                 continue;
             }
             let moving = self.links.iter().any(Link::is_moving);
-            match pause(now - last_work, moving) {
+            let pause = pause(now - last_work, moving);
+            looks = if pause == Pause::Spin { SPINS } else { LOOKS };
+            match pause {
                 Pause::Spin => std::hint::spin_loop(),
                 Pause::Yield => std::thread::yield_now(),
                 Pause::Nap(nap) => match self.commands.recv_timeout(nap) {
@@ -162,7 +168,10 @@ impl Engine {
             Command::Stop(patience) => {
                 if self.stop_at.is_none() {
                     self.stop_at = Some(Instant::now().checked_add(patience));
-                    self.tell_all(&Frame::bare(Kind::Bye, 0, 0));
+                    // Those who left before wait for it.
+                    for to in self.peers.others() {
+                        self.transmit(to, &Frame::bare(Kind::Bye, 0, 0));
+                    }
                 }
             }
         }
@@ -176,7 +185,13 @@ impl Engine {
 
     fn send(&mut self, to: Rank, frame: &Frame) {
         // One that left still takes what was on its way, but nothing new.
-        if !self.peers.is_alive(to) {
+        if self.peers.is_alive(to) {
+            self.transmit(to, frame);
+        }
+    }
+
+    fn transmit(&mut self, to: Rank, frame: &Frame) {
+        if self.peers.health(to) == Health::Dead {
             return;
         }
         let sent = self.links[to as usize].send(&self.comm, frame);
@@ -195,7 +210,7 @@ impl Engine {
                     self.probe_failed = false;
                     // MPI names ranks of this communicator only.
                     let from = self.members[rank as usize];
-                    if self.peers.is_alive(from) {
+                    if self.peers.health(from) != Health::Dead {
                         self.peers.heard(from);
                         self.links[from as usize].begin(first);
                     } else {

@@ -254,6 +254,12 @@ fn killed() {
         let reply = own.call(to, Message::new("on"), LONG);
         assert_eq!(reply, Ok(Message::new("on")));
     }
+    // This rank leaves when it has answered the others.
+    let mut asked_by: Vec<Rank> = (0..3)
+        .map(|_| answers.recv_timeout(LONG).expect("three ask"))
+        .collect();
+    asked_by.sort();
+    assert_eq!(asked_by, [0, 2, 3]);
     println!("rank {rank} saw rank 1 die after {after:?}");
     drop((own, meeting));
     assert_eq!(world.stop(LONG), Ending::Abandoned);
