@@ -212,12 +212,16 @@ fn killed() {
     let own = end(&world);
     let rank = own.rank();
     let kept = parking_lot::Mutex::new(Vec::<Replier>::new());
-    own.serve(Functions::requests(
-        move |_, message, replier| match &message.head[..] {
-            b"wait" => kept.lock().push(replier),
-            _ => replier.reply(message),
-        },
-    ));
+    let (answered, answers) = crossbeam_channel::unbounded();
+    let answer = move |from, message: Message, replier: Replier| {
+        if message.head == "wait" {
+            kept.lock().push(replier);
+        } else {
+            replier.reply(message);
+            answered.send(from).expect("someone counts");
+        }
+    };
+    own.serve(Functions::requests(answer));
     let (died, deaths) = crossbeam_channel::unbounded();
     world.on_death(move |rank| died.send(rank).expect("someone listens"));
     meeting.meet();
