@@ -1,18 +1,18 @@
 //! The progress thread: the only one that calls MPI.
 //!
-//! Other threads hand it commands through a queue, on which it also sleeps, so a command wakes it. It never waits for a
+//! Other threads hand it commands through a queue, and wake it if it naps. It never waits for a
 //! peer, and runs no handler: requests go to the pool, one-way messages to the mailbox, replies to their slots.
 
 use super::edge::Comm;
 use super::end::End;
 use super::frame::{Frame, Kind};
-use super::idle::{Pause, pause};
+use super::idle::{Bed, Pause, pause};
 use super::link::Link;
 use super::peers::{Health, Peers};
 use super::pool::Pool;
 use super::world::{Ending, Timing};
 use crate::{Error, Rank};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,15 +31,38 @@ pub(super) enum Command {
 
 /// The way to the progress thread.
 #[derive(Clone)]
-pub(super) struct Wire(pub Sender<Command>);
+pub(super) struct Wire {
+    queue: Sender<Command>,
+    bed: Arc<Bed>,
+}
+
+/// The progress thread's side of the [`Wire`].
+pub(super) struct Commands {
+    queue: Receiver<Command>,
+    bed: Arc<Bed>,
+}
 
 impl Wire {
+    /// Both sides.
+    pub fn new() -> (Wire, Commands) {
+        // Unbounded: a handler that waits for room could be what the room waits for.
+        let (send, receive) = unbounded();
+        let bed = Arc::new(Bed::default());
+        let commands = Commands {
+            queue: receive,
+            bed: bed.clone(),
+        };
+        (Wire { queue: send, bed }, commands)
+    }
+
     /// Hands over a command.
     ///
     /// # Errors
     /// `Closed` when the progress thread has ended.
     pub fn give(&self, command: Command) -> Result<(), Error> {
-        self.0.send(command).map_err(|_| Error::Closed)
+        self.queue.send(command).map_err(|_| Error::Closed)?;
+        self.bed.wake();
+        Ok(())
     }
 }
 
@@ -52,7 +75,7 @@ const LOOKS: usize = 2;
 
 pub(super) struct Engine {
     comm: Comm,
-    commands: Receiver<Command>,
+    commands: Commands,
     peers: Arc<Peers>,
     pool: Arc<Pool>,
     timing: Timing,
@@ -74,7 +97,7 @@ impl Engine {
     /// `ranks` are MPI ranks by member.
     pub fn new(
         comm: Comm,
-        commands: Receiver<Command>,
+        commands: Commands,
         ranks: &[i32],
         (peers, pool, timing): (Arc<Peers>, Arc<Pool>, Timing),
     ) -> Engine {
@@ -106,15 +129,17 @@ impl Engine {
         let mut last_work = Instant::now();
         let mut looks = SPINS;
         while !self.is_over() {
-            let mut work = false;
+            let (mut work, mut heard) = (false, false);
             for _ in 0..looks {
-                work |= self.take_commands() | self.receive() | self.advance();
+                // Hearing of a peer alone is no work: heartbeats do not keep an idle thread awake.
+                heard |= self.receive();
+                work |= self.take_commands() | self.advance();
                 if work {
                     break;
                 }
             }
             let now = Instant::now();
-            self.tick(now, work);
+            self.tick(now, work | heard);
             if work {
                 last_work = now;
                 looks = SPINS;
@@ -126,15 +151,10 @@ impl Engine {
             match pause {
                 Pause::Spin => std::hint::spin_loop(),
                 Pause::Yield => std::thread::yield_now(),
-                Pause::Nap(nap) => match self.commands.recv_timeout(nap) {
-                    Ok(command) => {
-                        self.obey(command);
-                        last_work = Instant::now();
-                    }
-                    Err(RecvTimeoutError::Timeout) => {}
-                    // Nobody can ask for anything any more.
-                    Err(RecvTimeoutError::Disconnected) => self.obey(Command::Stop(Duration::ZERO)),
-                },
+                Pause::Nap(nap) => {
+                    let queue = &self.commands.queue;
+                    self.commands.bed.nap(nap, || !queue.is_empty());
+                }
             }
         }
         self.finish()
@@ -143,10 +163,15 @@ impl Engine {
     fn take_commands(&mut self) -> bool {
         let mut any = false;
         for _ in 0..BATCH {
-            let Ok(command) = self.commands.try_recv() else {
-                break;
-            };
-            self.obey(command);
+            match self.commands.queue.try_recv() {
+                Ok(command) => self.obey(command),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    // Nobody can ask for anything any more.
+                    self.obey(Command::Stop(Duration::ZERO));
+                    break;
+                }
+            }
             any = true;
         }
         any
@@ -241,7 +266,9 @@ impl Engine {
             let mut arrived = Vec::new();
             let moved = self.links[member].advance(&self.comm, |frame| arrived.push(frame));
             if let Ok(moved) = moved {
-                any |= moved.inn | moved.out;
+                let beat = |frame: &Frame| frame.kind == Kind::Heartbeat;
+                let only_beats = !arrived.is_empty() && arrived.iter().all(beat);
+                any |= moved.out | (moved.inn && !only_beats);
                 if moved.inn {
                     self.peers.heard(from);
                 }
@@ -295,7 +322,7 @@ impl Engine {
     }
 
     /// Heartbeats and deaths, when it is time.
-    fn tick(&mut self, now: Instant, work: bool) {
+    fn tick(&mut self, now: Instant, busy: bool) {
         if now < self.next_tick {
             return;
         }
@@ -305,7 +332,7 @@ impl Engine {
         }
         self.last_tick = now;
         // A death is declared only when nothing is left to read.
-        self.next_tick = match work {
+        self.next_tick = match busy {
             true => now,
             false => now + self.timing.heartbeat / 4,
         };
@@ -314,7 +341,7 @@ impl Engine {
                 continue;
             }
             let silent = self.peers.silent(rank);
-            if silent > self.timing.limit && !work {
+            if silent > self.timing.limit && !busy {
                 self.bury(rank, &format!("silent for {silent:?}"));
             } else if now.saturating_duration_since(self.links[rank as usize].last_sent)
                 >= self.timing.heartbeat

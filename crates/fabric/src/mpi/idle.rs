@@ -5,7 +5,43 @@
 //! arrival waits at most that share longer than it would have, and an idle thread costs what one look every longest nap
 //! costs. Work from this process ends a nap at once (see `engine`), so only arrivals from other processes wait.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
 use std::time::Duration;
+
+/// Where the progress thread naps, and others wake it. Parking costs one system call each way; a channel's own wait
+/// spins first, which cost as much again as the nap.
+#[derive(Default)]
+pub(super) struct Bed {
+    asleep: AtomicBool,
+    sleeper: OnceLock<Thread>,
+}
+
+impl Bed {
+    /// Sleeps for `nap` at most. Does not if `wanted` says so after others can see the sleeper: what they queue before
+    /// is seen here, and who queues after wakes.
+    pub fn nap(&self, nap: Duration, wanted: impl FnOnce() -> bool) {
+        self.sleeper.get_or_init(std::thread::current);
+        self.asleep.store(true, Ordering::SeqCst);
+        if !wanted() {
+            std::thread::park_timeout(nap);
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Ends the nap, if there is one. Called after queueing.
+    pub fn wake(&self) {
+        // Ordered after the queueing, as `nap` looks at the queue after its store: one of the two sees the other.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst)
+            && self.asleep.swap(false, Ordering::SeqCst)
+            && let Some(sleeper) = self.sleeper.get()
+        {
+            sleeper.unpark();
+        }
+    }
+}
 
 /// What to do before the next look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +64,7 @@ const MOVING: Duration = Duration::from_micros(100);
 /// When nothing is on its way.
 const LONGEST: Duration = Duration::from_millis(2);
 /// After a second without any work: a job between two bursts.
-const RESTING: Duration = Duration::from_millis(4);
+const RESTING: Duration = Duration::from_millis(5);
 
 /// The pause when the last work was `since` ago; `moving` says that transfers are under way.
 pub(super) fn pause(since: Duration, moving: bool) -> Pause {
@@ -64,6 +100,35 @@ mod tests {
             Pause::Nap(MOVING),
             "transfers are not left waiting"
         );
+    }
+
+    #[test]
+    fn a_nap_ends_when_work_is_queued() {
+        let bed = std::sync::Arc::new(Bed::default());
+        let (queue, work) = crossbeam_channel::unbounded();
+        let waker = bed.clone();
+        let others = std::thread::spawn(move || {
+            for i in 0..1000 {
+                queue.send(i).unwrap();
+                waker.wake();
+                if i % 10 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let (begun, mut next) = (std::time::Instant::now(), 0);
+        while next < 1000 {
+            match work.try_recv() {
+                Ok(i) => {
+                    assert_eq!(i, next);
+                    next += 1;
+                }
+                Err(_) => bed.nap(Duration::from_secs(60), || !work.is_empty()),
+            }
+        }
+        others.join().unwrap();
+        // One nap that is not ended takes as long.
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use super::edge::{self, Comm, MpiError};
 use super::end::{End, MpiFabric};
-use super::engine::{Command, Engine, Wire};
+use super::engine::{Command, Commands, Engine, Wire};
 use super::frame;
 use super::identity::{Identity, Refused, agree, record};
 use super::peers::{Peer, Peers};
 use super::pool::Pool;
 use crate::Rank;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -114,7 +114,7 @@ impl Job {
         let (identity, identities) = bounded(1);
         let (join, joined) = bounded(1);
         let (end, ended) = bounded(1);
-        let (wire, commands) = unbounded();
+        let (wire, commands) = Wire::new();
         let pool = Arc::new(Pool::default());
         let own_pool = pool.clone();
         let thread = std::thread::Builder::new()
@@ -144,7 +144,7 @@ impl Job {
             size,
             identity,
             joined,
-            wire: Wire(wire),
+            wire,
             pool,
             ended,
             thread,
@@ -178,7 +178,7 @@ fn serve(
     identity: &Identity,
     timing: Timing,
     join: &Sender<Joined>,
-    (commands, pool): (Receiver<Command>, Arc<Pool>),
+    (commands, pool): (Commands, Arc<Pool>),
 ) -> Ending {
     let timing = timing.scaled(comm.size as u32);
     let ranks = match introduce(&comm, identity, timing) {

@@ -42,11 +42,11 @@ impl Launch {
         said
     }
 
-    /// What the ranks said, however they ended. `None` if there is no MPI to run.
-    pub fn output(self) -> Option<String> {
-        let said = self.run()?.0;
-        print!("{said}");
-        Some(said)
+    /// What the ranks said, and whether all ended well. `None` if there is no MPI to run.
+    pub fn output(self) -> Option<(String, bool)> {
+        let output = self.run()?;
+        print!("{}", output.0);
+        Some(output)
     }
 
     fn run(self) -> Option<(String, bool)> {
@@ -80,8 +80,6 @@ impl Launch {
             if self.recovery {
                 command.arg("--enable-recovery");
             }
-        } else if self.recovery {
-            command.arg("-disable-auto-cleanup");
         }
         // The test's own program; it exists while it runs.
         let program = std::env::current_exe().expect("this program has a path");
