@@ -89,6 +89,15 @@ fn a_killed_rank_is_noticed_and_its_requests_end() {
     }
 }
 
+#[test]
+fn a_rank_declared_dead_stays_dead() {
+    let Some((said, _)) = Launch::new("stopped", 2).with_recovery().output() else {
+        return;
+    };
+    says(&said, "rank 0 is dead and stays so", 1);
+    says(&said, "rank 1 is dead and stays so", 1);
+}
+
 /// `said` holds `what` `times` times; skipped runs say nothing.
 fn says(said: &str, what: &str, times: usize) {
     let found = said.matches(what).count();

@@ -383,7 +383,7 @@ impl Drop for Gathering {
     fn drop(&mut self) {
         if !self.receiving.requests.are_done() {
             // Keeps the sender's bytes as long as the receiver's: `Sending` has no request of its own here.
-            std::mem::forget(self.sending.bytes.clone());
+            std::mem::forget(Bytes::clone(&self.sending.bytes));
         }
     }
 }

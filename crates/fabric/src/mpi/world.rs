@@ -283,7 +283,9 @@ impl World {
         }
         // Fails only if the thread has ended.
         let _ = self.wire.give(Command::Stop(patience));
-        let ended = self.ended.recv_timeout(patience + self.timing.limit);
+        let ended = self
+            .ended
+            .recv_timeout(patience.saturating_add(self.timing.limit));
         match ended {
             Ok(ending) => {
                 if thread.join().is_err() {

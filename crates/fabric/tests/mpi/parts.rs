@@ -20,6 +20,7 @@ pub fn play() {
         "idle" => idle(),
         "slow" => slow(),
         "killed" => killed(),
+        "stopped" => stopped(),
         other => panic!("no part {other}"),
     }
 }
@@ -53,8 +54,9 @@ fn join(change: impl Fn(&mut Identity, u32)) -> Result<World, StartError> {
         limit: LONG,
         ..timing()
     };
-    let kill = std::env::var("FOREBAY_MPI_PART").as_deref() == Ok("killed");
-    job.join(identity, if kill { timing() } else { patient })
+    let part = std::env::var("FOREBAY_MPI_PART").unwrap_or_default();
+    let deaths = ["killed", "stopped"].contains(&part.as_str());
+    job.join(identity, if deaths { timing() } else { patient })
 }
 
 fn world() -> World {
@@ -271,4 +273,43 @@ fn killed() {
     println!("rank {rank} saw rank 1 die after {after:?}");
     drop((own, meeting));
     assert_eq!(world.stop(LONG), Ending::Abandoned);
+}
+
+/// Rank 0 stops the process of rank 1 until it counts as dead, and lets it go on: it stays dead, and finds itself alone.
+fn stopped() {
+    let world = world();
+    let own = end(&world);
+    let (alone, deaths) = crossbeam_channel::unbounded();
+    world.on_death(move |rank| alone.send(rank).expect("someone listens"));
+    let pid = std::process::id().to_le_bytes();
+    own.serve(Functions::requests(move |_, _, replier| {
+        replier.reply(Message::new(pid.to_vec()));
+    }));
+    let other = 1 - world.rank();
+    let reply = own.call(other, Message::default(), LONG).expect("a reply");
+    if world.rank() == 0 {
+        use rustix::process::{Pid, Signal, kill_process};
+        let pid = i32::from_le_bytes(reply.head[..].try_into().expect("a number"));
+        let pid = Pid::from_raw(pid).expect("a process");
+        // It may still wait for the reply to its own request.
+        std::thread::sleep(Duration::from_millis(300));
+        kill_process(pid, Signal::STOP).expect("it runs");
+        // Sent while it still counts as alive; it reads them when it goes on.
+        for _ in 0..10 {
+            assert_eq!(own.send(1, Message::new("late")), Ok(()));
+        }
+        let asked = own.call(1, Message::default(), LONG);
+        kill_process(pid, Signal::CONT).expect("it still runs");
+        assert_eq!(asked, Err(Error::Dead(1)));
+        // It is awake, and sends heartbeats until it notices.
+        std::thread::sleep(Duration::from_millis(600));
+        assert_eq!(world.peers()[1].health, Health::Dead);
+        assert_eq!(own.call(1, Message::default(), LONG), Err(Error::Dead(1)));
+    }
+    assert_eq!(deaths.recv_timeout(LONG), Ok(other));
+    println!("rank {other} is dead and stays so");
+    drop(own);
+    assert_eq!(world.stop(LONG), Ending::Abandoned);
+    // The other process may end the job when this one is gone: not before it has said the same.
+    std::thread::sleep(Duration::from_secs(if other == 1 { 4 } else { 0 }));
 }
