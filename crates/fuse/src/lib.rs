@@ -17,7 +17,7 @@ mod reply;
 mod table;
 
 pub use errors::MountError;
-pub use mount::Mount;
+pub use mount::{Mount, Pending};
 pub use mountpoint::unmount;
 pub use options::MountOptions;
 pub use table::{MountEntry, mounts};

@@ -7,6 +7,7 @@ use forebay_server::Delegate;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::io::Errno;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,22 +29,42 @@ pub struct Mount {
     ended: Receiver<()>,
 }
 
-impl Mount {
-    /// Mounts `delegate`'s view of the service on the empty directory `point` and answers requests in the background
-    /// until [`Mount::stop`].
+/// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
+///
+/// A process that must not fork later mounts first, and then gets to know whom it serves.
+pub struct Pending {
+    point: PathBuf,
+    options: MountOptions,
+    connection: Option<OwnedFd>,
+}
+
+impl Pending {
+    /// Mounts on the empty directory `point`. Nothing answers there until [`Pending::answer`].
     ///
     /// # Errors
     /// Each [`MountError`] names the mount point and the next step.
-    pub fn start(
-        delegate: Arc<Delegate>,
-        point: impl AsRef<Path>,
-        options: MountOptions,
-    ) -> Result<Mount, MountError> {
+    pub fn mount(point: impl AsRef<Path>, options: MountOptions) -> Result<Pending, MountError> {
         let point = mountpoint::check(point.as_ref())?;
-        let connection = kernel::mount(&point, &options)?;
+        let connection = Some(kernel::mount(&point, &options)?);
         mountpoint::claim(&point);
+        Ok(Pending {
+            point,
+            options,
+            connection,
+        })
+    }
+
+    /// Answers requests with `delegate`'s view of the service, in the background until [`Mount::stop`].
+    ///
+    /// # Errors
+    /// `System`; the mount point is unmounted again then.
+    pub fn answer(mut self, delegate: Arc<Delegate>) -> Result<Mount, MountError> {
+        let Some(connection) = self.connection.take() else {
+            unreachable!("only this takes the connection, and it takes self");
+        };
+        let (point, options) = (&self.point, &self.options);
         let (send, ended) = channel();
-        let filesystem = Filesystem::new(delegate, &options, send);
+        let filesystem = Filesystem::new(delegate, options, send);
         let mut config = Config::default();
         config.n_threads = Some(options.thread_count());
         config.clone_fd = true;
@@ -58,19 +79,50 @@ impl Mount {
         let session = match started {
             Ok(session) => session,
             Err(e) => {
-                let _ = kernel::detach(&point);
-                mountpoint::disclaim(&point);
-                return Err(MountError::system("start answering on", &point, e));
+                let error = MountError::system("start answering on", point, e);
+                self.give_up();
+                return Err(error);
             }
         };
-        let device = device(&point);
+        let device = device(point);
         set_readahead(&device, options.readahead);
         Ok(Mount {
-            point,
+            point: point.clone(),
             device,
             session: Some(session),
             ended,
         })
+    }
+
+    fn give_up(&self) {
+        if let Err(e) = kernel::detach(&self.point) {
+            tracing::warn!(point = %self.point.display(), error = %e, "the mount stays");
+        }
+        mountpoint::disclaim(&self.point);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // Closing the connection first wakes those that wait.
+        if self.connection.take().is_some() {
+            self.give_up();
+        }
+    }
+}
+
+impl Mount {
+    /// Mounts `delegate`'s view of the service on the empty directory `point` and answers requests in the background
+    /// until [`Mount::stop`].
+    ///
+    /// # Errors
+    /// Each [`MountError`] names the mount point and the next step.
+    pub fn start(
+        delegate: Arc<Delegate>,
+        point: impl AsRef<Path>,
+        options: MountOptions,
+    ) -> Result<Mount, MountError> {
+        Pending::mount(point, options)?.answer(delegate)
     }
 
     /// The mount point, with symbolic links resolved.

@@ -84,11 +84,11 @@ impl Config {
         }
     }
 
-    /// The room on the disk that all members share. Each keeps as much of it from the data as two MemTables and their log
+    /// The room on the disk that the `members` of this process share. Each keeps as much of it from the data as two MemTables and their log
     /// may need until they are in tables.
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn room(&self, members: u16) -> Room {
         let store = self.store_options();
         let kept = 2 * store.memtable_bytes as u64 + store.wal_reserve_bytes;
-        Room::new(u64::from(self.nodes) * kept)
+        Room::new(u64::from(members) * kept)
     }
 }

@@ -137,7 +137,7 @@ fn check_member(io: &dyn Io, dir: &Path, member: Member, service: &Superblock) -
 }
 
 /// Makes the directory if it is missing; refuses one of another user; closes it to others.
-fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
+pub(crate) fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
     if let Ok(meta) = std::fs::metadata(dir) {
         if !meta.is_dir() {
             return refuse(format!(
@@ -165,7 +165,7 @@ fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
 }
 
 /// Locks the directory for this process. `None` for a directory that is not on a disk (in tests).
-fn lock(dir: &Path) -> Result<Option<File>> {
+pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
     if !dir.is_dir() {
         return Ok(None);
     }
@@ -199,7 +199,7 @@ fn lock(dir: &Path) -> Result<Option<File>> {
     Ok(Some(file))
 }
 
-fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
+pub(crate) fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
     let ours = ["lock", "superblock.new", "lost+found"];
     let entries = io.list(dir).map_err(|e| trouble(dir, &e))?;
     match entries.iter().find(|e| !ours.contains(&e.name.as_str())) {
@@ -212,14 +212,14 @@ fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
     }
 }
 
-fn trouble(path: &Path, error: &std::io::Error) -> Error {
+pub(crate) fn trouble(path: &Path, error: &std::io::Error) -> Error {
     Error::Refused(format!(
         "{}: {error}; check the path and who may use it",
         path.display()
     ))
 }
 
-fn refuse<T>(text: String) -> Result<T> {
+pub(crate) fn refuse<T>(text: String) -> Result<T> {
     Err(Error::Refused(text))
 }
 

@@ -7,7 +7,10 @@
 //! | `data` | its logs, packed into segment files | files beyond their number |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
 //! | `peers`, `proto`, `node` | requests between members, and the wiring of one | what requests mean |
-//! | `service`, `layout`, `superblock`, `config` | a service in one process and its directory | |
+//! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
+//! | `service`, `layout` | a service in one process and its directory | |
+//! | `joined`, `meeting`, `home` | one member among members in other processes, and its directory | how they talk |
+//! | `superblock`, `config` | what a directory is; settings | |
 //!
 //! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
 //! processes without a change in `meta`, `files`, `data` and `delegate`.
@@ -19,11 +22,15 @@ pub mod delegate;
 mod error;
 pub mod files;
 pub mod fsck;
+pub mod home;
 pub mod inodes;
+mod joined;
 pub mod keys;
 pub mod layout;
+mod meeting;
 pub mod meta;
 mod node;
+pub mod node_server;
 pub mod outbox;
 mod peers;
 pub mod proto;
@@ -36,7 +43,11 @@ pub mod types;
 pub use config::{Config, Consistency};
 pub use delegate::Delegate;
 pub use error::{Error, Result};
+pub use home::Home;
+pub use joined::Joined;
+pub use meeting::Meeting;
 pub use node::Node;
+pub use node_server::{MemberStatus, NodeServer};
 pub use peers::{Parts, Peers};
 pub use service::Service;
 pub use types::*;

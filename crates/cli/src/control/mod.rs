@@ -14,7 +14,7 @@ pub use client::{Client, NoServer};
 pub use server::{Answerer, Listener};
 
 use crate::processes::Memory;
-use forebay_server::service::MemberStatus;
+use forebay_server::MemberStatus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;

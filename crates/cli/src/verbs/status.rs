@@ -6,7 +6,7 @@ use crate::mount_table;
 use crate::table::Table;
 use crate::units::{count, size};
 use crate::verbs::umount::store_of;
-use forebay_server::service::MemberStatus;
+use forebay_server::MemberStatus;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;

@@ -1,0 +1,265 @@
+//! The directory of one member that runs in a process of its own, and how all members of a new service agree on one id.
+//!
+//! ```text
+//! STORE/superblock   of member K
+//! STORE/lock         held by the process that runs it
+//! STORE/kv/          its key-value store
+//! STORE/data/        its segment files
+//! ```
+//!
+//! It is what `layout` calls `STORE/node-K`: a store can be served either way.
+//!
+//! # Founding
+//! All members show the state of their superblock: none, being made, or ready, and an id. If any is ready, its id is the
+//! service's; all ready ones must have the same, and one that has nothing is refused, for its files would be missing. If
+//! none is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and
+//! each writes "ready". Cut off before any is ready, nothing is stored yet, and founding begins anew; cut off later, those
+//! that are not ready have the right id, so they become ready at the next start.
+use crate::layout::{enter, lock, must_be_empty, refuse, trouble};
+use crate::superblock::{Id, NAME, Role, Superblock, random_id};
+use crate::{Meeting, Member, Result};
+use forebay_storage::Io;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A member's locked directory.
+pub struct Home {
+    dir: PathBuf,
+    found: Option<Superblock>,
+    _lock: Option<File>,
+}
+
+/// What a member shows of its superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Shown {
+    /// There is none; this id would be the service's if this were member 0 of a new one.
+    Nothing(Id),
+    /// Cut off while being made.
+    BeingMade(Id),
+    /// Of this service.
+    Ready(Id),
+}
+
+impl Home {
+    /// Locks the directory and looks what it is; makes it if it is missing or empty.
+    ///
+    /// # Errors
+    /// `Refused`, each with the next step: in use, of another user, foreign, newer, damaged, or of a whole service.
+    pub fn open(io: &dyn Io, dir: &Path) -> Result<Home> {
+        // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
+        if dir.is_dir() && !io.exists(&dir.join(NAME)).map_err(|e| trouble(dir, &e))? {
+            must_be_empty(io, dir)?;
+        }
+        enter(io, dir)?;
+        let lock = lock(dir)?;
+        let found = Superblock::read(io, dir)?;
+        match &found {
+            None => must_be_empty(io, dir)?,
+            Some(block) if block.role == Role::Service => {
+                return refuse(format!(
+                    "{} is the store of a whole service in one process; use `forebay mount` or embedded servers for it, or name the store of one member",
+                    dir.display()
+                ));
+            }
+            Some(_) => {}
+        }
+        Ok(Home {
+            dir: dir.to_path_buf(),
+            found,
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The number of the member and how many its service has; `None` for a new store.
+    pub fn member(&self) -> Option<(Member, u16)> {
+        match self.found.as_ref()?.role {
+            Role::Member(member) => Some((member, self.found.as_ref()?.members)),
+            Role::Service => None,
+        }
+    }
+
+    /// Agrees with all other members on the service, and makes this the store of the meeting's member.
+    ///
+    /// # Errors
+    /// `Refused`: stores that do not belong together, or cannot be written.
+    pub fn found(&mut self, io: &dyn Io, meeting: &Meeting, limit: Duration) -> Result<()> {
+        let own = match &self.found {
+            None => Shown::Nothing(random_id()),
+            Some(block) if block.ready => Shown::Ready(block.service),
+            Some(block) => Shown::BeingMade(block.service),
+        };
+        let mut all = Vec::new();
+        for (member, shown) in exchange(meeting, &own, limit)?.into_iter().enumerate() {
+            match postcard::from_bytes::<Shown>(&shown) {
+                Ok(shown) => all.push(shown),
+                Err(_) => {
+                    return refuse(format!(
+                        "member {member} does not say what its store is; run the same release on all nodes"
+                    ));
+                }
+            }
+        }
+        // All refuse alike; one that ended at once would leave the others with "it has ended".
+        let service = agree(&all).inspect_err(|_| meeting.part(limit))?;
+        if matches!(own, Shown::Ready(_)) {
+            // The others may have to finish.
+            meeting.exchange("", limit)?;
+            return Ok(());
+        }
+        let role = Role::Member(meeting.member());
+        let mut block = Superblock::new(role, meeting.members(), service);
+        block.ready = false;
+        block.write(io, &self.dir)?;
+        meeting.exchange("", limit)?;
+        block.ready = true;
+        block.write(io, &self.dir)?;
+        self.found = Some(block);
+        Ok(())
+    }
+}
+
+fn exchange(meeting: &Meeting, own: &Shown, limit: Duration) -> Result<Vec<bytes::Bytes>> {
+    // Holds no type that postcard cannot write; were one added, the others refuse the empty text.
+    meeting.exchange(postcard::to_stdvec(own).unwrap_or_default(), limit)
+}
+
+/// The id of the service, the same on every member.
+fn agree(all: &[Shown]) -> Result<Id> {
+    let ready = |(member, shown): (usize, &Shown)| match shown {
+        Shown::Ready(id) => Some((member, *id)),
+        _ => None,
+    };
+    let Some((first, id)) = all.iter().enumerate().find_map(ready) else {
+        return match all.first() {
+            Some(Shown::Nothing(id) | Shown::BeingMade(id) | Shown::Ready(id)) => Ok(*id),
+            None => refuse("a service needs at least one member".into()),
+        };
+    };
+    for (member, shown) in all.iter().enumerate() {
+        match shown {
+            Shown::Ready(other) | Shown::BeingMade(other) if *other == id => {}
+            Shown::Ready(_) => {
+                return refuse(format!(
+                    "the stores of member {first} and member {member} belong to different services; start each service with its own stores"
+                ));
+            }
+            Shown::Nothing(_) | Shown::BeingMade(_) => {
+                return refuse(format!(
+                    "the store of member {member} is missing: member {first} has one of a service that was used before; put it back, or start with new directories on all nodes"
+                ));
+            }
+        }
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fabric::local;
+    use forebay_storage::OsIo;
+    use proptest::prelude::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Founds a service of these stores; what each member got.
+    fn found(dirs: &[PathBuf]) -> Vec<Result<Id>> {
+        let ends = local::fabric(dirs.len() as u32);
+        let meetings: Vec<_> = ends.into_iter().map(|end| Meeting::new(end)).collect();
+        std::thread::scope(|scope| {
+            let start = |(dir, meeting): (&PathBuf, Meeting)| {
+                let dir = dir.clone();
+                scope.spawn(move || {
+                    let mut home = Home::open(&OsIo, &dir)?;
+                    home.found(&OsIo, &meeting, LONG)?;
+                    // The others still ask for the last round.
+                    meeting.part(LONG);
+                    Ok(home.found.unwrap().service)
+                })
+            };
+            let threads: Vec<_> = dirs.iter().zip(meetings).map(start).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    fn dirs(temp: &tempfile::TempDir, n: usize) -> Vec<PathBuf> {
+        (0..n).map(|k| temp.path().join(k.to_string())).collect()
+    }
+
+    #[test]
+    fn new_stores_get_one_id_and_keep_it_and_their_numbers() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs = dirs(&temp, 3);
+        let ids: Vec<Id> = found(&dirs).into_iter().map(|id| id.unwrap()).collect();
+        assert!(ids.iter().all(|id| *id == ids[0]));
+        let again: Vec<Id> = found(&dirs).into_iter().map(|id| id.unwrap()).collect();
+        assert_eq!(ids, again);
+        for (k, dir) in dirs.iter().enumerate() {
+            let home = Home::open(&OsIo, dir).unwrap();
+            assert_eq!(home.member(), Some((k as Member, 3)));
+            assert!(Home::open(&OsIo, dir).is_err(), "locked");
+        }
+    }
+
+    #[test]
+    fn a_lost_store_is_missed_and_one_cut_off_is_finished() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs = dirs(&temp, 2);
+        let id = found(&dirs)[0].as_ref().copied().unwrap();
+        let mut block = Superblock::read(&OsIo, &dirs[1]).unwrap().unwrap();
+        block.ready = false;
+        block.write(&OsIo, &dirs[1]).unwrap();
+        assert!(found(&dirs).iter().all(|got| *got.as_ref().unwrap() == id));
+        std::fs::remove_dir_all(&dirs[1]).unwrap();
+        for got in found(&dirs) {
+            let text = got.unwrap_err().to_string();
+            assert!(text.contains("the store of member 1 is missing"), "{text}");
+        }
+        assert!(!dirs[1].join(NAME).exists());
+    }
+
+    #[test]
+    fn a_service_directory_and_a_foreign_one_are_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("s");
+        drop(crate::layout::Layout::open(&OsIo, &dir, 2).unwrap());
+        let refused = |dir: &Path| Home::open(&OsIo, dir).err().unwrap().to_string();
+        assert!(refused(&dir).contains("whole service"));
+        let home = Home::open(&OsIo, &dir.join("node-1")).unwrap();
+        assert_eq!(home.member(), Some((1, 2)));
+        let other = temp.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("thesis.tex"), "x").unwrap();
+        assert!(refused(&other).contains("thesis.tex"));
+        assert!(!other.join("lock").exists());
+    }
+
+    fn shown() -> impl Strategy<Value = Shown> {
+        (0..3u8, 0..2u8).prop_map(|(kind, id)| match kind {
+            0 => Shown::Nothing([id; 16]),
+            1 => Shown::BeingMade([id; 16]),
+            _ => Shown::Ready([id; 16]),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_ready_is_never_given_another_id(all in prop::collection::vec(shown(), 1..6)) {
+            if let Ok(id) = agree(&all) {
+                for shown in &all {
+                    prop_assert!(!matches!(shown, Shown::Ready(other) if *other != id));
+                }
+                let used = all.iter().any(|s| matches!(s, Shown::Ready(_)));
+                let empty = all.iter().any(|s| matches!(s, Shown::Nothing(_)));
+                prop_assert!(!(used && empty));
+            }
+        }
+    }
+}

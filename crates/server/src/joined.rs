@@ -1,0 +1,176 @@
+//! One member in a process of its own, among members in other processes.
+//!
+//! It takes the steps of [`NodeServer::START`] and [`NodeServer::STOP`] as a service in one process does; where that goes
+//! from member to member, this one meets the others after each step.
+use crate::node_server::NodeServer;
+use crate::{Config, Delegate, Home, Meeting, MemberStatus, Result};
+use forebay_fabric::Fabric;
+use forebay_storage::Io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// See the head of this file. Dropping it stops its threads, without committing anything.
+pub struct Joined {
+    server: NodeServer,
+    delegate: Arc<Delegate>,
+    meeting: Arc<Meeting>,
+    _home: Home,
+}
+
+impl Joined {
+    /// Starts the member whose store is `home` and whose end of the fabric of requests is `end`; all members do so at once.
+    /// Waits for the others, `limit` at each step.
+    ///
+    /// # Errors
+    /// `Refused` with the next step for stores that do not belong together; `Peer` when another member has given up; what a
+    /// store or a recovery fails with.
+    pub fn start(
+        io: Arc<dyn Io>,
+        mut home: Home,
+        meeting: Arc<Meeting>,
+        end: Arc<dyn Fabric>,
+        config: Config,
+        limit: Duration,
+    ) -> Result<Joined> {
+        let config = Config {
+            nodes: meeting.members(),
+            ..config
+        };
+        config.check()?;
+        home.found(&*io, &meeting, limit)?;
+        let room = Arc::new(config.room(1));
+        let mut server = NodeServer::open(io, home.dir(), end, &config, room)?;
+        server.serve();
+        // A request before everyone serves would wait; but one that could not open its store would never serve.
+        meeting.exchange("", limit)?;
+        for step in NodeServer::START {
+            step(&server)?;
+            meeting.exchange("", limit)?;
+        }
+        let delegate = server.start_delegate()?;
+        Ok(Joined {
+            server,
+            delegate,
+            meeting,
+            _home: home,
+        })
+    }
+
+    /// The delegate: for the mount.
+    pub fn delegate(&self) -> Arc<Delegate> {
+        self.delegate.clone()
+    }
+
+    /// Where this member meets the others.
+    pub fn meeting(&self) -> &Arc<Meeting> {
+        &self.meeting
+    }
+
+    /// What the member holds and has done.
+    ///
+    /// # Errors
+    /// When its store cannot be read.
+    pub fn status(&self) -> Result<MemberStatus> {
+        self.server.status()
+    }
+
+    /// Commits what is pending, stops, unlocks the store. All members do so at once; each step waits for the others,
+    /// `limit` at most, but not for those that have died.
+    ///
+    /// # Errors
+    /// The first failure; everything else is stopped all the same.
+    pub fn stop(self, limit: Duration) -> Result<()> {
+        let mut result = Ok(());
+        for step in NodeServer::STOP {
+            result = result.and(step(&self.server));
+            self.meeting.part(limit);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Consistency, Error};
+    use forebay_fabric::local;
+    use forebay_storage::OsIo;
+    use std::path::PathBuf;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn start(dirs: &[PathBuf]) -> Vec<Result<Joined>> {
+        let n = dirs.len() as u32;
+        // All meet before any is given up.
+        let meetings: Vec<_> = local::fabric(n)
+            .into_iter()
+            .map(|end| Arc::new(Meeting::new(end)))
+            .collect();
+        let ends = meetings.into_iter().zip(local::fabric(n));
+        std::thread::scope(|scope| {
+            let start =
+                |(dir, (meeting, end)): (&PathBuf, (Arc<Meeting>, Arc<local::LocalFabric>))| {
+                    let dir = dir.clone();
+                    scope.spawn(move || {
+                        let home = Home::open(&OsIo, &dir)?;
+                        let config = Config {
+                            memory: 16 << 20,
+                            consistency: Consistency::Posix,
+                            ..Config::default()
+                        };
+                        Joined::start(Arc::new(OsIo), home, meeting, end, config, LONG)
+                    })
+                };
+            let threads: Vec<_> = dirs.iter().zip(ends).map(start).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    fn stop(members: Vec<Joined>) {
+        std::thread::scope(|scope| {
+            for member in members {
+                scope.spawn(move || member.stop(LONG).unwrap());
+            }
+        });
+    }
+
+    fn all(started: Vec<Result<Joined>>) -> Vec<Joined> {
+        started.into_iter().map(|m| m.unwrap()).collect()
+    }
+
+    #[test]
+    fn members_start_stop_and_start_again_with_what_they_hold() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs: Vec<_> = (0..3).map(|k| temp.path().join(format!("{k}"))).collect();
+        let members = all(start(&dirs));
+        for (k, member) in members.iter().enumerate() {
+            let status = member.status().unwrap();
+            assert_eq!(usize::from(status.member), k);
+            assert_eq!(member.delegate().members(), 3);
+        }
+        stop(members);
+        stop(all(start(&dirs)));
+    }
+
+    #[test]
+    fn a_member_that_cannot_start_ends_the_start_of_all() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs: Vec<_> = (0..3).map(|k| temp.path().join(format!("{k}"))).collect();
+        stop(all(start(&dirs)));
+        // A file where the directory of segments should be.
+        std::fs::remove_dir_all(dirs[1].join("data")).unwrap();
+        std::fs::write(dirs[1].join("data"), "x").unwrap();
+        for (k, started) in start(&dirs).into_iter().enumerate() {
+            match started {
+                Err(Error::Refused(text)) if k == 1 => assert!(text.contains("data"), "{text}"),
+                Err(Error::Peer { member: 1, reason }) => {
+                    assert!(reason.contains("has ended"), "{reason}");
+                }
+                // Whoever heard of it first has ended, too.
+                Err(Error::Peer { .. }) => {}
+                Err(other) => panic!("{other}"),
+                Ok(_) => panic!("member {k} started"),
+            }
+        }
+    }
+}

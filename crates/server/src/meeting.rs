@@ -1,0 +1,247 @@
+//! Where members in different processes wait for each other: at a start after each step, at a stop too.
+//!
+//! All members call [`Meeting::exchange`] equally often. Each call is a **round**: every member shows some bytes and gets
+//! those of all others. A member asks each other one for its bytes of the round; one that is not there yet keeps the
+//! question and answers when it is, so that nobody asks twice and no thread waits at the answering side.
+//!
+//! ```text
+//!  request: | round 8, big-endian |        answer: the bytes        one-way message: | 'S' | why, as text |   stop
+//! ```
+//!
+//! Invariant: when `exchange` returns well, all members have called it as often as this one, or once less and are in it.
+use crate::{Error, Member, Result};
+use bytes::Bytes;
+use forebay_fabric::{Fabric, Handler, Message, Rank, Replier};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+const STOP: u8 = b'S';
+
+type OnStop = Box<dyn Fn(Member, &str) + Send + Sync>;
+
+/// See the head of this file. Dropping it lets the others know that this member comes to no more rounds.
+pub struct Meeting {
+    end: Arc<dyn Fabric>,
+    desk: Arc<Desk>,
+}
+
+#[derive(Default)]
+struct Desk {
+    rounds: Mutex<Rounds>,
+    on_stop: OnceLock<OnStop>,
+    /// A request to stop that came before somebody wanted to hear of it.
+    early: Mutex<Option<(Member, String)>>,
+}
+
+#[derive(Default)]
+struct Rounds {
+    /// What this member showed, round by round. Those of all past rounds: a slow member may still ask.
+    shown: Vec<Bytes>,
+    waiting: HashMap<u64, Vec<Replier>>,
+}
+
+impl Meeting {
+    /// Over an end of a fabric that serves nothing else.
+    pub fn new(end: Arc<dyn Fabric>) -> Meeting {
+        let desk = Arc::new(Desk::default());
+        end.serve(desk.clone());
+        Meeting { end, desk }
+    }
+
+    /// This member.
+    pub fn member(&self) -> Member {
+        self.end.rank() as Member
+    }
+
+    /// How many members there are.
+    pub fn members(&self) -> u16 {
+        self.end.size() as u16
+    }
+
+    /// Shows `own` and gets what each member shows, by member; waits for all of them, `limit` at most.
+    ///
+    /// # Errors
+    /// `Peer`: the first member that is gone or late.
+    pub fn exchange(&self, own: impl Into<Bytes>, limit: Duration) -> Result<Vec<Bytes>> {
+        let missing = |member: usize, error: &forebay_fabric::Error| {
+            let how = match error {
+                forebay_fabric::Error::Deadline { .. } => format!("is not ready after {limit:?}"),
+                _ => String::from("has ended"),
+            };
+            Error::Peer {
+                member: member as Member,
+                reason: format!("it {how}; see its log"),
+            }
+        };
+        let all = self.ask_all(own.into(), limit).into_iter().enumerate();
+        all.map(|(member, shown)| shown.map_err(|e| missing(member, &e)))
+            .collect()
+    }
+
+    /// As `exchange`, for a stop: members that are gone are not waited for.
+    pub fn part(&self, limit: Duration) {
+        for (member, shown) in self.ask_all(Bytes::new(), limit).iter().enumerate() {
+            if let Err(error) = shown {
+                tracing::debug!(member, %error, "stops without this member");
+            }
+        }
+    }
+
+    fn ask_all(&self, own: Bytes, limit: Duration) -> Vec<Result<Bytes, forebay_fabric::Error>> {
+        let until = Instant::now() + limit;
+        let (round, waiting) = {
+            let mut rounds = self.desk.rounds.lock();
+            let round = rounds.shown.len() as u64;
+            rounds.shown.push(own.clone());
+            (round, rounds.waiting.remove(&round).unwrap_or_default())
+        };
+        for replier in waiting {
+            replier.reply(Message::new(own.clone()));
+        }
+        let ask = |member: Rank| {
+            if member == self.end.rank() {
+                return Ok(own.clone());
+            }
+            let question = Message::new(round.to_be_bytes().to_vec());
+            let left = until.saturating_duration_since(Instant::now());
+            Ok(self.end.call(member, question, left)?.head)
+        };
+        (0..self.end.size()).map(ask).collect()
+    }
+
+    /// Asks all other members to stop.
+    pub fn tell_stop(&self, why: &str) {
+        let text = [&[STOP], why.as_bytes()].concat();
+        for member in (0..self.end.size()).filter(|m| *m != self.end.rank()) {
+            // Fails only if it is gone, and then it needs no telling.
+            let _ = self.end.send(member, Message::new(text.clone()));
+        }
+    }
+
+    /// Calls `f` when another member asks to stop, also if it has done so already; once, for the first `f` only.
+    pub fn on_stop(&self, f: impl Fn(Member, &str) + Send + Sync + 'static) {
+        // A second one would be a mistake of the caller; the first one stays.
+        let _ = self.desk.on_stop.set(Box::new(f));
+        let early = self.desk.early.lock().take();
+        if let (Some((member, why)), Some(f)) = (early, self.desk.on_stop.get()) {
+            f(member, &why);
+        }
+    }
+
+    /// Comes to no more rounds.
+    pub fn close(&self) {
+        self.end.close();
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Handler for Desk {
+    fn request(&self, from: Rank, message: Message, replier: Replier) {
+        let Ok(round) = <[u8; 8]>::try_from(&message.head[..]).map(u64::from_be_bytes) else {
+            tracing::warn!(from, "asked something that is no round");
+            return; // Dropping the replier fails the question.
+        };
+        let mut rounds = self.rounds.lock();
+        let shown = usize::try_from(round).ok();
+        match shown.and_then(|r| rounds.shown.get(r)).cloned() {
+            Some(shown) => {
+                drop(rounds);
+                replier.reply(Message::new(shown));
+            }
+            None => rounds.waiting.entry(round).or_default().push(replier),
+        }
+    }
+
+    fn message(&self, from: Rank, message: Message) {
+        match message.head.split_first() {
+            Some((&STOP, why)) => {
+                let why = String::from_utf8_lossy(why).into_owned();
+                let mut early = self.early.lock();
+                match self.on_stop.get() {
+                    Some(f) => {
+                        drop(early);
+                        f(from as Member, &why);
+                    }
+                    None => *early = Some((from as Member, why)),
+                }
+            }
+            _ => tracing::warn!(from, "a message that this version does not know"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_fabric::local;
+    use std::sync::mpsc;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn meetings(n: u32) -> Vec<Meeting> {
+        let ends = local::fabric(n).into_iter();
+        ends.map(|end| Meeting::new(end)).collect()
+    }
+
+    #[test]
+    fn all_get_what_all_show_in_every_round() {
+        std::thread::scope(|scope| {
+            for meeting in meetings(4) {
+                scope.spawn(move || {
+                    for round in 0..50u8 {
+                        let own = vec![round, meeting.member() as u8];
+                        let got = meeting.exchange(own, LONG).unwrap();
+                        let want: Vec<_> = (0..4).map(|m| Bytes::from(vec![round, m])).collect();
+                        assert_eq!(got, want);
+                    }
+                    meeting.part(LONG);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn one_that_has_left_is_named_and_does_not_hold_up_a_stop() {
+        let mut meetings = meetings(2);
+        drop(meetings.pop());
+        let error = meetings[0].exchange(Bytes::new(), LONG).unwrap_err();
+        assert!(
+            error.to_string().contains("member 1: it has ended"),
+            "{error}"
+        );
+        meetings[0].part(LONG);
+        let late = meetings_of_one_late().exchange(Bytes::new(), Duration::from_millis(1));
+        assert!(late.unwrap_err().to_string().contains("not ready"));
+    }
+
+    /// The first of two; the other never comes.
+    fn meetings_of_one_late() -> Meeting {
+        let mut meetings = meetings(2);
+        std::mem::forget(meetings.pop());
+        meetings.remove(0)
+    }
+
+    #[test]
+    fn a_request_to_stop_reaches_all_also_those_that_listen_late() {
+        let meetings = meetings(3);
+        let (send, heard) = mpsc::channel();
+        let listen = |m: &Meeting| {
+            let send = send.clone();
+            m.on_stop(move |from, why| {
+                send.send((from, why.to_string())).unwrap();
+            });
+        };
+        listen(&meetings[1]);
+        meetings[0].tell_stop("enough");
+        assert_eq!(heard.recv_timeout(LONG), Ok((0, "enough".into())));
+        listen(&meetings[2]);
+        assert_eq!(heard.recv_timeout(LONG), Ok((0, "enough".into())));
+    }
+}

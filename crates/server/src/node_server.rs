@@ -1,0 +1,270 @@
+//! One member as it runs: its node, its delegate, and the order in which they start and stop.
+//!
+//! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
+//! ([`Joined`](crate::Joined)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
+//! ones before, so all members finish a step before any begins the next. Delegates start after the last.
+use crate::data::{LogId, Room};
+use crate::inodes::removed_directories;
+use crate::{Config, Delegate, Error, Fid, Node, Peers, Result, keys};
+use forebay_fabric::{Fabric, Handler};
+use forebay_storage::{Io, Store};
+use std::collections::HashMap;
+use std::ops::{Bound, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A step of a start or stop.
+pub type Step = fn(&NodeServer) -> Result<()>;
+
+/// See the head of this file. Dropping it stops its threads, without committing anything.
+pub struct NodeServer {
+    node: Arc<Node>,
+    delegate: Option<Arc<Delegate>>,
+    end: Arc<dyn Fabric>,
+    config: Config,
+}
+
+/// What `forebay status` shows of one member; sizes in bytes.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct MemberStatus {
+    /// Its number.
+    pub member: u16,
+    /// Inodes it owns, without those of removed directories.
+    pub files: u64,
+    /// Files that its delegate holds open.
+    pub open_files: u64,
+    /// Extents in its slices.
+    pub extents: u64,
+    /// File data it stores.
+    pub data_bytes: u64,
+    /// Its key-value store on disk: table files and write-ahead logs.
+    pub index_bytes: u64,
+    /// Memory in caches and buffers that it accounts for.
+    pub memory_bytes: u64,
+    /// What it may use.
+    pub memory_budget: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Reads through its delegate since the start.
+    pub reads: u64,
+    /// Writes through its delegate since the start.
+    pub writes: u64,
+    /// Bytes read through its delegate since the start.
+    pub read_bytes: u64,
+    /// Bytes written through its delegate since the start.
+    pub written_bytes: u64,
+}
+
+impl NodeServer {
+    /// What a start does after all members serve: finish or take back what a crash cut off, namespace first, then
+    /// commits; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
+    pub const START: [Step; 4] = [
+        |s| s.node.meta.recover(),
+        |s| s.node.files.recover(),
+        |s| {
+            // The delegates of before ended with their process.
+            if let Err(e) = s.node.files.forget_writers() {
+                tracing::warn!(member = s.node.peers.member(), error = %e, "receipts of old commits are not deleted; they cost a little room");
+            }
+            Ok(())
+        },
+        |s| sort_unsealed(&s.node),
+    ];
+
+    /// What a stop does: commit what is pending, which needs all members; stop what works in the background; close.
+    pub const STOP: [Step; 4] = [
+        |s| s.delegate.as_ref().map_or(Ok(()), |d| d.stop()),
+        |s| {
+            s.node.tender.stop();
+            Ok(())
+        },
+        |s| {
+            s.node.files.close();
+            Ok(())
+        },
+        |s| {
+            let data = s.node.data.close();
+            data.and(s.node.store.close().map_err(Error::from))
+        },
+    ];
+
+    /// Opens the store in `dir` for the member that `end` is the end of. Nothing is served or recovered yet.
+    ///
+    /// # Errors
+    /// `Refused` for a directory that cannot be used; what the store fails with.
+    pub fn open(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        end: Arc<dyn Fabric>,
+        config: &Config,
+        room: Arc<Room>,
+    ) -> Result<NodeServer> {
+        let (kv, data) = (dir.join("kv"), dir.join("data"));
+        for sub in [&kv, &data] {
+            let made = io.create_dir_all(sub);
+            made.map_err(|e| {
+                Error::Refused(format!(
+                    "{}: {e}; check the disk and who may write there",
+                    sub.display()
+                ))
+            })?;
+        }
+        sync_segments(&*io, &data)?;
+        let store = Arc::new(Store::open(io.clone(), &kv, config.store_options())?);
+        let peers = Peers::new(end.clone(), config.deadline);
+        let member = peers.member();
+        let node = Node::new(io, &data, store, peers, config.data_options(member, room))?;
+        Ok(NodeServer {
+            node,
+            delegate: None,
+            end,
+            config: config.clone(),
+        })
+    }
+
+    /// Answers other members from now on.
+    pub fn serve(&self) {
+        self.end.serve(self.node.clone() as Arc<dyn Handler>);
+    }
+
+    /// Starts the delegate, once all members have taken all steps of the start.
+    ///
+    /// # Errors
+    /// When the store fails, or there is no thread.
+    pub fn start_delegate(&mut self) -> Result<Arc<Delegate>> {
+        let delegate = Delegate::start(self.node.clone(), &self.config)?;
+        self.delegate = Some(delegate.clone());
+        Ok(delegate)
+    }
+
+    /// The delegate, once started.
+    pub fn delegate(&self) -> Option<&Arc<Delegate>> {
+        self.delegate.as_ref()
+    }
+
+    /// The parts.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// What it holds and has done. Counts files and extents by looking at each: not for a tight loop.
+    ///
+    /// # Errors
+    /// When its store cannot be read.
+    pub fn status(&self) -> Result<MemberStatus> {
+        let node = &self.node;
+        let count = |keyspace| {
+            let scan = node
+                .store
+                .scan(keyspace, Bound::Unbounded, Bound::Unbounded);
+            scan.map(|entry| entry.map(|_| 1))
+                .sum::<forebay_storage::Result<u64>>()
+        };
+        let store = node.store.stats();
+        let data = node.data.stats();
+        let delegate = self.delegate.as_ref();
+        let (reads, writes, read_bytes, written_bytes) =
+            delegate.map_or((0, 0, 0, 0), |d| d.counters().totals());
+        Ok(MemberStatus {
+            member: node.peers.member(),
+            // A directory may be removed between the two looks.
+            files: count(keys::INODES)?.saturating_sub(removed_directories(&node.store)),
+            open_files: delegate.map_or(0, |d| d.open_files()) as u64,
+            extents: count(keys::EXTENTS)?,
+            data_bytes: data.live,
+            index_bytes: store.table_bytes + store.wal_bytes,
+            memory_bytes: store.memtable_bytes
+                + store.cache_bytes
+                + store.table_memory_bytes
+                + data.buffers
+                + data.span_cache
+                + delegate.map_or(0, |d| d.memory()),
+            memory_budget: self.config.memory,
+            segments: data.segments,
+            reads,
+            writes,
+            read_bytes,
+            written_bytes,
+        })
+    }
+
+    /// Ends the threads that may call other members.
+    pub(crate) fn end(&self) {
+        if let Some(delegate) = &self.delegate {
+            delegate.stop_finishing();
+        }
+        self.node.tender.stop();
+        self.node.files.close();
+    }
+
+    /// Answers no one from now on.
+    pub(crate) fn close(&self) {
+        self.end.close();
+    }
+}
+
+impl Drop for NodeServer {
+    fn drop(&mut self) {
+        self.end();
+        self.close();
+    }
+}
+
+/// What a killed process wrote may be in the system's cache only. An fsync from now on knows nothing of it, so it is
+/// brought to disk here. Costs little if it is there already.
+fn sync_segments(io: &dyn Io, dir: &Path) -> Result<()> {
+    let synced = (|| {
+        for entry in io.list(dir)?.iter().filter(|e| !e.is_dir) {
+            io.open(&dir.join(&entry.name))?.sync()?;
+        }
+        io.sync_dir(dir)
+    })();
+    synced.map_err(|e: std::io::Error| {
+        Error::Refused(format!("{}: {e}; check the disk", dir.display()))
+    })
+}
+
+/// A crash leaves logs with bytes that no commit ever named: keeps what extents name, gives the rest back.
+fn sort_unsealed(node: &Node) -> Result<()> {
+    let mut files: HashMap<Fid, Vec<LogId>> = HashMap::new();
+    for (log, fid) in node.data.unsealed()? {
+        files.entry(fid).or_default().push(log);
+    }
+    for (fid, logs) in files {
+        let named = match named_ranges(node, fid) {
+            Ok(named) => named,
+            Err(e) => {
+                // A log that stays whole costs room, not data; the next start looks again.
+                tracing::warn!(fid = fid.0, error = %e, "cannot tell which bytes of this file's unfinished logs are in use; all are kept");
+                continue;
+            }
+        };
+        for log in logs {
+            let keep = named.get(&log).map_or(&[][..], Vec::as_slice);
+            match node.data.retain(log, keep) {
+                Err(Error::Storage(e @ forebay_storage::Error::Corrupt { .. })) => {
+                    tracing::warn!(log, error = %e, "cannot give back what this unfinished log holds for nobody");
+                }
+                retained => retained?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The address ranges of this member's logs that extents of the file name, on all slice owners.
+fn named_ranges(node: &Node, fid: Fid) -> Result<HashMap<LogId, Vec<Range<u64>>>> {
+    let own = node.peers.member();
+    let mut named: HashMap<LogId, Vec<Range<u64>>> = HashMap::new();
+    for member in 0..node.peers.members() {
+        for extent in node.all_extents(member, fid)? {
+            if extent.member == own {
+                named
+                    .entry(extent.log)
+                    .or_default()
+                    .push(extent.addr..extent.addr + extent.len);
+            }
+        }
+    }
+    Ok(named)
+}
