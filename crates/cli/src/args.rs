@@ -31,6 +31,10 @@ pub enum Verb {
     Demo(DemoArgs),
     /// Start the service of a store and mount it; creates the store if there is none
     Mount(MountArgs),
+    /// Start the service, run a command with it, commit, stop; the exit code is the command's
+    Run(RunArgs),
+    /// One node server of a service over several processes, started by mpirun or srun
+    Serve(ServeArgs),
     /// Commit what is pending, unmount, and stop the service
     Umount(UmountArgs),
     /// Show what a running service holds and uses
@@ -46,7 +50,24 @@ pub enum Verb {
     Completions(CompletionsArgs),
     /// The server process of `mount`; the specification comes on standard input
     #[command(name = "__serve", hide = true)]
-    Serve,
+    Background,
+    /// Detaches the mounts of a server that was killed
+    #[command(name = "__watch", hide = true)]
+    Watch {
+        /// The server's process
+        server: u32,
+        /// Its store
+        store: PathBuf,
+    },
+    /// Runs the command of `run` and ends what it leaves behind
+    #[command(name = "__guard", hide = true)]
+    Guard {
+        /// The process of `run`
+        parent: u32,
+        /// The command
+        #[arg(last = true)]
+        command: Vec<std::ffi::OsString>,
+    },
     /// A process of `demo` that reads or writes
     #[command(name = "__worker", hide = true)]
     Worker {
@@ -92,6 +113,73 @@ pub struct MountArgs {
     /// Stay in the foreground and log to standard error; Ctrl-C stops cleanly
     #[arg(long)]
     pub foreground: bool,
+    /// Settings of the service
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The servers run in one process on this machine, unless --hosts or --launcher says otherwise or this is a Slurm \
+        job. {rank} in the paths becomes the number of the server. The command finds the mounts of this machine in \
+        FOREBAY_MOUNT (the first) and FOREBAY_MOUNTS (all, separated by colons). What the command leaves running is ended. Exit \
+        code: the command's, 128 and the number of the signal that ended it, or 1 if the service failed."
+)]
+pub struct RunArgs {
+    /// Directory that holds the data, the same path on every node
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+    /// Existing directory to mount on, the same path on every node
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub mount: PathBuf,
+    /// Start one server on each host of this file, with mpirun; a line is HOST or HOST slots=N
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub hosts: Option<PathBuf>,
+    /// What starts the servers [default: mpirun with --hosts, srun in a Slurm job, else embedded]
+    #[arg(long, value_name = "HOW")]
+    pub launcher: Option<Launcher>,
+    /// The mpirun program [default: that of the MPI forebay was built for]
+    #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
+    pub mpirun: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+    /// Settings of the service
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// What starts the servers of `run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Launcher {
+    /// All in one process on this machine
+    Embedded,
+    /// mpirun of OpenMPI or MPICH
+    Mpirun,
+    /// srun of Slurm, inside a job
+    Srun,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: `mpirun -n 4 forebay serve --store /local/s{rank} --mount /mnt/fb{rank}`. All servers of a job start \
+        together, and stop together: by SIGTERM, or `forebay umount` of any of the mounts. Needs a build with `--features mpi`."
+)]
+pub struct ServeArgs {
+    /// Directory that holds this node's data; {rank} becomes the number of the process in its job
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+    /// Existing directory to mount on; {rank} as above
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub mount: PathBuf,
+    /// File with the secret of the job, the same for all its servers [default: FOREBAY_SECRET, or none]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub secret_file: Option<PathBuf>,
+    /// Report as JSON lines on standard output, and stop when standard input ends
+    #[arg(long, hide = true)]
+    pub launched: bool,
     /// Settings of the service
     #[command(flatten)]
     pub settings: SettingArgs,

@@ -35,7 +35,14 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
 
 /// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.
 fn known(names: impl Iterator<Item = OsString>) -> Result {
-    const OTHERS: [&str; 3] = ["FOREBAY_CONFIG", "FOREBAY_SEED", "FOREBAY_SHARED"];
+    const OTHERS: [&str; 6] = [
+        "FOREBAY_CONFIG",
+        "FOREBAY_MOUNT",
+        "FOREBAY_MOUNTS",
+        "FOREBAY_SECRET",
+        "FOREBAY_SEED",
+        "FOREBAY_SHARED",
+    ];
     for name in names {
         let name = name.to_string_lossy();
         let foreign = !name.starts_with("FOREBAY_")

@@ -17,6 +17,7 @@ pub mod limits;
 pub mod mount_table;
 pub mod processes;
 pub mod progress;
+pub mod run;
 pub mod serve;
 pub mod server_process;
 pub mod settings;
@@ -51,6 +52,8 @@ fn verb(cli: &Cli) -> fail::Result {
     match &cli.verb {
         Verb::Demo(args) => demo::run(args, config),
         Verb::Mount(args) => verbs::mount::run(args, config),
+        Verb::Run(args) => run::run(args, config),
+        Verb::Serve(args) => verbs::serve::run(args, config),
         Verb::Umount(args) => verbs::umount::run(args),
         Verb::Status(args) => verbs::status::run(args),
         Verb::Laminate(args) => verbs::laminate::run(args),
@@ -67,7 +70,9 @@ fn verb(cli: &Cli) -> fail::Result {
             );
             Ok(())
         }
-        Verb::Serve => serve::background(),
+        Verb::Background => serve::background(),
+        Verb::Watch { server, store } => serve::watch::run(*server, store),
+        Verb::Guard { parent, command } => run::guard::run(*parent, command),
         Verb::Worker { job } => demo::worker::run(job),
     }
 }

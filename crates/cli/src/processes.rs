@@ -47,6 +47,32 @@ pub fn lives(pid: u32) -> bool {
         })
 }
 
+/// The processes that have `top` above them and have not ended, without `spared` and those below them.
+pub fn below(top: u32, spared: &[u32]) -> Vec<u32> {
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name is in parentheses and may hold anything; state and parent follow it.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let mut words = rest.split(' ');
+        let alive = !words.next()?.starts_with(['Z', 'X']);
+        words.next()?.parse().ok().filter(|_| alive)
+    };
+    let all: Vec<(u32, u32)> = pids()
+        .into_iter()
+        .filter_map(|pid| Some((pid, parent(pid)?)))
+        .collect();
+    let (mut found, mut next) = (Vec::new(), vec![top]);
+    while let Some(above) = next.pop() {
+        for (pid, _) in all.iter().filter(|(_, parent)| *parent == above) {
+            if !spared.contains(pid) && !found.contains(pid) {
+                found.push(*pid);
+                next.push(*pid);
+            }
+        }
+    }
+    found
+}
+
 /// Processes with something open at or below `point`, as far as this user may see them.
 pub fn holders(point: &Path) -> Vec<(u32, String)> {
     let mut found = Vec::new();

@@ -87,7 +87,9 @@ impl ServerProcess {
                     last = text;
                 }
                 Ok(Ok(Report::Opened)) => self.opened = true,
-                Ok(Ok(Report::Failed { code, text })) => return Err(Failure { code, text }),
+                Ok(Ok(Report::Failed { code, text, .. })) => return Err(Failure { code, text }),
+                // Only servers of a job say this.
+                Ok(Ok(Report::AllReady(_))) => {}
                 Ok(Err(e)) => {
                     return Err(Failure::new(
                         format!("the server process said something unknown: {e}"),

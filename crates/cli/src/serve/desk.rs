@@ -1,21 +1,23 @@
 //! What a running server answers on its control socket.
-use super::Spec;
+use super::attend::Running;
 use super::events::Event;
-use crate::control::{Answer, Answerer, Ask, Status};
-use forebay_server::Service;
+use crate::control::{Answer, Answerer, Ask, MountStatus, Status};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The service while it runs; taken out when it stops.
-pub type Running = Arc<Mutex<Option<Service>>>;
 
 /// Answers status itself, and hands stop requests to the main thread.
 pub struct Desk {
     /// The service.
     pub service: Running,
-    /// What it was started with.
-    pub spec: Spec,
+    /// Its store.
+    pub store: PathBuf,
+    /// Its settings as texts.
+    pub settings: BTreeMap<String, String>,
+    /// Its mounts.
+    pub points: Vec<MountStatus>,
     /// Since when it is ready.
     pub since: Instant,
     /// To the main thread.
@@ -39,23 +41,23 @@ impl Desk {
         let Some(service) = service.as_ref() else {
             return Answer::Refused(format!(
                 "the service of {} is stopping; try again",
-                self.spec.store.display()
+                self.store.display()
             ));
         };
         match service.status() {
             Err(e) => Answer::Refused(format!(
                 "cannot read the state of {}: {e}; see its log",
-                self.spec.store.display()
+                self.store.display()
             )),
             Ok(members) => Answer::Status(Box::new(Status {
-                store: self.spec.store.clone(),
+                store: self.store.clone(),
                 pid: std::process::id(),
                 program: env!("CARGO_PKG_VERSION").to_string(),
                 uptime_seconds: self.since.elapsed().as_secs(),
-                mounts: self.spec.mount_status(),
+                mounts: self.points.clone(),
                 members,
                 memory: crate::processes::memory(std::process::id()),
-                settings: self.spec.settings.clone(),
+                settings: self.settings.clone(),
             })),
         }
     }
@@ -74,7 +76,7 @@ impl Desk {
         let stopping = || {
             Answer::Refused(format!(
                 "the service of {} is stopping already",
-                self.spec.store.display()
+                self.store.display()
             ))
         };
         match sent {

@@ -23,6 +23,9 @@ pub enum Event {
     },
     /// Somebody has unmounted every mount.
     Unmounted,
+    /// Another process wants it, for this reason.
+    #[cfg(feature = "mpi")]
+    Told(String),
 }
 
 /// Sends signals as events; the second one ends the process at once.

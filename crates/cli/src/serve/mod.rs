@@ -2,29 +2,32 @@
 //!
 //! Invariants: mount points are made ready before the first mount starts, and nothing below a mount of this process is
 //! touched after that; starting and stopping each end within a limit, with a word about where they hung.
+mod attend;
 mod desk;
 mod events;
 mod log;
+#[cfg(feature = "mpi")]
+mod member;
 mod points;
 mod spec;
+pub mod watch;
 mod watchdog;
 
-pub use spec::{Report, Spec};
+#[cfg(feature = "mpi")]
+pub use member::{Start, run as member};
+pub use spec::{Report, Seat, Spec, host};
 
-use crate::control::{Answer, Listener};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table::{self, How};
 use crate::settings::Resolved;
-use desk::{Desk, Running};
-use events::Event;
+use attend::Attended;
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::Service;
 use log::Log;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, mpsc};
 use watchdog::Watchdog;
 
 /// The hidden verb: reads its specification from standard input, reports on standard output, serves in the background.
@@ -59,6 +62,7 @@ pub fn background() -> Result {
         let _ = report(&Report::Failed {
             code: failure.code,
             text: failure.text.clone(),
+            follows: false,
         });
         // Standard error may be the starting terminal; the report has said it.
         Failure {
@@ -90,6 +94,7 @@ pub fn run(
         let _ = tell(&Report::Failed {
             code: failure.code,
             text: failure.text.clone(),
+            follows: false,
         });
         if ours.load(Ordering::SeqCst) {
             detach_all(&store, &detach);
@@ -128,6 +133,9 @@ pub fn run(
     if !new {
         prepare()?;
     }
+    if spec.with_parent && !spec.mounts.is_empty() {
+        watch::start(&spec.store)?;
+    }
     let mut mounts = Vec::new();
     for (member, point) in spec.mounts.iter().enumerate() {
         stage(format!(
@@ -150,102 +158,21 @@ pub fn run(
             }
         }
     }
-    let service: Running = Arc::new(Mutex::new(Some(service)));
-    let desk = Desk {
-        service: service.clone(),
-        spec: spec.clone(),
-        since: Instant::now(),
-        events: Mutex::new(sender.clone()),
-        limit: settings.stop_limit,
+    let attended = Attended {
+        store: spec.store.clone(),
+        settings: spec.settings.clone(),
+        points: spec.mount_status(),
+        mounts,
+        service: Box::new(service),
     };
-    let listener = Listener::open(&spec.store, Arc::new(desk))?;
-    if !spec.mounts.is_empty() {
-        events::unmounts(spec.store.clone(), spec.mounts.clone(), sender)?;
-    }
-    drop(watchdog);
-    let nobody = report(&Report::Ready).is_err();
-    tracing::info!("ready");
-    if !foreground {
-        release_streams()?;
-    }
-
-    let reply = if nobody {
-        None
-    } else {
-        wait(&events, &spec.mounts)
-    };
-    let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
-        let (store, mounts) = (spec.store.clone(), spec.mounts.clone());
-        move |_| detach_all(&store, &mounts)
-    });
-    let result = stop(&limit, spec, mounts, &service);
-    if let Some(reply) = reply {
-        let answer = match &result {
-            Ok(()) => Answer::Stopped,
-            Err(failure) => Answer::Refused(failure.text.clone()),
-        };
-        // Whoever asked may have gone.
-        let _ = reply.send(answer);
-    }
-    listener.close(Duration::from_secs(2));
-    tracing::info!("stopped");
-    result
-}
-
-/// Waits until it is time to stop, and says whom to tell afterwards.
-fn wait(events: &mpsc::Receiver<Event>, points: &[PathBuf]) -> Option<mpsc::SyncSender<Answer>> {
-    // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
-    while let Ok(event) = events.recv() {
-        match event {
-            Event::Signal(signal) => {
-                tracing::info!("signal {signal}: stopping");
-                return None;
-            }
-            Event::Unmounted => {
-                tracing::info!("every mount was unmounted: stopping");
-                return None;
-            }
-            Event::Stop {
-                force,
-                asker,
-                reply,
-            } => {
-                let open = points
-                    .iter()
-                    .find(|p| !crate::processes::holders(p).is_empty());
-                match open.filter(|_| !force) {
-                    Some(point) => {
-                        let _ = reply.send(Answer::Refused(mount_table::busy(point, asker).text));
-                    }
-                    None => return Some(reply),
-                }
-            }
+    attend::until_stopped(attended, &settings, (sender, events), || {
+        drop(watchdog);
+        let heard = report(&Report::Ready).is_ok();
+        if !foreground {
+            release_streams()?;
         }
-    }
-    None
-}
-
-/// Unmounts, commits, closes, unlocks.
-fn stop(limit: &Watchdog, spec: &Spec, mounts: Vec<Mount>, service: &Running) -> Result {
-    for (mount, point) in mounts.into_iter().zip(&spec.mounts) {
-        limit.stage(&format!("unmounting {}", point.display()));
-        // Waits some seconds for users to go, then cuts them off.
-        if let Err(e) = mount.stop() {
-            tracing::warn!("unmounting {}: {e}", point.display());
-        }
-    }
-    limit.stage("closing the store");
-    let service = service
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    let Some(service) = service else {
-        return Ok(());
-    };
-    service.stop().or_fail(
-        format!("cannot close the store {}", spec.store.display()),
-        "run `forebay fsck` on it",
-    )
+        Ok(heard)
+    })
 }
 
 /// Detaches `point` if this store is mounted there.

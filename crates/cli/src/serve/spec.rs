@@ -28,13 +28,37 @@ pub enum Report {
     Opened,
     /// All mounts answer.
     Ready,
+    /// All mounts of all processes answer.
+    AllReady(Vec<Seat>),
     /// It gave up.
     Failed {
         /// Exit code.
         code: u8,
         /// What, where, next step.
         text: String,
+        /// It gave up only because another server did.
+        #[serde(default)]
+        follows: bool,
     },
+}
+
+/// Where one member of a service over several processes is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seat {
+    /// The member.
+    pub member: u16,
+    /// The name of its machine, as the machine itself says it.
+    pub host: String,
+    /// Where.
+    pub mount: PathBuf,
+}
+
+/// The name of this machine.
+pub fn host() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 impl Spec {

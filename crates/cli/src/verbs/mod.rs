@@ -4,6 +4,7 @@ pub mod laminate;
 mod library;
 pub mod mount;
 pub mod replay;
+pub mod serve;
 pub mod status;
 pub mod trace;
 pub mod umount;

@@ -1,0 +1,185 @@
+//! The process between `run` and its command: whatever becomes of `run`, nothing of the command stays behind.
+//!
+//! It is the command's parent, and orphans below it become its own children. When `run` ends first, or the command has ended, it kills every process below itself.
+use crate::fail::{Context, Failure, Result};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
+
+/// The guard, as `run` sees it. Dropping it has the command killed.
+pub struct Guard {
+    child: Child,
+    /// Children of `run` that are none of the command's, with all below them.
+    spared: Vec<u32>,
+}
+
+impl Guard {
+    /// Starts `command` under a guard; `environment` is for the command. `spared` are children that go on without it.
+    ///
+    /// # Errors
+    /// If there is no process to be had.
+    pub fn start(
+        command: &[OsString],
+        environment: &[(&str, OsString)],
+        spared: &[u32],
+    ) -> Result<Guard> {
+        adopt()?;
+        let child = Command::new("/proc/self/exe")
+            .arg("__guard")
+            .arg(std::process::id().to_string())
+            .arg("--")
+            .args(command)
+            .envs(environment.iter().map(|(name, value)| (*name, value)))
+            .spawn()
+            .or_fail(
+                "cannot start a process for the command",
+                "raise the limit on processes (ulimit -u)",
+            )?;
+        Ok(Guard {
+            child,
+            spared: spared.to_vec(),
+        })
+    }
+
+    /// The guard's process: signals to it are signals to the command.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Waits for the command; its exit code, 128 + n if signal n ended it.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub fn wait(mut self) -> Result<u8> {
+        let status = self.child.wait();
+        Ok(code(
+            status.or_fail("cannot wait for the command", "report this")?,
+        ))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // If the guard itself was killed, what it guarded is now below this process.
+        end_all_below(std::process::id(), &self.spared);
+        // Fails only if it was waited for already.
+        let _ = self.child.wait();
+    }
+}
+
+/// Orphans below this process become its children.
+fn adopt() -> Result {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .or_fail("cannot adopt orphans", "report this")
+}
+
+/// The exit code a shell would give.
+fn code(status: std::process::ExitStatus) -> u8 {
+    let code = match (status.code(), status.signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 1,
+    };
+    code as u8
+}
+
+/// The hidden verb: runs the command for the process `parent`, and ends with the command's exit code.
+///
+/// # Errors
+/// If the command cannot be started: exit code 127 if there is none, 126 if it is not allowed.
+pub fn run(parent: u32, command: &[OsString]) -> Result {
+    let Some(program) = command.first() else {
+        return Err(Failure::new(
+            "this is an internal command",
+            "use `forebay run`",
+        ));
+    };
+    adopt()?;
+    follow(parent)?;
+    // Signals of the terminal reach the command without the guard, which ends when the command does.
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+        .or_fail("cannot catch signals", "report this")?;
+    let started = Command::new(program).args(&command[1..]).spawn();
+    let mut child = started.map_err(|e| {
+        let missing = e.kind() == std::io::ErrorKind::NotFound;
+        Failure {
+            code: if missing { 127 } else { 126 },
+            ..Failure::new(
+                format!("cannot start {}: {e}", program.to_string_lossy()),
+                "give a program and its arguments after --",
+            )
+        }
+    })?;
+    let pid = Pid::from_child(&child);
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                let sent = match signal {
+                    SIGTERM => Signal::TERM,
+                    SIGHUP => Signal::HUP,
+                    _ => continue,
+                };
+                // Fails only if it has ended.
+                let _ = rustix::process::kill_process(pid, sent);
+            }
+        })
+        .or_fail("cannot start a thread", "raise the limit on processes")?;
+    let status = child
+        .wait()
+        .or_fail("cannot wait for the command", "report this")?;
+    end_all_below(std::process::id(), &[]);
+    match code(status) {
+        0 => Ok(()),
+        code => Err(Failure {
+            code,
+            text: String::new(),
+        }),
+    }
+}
+
+/// Ends everything below this process, and this process, when `parent` ends.
+fn follow(parent: u32) -> Result {
+    let next = "report this";
+    let pid = Pid::from_raw(parent as i32).ok_or_else(|| Failure::new("no such process", next))?;
+    let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+        .or_fail("cannot follow the starting process", next)?;
+    if rustix::process::getppid() != Some(pid) {
+        return Err(Failure::new(
+            "the starting process has ended",
+            "start again",
+        ));
+    }
+    let watch = move || {
+        // Readable once the process has ended.
+        let mut poll = [PollFd::new(&handle, PollFlags::IN)];
+        while rustix::event::poll(&mut poll, None).is_err() {}
+        end_all_below(std::process::id(), &[]);
+        std::process::exit(i32::from(crate::fail::FAILED));
+    };
+    std::thread::Builder::new()
+        .name("follow".into())
+        .spawn(watch)
+        .or_fail("cannot start a thread", "raise the limit on processes")?;
+    Ok(())
+}
+
+/// Kills every process below `top`, but for `spared` and what is below them.
+fn end_all_below(top: u32, spared: &[u32]) {
+    // A process may start another between the look and the kill; so look until there is none.
+    for _ in 0..1000 {
+        let below = crate::processes::below(top, spared);
+        if below.is_empty() {
+            return;
+        }
+        for pid in below.iter().filter_map(|pid| Pid::from_raw(*pid as i32)) {
+            // Fails only if it has ended.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    tracing::warn!("processes of the command do not end");
+}

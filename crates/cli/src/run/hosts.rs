@@ -1,0 +1,125 @@
+//! The host file of `run`: where servers are started.
+//!
+//! ```text
+//! # a comment
+//! node1
+//! node2 slots=2      two servers
+//! ```
+use crate::fail::{Context, Failure, Result};
+use std::net::ToSocketAddrs;
+use std::path::Path;
+
+/// A line of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its name or address.
+    pub name: String,
+    /// Servers to start there.
+    pub servers: u32,
+}
+
+/// Reads the file and looks up every host.
+///
+/// # Errors
+/// A usage failure that names the file, the line, and what to write.
+pub fn read(path: &Path) -> Result<Vec<Host>> {
+    let shown = path.display();
+    let usage = |failure: Failure| Failure {
+        code: crate::fail::USAGE,
+        ..failure
+    };
+    let text = std::fs::read_to_string(path)
+        .or_fail(
+            format!("cannot read the host file {shown}"),
+            "name a file with one host a line",
+        )
+        .map_err(usage)?;
+    let hosts = parse(&text, path)?;
+    for (line, host) in &hosts {
+        (host.name.as_str(), 0)
+            .to_socket_addrs()
+            .or_fail(
+                format!("{shown}, line {line}: unknown host {}", host.name),
+                "write a name that this machine can look up",
+            )
+            .map_err(usage)?;
+    }
+    Ok(hosts.into_iter().map(|(_, host)| host).collect())
+}
+
+/// The hosts with their line numbers.
+fn parse(text: &str, path: &Path) -> Result<Vec<(usize, Host)>> {
+    let shown = path.display();
+    let mut hosts = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.split('#').next().unwrap_or_default();
+        let mut words = text.split_whitespace();
+        let Some(name) = words.next() else { continue };
+        let mut servers = Some(1);
+        for word in words {
+            servers = word
+                .strip_prefix("slots=")
+                .and_then(|n| n.parse().ok())
+                .filter(|n| (1..=64).contains(n));
+        }
+        // A name goes into the launcher's command line, where these mean something.
+        let plain = !name.starts_with('-') && !name.contains([',', '=']);
+        match servers.filter(|_| plain) {
+            Some(servers) => hosts.push((
+                line,
+                Host {
+                    name: name.to_string(),
+                    servers,
+                },
+            )),
+            None => {
+                return Err(Failure::usage(
+                    format!("{shown}, line {line}: '{}' is no host", text.trim()),
+                    "write a name, or a name and `slots=N` with N from 1 to 64",
+                ));
+            }
+        }
+    }
+    match hosts.is_empty() {
+        false => Ok(hosts),
+        true => Err(Failure::usage(
+            format!("the host file {shown} names no host"),
+            "write one host a line",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(text: &str) -> Result<Vec<(usize, Host)>> {
+        parse(text, Path::new("hosts"))
+    }
+
+    #[test]
+    fn names_slots_and_comments_are_read() {
+        let read = hosts("# all\nnode1\n\nnode2 slots=3 # big\n").unwrap();
+        let host = |name: &str, servers| Host {
+            name: name.into(),
+            servers,
+        };
+        assert_eq!(read, [(2, host("node1", 1)), (4, host("node2", 3))]);
+    }
+
+    #[test]
+    fn what_is_no_host_is_named_with_its_line() {
+        for text in [
+            "a\nb slots=0",
+            "a\nb cpus=2",
+            "a\n-x",
+            "a\nb,c",
+            "a\nb slots=x",
+        ] {
+            let failure = hosts(text).unwrap_err();
+            assert!(failure.text.contains("hosts, line 2"), "{failure}");
+            assert_eq!(failure.code, crate::fail::USAGE);
+        }
+        assert!(hosts("# none\n").unwrap_err().text.contains("no host"));
+    }
+}

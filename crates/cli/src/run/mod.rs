@@ -1,0 +1,225 @@
+//! `forebay run`: starts a service, runs a command with it, stops it, and ends as the command did.
+//!
+//! ```text
+//!  run --+-- servers: one process (embedded), or a launcher (mpirun, srun) and what that starts
+//!        +-- guard ---- command ---- whatever the command starts
+//! ```
+//!
+//! Invariants: the command starts when every mount answers; the service stops when the command, and all that it started,
+//! has ended; however `run` ends, the guard ends the command, and the servers commit, unmount and end.
+pub mod guard;
+mod hosts;
+#[cfg(feature = "mpi")]
+mod launch;
+
+use crate::args::{Launcher, RunArgs};
+use crate::config_file;
+use crate::fail::{Context, FAILED, Failure, Result};
+use crate::serve::Spec;
+use crate::server_process::ServerProcess;
+use crate::settings::{Resolved, Source};
+use guard::Guard;
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A running service, however it was started.
+trait Servers {
+    /// The mounts on this machine, by member.
+    fn mounts(&self) -> Vec<PathBuf>;
+    /// The children of this process that belong to it.
+    fn processes(&self) -> Vec<u32>;
+    /// Commits, unmounts, ends.
+    fn stop(self: Box<Self>) -> Result;
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Wrong settings (2); a service that does not start or stop (1); the command's own exit code.
+pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
+    let settings = config_file::resolve(config, &args.settings)?;
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Failure::new(
+            "this machine has no /dev/fuse, so nothing can be mounted",
+            "load it: `modprobe fuse`, and install fuse3",
+        ));
+    }
+    let signals = Signals::catch()?;
+    let servers = start(args, &settings)?;
+    let outcome = command(args, &*servers, &signals);
+    let stopped = servers.stop();
+    match outcome {
+        Ok(0) => stopped,
+        Ok(code) => {
+            if let Err(failure) = stopped {
+                eprintln!("forebay: {failure}");
+            }
+            Err(Failure {
+                code,
+                text: String::new(),
+            })
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Which launcher, if nobody says: mpirun for hosts, srun in a Slurm job, else none.
+fn launcher(args: &RunArgs) -> Launcher {
+    let slurm = std::env::var_os("SLURM_JOB_ID").is_some();
+    match args.launcher {
+        Some(launcher) => launcher,
+        None if args.hosts.is_some() => Launcher::Mpirun,
+        None if slurm => Launcher::Srun,
+        None => Launcher::Embedded,
+    }
+}
+
+fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
+    let launcher = launcher(args);
+    if args.hosts.is_some() && launcher != Launcher::Mpirun {
+        return Err(Failure::usage(
+            "--hosts is for mpirun",
+            "leave out --hosts, or say `--launcher mpirun`",
+        ));
+    }
+    if launcher == Launcher::Embedded {
+        return Embedded::start(args, settings);
+    }
+    let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
+    let servers: Option<u32> = hosts
+        .as_ref()
+        .map(|hosts| hosts.iter().map(|h| h.servers).sum());
+    if let (Some(servers), true) = (servers, settings.source("nodes") != Source::Default) {
+        let nodes = u32::from(settings.values.service.nodes);
+        if nodes != servers {
+            return Err(Failure::usage(
+                format!("--hosts names places for {servers} servers, and --nodes says {nodes}"),
+                "leave out --nodes",
+            ));
+        }
+    }
+    #[cfg(feature = "mpi")]
+    return launch::start(args, settings, launcher, hosts);
+    #[cfg(not(feature = "mpi"))]
+    Err(crate::verbs::serve::no_mpi())
+}
+
+/// Runs the command to its end.
+fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<u8> {
+    let mounts = servers.mounts();
+    let all = mounts.iter().map(|m| m.as_os_str().to_owned());
+    let joined = all.collect::<Vec<OsString>>().join(&OsString::from(":"));
+    let mut environment = vec![("FOREBAY_MOUNTS", joined)];
+    if let Some(first) = mounts.first() {
+        environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
+    }
+    let guard = Guard::start(&args.command, &environment, &servers.processes())?;
+    signals.pass_to(&guard);
+    let code = guard.wait();
+    signals.pass_to_nobody();
+    code
+}
+
+/// Signals to this process are for the command; those of the terminal reach it by themselves.
+struct Signals(Arc<Mutex<To>>);
+
+/// Who gets a signal.
+enum To {
+    /// The service is starting: it ends with this process.
+    Starting,
+    /// The command.
+    Guard(rustix::process::Pid),
+    /// The service is stopping, which has its own limit.
+    Nobody,
+}
+
+impl Signals {
+    fn catch() -> Result<Signals> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+            .or_fail("cannot catch signals", "raise the limit on open files")?;
+        let to = Arc::new(Mutex::new(To::Starting));
+        let now = to.clone();
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                for signal in signals.forever() {
+                    let sent = match signal {
+                        SIGTERM => Some(Signal::TERM),
+                        SIGHUP => Some(Signal::HUP),
+                        _ => None,
+                    };
+                    match (&*now.lock().unwrap_or_else(PoisonError::into_inner), sent) {
+                        (To::Starting, _) => std::process::exit(128 + signal),
+                        (To::Guard(guard), Some(sent)) => {
+                            // Fails only if it has ended.
+                            let _ = rustix::process::kill_process(*guard, sent);
+                        }
+                        _ => {}
+                    }
+                }
+            })
+            .or_fail("cannot start a thread", "raise the limit on processes")?;
+        Ok(Signals(to))
+    }
+
+    fn pass_to(&self, guard: &Guard) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = To::Guard(guard.pid());
+    }
+
+    fn pass_to_nobody(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = To::Nobody;
+    }
+}
+
+/// All servers in one process on this machine.
+struct Embedded {
+    server: ServerProcess,
+    limit: std::time::Duration,
+}
+
+impl Embedded {
+    fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
+        // One process has one store; what mpirun calls ranks are its nodes.
+        let whole = |path: &Path| path.to_string_lossy().replace("{rank}", "{node}");
+        if whole(&args.store).contains("{node}") {
+            return Err(Failure::usage(
+                format!(
+                    "{}: servers in one process share one store",
+                    args.store.display()
+                ),
+                "name one directory, or say `--launcher mpirun`",
+            ));
+        }
+        let mount = PathBuf::from(whole(&args.mount));
+        let spec = Spec::new(&args.store, &mount, settings)?.following();
+        let bar = crate::progress::step();
+        let server = ServerProcess::start(&spec, settings.values.start_limit, |step| {
+            bar.set_message(step.to_string())
+        });
+        bar.finish_and_clear();
+        Ok(Box::new(Embedded {
+            server: server?,
+            limit: settings.values.stop_limit,
+        }))
+    }
+}
+
+impl Servers for Embedded {
+    fn mounts(&self) -> Vec<PathBuf> {
+        self.server.spec().mounts.clone()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        vec![self.server.pid()]
+    }
+
+    fn stop(self: Box<Self>) -> Result {
+        self.server.stop(self.limit).map_err(|failure| Failure {
+            code: FAILED,
+            ..failure
+        })
+    }
+}

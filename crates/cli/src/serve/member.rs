@@ -1,0 +1,332 @@
+//! One node server as a process of an MPI job: `forebay serve`.
+//!
+//! Order, because a process should not fork once MPI has started: look at the paths, mount, start the watcher of the
+//! mount, then MPI. Until the members have agreed and recovered, the mount makes whoever touches it wait.
+//!
+//! Invariants: one that stops makes all stop; while it starts, a signal or the end of the launcher ends it at once, for
+//! then there is nothing to commit.
+use super::attend::{self, Attended, Hosted};
+use super::events::{self, Event};
+use super::log::Log;
+use super::spec::Seat;
+use super::watchdog::Watchdog;
+use super::{Report, detach_all, opening, points, watch};
+use crate::control::MountStatus;
+use crate::fail::{Context, FAILED, Failure, Result};
+use crate::mount_table;
+use crate::settings::Resolved;
+use forebay_fabric::mpi::{Ending, Identity, Job, StartError, Timing, World};
+use forebay_fuse::{MountOptions, Pending};
+use forebay_server::{Home, Joined, Meeting, MemberStatus, proto, superblock};
+use forebay_storage::OsIo;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// The rank is wanted before MPI has started: every launcher tells it in one of these.
+const RANKS: [&str; 4] = [
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+];
+
+/// What the launcher says of this process's rank; 0 for a process that nobody launched.
+fn rank() -> u32 {
+    let told = RANKS.iter().find_map(|name| std::env::var(name).ok());
+    told.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// A path with `{rank}` replaced, absolute.
+fn place(path: &Path, rank: u32) -> Result<PathBuf> {
+    let text = path.to_string_lossy();
+    mount_table::absolute(Path::new(&text.replace("{rank}", &rank.to_string())))
+}
+
+/// What the server is started with.
+pub struct Start {
+    /// The store; may hold `{rank}`.
+    pub store: PathBuf,
+    /// The mount point; may hold `{rank}`.
+    pub mount: PathBuf,
+    /// What all servers of the job know.
+    pub secret: Vec<u8>,
+    /// The settings.
+    pub settings: Resolved,
+    /// Stop when standard input of rank 0 ends.
+    pub until_input_ends: bool,
+}
+
+/// A member and its connection to the others.
+struct Together {
+    joined: Joined,
+    world: World,
+}
+
+impl Hosted for Together {
+    fn status(&self) -> forebay_server::Result<Vec<MemberStatus>> {
+        Ok(vec![self.joined.status()?])
+    }
+
+    fn leave(&self, why: &str) {
+        self.joined.meeting().tell_stop(why);
+    }
+
+    fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()> {
+        let result = self.joined.stop(limit);
+        if self.world.stop(limit) == Ending::Abandoned {
+            tracing::warn!(
+                "a member has died: ended without MPI_Finalize, which would wait for it"
+            );
+        }
+        result
+    }
+}
+
+/// Serves until told to stop. `report` hears of each step; if it fails, nobody listens and the server stops.
+///
+/// # Errors
+/// If it cannot start, or did not stop cleanly.
+pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + 'static) -> Result {
+    let result = serve(start, &report);
+    if let Err((failure, follows)) = &result {
+        tracing::error!("{failure}");
+        report(&Report::Failed {
+            code: failure.code,
+            text: failure.text.clone(),
+            follows: *follows,
+        });
+    }
+    // The report has said it; standard error may be the log by now.
+    result.map_err(|(failure, _)| Failure {
+        text: String::new(),
+        ..failure
+    })
+}
+
+/// A failure, and whether it only follows from another member's.
+type Ended = (Failure, bool);
+
+fn first(failure: Failure) -> Ended {
+    (failure, false)
+}
+
+fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) -> Result<(), Ended> {
+    let settings = &start.settings.values;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .or_fail("cannot follow the launcher", "report this")
+        .map_err(first)?;
+    let log = Log::start(settings, false);
+    let rank = rank();
+    let store = place(&start.store, rank).map_err(first)?;
+    let point = place(&start.mount, rank).map_err(first)?;
+    if point.starts_with(&store) || store.starts_with(&point) {
+        let what = format!(
+            "the mount point {} and the store {} lie in each other",
+            point.display(),
+            store.display()
+        );
+        return Err(first(Failure::usage(what, "name two separate directories")));
+    }
+    std::env::set_current_dir("/")
+        .or_fail("cannot change to /", "report this")
+        .map_err(first)?;
+    let started = Arc::new(AtomicBool::new(false));
+    let (sender, events) = mpsc::channel();
+    follow(&sender, &started, start.until_input_ends && rank == 0).map_err(first)?;
+    let mine = Arc::new(AtomicBool::new(false));
+    let watchdog = {
+        let (tell, mine) = (report.clone(), mine.clone());
+        let (store, point) = (store.clone(), point.clone());
+        Watchdog::start(settings.start_limit, "start-limit", move |failure| {
+            tell(&Report::Failed {
+                code: failure.code,
+                text: failure.text.clone(),
+                follows: false,
+            });
+            if mine.load(Ordering::SeqCst) {
+                detach_all(&store, &[point]);
+            }
+        })
+    };
+
+    let new = !store.join(superblock::NAME).exists();
+    let prepare = || {
+        watchdog.stage("preparing the mount point");
+        points::prepare(&store, std::slice::from_ref(&point)).map_err(first)
+    };
+    if new {
+        prepare()?;
+    }
+    watchdog.stage(&format!("opening the store {}", store.display()));
+    let home = Home::open(&OsIo, &store).map_err(|e| first(opening(&store, &e)))?;
+    mine.store(true, Ordering::SeqCst);
+    log.move_to(&store).map_err(first)?;
+    if !new {
+        prepare()?;
+    }
+    watch::start(&store).map_err(first)?;
+    watchdog.stage(&format!("mounting {}", point.display()));
+    let options = MountOptions {
+        source: mount_table::source(&store),
+        allow_other: settings.allow_other,
+        ..MountOptions::default()
+    };
+    let pending = Pending::mount(&point, options).map_err(|e| first(Failure::plain(e)))?;
+
+    watchdog.stage("starting MPI");
+    let world = join(start, &home, rank).map_err(first)?;
+    let member = world.rank();
+    tracing::info!(
+        "forebay {} serves {} as member {member} of {} with {:?}",
+        env!("CARGO_PKG_VERSION"),
+        store.display(),
+        world.size(),
+        settings.service
+    );
+    world.on_death(|member| tracing::error!(member, "a member has died; its data answers EIO"));
+    watchdog.stage("waiting for all members to open their stores and recover");
+    let meeting = Arc::new(Meeting::new(world.fabric()));
+    let (io, config) = (Arc::new(OsIo), settings.service.clone());
+    let limit = settings.start_limit;
+    let joined = Joined::start(io, home, meeting.clone(), world.fabric(), config, limit);
+    let joined = joined.map_err(|e| (opening(&store, &e), follows(&e)))?;
+    let mount = pending
+        .answer(joined.delegate())
+        .map_err(|e| first(Failure::plain(e)))?;
+    let told = sender.clone();
+    meeting.on_stop(move |member, why| {
+        // Fails only if nobody listens any more, and then it stops already.
+        let _ = told.send(Event::Told(format!("member {member} stops: {why}")));
+    });
+    let points = vec![MountStatus {
+        member: member as u16,
+        path: point,
+    }];
+    let attended = Attended {
+        store: store.clone(),
+        settings: start.settings.texts(),
+        points: points.clone(),
+        mounts: vec![mount],
+        service: Box::new(Together { joined, world }),
+    };
+    let mut late = false;
+    let served = attend::until_stopped(attended, settings, (sender, events), || {
+        watchdog.stage("waiting for all mounts");
+        let seats = seats(&meeting, &points, limit).map_err(|e| {
+            late = follows(&e);
+            opening(&store, &e)
+        })?;
+        drop(meeting);
+        drop(watchdog);
+        started.store(true, Ordering::SeqCst);
+        if rank == 0 {
+            report(&Report::AllReady(seats));
+        }
+        Ok(true)
+    });
+    served.map_err(|failure| (failure, late))
+}
+
+/// Whether the error is only the echo of another member's.
+fn follows(error: &forebay_server::Error) -> bool {
+    matches!(error, forebay_server::Error::Peer { .. })
+}
+
+/// Turns signals, and the end of standard input, into events; before `started`, into the end of the process.
+fn follow(events: &mpsc::Sender<Event>, started: &Arc<AtomicBool>, input: bool) -> Result {
+    let stop = {
+        let (events, started) = (events.clone(), started.clone());
+        move |event: Event, why: &str| {
+            if !started.load(Ordering::SeqCst) {
+                tracing::error!("{why} while starting: ended at once");
+                std::process::exit(i32::from(FAILED));
+            }
+            // Fails only if nobody listens any more, and then it stops already.
+            let _ = events.send(event);
+        }
+    };
+    let (sender, signals) = mpsc::channel();
+    events::signals(sender)?;
+    let next = "raise the limit on processes";
+    let caught = stop.clone();
+    std::thread::Builder::new()
+        .name("signal events".into())
+        .spawn(move || {
+            for event in signals {
+                caught(event, "a signal came");
+            }
+        })
+        .or_fail("cannot start the thread for signals", next)?;
+    if !input {
+        return Ok(());
+    }
+    std::thread::Builder::new()
+        .name("input".into())
+        .spawn(move || {
+            // However it ends, it has ended.
+            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+            let why = "the run has ended";
+            stop(Event::Told(why.into()), why);
+        })
+        .or_fail("cannot start the thread for standard input", next)?;
+    Ok(())
+}
+
+/// Starts MPI and finds the other members.
+fn join(start: &Start, home: &Home, expected: u32) -> Result<World> {
+    let failed = |e: StartError| Failure::plain(format!("{}: {e}", home.dir().display()));
+    let job = Job::start().map_err(failed)?;
+    if job.rank != expected {
+        return Err(Failure::new(
+            format!(
+                "MPI says rank {} and the launcher's environment says {expected}",
+                job.rank
+            ),
+            "start the servers with the mpirun or srun of the MPI that forebay was built for",
+        ));
+    }
+    let Ok(size) = u16::try_from(job.size) else {
+        return Err(Failure::new(
+            format!("{} processes are more than a service may have", job.size),
+            "start one server on each node",
+        ));
+    };
+    // A new store takes its rank for its number.
+    let (member, members) = home.member().unwrap_or((job.rank as u16, size));
+    let identity = Identity {
+        version: proto::VERSION,
+        secret: start.secret.clone(),
+        member: u32::from(member),
+        members: u32::from(members),
+        // Members agree on it when they meet, for new stores have none yet.
+        service: [0; 16],
+    };
+    let timing = Timing {
+        join: start.settings.values.start_limit,
+        ..Timing::default()
+    };
+    job.join(identity, timing).map_err(failed)
+}
+
+/// Waits until all mounts answer; where they are, by member.
+fn seats(
+    meeting: &Meeting,
+    own: &[MountStatus],
+    limit: Duration,
+) -> forebay_server::Result<Vec<Seat>> {
+    let seat = own.first().map(|mount| Seat {
+        member: mount.member,
+        host: super::spec::host(),
+        mount: mount.path.clone(),
+    });
+    let shown = serde_json::to_vec(&seat).unwrap_or_default();
+    let all = meeting.exchange(shown, limit)?;
+    // All run the same version; what cannot be read is left out, and missed by whoever needs it.
+    Ok(all
+        .iter()
+        .filter_map(|text| serde_json::from_slice(text).ok())
+        .collect())
+}

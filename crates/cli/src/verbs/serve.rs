@@ -1,0 +1,116 @@
+//! `forebay serve`: one node server of a service over several processes.
+use crate::args::ServeArgs;
+use crate::fail::{Failure, Result};
+use std::path::Path;
+
+/// Runs the verb.
+///
+/// # Errors
+/// This build knows no MPI.
+#[cfg(not(feature = "mpi"))]
+pub fn run(_args: &ServeArgs, _config: Option<&Path>) -> Result {
+    Err(no_mpi())
+}
+
+/// The message of a build without MPI.
+#[cfg(not(feature = "mpi"))]
+pub fn no_mpi() -> Failure {
+    Failure::new(
+        "this forebay was built without MPI",
+        "build it where mpicc is: `cargo build --release -p forebay-cli --features mpi`",
+    )
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Wrong settings (2); whatever keeps the server from starting or from stopping cleanly (1).
+#[cfg(feature = "mpi")]
+pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
+    use crate::fail::Context;
+    use crate::serve::{self, Report, Start};
+    use crate::settings::Source;
+    use std::io::Write;
+
+    let settings = crate::config_file::resolve(config, &args.settings)?;
+    if settings.source("nodes") == Source::CommandLine {
+        return Err(Failure::usage(
+            "a server of a job has no --nodes",
+            "the launcher says how many there are, as in `mpirun -n 4 forebay serve`",
+        ));
+    }
+    let start = Start {
+        store: args.store.clone(),
+        mount: args.mount.clone(),
+        secret: secret(args.secret_file.as_deref())?,
+        settings,
+        until_input_ends: args.launched,
+    };
+    // Standard error becomes the log once the store is open; what the starter must hear still goes to the old one.
+    let stderr = rustix::io::dup(std::io::stderr()).or_fail(
+        "cannot keep standard error",
+        "raise the limit on open files",
+    )?;
+    let stderr = std::sync::Arc::new(std::fs::File::from(stderr));
+    let launched = args.launched;
+    serve::member(&start, move |report| {
+        // Whoever started it may be gone; the launcher's end stops the server.
+        let _ = if launched {
+            let line = serde_json::to_string(report).unwrap_or_default();
+            // One write a line: the launcher mixes the lines of all servers.
+            std::io::stdout().write_all(format!("{line}\n").as_bytes())
+        } else {
+            match report {
+                Report::AllReady(seats) => writeln!(
+                    std::io::stdout(),
+                    "{} servers are ready; {} is mounted",
+                    seats.len(),
+                    args_mounts(seats)
+                ),
+                Report::Failed { text, .. } => {
+                    (&*stderr).write_all(format!("forebay: {text}\n").as_bytes())
+                }
+                _ => Ok(()),
+            }
+        };
+    })
+}
+
+#[cfg(feature = "mpi")]
+fn args_mounts(seats: &[crate::serve::Seat]) -> String {
+    let places = seats
+        .iter()
+        .map(|s| format!("{}:{}", s.host, s.mount.display()));
+    places.collect::<Vec<_>>().join(", ")
+}
+
+/// The job's secret: a file that only its owner may read, or else the environment.
+#[cfg(feature = "mpi")]
+fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
+    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::MetadataExt;
+    let Some(path) = file else {
+        let told = std::env::var_os("FOREBAY_SECRET").unwrap_or_default();
+        return Ok(told.into_vec());
+    };
+    let shown = path.display();
+    let wrong = |what: String, next: String| Err(Failure::usage(what, next));
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.mode() & 0o077 != 0 => wrong(
+            format!("others may read the secret in {shown}"),
+            format!("run `chmod 600 {shown}`"),
+        ),
+        Ok(_) => std::fs::read(path).or_else(|e| {
+            wrong(
+                format!("cannot read the secret in {shown}: {e}"),
+                "name a file of your own with --secret-file".into(),
+            )
+        }),
+        Err(e) => wrong(
+            format!("cannot read the secret in {shown}: {e}"),
+            format!(
+                "make it on every node: `(umask 077; openssl rand -hex 32 > {shown})` once, then copy it"
+            ),
+        ),
+    }
+}
