@@ -10,7 +10,7 @@ use super::events::{self, Event};
 use super::log::Log;
 use super::spec::Seat;
 use super::watchdog::Watchdog;
-use super::{Report, detach_all, opening, points, watch};
+use super::{Report, detach_all, follow_parent, opening, points, watch};
 use crate::control::MountStatus;
 use crate::fail::{Context, FAILED, Failure, Result};
 use crate::mount_table;
@@ -115,9 +115,7 @@ fn first(failure: Failure) -> Ended {
 
 fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) -> Result<(), Ended> {
     let settings = &start.settings.values;
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
-        .or_fail("cannot follow the launcher", "report this")
-        .map_err(first)?;
+    follow_parent("the launcher").map_err(first)?;
     let log = Log::start(settings, false);
     let rank = rank();
     let store = place(&start.store, rank).map_err(first)?;
@@ -163,8 +161,8 @@ fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) ->
     watchdog.stage(&format!("opening the store {}", store.display()));
     let home = Home::open(&OsIo, &store).map_err(|e| first(opening(&store, &e)))?;
     mine.store(true, Ordering::SeqCst);
-    log.move_to(&store).map_err(first)?;
     if !new {
+        log.move_to(&store).map_err(first)?;
         prepare()?;
     }
     watch::start(&store).map_err(first)?;
@@ -193,6 +191,10 @@ fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) ->
     let limit = settings.start_limit;
     let joined = Joined::start(io, home, meeting.clone(), world.fabric(), config, limit);
     let joined = joined.map_err(|e| (opening(&store, &e), follows(&e)))?;
+    if new {
+        // Not before the members have agreed: until then there is no store, and the directory is to stay empty.
+        log.move_to(&store).map_err(first)?;
+    }
     let mount = pending
         .answer(joined.delegate())
         .map_err(|e| first(Failure::plain(e)))?;

@@ -43,8 +43,7 @@ pub fn background() -> Result {
     let spec: Spec = serde_json::from_str(&text)
         .or_fail("this is an internal command", "use `forebay mount`")?;
     if spec.with_parent {
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
-            .or_fail("cannot follow the starting process", "report this")?;
+        follow_parent("the starting process")?;
     }
     // A session of its own: Ctrl-C at the terminal is not for it. Fails only if it leads one already.
     let _ = rustix::process::setsid();
@@ -173,6 +172,15 @@ pub fn run(
         }
         Ok(heard)
     })
+}
+
+/// This process stops when the one that started it ends.
+///
+/// The signal is a hang-up: the kernel may send it once for each thread of a parent that is killed, and a second one of
+/// another kind would cut the stop short.
+fn follow_parent(who: &str) -> Result {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::HUP))
+        .or_fail(format!("cannot follow {who}"), "report this")
 }
 
 /// Detaches `point` if this store is mounted there.

@@ -1,6 +1,7 @@
 //! What the tests of the command share: running it with a limit, and stores with mounts that never stay behind.
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
+pub mod left;
 pub mod server_memory;
 
 use std::io::Read;

@@ -1,0 +1,64 @@
+//! Whether a run has left anything behind.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+use super::Place;
+use std::time::{Duration, Instant};
+
+/// Waits for something that must come soon.
+#[track_caller]
+pub fn soon(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Processes whose command line names the place, or that hold the lock of one of its stores.
+pub fn processes(place: &Place) -> Vec<String> {
+    let dir = place.text("");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        if line.contains(&dir) && pid != std::process::id() && forebay_cli::processes::lives(pid) {
+            found.push(line.replace('\0', " "));
+        }
+    }
+    for store in std::fs::read_dir(place.path("")).unwrap().flatten() {
+        let lock = std::fs::read_to_string(store.path().join("lock")).unwrap_or_default();
+        let holder = lock.trim().parse().unwrap_or(u32::MAX);
+        let program = std::fs::read_to_string(format!("/proc/{holder}/cmdline"));
+        if program.unwrap_or_default().contains("forebay") && forebay_cli::processes::lives(holder)
+        {
+            found.push(format!("process {holder} holds {}", store.path().display()));
+        }
+    }
+    found
+}
+
+/// Waits until nothing of the place runs, is mounted, or listens.
+#[track_caller]
+pub fn nothing(place: &Place) {
+    let mounts = || {
+        let mut all = forebay_cli::mount_table::all().unwrap();
+        all.retain(|m| m.point.starts_with(place.path("")));
+        all
+    };
+    let end = Instant::now() + Duration::from_secs(30);
+    while !(processes(place).is_empty() && mounts().is_empty()) {
+        assert!(
+            Instant::now() < end,
+            "left: {:?} {:?}",
+            processes(place),
+            mounts()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for store in std::fs::read_dir(place.path("")).unwrap().flatten() {
+        let log = || std::fs::read_to_string(store.path().join("log")).unwrap_or_default();
+        let socket = store.path().join("control");
+        assert!(!socket.exists(), "{}: {}", socket.display(), log());
+    }
+}

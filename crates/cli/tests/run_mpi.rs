@@ -1,0 +1,289 @@
+//! The service over MPI: four servers and four mounts on one machine, started by `forebay run` or by `mpirun` itself.
+//!
+//! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
+#![cfg(feature = "mpi")]
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+mod common;
+use common::left::{nothing, soon};
+use common::{Place, assert_fails, command, forebay, fuse, kill, outcome, pattern, run};
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+
+const N: usize = 4;
+
+fn open_mpi() -> bool {
+    forebay_fabric::mpi::library().contains("Open MPI")
+}
+
+/// The `mpirun` of the MPI this program was built for, if there is one.
+fn mpirun() -> Option<&'static str> {
+    let name = if open_mpi() {
+        "mpirun.openmpi"
+    } else {
+        "mpirun.mpich"
+    };
+    let there = fuse()
+        && run(Command::new("sh").args(["-c", &format!("command -v {name}")]))
+            .status
+            .success();
+    if !there {
+        assert!(
+            std::env::var_os("FOREBAY_REQUIRE_MPI").is_none(),
+            "no {name}, or no FUSE"
+        );
+        eprintln!("skipped: no {name}, or no FUSE");
+    }
+    there.then_some(name)
+}
+
+/// A place with as many mount points as servers: m0 to m3.
+fn place() -> Place {
+    let place = Place::new();
+    for k in 0..N {
+        std::fs::create_dir(place.path(&format!("m{k}"))).unwrap();
+    }
+    place
+}
+
+/// The arguments of `run` for four servers below `mpirun`, and of its command, a shell script.
+fn args(place: &Place, script: &str) -> Vec<String> {
+    let mut args: Vec<String> = ["run", "--launcher", "mpirun", "--nodes", "4", "--store"]
+        .map(String::from)
+        .to_vec();
+    args.extend([
+        place.text("n{rank}"),
+        "--mount".into(),
+        place.text("m{rank}"),
+    ]);
+    args.extend(["--", "sh", "-c", script].map(String::from));
+    args
+}
+
+fn job(place: &Place, script: &str) -> (i32, String, String) {
+    let args = args(place, script);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    forebay(&args)
+}
+
+fn logs(place: &Place) -> String {
+    let log = |k| std::fs::read_to_string(place.path(&format!("n{k}/log"))).unwrap_or_default();
+    (0..N).map(log).collect()
+}
+
+#[test]
+fn files_of_every_mount_are_the_same_on_all_also_after_a_restart_on_other_ranks() {
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
+    for k in 0..N {
+        let bytes = pattern(k as u64, 3_000_000 + k * 4097);
+        std::fs::write(place.path(&format!("in{k}")), bytes).unwrap();
+    }
+    let dir = place.text("");
+    let write = format!(
+        "set -e; for k in 0 1 2 3; do cp {dir}in$k {dir}m$k/f$k; done; mkdir {dir}m1/d; echo deep > {dir}m2/d/x"
+    );
+    let sums = format!(
+        "set -e; for m in 0 1 2 3; do cd {dir}m$m; sha256sum f0 f1 f2 f3 d/x; cd /; done; cd {dir}; sha256sum in0 in1 in2 in3"
+    );
+    let same = |out: &str| {
+        let sums: Vec<&str> = out.lines().collect();
+        assert_eq!(sums.len(), 24, "{out}");
+        for mount in sums.chunks(5).take(4) {
+            assert_eq!(mount, &sums[..5]);
+            for (on_mount, on_disk) in mount.iter().zip(&sums[20..]) {
+                assert_eq!(on_mount[..64], on_disk[..64]);
+            }
+        }
+    };
+    let (code, out, err) = job(&place, &format!("{write}; {sums}; exit 5"));
+    assert_eq!(code, 5, "{out}{err}{}", logs(&place));
+    same(&out);
+    nothing(&place);
+    // What was rank 0's store is now that of rank 1, and so on: members keep their numbers.
+    std::fs::rename(place.path("n0"), place.path("x")).unwrap();
+    for k in 1..N {
+        let (from, to) = (format!("n{k}"), format!("n{}", k - 1));
+        std::fs::rename(place.path(&from), place.path(&to)).unwrap();
+    }
+    std::fs::rename(place.path("x"), place.path("n3")).unwrap();
+    let (code, out, err) = job(&place, &sums);
+    assert_eq!(code, 0, "{out}{err}{}", logs(&place));
+    same(&out);
+    nothing(&place);
+}
+
+/// Starts a job whose command says "ready" and then waits.
+fn waiting(place: &Place, script: &str) -> std::process::Child {
+    let args = args(place, &format!("{script}; echo ready; sleep 1000; true"));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut child = command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n", "{}", logs(place));
+    child
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_and_what_was_committed() {
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
+    let mut child = waiting(&place, "echo kept > $FOREBAY_MOUNT/f");
+    kill(child.id());
+    child.wait().unwrap();
+    nothing(&place);
+    let (code, out, err) = job(&place, "cat ${FOREBAY_MOUNTS##*:}/f");
+    assert_eq!((code, &*out), (0, "kept\n"), "{err}");
+    nothing(&place);
+}
+
+#[test]
+fn a_killed_launcher_leaves_nothing_and_what_was_committed() {
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
+    let mut child = waiting(&place, "echo kept > $FOREBAY_MOUNT/f");
+    let launcher = forebay_cli::processes::below(child.id(), &[])
+        .into_iter()
+        .find(|pid| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+            line.unwrap_or_default().starts_with("mpirun")
+        });
+    kill(launcher.unwrap());
+    soon("no server goes on", || {
+        let all = forebay_cli::mount_table::all().unwrap();
+        !all.iter().any(|m| m.point.starts_with(place.path("")))
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    for k in 0..N {
+        // A server that was killed has no time to remove it.
+        let _ = std::fs::remove_file(place.path(&format!("n{k}/control")));
+    }
+    nothing(&place);
+    let (code, out, err) = job(&place, "cat ${FOREBAY_MOUNTS##*:}/f");
+    assert_eq!((code, &*out), (0, "kept\n"), "{err}");
+    nothing(&place);
+}
+
+#[test]
+fn servers_that_mpirun_started_stop_together_on_umount() {
+    let Some(name) = mpirun() else { return };
+    let place = place();
+    let mut servers = Command::new(name);
+    if open_mpi() {
+        servers.args(["--oversubscribe", "--allow-run-as-root"]);
+    }
+    servers.args(["-n", "4", env!("CARGO_BIN_EXE_forebay"), "serve"]);
+    servers.arg("--store").arg(place.path("n{rank}"));
+    servers.arg("--mount").arg(place.path("m{rank}"));
+    let servers = servers.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut servers = servers.spawn().unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(servers.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert!(
+        line.contains("4 servers are ready"),
+        "{line}{}",
+        logs(&place)
+    );
+    std::fs::write(place.path("m0/f"), "x").unwrap();
+    assert_eq!(std::fs::read_to_string(place.path("m3/f")).unwrap(), "x");
+    let (code, out, err) = forebay(&["status", &place.text("m2"), "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let status: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(status["members"][0]["member"], 2);
+    let (code, _, err) = forebay(&["umount", &place.text("m1")]);
+    assert_eq!(code, 0, "{err}");
+    assert!(servers.wait().unwrap().success(), "{}", logs(&place));
+    nothing(&place);
+}
+
+/// Four servers, the environment and arguments of the last changed; what `mpirun` said.
+fn odd_one_out(place: &Place, name: &str, odd: &str) -> String {
+    let mut servers = Command::new(name);
+    if open_mpi() {
+        servers.args(["--oversubscribe", "--allow-run-as-root"]);
+    }
+    let program = env!("CARGO_BIN_EXE_forebay");
+    let dir = place.text("");
+    let serve = format!("{program} serve --store {dir}n{{rank}} --start-limit 20s");
+    let usual = format!("FOREBAY_SECRET=a exec {serve} --mount {dir}m{{rank}}");
+    let odd = odd.replace("SERVE", &serve).replace("DIR", &dir);
+    servers.args(["-n", "3", "sh", "-c", &usual]);
+    servers.args([":", "-n", "1", "sh", "-c", &odd]);
+    let (code, out, err) = outcome(&run(servers.stdin(Stdio::null())));
+    assert_ne!(code, 0, "{out}{err}");
+    err + &out
+}
+
+#[test]
+fn a_wrong_secret_and_a_missing_mount_point_end_the_start_of_all() {
+    let Some(name) = mpirun() else { return };
+    let place = place();
+    let said = odd_one_out(
+        &place,
+        name,
+        "FOREBAY_SECRET=b exec SERVE --mount DIRm{rank}",
+    );
+    assert!(said.contains("different job secrets"), "{said}");
+    nothing(&place);
+    let said = odd_one_out(&place, name, "FOREBAY_SECRET=a exec SERVE --mount DIRnone");
+    assert!(
+        said.contains("none does not exist; run `mkdir -p"),
+        "{said}"
+    );
+    nothing(&place);
+    // Neither has settled anything: the stores are still new.
+    let (code, out, err) = job(&place, "echo well");
+    assert_eq!((code, &*out), (0, "well\n"), "{err}");
+}
+
+#[test]
+fn a_run_that_cannot_start_says_why_in_one_line() {
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
+    let mut without = args(&place, "true");
+    without.splice(1..1, ["--mpirun", "/no/such/mpirun"].map(String::from));
+    let without: Vec<&str> = without.iter().map(String::as_str).collect();
+    let got = forebay(&without);
+    assert_fails(&got, 1, &["/no/such/mpirun", "install OpenMPI or MPICH"]);
+    // One store of four is lost.
+    assert_eq!(job(&place, "true").0, 0);
+    std::fs::remove_dir_all(place.path("n2")).unwrap();
+    let (code, _, err) = job(&place, "true");
+    assert_eq!(code, 1);
+    assert!(err.contains("forebay: "), "{err}");
+    assert!(err.contains("the store of member 2 is missing"), "{err}");
+    nothing(&place);
+}
+
+#[test]
+fn a_host_file_says_how_many_servers_run_where() {
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
+    let hosts = place.text("hosts");
+    std::fs::write(&hosts, "localhost slots=2 # this machine\n").unwrap();
+    let (store, mount) = (place.text("n{rank}"), place.text("m{rank}"));
+    let head = [
+        "run", "--hosts", &hosts, "--store", &store, "--mount", &mount,
+    ];
+    let script = "echo $FOREBAY_MOUNTS";
+    let (code, out, err) = forebay(&[&head[..], &["--", "sh", "-c", script]].concat());
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(
+        out.trim(),
+        format!("{}:{}", place.text("m0"), place.text("m1"))
+    );
+    nothing(&place);
+}
