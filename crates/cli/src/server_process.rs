@@ -150,6 +150,8 @@ impl ServerProcess {
     pub fn stop(mut self, limit: Duration) -> Result {
         let answer = self.ask(&Ask::Stop { force: true }, limit);
         let ended = self.wait(limit);
+        // One that died has left its mounts.
+        let answer = answer.inspect_err(|_| self.kill());
         answer?;
         if ended {
             Ok(())

@@ -11,21 +11,18 @@ use std::process::{Child, Command};
 /// The guard, as `run` sees it. Dropping it has the command killed.
 pub struct Guard {
     child: Child,
-    /// Children of `run` that are none of the command's, with all below them.
+    /// What ran below `run` before the command: the service, and what watches it.
     spared: Vec<u32>,
 }
 
 impl Guard {
-    /// Starts `command` under a guard; `environment` is for the command. `spared` are children that go on without it.
+    /// Starts `command` under a guard; `environment` is for the command. What runs already goes on without it.
     ///
     /// # Errors
     /// If there is no process to be had.
-    pub fn start(
-        command: &[OsString],
-        environment: &[(&str, OsString)],
-        spared: &[u32],
-    ) -> Result<Guard> {
+    pub fn start(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Guard> {
         adopt()?;
+        let spared = crate::processes::below(std::process::id(), &[]);
         let child = Command::new("/proc/self/exe")
             .arg("__guard")
             .arg(std::process::id().to_string())
@@ -37,10 +34,7 @@ impl Guard {
                 "cannot start a process for the command",
                 "raise the limit on processes (ulimit -u)",
             )?;
-        Ok(Guard {
-            child,
-            spared: spared.to_vec(),
-        })
+        Ok(Guard { child, spared })
     }
 
     /// The guard's process: signals to it are signals to the command.

@@ -260,10 +260,6 @@ impl Servers for Launched {
         here.map(|seat| seat.mount.clone()).collect()
     }
 
-    fn processes(&self) -> Vec<u32> {
-        vec![self.child.id()]
-    }
-
     fn stop(mut self: Box<Self>) -> Result {
         let limit = self.limit;
         let ended = self.end(limit);

@@ -29,8 +29,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 trait Servers {
     /// The mounts on this machine, by member.
     fn mounts(&self) -> Vec<PathBuf>;
-    /// The children of this process that belong to it.
-    fn processes(&self) -> Vec<u32>;
     /// Commits, unmounts, ends.
     fn stop(self: Box<Self>) -> Result;
 }
@@ -116,7 +114,7 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<u
     if let Some(first) = mounts.first() {
         environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
     }
-    let guard = Guard::start(&args.command, &environment, &servers.processes())?;
+    let guard = Guard::start(&args.command, &environment)?;
     signals.pass_to(&guard);
     let code = guard.wait();
     signals.pass_to_nobody();
@@ -210,10 +208,6 @@ impl Embedded {
 impl Servers for Embedded {
     fn mounts(&self) -> Vec<PathBuf> {
         self.server.spec().mounts.clone()
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        vec![self.server.pid()]
     }
 
     fn stop(self: Box<Self>) -> Result {
