@@ -65,7 +65,6 @@ pub fn start(
     .collect();
     let mut child = command
         .env("FOREBAY_SECRET", secret)
-        // The directory may be one that a mount is going to hide.
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -168,11 +167,17 @@ fn srun() -> Result<Command> {
         )
     })?;
     let mut command = Command::new("srun");
-    command.args(["--overlap", "--cpu-bind=none", "--kill-on-bad-exit=0"]);
+    command.args(["--overlap", "--kill-on-bad-exit=0"]);
     command.args(["--input=0", "--ntasks-per-node=1", "--mem=0"]);
     command.arg(format!("--nodes={nodes}"));
     command.arg(format!("--ntasks={nodes}"));
-    // The command's own steps choose their own.
+    // A server is not to be tied to one core. In the environment, as the flag is an error to clusters that never bind.
+    command.env("SLURM_CPU_BIND", "none");
+    // The cluster's default may be another MPI's, or none.
+    if std::env::var_os("SLURM_MPI_TYPE").is_none() {
+        let open = forebay_fabric::mpi::library().contains("Open MPI");
+        command.arg(if open { "--mpi=pmix" } else { "--mpi=pmi2" });
+    }
     command.args(["--job-name=forebay", "--quiet"]);
     Ok(command)
 }

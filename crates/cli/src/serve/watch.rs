@@ -5,10 +5,13 @@
 //! from the server's store. It has a session of its own, so that what is sent to the server's group does not reach it.
 use crate::fail::{Context, Result};
 use crate::mount_table::{self, How};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// How long the threads of a server may go on after its end of the pipe has closed.
@@ -45,6 +48,12 @@ pub fn start(store: &Path) -> Result {
 pub fn run(server: u32, store: &Path) -> Result {
     // Fails only if it leads a session already.
     let _ = rustix::process::setsid();
+    // A cancelled job ends all its processes with these; this one is there for the end.
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, ignored.clone())
+            .or_fail("cannot catch signals", "report this")?;
+    }
     // The directory it was started in does not matter, and must not be kept.
     let _ = std::env::set_current_dir("/");
     // Ends when the other end is closed, well or not.

@@ -1,0 +1,116 @@
+//! The documented batch script under a real Slurm of one node, and a job that is cancelled in the middle.
+//!
+//! `scripts/slurm.sh` starts the Slurm; that needs root. Without one the test says that it skips; with
+//! `FOREBAY_REQUIRE_SLURM` set it fails.
+#![cfg(feature = "mpi")]
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+mod common;
+use common::left::{nothing, soon};
+use common::{Place, fuse, outcome, run};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A running Slurm; it stops when dropped.
+struct Slurm(Place);
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().unwrap()
+}
+
+impl Slurm {
+    fn start() -> Option<Slurm> {
+        let programs = ["slurmctld", "slurmd", "munged", "sbatch"];
+        let there = |name: &&str| run(Command::new("which").arg(name)).status.success();
+        let ready =
+            fuse() && rustix::process::geteuid().is_root() && programs.iter().all(|p| there(&p));
+        if !ready {
+            let required = std::env::var_os("FOREBAY_REQUIRE_SLURM").is_some();
+            assert!(!required, "no slurm-wlm and munge, no FUSE, or not root");
+            eprintln!("skipped: no slurm-wlm and munge, no FUSE, or not root");
+            return None;
+        }
+        let slurm = Slurm(Place::new());
+        let (code, out, err) = outcome(&run(&mut slurm.script("start")));
+        assert_eq!(code, 0, "{out}{err}");
+        Some(slurm)
+    }
+
+    fn script(&self, verb: &str) -> Command {
+        let mut command = Command::new(root().join("scripts/slurm.sh"));
+        command.arg(verb).arg(self.0.path("slurm"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// A program of Slurm.
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        let own = Path::new(env!("CARGO_BIN_EXE_forebay")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", own.display()));
+        command.env("SLURM_CONF", self.0.path("slurm/slurm.conf"));
+        command.current_dir(self.0.path("")).stdin(Stdio::null());
+        command
+    }
+
+    fn idle(&self) -> bool {
+        run(self.command("squeue").arg("-h")).stdout.is_empty()
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        run(&mut self.script("stop"));
+    }
+}
+
+/// The batch script of the page, for one node and in this place, with `app` as its program.
+fn batch(place: &Place, app: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let page = std::fs::read_to_string(root().join("docs/slurm.md")).unwrap();
+    let script = page.split("```bash\n").nth(1).unwrap();
+    let script = script.split("```").next().unwrap();
+    let ours = script
+        .replace("--nodes=2", "--nodes=1")
+        .replace("--ntasks-per-node=2", "--ntasks-per-node=1")
+        .replace("/local/$USER/forebay/store", &place.text("s"))
+        .replace("/local/$USER/forebay/mount", &place.text("m"));
+    assert_ne!(script, ours);
+    std::fs::write(place.path("batch"), ours).unwrap();
+    std::fs::write(place.path("app"), format!("#!/bin/sh\n{app}\n")).unwrap();
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path("app"), mode).unwrap();
+    place.text("batch")
+}
+
+#[test]
+fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
+    let Some(slurm) = Slurm::start() else { return };
+    let place = Place::new();
+    let submit = |app: &str, more: &[&str]| {
+        let mut command = slurm.command("sbatch");
+        command.current_dir(place.path("")).args(more);
+        let out = place.text("out");
+        outcome(&run(command.args(["-o", &out, &batch(&place, app)])))
+    };
+    let said = || std::fs::read_to_string(place.path("out")).unwrap_or_default();
+    let (code, _, err) = submit("echo first > $FOREBAY_MOUNT/f; exit 6", &["--wait"]);
+    assert_eq!(code, 6, "the job's code is the program's: {err}{}", said());
+    nothing(&place);
+
+    let app =
+        "cat $FOREBAY_MOUNT/f && echo second > $FOREBAY_MOUNT/g && echo written && sleep 1000";
+    let (code, _, err) = submit(app, &[]);
+    assert_eq!(code, 0, "{err}");
+    soon("the job runs", || said().contains("written"));
+    run(slurm.command("scancel").arg("--name=simulation"));
+    soon("the job ends", || slurm.idle());
+    nothing(&place);
+    assert!(place.log().contains("stopped"), "{}", place.log());
+
+    let (code, _, err) = submit("cat $FOREBAY_MOUNT/f $FOREBAY_MOUNT/g", &["--wait"]);
+    assert_eq!(code, 0, "{err}{}", said());
+    assert!(said().contains("first\nsecond\n"), "{}", said());
+    nothing(&place);
+}
