@@ -15,7 +15,7 @@ pub fn configuration() -> String {
         1. the configuration file: the one named by `--config FILE` or `FOREBAY_CONFIG`, or else `~/.config/forebay/config.toml`\n   \
         (`$XDG_CONFIG_HOME/forebay/config.toml` where that is set) if it exists;\n\
         2. the environment;\n\
-        3. the command line of `forebay mount`, `forebay demo` and `forebay trace replay --store`.\n\n\
+        3. the command line of `forebay mount`, `forebay run`, `forebay serve`, `forebay demo` and `forebay trace replay --store`.\n\n\
         The file is TOML. A key it does not know is an error that names the nearest one it knows:\n\n\
         ```toml\nnodes = 4\nmemory = \"256MiB\"\ndurability = \"disk\"\n```\n\n\
         | key | flag | environment | default | meaning |\n|---|---|---|---|---|\n"

@@ -22,8 +22,7 @@ impl Slurm {
     fn start() -> Option<Slurm> {
         let programs = ["slurmctld", "slurmd", "munged", "sbatch"];
         let there = |name: &&str| run(Command::new("which").arg(name)).status.success();
-        let ready =
-            fuse() && rustix::process::geteuid().is_root() && programs.iter().all(|p| there(&p));
+        let ready = fuse() && rustix::process::geteuid().is_root() && programs.iter().all(there);
         if !ready {
             let required = std::env::var_os("FOREBAY_REQUIRE_SLURM").is_some();
             assert!(!required, "no slurm-wlm and munge, no FUSE, or not root");
