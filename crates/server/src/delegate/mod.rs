@@ -14,6 +14,7 @@
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
 //! | `leftovers` | closed files that could not be published yet |
+//! | `locks`, `holders`, `circles` | advisory locks: asking the keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
@@ -25,11 +26,14 @@
 //!   nothing holds the file, a thread does (`leftovers`).
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
+mod circles;
 mod commit;
 mod cut;
 mod handles;
+mod holders;
 mod intervals;
 mod leftovers;
+mod locks;
 mod memory;
 mod namespace;
 mod open;
@@ -50,6 +54,7 @@ use crate::{Attr, Config, Consistency, Member, Node, Result};
 use forebay_storage::Durability;
 use handles::Table;
 use leftovers::Leftovers;
+pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -140,6 +145,7 @@ pub struct Delegate {
     most_pieces: usize,
     buffers: Buffers,
     leftovers: Arc<Leftovers>,
+    locks: locks::LockState,
 }
 
 impl Delegate {
@@ -159,6 +165,7 @@ impl Delegate {
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,
             buffers: Buffers::new(config.memory / 32),
             leftovers: Arc::default(),
+            locks: locks::LockState::default(),
         });
         delegate.start_finishing()?;
         Ok(delegate)
@@ -206,6 +213,7 @@ impl Delegate {
             tracing::error!(fid = file.fid.0, error = %e, "pending writes could not be committed at the end");
             result = result.and(Err(e));
         }
+        self.stop_locks();
         result
     }
 

@@ -80,6 +80,7 @@ impl Delegate {
             state.retired.extend(open.log.lock().take());
         }
         let published = self.publish(file, self.always_sync);
+        self.release_locks(file.fid, handle);
         let told = match published {
             Ok(()) => self.tell_closes(file),
             Err(_) => Ok(()),
