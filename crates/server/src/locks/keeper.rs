@@ -109,21 +109,19 @@ impl Keeper {
             id: place.owner,
         };
         let fid = place.fid;
+        // `flock` gives the old lock up before it asks for one of another mode, and lets in who waits for it.
         let file = self.files.entry(fid).or_default();
-        // `flock` gives the old lock up before it asks for one of another mode.
-        let flock = place.space == Space::Flock;
         let old = file.table(place.space).mode(owner, place.start);
-        let mut freed = flock && old.is_some_and(|old| old != mode);
-        if freed {
+        if place.space == Space::Flock && old.is_some_and(|old| old != mode) {
             file.flocks.clear(owner, place.start..place.end);
+            self.sweep(fid, &mut grants);
         }
+        let file = self.files.entry(fid).or_default();
         let in_the_way = file.conflicts(owner, &place, mode);
         let answer = match in_the_way.first() {
             None => {
                 file.table(place.space)
                     .set(owner, place.start..place.end, mode, pid);
-                // Shared in place of exclusive lets others in.
-                freed |= mode == Mode::Shared;
                 Answer::Granted
             }
             Some(_) if wait => {
@@ -144,7 +142,8 @@ impl Keeper {
             _ => Outcome::Granted,
         };
         self.note(from, token, outcome);
-        if freed {
+        if answer == Answer::Granted && mode == Mode::Shared {
+            // It may have been exclusive before.
             self.sweep(fid, &mut grants);
         }
         self.tidy(fid);
