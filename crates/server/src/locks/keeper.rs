@@ -340,7 +340,7 @@ impl Keeper {
                 }
             }
         }
-        for (member, token) in grants[before..].to_vec() {
+        for (member, token) in grants[before..].iter().copied() {
             self.note(member, token, Outcome::Granted);
         }
     }
