@@ -6,8 +6,8 @@
 use std::fs;
 use std::io::ErrorKind;
 
-/// `fcntl` on an open file's own locks, waiting.
-const F_OFD_SETLKW: u64 = 38;
+/// `fcntl` on an open file's own locks, without and with waiting.
+const OPEN_FILE: [u64; 2] = [37, 38];
 
 /// See the head of this file.
 pub(crate) struct Caller {
@@ -44,12 +44,12 @@ impl Caller {
 
     /// Whether it asks for a lock of an open file, for which the kernel looks for no deadlocks. False where that may not be
     /// seen (it takes the right to trace the caller).
-    pub(crate) fn asks_for_open_file(&mut self) -> bool {
+    pub(crate) fn asks_for_open_file(&self) -> bool {
         // It may not have gone to sleep yet; then the file says `running`.
         for _ in 0..10 {
             match fs::read_to_string(format!("/proc/{}/syscall", self.thread)) {
                 Ok(text) if text.trim() == "running" => std::thread::yield_now(),
-                Ok(text) => return command(&text) == Some(F_OFD_SETLKW),
+                Ok(text) => return command(&text).is_some_and(|c| OPEN_FILE.contains(&c)),
                 Err(_) => return false,
             }
         }

@@ -7,6 +7,8 @@
 //!   answers `ENOSYS`, and the kernel stops sending it). A killed program would stay until its lock is granted. So the
 //!   waiting thread looks itself, some times a second, whether its caller has a signal to take (`caller`), and answers
 //!   `EINTR`; the kernel restarts the call or ends it, as the signal wants.
+//! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE` that nobody waits for. So a try
+//!   that is denied by such a lock is tried again for a moment, in case the file has been closed just now.
 //! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped, on a thread of its own:
 //!   dropping waits for reads under way, which the answering threads must be free to answer.
 use super::Filesystem;
@@ -14,15 +16,20 @@ use super::files::handle;
 use crate::caller::Caller;
 use crate::lock_flags::is_flock;
 use crate::reply::attempt;
+use forebay_server::Result;
 use forebay_server::delegate::{Delegate, Granted, LockWanted, Locking};
 use forebay_server::locks::Mode;
 use forebay_server::locks::proto::Space;
 use fuser::{Errno, FileHandle, INodeNo, Notifier, ReplyEmpty, ReplyLock, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Stack of a thread that waits for a lock; it does little.
 const STACK: usize = 256 << 10;
+
+/// Before a denied try for a lock of an open file is repeated, milliseconds.
+const AGAIN: [u64; 6] = [1, 2, 5, 10, 20, 40];
 
 /// What threads that wait for locks share with the mount.
 #[derive(Default)]
@@ -35,7 +42,12 @@ pub(crate) struct LockDesk {
 
 impl LockDesk {
     /// Makes the kernel forget pages that are older than what the lock shows.
-    fn settle(&self, delegate: &Delegate, ino: INodeNo, granted: Granted) -> Result<(), Errno> {
+    fn settle(
+        &self,
+        delegate: &Delegate,
+        ino: INodeNo,
+        granted: Granted,
+    ) -> std::result::Result<(), Errno> {
         let Some(stale) = granted.stale else {
             return Ok(());
         };
@@ -76,7 +88,7 @@ impl Asked {
         self.last.saturating_add(1)
     }
 
-    fn mode(&self) -> Result<Mode, Errno> {
+    fn mode(&self) -> std::result::Result<Mode, Errno> {
         match self.typ {
             libc::F_RDLCK => Ok(Mode::Shared),
             libc::F_WRLCK => Ok(Mode::Exclusive),
@@ -84,7 +96,7 @@ impl Asked {
         }
     }
 
-    fn wanted(&self, space: Space, detect: bool) -> Result<LockWanted, Errno> {
+    fn wanted(&self, space: Space, detect: bool) -> std::result::Result<LockWanted, Errno> {
         Ok(LockWanted {
             owner: self.owner,
             space,
@@ -114,8 +126,9 @@ impl Filesystem {
                 Err(e) => reply.error(e),
             };
         }
-        let mut caller = Caller::new(req.pid());
-        let detect = space == Space::Record && asked.wait && !caller.asks_for_open_file();
+        let caller = Caller::new(req.pid());
+        let of_open_file = || space == Space::Flock || caller.asks_for_open_file();
+        let detect = asked.wait && !of_open_file();
         let wanted = match asked.wanted(space, detect) {
             Ok(wanted) => wanted,
             Err(e) => return reply.error(e),
@@ -126,21 +139,42 @@ impl Filesystem {
         });
         match locking {
             Ok(Locking::Granted(Granted { stale: None })) => reply.ok(),
-            Ok(locking) => self.finish(ino, locking, caller, reply),
+            Err(e) if e.code() == libc::EAGAIN && of_open_file() => {
+                self.apart(ino, reply, move |delegate, _| {
+                    let mut tries = AGAIN.iter();
+                    loop {
+                        match (delegate.lock(handle, &wanted), tries.next()) {
+                            (Err(e), Some(pause)) if e.errno() == rustix::io::Errno::AGAIN => {
+                                std::thread::sleep(Duration::from_millis(*pause));
+                            }
+                            (outcome, _) => return outcome,
+                        }
+                    }
+                });
+            }
             Err(e) => reply.error(e),
+            Ok(locking) => self.apart(ino, reply, move |delegate, desk| match locking {
+                Locking::Granted(granted) => Ok(granted),
+                Locking::Waiting(wait) => {
+                    let mut caller = caller;
+                    delegate.wait_for_lock(wait, &mut || {
+                        desk.ended.load(Ordering::SeqCst) || caller.interrupted()
+                    })
+                }
+            }),
         }
     }
 
-    /// Waits for the lock where it is not there yet, drops old pages, and answers: on a thread of its own.
-    fn finish(&self, ino: INodeNo, locking: Locking, mut caller: Caller, reply: ReplyEmpty) {
+    /// Gets the lock, drops old pages, and answers: on a thread of its own.
+    fn apart(
+        &self,
+        ino: INodeNo,
+        reply: ReplyEmpty,
+        get: impl FnOnce(&Delegate, &LockDesk) -> Result<Granted> + Send + 'static,
+    ) {
         let (delegate, desk) = (self.delegate.clone(), self.desk.clone());
         let work = move || {
-            let granted = attempt("wait for a lock", ino, || match locking {
-                Locking::Granted(granted) => Ok(granted),
-                Locking::Waiting(wait) => delegate.wait_for_lock(wait, &mut || {
-                    desk.ended.load(Ordering::SeqCst) || caller.interrupted()
-                }),
-            });
+            let granted = attempt("wait for a lock", ino, || get(&delegate, &desk));
             match granted.and_then(|granted| desk.settle(&delegate, ino, granted)) {
                 Ok(()) => reply.ok(),
                 Err(e) => reply.error(e),
