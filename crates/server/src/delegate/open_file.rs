@@ -56,6 +56,8 @@ pub struct State {
     pub attr: Attr,
     /// Where committed bytes are, as of `attr.generation`.
     pub windows: Intervals,
+    /// The generation that extents were asked for last.
+    pub asked: Option<u64>,
     /// Writes that no commit has taken yet.
     pub pending: Pending,
     /// What a commit has taken. It stays here after an attempt whose outcome is unknown, and is sent again first.
@@ -97,6 +99,7 @@ impl OpenFile {
         let state = State {
             attr,
             windows: Intervals::default(),
+            asked: None,
             pending: Pending::default(),
             committing: None,
             handles: 0,
