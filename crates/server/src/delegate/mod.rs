@@ -50,11 +50,12 @@ mod xattr;
 
 use crate::buffers::Buffers;
 use crate::inodes::Counter;
-use crate::{Attr, Config, Consistency, Member, Node, Result};
+use crate::{Attr, Config, Consistency, Fid, Member, Node, Result};
 use forebay_storage::Durability;
 use handles::Table;
 use leftovers::Leftovers;
 pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -146,6 +147,8 @@ pub struct Delegate {
     buffers: Buffers,
     leftovers: Arc<Leftovers>,
     locks: locks::LockState,
+    /// Opens without an answer: they may be counted at the owner.
+    lost_opens: Mutex<Vec<(Fid, u64)>>,
 }
 
 impl Delegate {
@@ -166,6 +169,7 @@ impl Delegate {
             buffers: Buffers::new(config.memory / 32),
             leftovers: Arc::default(),
             locks: locks::LockState::default(),
+            lost_opens: Mutex::default(),
         });
         delegate.start_finishing()?;
         Ok(delegate)

@@ -178,10 +178,8 @@ proptest! {
         let mut keeper = Keeper::default();
         let mut model = Model { records: Bytes::new(), flocks: Bytes::new(), queue: Vec::new() };
         let mut sessions = [1u64; 3];
-        let mut slot = 0;
-        for step in steps {
-            slot += 1;
-            let token = Token { slot, number: 1 };
+        for (slot, step) in steps.into_iter().enumerate() {
+            let token = Token { slot: slot as u32, number: 1 };
             match step {
                 Step::Lock(o, space, r, mode, wait) => {
                     let (owner, (start, end)) = (owner(o), whole(space, r));
