@@ -31,12 +31,12 @@ fn roles() {
             true
         }
         // Locks the first byte of one file, says so; told to go on, waits for that of another.
-        ("cross", [first, second]) => {
+        ("cross", [kind, first, second]) => {
             let (a, b) = (open(Path::new(first)), open(Path::new(second)));
-            lock(&a, "posix", libc::F_WRLCK, (0, 1), true).unwrap();
+            lock(&a, kind, libc::F_WRLCK, (0, 1), true).unwrap();
             println!("\nHAS");
             let _ = std::io::stdin().read(&mut [0]);
-            match lock(&b, "posix", libc::F_WRLCK, (0, 1), true) {
+            match lock(&b, kind, libc::F_WRLCK, (0, 1), true) {
                 Ok(()) => println!("\nGOT"),
                 Err(e) => println!("\nERROR {}", e.raw_os_error().unwrap()),
             }
@@ -334,20 +334,51 @@ fn programs_on_two_mounts_that_wait_for_each_other_are_told() {
         .map(|n| h.mount(n).to_str().unwrap().to_string())
         .collect();
     let at = |n: usize, name: &str| format!("{}/{name}", paths[n]);
-    let (mut one, lines) = start_role("cross", &[&at(0, "a"), &at(0, "b")]);
-    let mut one_says = lines.filter(|l| !l.is_empty());
-    one_says.find(|l| l == "HAS").unwrap();
-    let (mut two, lines) = start_role("cross", &[&at(1, "b"), &at(1, "a")]);
-    let mut two_says = lines.filter(|l| !l.is_empty());
-    two_says.find(|l| l == "HAS").unwrap();
-    one.stdin.as_mut().unwrap().write_all(b".").unwrap();
-    until_asleep(&one);
-    two.stdin.as_mut().unwrap().write_all(b".").unwrap();
-    assert_eq!(two_says.next().unwrap(), format!("ERROR {}", libc::EDEADLK));
-    // It ends, and the other goes on.
-    kill(two);
-    assert_eq!(one_says.next().unwrap(), "GOT");
-    kill(one);
+    for kind in ["posix", "ofd", "flock"] {
+        let (mut one, lines) = start_role("cross", &[kind, &at(0, "a"), &at(0, "b")]);
+        let mut one_says =
+            lines.filter(|l| matches!(l.split(' ').next(), Some("HAS" | "GOT" | "ERROR")));
+        assert_eq!(one_says.next().unwrap(), "HAS");
+        let (mut two, lines) = start_role("cross", &[kind, &at(1, "b"), &at(1, "a")]);
+        let mut two_says =
+            lines.filter(|l| matches!(l.split(' ').next(), Some("HAS" | "GOT" | "ERROR")));
+        assert_eq!(two_says.next().unwrap(), "HAS");
+        one.stdin.as_mut().unwrap().write_all(b".").unwrap();
+        until_asleep(&one);
+        two.stdin.as_mut().unwrap().write_all(b".").unwrap();
+        if kind == "posix" {
+            assert_eq!(two_says.next().unwrap(), format!("ERROR {}", libc::EDEADLK));
+        } else {
+            // As on a local disk, locks of open files are not looked at.
+            until_asleep(&two);
+        }
+        // It ends, and the other goes on.
+        kill(two);
+        assert_eq!(one_says.next().unwrap(), "GOT", "{kind}");
+        kill(one);
+    }
+}
+
+#[test]
+fn a_service_of_one_member_excludes_as_well() {
+    let _turn = turn();
+    let one = common::Setup {
+        nodes: 1,
+        ..common::Setup::default()
+    };
+    let Some(h) = Harness::start(one) else { return };
+    for kind in ["posix", "flock", "ofd"] {
+        let path = h.mount(0).join(kind);
+        let (holder, mut lines) = start_role("hold", &[kind, path.to_str().unwrap(), "0", "1"]);
+        lines.find(|l| l == "GOT").unwrap();
+        let f = open(&path);
+        assert_eq!(
+            errno(lock(&f, kind, libc::F_WRLCK, (0, 1), false)),
+            libc::EAGAIN
+        );
+        kill(holder);
+        lock(&f, kind, libc::F_WRLCK, (0, 1), false).unwrap();
+    }
 }
 
 #[test]
