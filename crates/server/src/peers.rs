@@ -133,11 +133,6 @@ impl Peers {
         }
     }
 
-    /// How long a request to another member may take.
-    pub fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
     fn local(&self) -> Result<Arc<dyn Parts>> {
         let parts = self.local.get().and_then(Weak::upgrade);
         parts.ok_or(Error::Fabric(forebay_fabric::Error::Closed))

@@ -11,12 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A file, the kind of lock, and the owner's number.
 pub type Key = (Fid, Space, u64);
 
+/// What is known of one owner on one file.
 #[derive(Debug, Default)]
-struct Holder {
+pub struct Holder {
     handles: BTreeSet<Handle>,
     /// Which service granted its locks; `None`: none has yet.
     service: Option<u64>,
     lost: bool,
+}
+
+impl Holder {
+    /// Whether what it held is still held, now that this service has answered.
+    pub fn kept(&self, service: u64) -> bool {
+        self.service.is_none_or(|before| before == service) && !self.lost
+    }
 }
 
 /// See the head of this file.
@@ -38,7 +46,7 @@ impl Holders {
         let Some(holder) = self.holders.get_mut(&key) else {
             return true;
         };
-        let same = holder.service.is_none_or(|before| before == service) && !holder.lost;
+        let same = holder.kept(service);
         holder.service = Some(service);
         same
     }
@@ -56,8 +64,8 @@ impl Holders {
     }
 
     /// It holds none any more.
-    pub fn forget(&mut self, key: Key) {
-        self.holders.remove(&key);
+    pub fn forget(&mut self, key: Key) -> Option<Holder> {
+        self.holders.remove(&key)
     }
 
     /// A handle of the file is closed: the owners that used no other.

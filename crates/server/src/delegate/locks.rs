@@ -4,7 +4,8 @@
 //! granted, the file's view is fetched anew. So what is written under a lock is seen under the next, on any node.
 //!
 //! What an error leaves: a lock without an answer may be held; it goes, like all locks, when its owner closes the file. An
-//! unlock without an answer stays owed, and is carried out before any other call about locks of that member's files.
+//! unlock without an answer stays owed: it is sent again in the background, and before any other call about locks of that
+//! member's files.
 use super::circles::Circle;
 use super::handles::Open;
 use super::holders::Holders;
@@ -14,7 +15,7 @@ use crate::locks::{Held, Mode, Owner, Waiting, Woken};
 use crate::{Error, Fid, Member, Result};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -101,6 +102,8 @@ pub struct LockState {
     pub(super) holders: Mutex<Holders>,
     /// Unlocks without an answer.
     owed: Mutex<Vec<Place>>,
+    /// Held while they are carried out; no handler takes it.
+    settling: Mutex<()>,
     /// With members that ended the first one.
     sessions: Mutex<HashMap<Member, u64>>,
     suspects: Mutex<HashMap<Member, Instant>>,
@@ -407,38 +410,60 @@ impl Delegate {
     fn give_up(&self, place: Place) -> Result<()> {
         let to = place.fid.owner();
         let key = (place.fid, place.space, place.owner);
-        self.settle_owed(to)?;
-        if place.start == 0 && place.end >= END {
-            self.locks.holders.lock().forget(key);
-        }
-        match self.send_unlock(to, &place) {
-            Ok(service) if self.locks.holders.lock().granted(key, service) => Ok(()),
-            Ok(_) => {
-                self.locks.holders.lock().forget(key);
-                Err(Errno::NOLCK.into())
-            }
+        // Forgotten first: a lock that another thread gets for this owner meanwhile must be known afterwards.
+        let whole = place.start == 0 && place.end >= END;
+        let holder = whole.then(|| self.locks.holders.lock().forget(key));
+        let sent = self
+            .settle_owed(to)
+            .and_then(|()| self.send_unlock(to, &place));
+        let service = match sent {
+            Ok(service) => service,
             Err(e) => {
                 self.locks.owed.lock().push(place);
-                Err(e)
-            }
-        }
-    }
-
-    /// Carries out unlocks at `to` that have had no answer.
-    fn settle_owed(&self, to: Member) -> Result<()> {
-        loop {
-            let place = {
-                let mut owed = self.locks.owed.lock();
-                match owed.iter().position(|place| place.fid.owner() == to) {
-                    Some(at) => owed.remove(at),
-                    None => return Ok(()),
-                }
-            };
-            if let Err(e) = self.send_unlock(to, &place) {
-                self.locks.owed.lock().push(place);
+                self.leftovers.add();
                 return Err(e);
             }
+        };
+        let mut holders = self.locks.holders.lock();
+        let kept = match holder {
+            Some(holder) => holder.is_none_or(|holder| holder.kept(service)),
+            None => holders.granted(key, service),
+        };
+        if kept {
+            return Ok(());
         }
+        holders.forget(key);
+        Err(Errno::NOLCK.into())
+    }
+
+    /// Carries out unlocks at `to` that have had no answer, before anything else is asked of it.
+    fn settle_owed(&self, to: Member) -> Result<()> {
+        let owed = || {
+            let owed = self.locks.owed.lock();
+            owed.iter().find(|place| place.fid.owner() == to).cloned()
+        };
+        if owed().is_none() {
+            return Ok(());
+        }
+        // One stays owed until it is done: an unlock under way must not come after the lock that follows it.
+        let _settling = self.locks.settling.lock();
+        while let Some(place) = owed() {
+            self.send_unlock(to, &place)?;
+            let mut owed = self.locks.owed.lock();
+            if let Some(at) = owed.iter().position(|p| *p == place) {
+                owed.remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same at every member, in the background; whether nothing is owed any more.
+    pub(super) fn settle_all_owed(&self) -> bool {
+        let owed = self.locks.owed.lock();
+        let members: BTreeSet<Member> = owed.iter().map(|place| place.fid.owner()).collect();
+        drop(owed);
+        let failed = members.iter().filter(|to| self.settle_owed(**to).is_err());
+        failed.count() == 0
     }
 
     fn send_unlock(&self, to: Member, place: &Place) -> Result<u64> {

@@ -97,11 +97,11 @@ impl Delegate {
     fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, u64)> {
         let token = self.tokens.next()?;
         let owner = fid.owner();
-        self.close_lost(owner);
         let asked = self.insist(owner, &FilesRequest::Open { fid, flags, token });
-        if let Err(Error::Fabric(Fabric::Deadline { .. })) = &asked {
+        if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
             self.lost_opens.lock().push((fid, token));
+            self.leftovers.add();
         }
         expect_reply!(owner, asked, FilesReply::Attr(attr) => (attr, token))
     }
@@ -118,22 +118,21 @@ impl Delegate {
         self.node.peers.files(owner, request.clone())
     }
 
-    /// Closes at `owner` what was opened there without an answer.
-    fn close_lost(&self, owner: Member) {
+    /// Closes what was opened without an answer; whether nothing of that is left.
+    pub(super) fn close_lost(&self) -> bool {
         let lost = std::mem::take(&mut *self.lost_opens.lock());
-        for (fid, token) in lost {
-            let closed = match fid.owner() == owner {
-                true => self
-                    .node
-                    .peers
-                    .files(owner, FilesRequest::Close { fid, token })
-                    .is_ok(),
-                false => false,
-            };
-            if !closed {
-                self.lost_opens.lock().push((fid, token));
+        let told = |(fid, token): &(Fid, u64)| {
+            let (fid, token) = (*fid, *token);
+            let close = FilesRequest::Close { fid, token };
+            match self.node.peers.files(fid.owner(), close) {
+                Ok(_) => true,
+                Err(e) => e.errno() == Errno::STALE,
             }
-        }
+        };
+        let left: Vec<_> = lost.into_iter().filter(|open| !told(open)).collect();
+        let done = left.is_empty();
+        self.lost_opens.lock().extend(left);
+        done
     }
 
     fn opened(&self, attr: Attr, flags: OpenFlags, token: u64, made: bool) -> Result<Opened> {
