@@ -14,7 +14,7 @@
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
 //! | `leftovers` | closed files that could not be published yet |
-//! | `locks`, `holders`, `circles` | advisory locks: asking the keepers; who holds what; deadlock |
+//! | `locks`, `keepers`, `holders`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
@@ -32,6 +32,7 @@ mod cut;
 mod handles;
 mod holders;
 mod intervals;
+mod keepers;
 mod leftovers;
 mod locks;
 mod memory;
@@ -146,7 +147,7 @@ pub struct Delegate {
     most_pieces: usize,
     buffers: Buffers,
     leftovers: Arc<Leftovers>,
-    locks: locks::LockState,
+    locks: keepers::LockState,
     /// Opens without an answer: they may be counted at the owner.
     lost_opens: Mutex<Vec<(Fid, u64)>>,
 }
@@ -168,7 +169,7 @@ impl Delegate {
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,
             buffers: Buffers::new(config.memory / 32),
             leftovers: Arc::default(),
-            locks: locks::LockState::default(),
+            locks: keepers::LockState::default(),
             lost_opens: Mutex::default(),
         });
         delegate.start_finishing()?;
