@@ -1,6 +1,6 @@
 //! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay owed, holders that are dead.
 use super::Delegate;
-use super::holders::Holders;
+use super::lock_owners::Holders;
 use super::locks::LockWanted;
 use crate::locks::proto::{LocksReply, LocksRequest, Place, Token};
 use crate::locks::{Held, Owner};

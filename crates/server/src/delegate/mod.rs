@@ -14,7 +14,7 @@
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
 //! | `leftovers` | closed files that could not be published yet |
-//! | `locks`, `keepers`, `holders`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
+//! | `locks`, `keepers`, `lock_owners`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
@@ -30,7 +30,7 @@ mod circles;
 mod commit;
 mod cut;
 mod handles;
-mod holders;
+mod lock_owners;
 mod intervals;
 mod keepers;
 mod leftovers;
