@@ -16,6 +16,7 @@
 //! | `leftovers` | closed files that could not be published yet |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
+//! | `holders` | who stores a file's bytes |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
 //!
 //! Decisions of this part, beyond design section 4:
@@ -28,6 +29,7 @@
 mod commit;
 mod cut;
 mod handles;
+mod holders;
 mod intervals;
 mod leftovers;
 mod memory;
