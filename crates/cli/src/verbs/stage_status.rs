@@ -34,7 +34,11 @@ pub fn run(args: &StageStatusArgs) -> Result {
             stores.dedup();
             for store in stores {
                 match Client::connect(&store) {
-                    Ok(mut client) => all.push((store.clone(), jobs(&mut client, &store)?)),
+                    Ok(mut client) => match jobs(&mut client, &store) {
+                        Ok(jobs) => all.push((store, jobs)),
+                        // It may end while it is asked.
+                        Err(failure) => eprintln!("forebay: {failure}"),
+                    },
                     // A dead mount has no jobs; another user's service is not asked.
                     Err(NoServer::NotRunning | NoServer::Failed(_)) => {}
                 }
