@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Makes `files` of some kilobytes each, and one of `large` bytes.
 fn plant(dir: &Path, files: u64, large: usize) {
+    std::fs::create_dir_all(dir).unwrap();
     for n in 0..files {
         let below = dir.join(format!("d{}", n % 10));
         std::fs::create_dir_all(&below).unwrap();
@@ -18,7 +19,11 @@ fn plant(dir: &Path, files: u64, large: usize) {
         )
         .unwrap();
     }
-    std::fs::write(dir.join("large"), pattern(1 << 40, large)).unwrap();
+    let mut file = std::fs::File::create(dir.join("large")).unwrap();
+    for (n, at) in (0..large).step_by(16 << 20).enumerate() {
+        let bytes = pattern((1 << 40) + n as u64, (large - at).min(16 << 20));
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+    }
 }
 
 /// Compares content, modes, owners and times with the system's own program.
@@ -339,6 +344,74 @@ fn a_job_ends_with_its_command_unless_it_is_in_the_background() {
     assert_fails(&refused, 1, &["stage job 4 runs", "--cancel 4", "--force"]);
     let (code, out, err) = forebay(&["umount", &place.store(), "--force"]);
     assert_eq!(code, 0, "{out}{err}");
+}
+
+/// The full form (`SOAK=1`) is 10,000 files and one of 4 GiB; clocks decide nothing, they are printed side by side.
+#[test]
+fn staging_out_beside_cp() {
+    if !fuse() {
+        return;
+    }
+    let (files, large, rounds) = if soak() {
+        (10_000, 4 << 30, 5)
+    } else {
+        (300, 16 << 20, 1)
+    };
+    let place = Place::new();
+    place.mount_well(&[]);
+    let (src, tree) = (place.path("src"), place.text("m/tree"));
+    plant(&src, files, large);
+    let (code, out, err) = forebay(&["stage", "in", &place.text("src"), &tree]);
+    assert_eq!(code, 0, "{out}{err}");
+    // Cold where that is allowed: both sides read from the disk.
+    let cold = || {
+        rustix::fs::sync();
+        let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
+    };
+    let mut times: [Vec<f64>; 4] = Default::default();
+    for round in 0..rounds {
+        for (n, slot) in times.iter_mut().enumerate() {
+            let to = place.path(&format!("out{n}"));
+            let shell = |text: &str| {
+                let mut command = Command::new("sh");
+                command.args(["-c", text, "sh"]).args([&src, &to]);
+                command
+            };
+            let text = to.to_str().unwrap();
+            let mut command = match n {
+                0 => command(&["stage", "out", &tree, text]),
+                1 => shell("cp -a \"$1\" \"$2\" && sync -f \"$2\""),
+                2 => command(&["stage", "out", "--no-sync", &tree, text]),
+                _ => shell("cp -a \"$1\" \"$2\""),
+            };
+            cold();
+            let begin = Instant::now();
+            let done = common::run_within(&mut command, Duration::from_secs(600));
+            slot.push(begin.elapsed().as_secs_f64());
+            assert!(
+                done.status.success(),
+                "{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+            if round == 0 {
+                same(&src, &to);
+            }
+            std::fs::remove_dir_all(&to).unwrap();
+        }
+    }
+    let medians = times.map(|mut t| {
+        t.sort_by(f64::total_cmp);
+        t[t.len() / 2]
+    });
+    let [stage, cp, stage_no_sync, cp_no_sync] = medians;
+    eprintln!(
+        "{files} files and one of {} MiB, medians of {rounds}: on disk: stage out {stage:.2} s, cp -a and sync {cp:.2} s, ratio {:.2}; \
+        not synced: stage out {stage_no_sync:.2} s, cp -a {cp_no_sync:.2} s, ratio {:.2}",
+        large >> 20,
+        cp / stage,
+        cp_no_sync / stage_no_sync
+    );
+    place.umount_well();
 }
 
 /// Signals by short names.

@@ -50,7 +50,10 @@ pub fn one(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
         },
     };
     if let Some(hook) = &job.options.hook {
-        hook(&task.to_path(), &task.folder.to_path.join(&ready.temporary));
+        hook(
+            &task.target_path(),
+            &task.folder.to_path.join(&ready.temporary),
+        );
     }
     note(side, task, &ready.stat, Progress::Written)?;
     land::push(job, side, ready)
@@ -69,7 +72,7 @@ fn kept(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
         let (place, _) = side
             .to
             .child(&task.folder.to, &task.target)
-            .to("open", &task.to_path())?;
+            .to("open", &task.target_path())?;
         land::compare(job, side, task, &place)
             .inspect_err(|trouble| land::disown(job, side, task, &task.stat, trouble))?;
         count(&job.report.counters.verified_files, 1);
@@ -87,7 +90,7 @@ pub(super) fn note(
 ) -> Result<(), Trouble> {
     let noted = side.journal.add(task.record(), stamp(stat), progress);
     // A full store must not end in copies that look unfinished: it is told as what it is.
-    noted.to("write the journal for", &task.to_path())
+    noted.to("write the journal for", &task.target_path())
 }
 
 /// Copies a whole file with its attributes; again if it changes meanwhile. Gives the attributes it was copied with.
@@ -97,7 +100,7 @@ fn whole(
     task: &Task,
     temporary: &std::ffi::OsStr,
 ) -> Result<(Stat, Vec<Sum>), Trouble> {
-    let path = task.from_path();
+    let path = task.source_path();
     let mut stat = task.stat.clone();
     for _ in 0..TRIES {
         let copied = bytes(job, side, task, &stat, temporary, 0..stat.size);
@@ -121,7 +124,7 @@ fn bytes(
     temporary: &std::ffi::OsStr,
     range: Range<u64>,
 ) -> Result<Vec<Sum>, Trouble> {
-    let (from_path, to_path) = (task.from_path(), task.to_path());
+    let (from_path, to_path) = (task.source_path(), task.target_path());
     let is_whole = task.piece.is_none();
     let xattrs = match is_whole {
         true => side
@@ -184,7 +187,7 @@ fn stretch(
     if data.end - data.start >= RESERVE {
         target
             .reserve(data.clone())
-            .to("reserve room for", &task.to_path())?;
+            .to("reserve room for", &task.target_path())?;
     }
     let mut at = data.start;
     while at < data.end {
@@ -192,12 +195,12 @@ fn stretch(
             return Err(Trouble::Stopped);
         }
         let len = (CHUNK - at % CHUNK).min(data.end - at);
-        let bytes = source.read(at, len).from("read", &task.from_path())?;
+        let bytes = source.read(at, len).from("read", &task.source_path())?;
         if bytes.len() as u64 != len {
-            let path = task.from_path();
+            let path = task.source_path();
             return Err(Trouble::Changed { path });
         }
-        target.write(at, bytes).to("write", &task.to_path())?;
+        target.write(at, bytes).to("write", &task.target_path())?;
         if job.options.verify {
             sums.push(Sum {
                 offset: at,
@@ -213,7 +216,7 @@ fn stretch(
 
 /// A symbolic link or a named pipe.
 fn special(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
-    let (from_path, to_path) = (task.from_path(), task.to_path());
+    let (from_path, to_path) = (task.source_path(), task.target_path());
     let (dir, temporary) = (&task.folder.to, task.temporary(job.number, false));
     // Left by a run that was cut off just here.
     let _ = side.to.remove(dir, &temporary);

@@ -51,7 +51,7 @@ pub fn finish(job: &Job, found: &Found, broken: &BTreeSet<u64>) -> Result<(), Tr
 
 /// Gives a large file, whose pieces are all written, its length, attributes and name.
 fn large(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
-    let (path, dir) = (task.to_path(), &task.folder.to);
+    let (path, dir) = (task.target_path(), &task.folder.to);
     let temporary = task.temporary(job.number, true);
     let (place, written) = match side.to.child(dir, &temporary) {
         Ok(found) => found,
@@ -69,9 +69,9 @@ fn large(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
     let now = side
         .from
         .stat(&task.from)
-        .from("look again at", &task.from_path())?;
+        .from("look again at", &task.source_path())?;
     if stamp(&now) != stamp(&task.stat) {
-        let path = task.from_path();
+        let path = task.source_path();
         // The next run begins it again under another temporary name.
         let _ = side.to.remove(dir, &temporary);
         return Err(Trouble::Changed { path });
@@ -85,7 +85,7 @@ fn large(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
     let xattrs = side
         .from
         .xattrs(&task.from)
-        .from("read attributes of", &task.from_path())?;
+        .from("read attributes of", &task.source_path())?;
     let set = side.to.set_attributes(&place, &task.stat, &xattrs);
     job.report
         .notes(&path, &set.to("set attributes of", &path)?);
@@ -107,7 +107,7 @@ fn large(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
 
 /// Gives a copied file its further name.
 fn link(job: &Job, side: &Side, link: &Link) -> Result<(), Trouble> {
-    let (path, dir) = (link.task.to_path(), &link.task.folder.to);
+    let (path, dir) = (link.task.target_path(), &link.task.folder.to);
     let (folder, name) = &link.first;
     let first = side.to.child(&folder.to, name);
     let (first, stat) = first.to("find the first name of", &path)?;

@@ -108,7 +108,7 @@ fn land(job: &Job, side: &Side, batch: Batch) {
             .collect();
         if let Err(e) = side.to.sync(&files) {
             // Which of them reached the disk is not known, so none of them gets its name.
-            let path = batch.ready[0].task.to_path();
+            let path = batch.ready[0].task.target_path();
             job.report.failed(&match Err::<(), _>(e)
                 .to("bring to disk what was written with", &path)
             {
@@ -150,7 +150,7 @@ fn is_unfinished(side: &Side, ready: &Ready) -> bool {
 
 fn settle(job: &Job, side: &Side, ready: &Ready) -> Result<(), Trouble> {
     let (task, report) = (&ready.task, &job.report);
-    let path = task.to_path();
+    let path = task.target_path();
     if job.options.verify {
         let name = match task.piece.is_none() || is_unfinished(side, ready) {
             true => &ready.temporary,
@@ -188,7 +188,7 @@ fn settle(job: &Job, side: &Side, ready: &Ready) -> Result<(), Trouble> {
 
 /// Reads the copy again and compares it with the checksums of what was read from the source.
 fn check(side: &Side, task: &Task, copy: &Place, sums: &[Sum]) -> Result<(), Trouble> {
-    let path = task.to_path();
+    let path = task.target_path();
     let mut file = side.to.open(copy, true).to("open again", &path)?;
     for sum in sums {
         let bytes = file.read(sum.offset, sum.len).to("read again", &path)?;
@@ -202,7 +202,7 @@ fn check(side: &Side, task: &Task, copy: &Place, sums: &[Sum]) -> Result<(), Tro
 
 /// Reads source and copy, and compares all bytes of the task.
 pub fn compare(job: &Job, side: &Side, task: &Task, copy: &Place) -> Result<(), Trouble> {
-    let (path, from_path) = (task.to_path(), task.from_path());
+    let (path, from_path) = (task.target_path(), task.source_path());
     let range = task
         .piece
         .as_ref()

@@ -83,12 +83,12 @@ impl Task {
     }
 
     /// Its path in the source.
-    pub fn from_path(&self) -> PathBuf {
+    pub fn source_path(&self) -> PathBuf {
         self.folder.from_path.join(&self.name)
     }
 
     /// Its path in the target.
-    pub fn to_path(&self) -> PathBuf {
+    pub fn target_path(&self) -> PathBuf {
         self.folder.to_path.join(&self.target)
     }
 

@@ -179,7 +179,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         };
         let task = Task::new(folder, name, target, place, stat);
         if !what.is_empty() {
-            self.job.report.skipped(&task.from_path(), what);
+            self.job.report.skipped(&task.source_path(), what);
             return Ok(());
         }
         if task.stat.nlink > 1 {
