@@ -232,6 +232,23 @@ fn a_damaged_file_is_named_and_the_rest_is_copied() {
 }
 
 #[test]
+fn a_further_name_of_a_file_that_failed_does_not_get_what_was_there_before() {
+    let mut place = Place::new(1);
+    let marker = b"this very text is damaged too";
+    let client = &place.clients()[0];
+    client.write("/a", marker).unwrap();
+    client.hard_link("/a", "/b").unwrap();
+    client.open("/a").unwrap().commit().unwrap();
+    place.restart(|store| staging::flip(store, marker));
+    std::fs::create_dir(place.path("out")).unwrap();
+    std::fs::write(place.path("out/a"), "older").unwrap();
+    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    assert_eq!((run.outcome, run.counts.failed), (Outcome::SomeFailed, 2));
+    assert!(run.lines[1].text.contains("out/b"), "{:?}", run.lines);
+    assert!(!place.path("out/b").exists());
+}
+
+#[test]
 fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
     let place = Place::new(1);
     let source = place.path("source");

@@ -111,6 +111,10 @@ fn link(job: &Job, side: &Side, link: &Link) -> Result<(), Trouble> {
     let (folder, name) = &link.first;
     let first = side.to.child(&folder.to, name);
     let (first, stat) = first.to("find the first name of", &path)?;
+    if !stat.same_content(&link.task.stat) {
+        // The first name was not copied: what has it is something older.
+        return Err(Trouble::Uncopied { path });
+    }
     let there = side.to.child(dir, &link.task.target);
     if !there.is_ok_and(|(_, there)| there.id == stat.id) {
         let temporary = link.task.temporary(job.number, false);

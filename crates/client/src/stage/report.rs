@@ -132,6 +132,8 @@ pub(super) enum Trouble {
         offset: u64,
         len: u64,
     },
+    #[error("{}: the file it is another name of was not copied; see the line about that one", path.display())]
+    Uncopied { path: PathBuf },
     /// The run is ending; nobody needs to hear of this name.
     #[error("stopped")]
     Stopped,
