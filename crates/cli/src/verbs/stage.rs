@@ -206,20 +206,18 @@ pub fn connect(store: &Path) -> Result<Client> {
 /// # Errors
 /// What the service refuses with; or that it is gone.
 pub fn ask(client: &mut Client, ask: StageAsk, store: &Path) -> Result<StageAnswer> {
-    let pid = client.pid;
     match client.ask(&Ask::Stage(ask), LIMIT) {
         Ok(Answer::Stage(answer)) => Ok(answer),
         Ok(_) => Err(unknown()),
-        Err(_) if !crate::processes::lives(pid) => {
-            let shown = store.display();
-            Err(Failure::new(
-                format!("the service of {shown} (pid {pid}) has ended"),
-                format!(
-                    "see {shown}/log, start it again, and run the same command: what is finished is kept"
-                ),
-            ))
-        }
-        Err(failure) => Err(failure),
+        // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.
+        Err(failure) => Err(Failure {
+            text: format!(
+                "{}; once the service runs again (`forebay status {}`), the same command goes on: what is finished is kept",
+                failure.text,
+                store.display()
+            ),
+            ..failure
+        }),
     }
 }
 
