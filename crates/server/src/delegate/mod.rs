@@ -17,6 +17,7 @@
 //! | `locks`, `keepers`, `lock_owners`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
+//! | `holders` | who stores a file's bytes |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
 //!
 //! Decisions of this part, beyond design section 4:
@@ -30,10 +31,11 @@ mod circles;
 mod commit;
 mod cut;
 mod handles;
-mod lock_owners;
+mod holders;
 mod intervals;
 mod keepers;
 mod leftovers;
+mod lock_owners;
 mod locks;
 mod memory;
 mod namespace;

@@ -101,7 +101,9 @@ fn a_batch_applied_after_later_ones_is_found() {
     let late = [batch(0, 2), batch(1, 3)];
     store.apply(batch(0, 4)).unwrap();
     outbox.drain().unwrap();
-    late.map(|batch| store.apply(batch).unwrap());
+    for batch in late {
+        store.apply(batch).unwrap();
+    }
     outbox.drain().unwrap();
     assert_eq!(outbox.pending().unwrap(), 0);
     // Even if there is always something newer.
