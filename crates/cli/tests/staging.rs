@@ -306,13 +306,14 @@ fn a_job_ends_with_its_command_unless_it_is_in_the_background() {
     }
     let place = Place::new();
     place.mount_well(&[]);
-    plant(&place.path("src"), 3000, 1000);
+    plant(&place.path("src"), 6000, 1000);
     let (src, to) = (place.text("src"), place.text("m/tree"));
     // Killed: the service notices. Interrupted: the command ends the job itself.
     for signal in [libc_signal::KILL, libc_signal::INT] {
         let mut child = start(&["stage", "in", &src, &to, "--jobs", "1"]);
+        // Running: the last one listed may be the one before.
         wait_for(&place, |job| {
-            job["counts"]["bytes"].as_u64().unwrap() > 500_000
+            job["state"] == "running" && job["counts"]["bytes"].as_u64().unwrap() > 500_000
         });
         let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
