@@ -1,6 +1,7 @@
 //! What a running server answers on its control socket.
 use super::Spec;
 use super::events::Event;
+use super::stage::StageDesk;
 use crate::control::{Answer, Answerer, Ask, Status};
 use forebay_server::Service;
 use std::sync::mpsc::{Sender, sync_channel};
@@ -18,6 +19,8 @@ pub struct Desk {
     pub spec: Spec,
     /// Since when it is ready.
     pub since: Instant,
+    /// Its stage jobs.
+    pub stages: Arc<StageDesk>,
     /// To the main thread.
     pub events: Mutex<Sender<Event>>,
     /// How long a stop may take.
@@ -29,6 +32,7 @@ impl Answerer for Desk {
         match ask {
             Ask::Status => self.status(),
             Ask::Stop { force } => self.stop(force, asker),
+            Ask::Stage(ask) => self.stages.answer(ask, asker),
         }
     }
 }

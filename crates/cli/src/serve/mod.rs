@@ -7,6 +7,7 @@ mod events;
 mod log;
 mod points;
 mod spec;
+mod stage;
 mod watchdog;
 
 pub use spec::{Report, Spec};
@@ -20,6 +21,7 @@ use events::Event;
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::Service;
 use log::Log;
+use stage::StageDesk;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,8 +153,10 @@ pub fn run(
         }
     }
     let service: Running = Arc::new(Mutex::new(Some(service)));
+    let stages = Arc::new(StageDesk::new(service.clone(), spec.clone()));
     let desk = Desk {
         service: service.clone(),
+        stages: stages.clone(),
         spec: spec.clone(),
         since: Instant::now(),
         events: Mutex::new(sender.clone()),
@@ -172,12 +176,14 @@ pub fn run(
     let reply = if nobody {
         None
     } else {
-        wait(&events, &spec.mounts)
+        wait(&events, &spec.mounts, &stages)
     };
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, mounts) = (spec.store.clone(), spec.mounts.clone());
         move |_| detach_all(&store, &mounts)
     });
+    limit.stage("ending stage jobs");
+    stages.stop();
     let result = stop(&limit, spec, mounts, &service);
     if let Some(reply) = reply {
         let answer = match &result {
@@ -193,7 +199,11 @@ pub fn run(
 }
 
 /// Waits until it is time to stop, and says whom to tell afterwards.
-fn wait(events: &mpsc::Receiver<Event>, points: &[PathBuf]) -> Option<mpsc::SyncSender<Answer>> {
+fn wait(
+    events: &mpsc::Receiver<Event>,
+    points: &[PathBuf],
+    stages: &StageDesk,
+) -> Option<mpsc::SyncSender<Answer>> {
     // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
     while let Ok(event) = events.recv() {
         match event {
@@ -213,6 +223,10 @@ fn wait(events: &mpsc::Receiver<Event>, points: &[PathBuf]) -> Option<mpsc::Sync
                 let open = points
                     .iter()
                     .find(|p| !crate::processes::holders(p).is_empty());
+                if let Some(why) = stages.busy().filter(|_| !force) {
+                    let _ = reply.send(Answer::Refused(why));
+                    continue;
+                }
                 match open.filter(|_| !force) {
                     Some(point) => {
                         let _ = reply.send(Answer::Refused(mount_table::busy(point, asker).text));
