@@ -41,6 +41,9 @@ pub enum Verb {
     Status(StatusArgs),
     /// Make files read-only for ever, so that every node may cache them
     Laminate(LaminateArgs),
+    /// Copy files and trees between any directory and a running service, by all nodes at once
+    #[command(subcommand)]
+    Stage(StageVerb),
     /// Check a store whose service is stopped, every checksum of it
     Fsck(FsckArgs),
     /// Make, describe and replay traces of parallel I/O
@@ -216,6 +219,75 @@ pub struct LaminateArgs {
     /// Files on a Forebay mount, closed by all writers
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
+}
+
+/// The verbs of `stage`.
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "An interrupted job goes on where it was when the same command is run again: finished files are not copied \
+        again, unless their source has changed."
+)]
+pub enum StageVerb {
+    /// Copy from a directory into the service
+    In(StageArgs),
+    /// Copy from the service to a directory
+    Out(StageArgs),
+    /// Show running, finished and unfinished stage jobs
+    Status(StageStatusArgs),
+}
+
+/// Arguments of `stage in` and `stage out`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "One side is a path below a mount point of `forebay mount`, the other any directory of this machine. \
+        DST is the name of the copy, not the directory that gets it: `forebay stage out ~/fb/run7 /scratch/run7`. A directory \
+        that exists already keeps what it has; files of the same name are replaced. A trailing slash means nothing.\n\n\
+        Kept: content, holes, modes, times, owners (as far as this user may), extended attributes, symbolic and hard links, named \
+        pipes. Not kept: sockets and devices (each is named), access control lists, times of creation.\n\n\
+        A file gets its name once it is whole and on disk; when the command returns, names and attributes are on disk too. With \
+        --no-sync the system writes when it likes, as after `cp`. A file that fails is named and the rest goes on.\n\n\
+        Exit codes: 0 everything is copied, 1 something failed or the job was stopped, 2 wrong usage. Ctrl-C ends the job; the same \
+        command goes on with it."
+)]
+pub struct StageArgs {
+    /// File or directory to copy
+    #[arg(required_unless_present = "manifest", value_hint = ValueHint::AnyPath)]
+    pub src: Option<PathBuf>,
+    /// What it becomes; the directory above must exist
+    #[arg(required_unless_present = "manifest", value_hint = ValueHint::AnyPath)]
+    pub dst: Option<PathBuf>,
+    /// Copy what this file lists: a line `SRC DST` each, `#` begins a comment, quotes keep spaces
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["src", "dst"], value_hint = ValueHint::FilePath)]
+    pub manifest: Option<PathBuf>,
+    /// Read every copy again and compare checksums, before it gets its name
+    #[arg(long)]
+    pub verify: bool,
+    /// Do not wait for the disk
+    #[arg(long)]
+    pub no_sync: bool,
+    /// Files copied at once by each node [default: 4 with one node, 2 with several]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: Option<u16>,
+    /// Return at once; the service goes on. `forebay stage status` shows the job
+    #[arg(long)]
+    pub background: bool,
+    /// Print one JSON object at the end instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `stage status`.
+#[derive(Debug, Args)]
+pub struct StageStatusArgs {
+    /// A store, or a mount point of its service [default: every service mounted on this machine]
+    #[arg(value_name = "STORE|MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub store: Option<PathBuf>,
+    /// End this job; what is finished stays
+    #[arg(long, value_name = "JOB", requires = "store")]
+    pub cancel: Option<u64>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `fsck`.

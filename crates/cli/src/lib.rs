@@ -26,7 +26,7 @@ pub mod units;
 mod usage;
 mod verbs;
 
-use args::{Cli, TraceVerb, Verb};
+use args::{Cli, StageVerb, TraceVerb, Verb};
 use clap::{CommandFactory, Parser};
 
 /// Runs the command line of this process; gives the exit code.
@@ -57,6 +57,9 @@ fn verb(cli: &Cli) -> fail::Result {
         Verb::Umount(args) => verbs::umount::run(args),
         Verb::Status(args) => verbs::status::run(args),
         Verb::Laminate(args) => verbs::laminate::run(args),
+        Verb::Stage(StageVerb::In(args)) => verbs::stage::run(args, true),
+        Verb::Stage(StageVerb::Out(args)) => verbs::stage::run(args, false),
+        Verb::Stage(StageVerb::Status(args)) => verbs::stage_status::run(args),
         Verb::Fsck(args) => verbs::fsck::run(args),
         Verb::Trace(TraceVerb::Gen(args)) => verbs::trace::generate(args),
         Verb::Trace(TraceVerb::Stats(args)) => verbs::trace::stats(args),

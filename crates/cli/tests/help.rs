@@ -13,6 +13,7 @@ fn the_help_names_every_verb_and_the_first_two_commands() {
         "umount",
         "status",
         "laminate",
+        "stage",
         "fsck",
         "trace",
         "completions",

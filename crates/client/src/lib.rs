@@ -18,6 +18,7 @@ mod file;
 mod metadata;
 mod open;
 mod path;
+pub mod stage;
 
 pub use client::Client;
 pub use dir::{DirEntry, ReadDir};

@@ -7,9 +7,11 @@
 //! delegate before it returns; pages survive an open only if the content is unchanged; names and attributes live for a
 //! second in a service of one member and not at all otherwise, except the attributes of laminated files.
 
+mod caller;
 mod errors;
 mod filesystem;
 mod kernel;
+mod lock_flags;
 mod mount;
 mod mountpoint;
 mod options;

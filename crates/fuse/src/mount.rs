@@ -74,8 +74,12 @@ impl Pending {
             SessionACL::Owner
         };
         config.acl = acl;
-        let started =
-            Session::from_fd(filesystem, connection, acl, config).and_then(Session::spawn);
+        let desk = filesystem.desk();
+        let started = Session::from_fd(filesystem, connection, acl, config).and_then(|session| {
+            // Nothing is answered before `spawn`.
+            let _ = desk.notifier.set(session.notifier());
+            session.spawn()
+        });
         let session = match started {
             Ok(session) => session,
             Err(e) => {

@@ -1,4 +1,4 @@
-//! Advisory locks on one node: the kernel keeps them itself.
+//! Advisory locks of programs on one mount.
 #![allow(clippy::unwrap_used)]
 
 mod common;

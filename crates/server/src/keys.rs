@@ -27,3 +27,24 @@ pub const LOGS: Keyspace = Keyspace(9);
 pub const ORPHANS: Keyspace = Keyspace(10);
 /// Counters (next fid, next log, next sequence), reserved in blocks. Written by `inodes::Counter`.
 pub const COUNTERS: Keyspace = Keyspace(11);
+
+/// The first key behind all that start with `prefix`. `None`: there is none, for `prefix` has only bytes 255.
+pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|b| *b != u8::MAX)?;
+    let mut key = prefix[..=last].to_vec();
+    key[last] += 1;
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::behind;
+
+    #[test]
+    fn what_is_behind_a_prefix() {
+        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(behind(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(behind(&[255, 255]), None);
+        assert_eq!(behind(b""), None);
+    }
+}

@@ -5,6 +5,7 @@
 //! | `meta` | names, directories, attributes that this member owns | extents, logs |
 //! | `files` | content of the files it owns: sequences, commits, extents of its slices | names, log bytes |
 //! | `data` | its logs, packed into segment files | files beyond their number |
+//! | `locks` | advisory locks on the files it owns; what its node waits for | what a file holds |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
 //! | `peers`, `proto`, `node` | requests between members, and the wiring of one | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
@@ -27,6 +28,7 @@ pub mod inodes;
 mod joined;
 pub mod keys;
 pub mod layout;
+pub mod locks;
 mod meeting;
 pub mod meta;
 mod node;

@@ -3,8 +3,10 @@
 //! Knows how to wire the parts and how a request reaches them; what a request means is the parts' business.
 use crate::data::{Data, DataOptions, proto::*};
 use crate::files::{Files, proto::*};
+use crate::locks::Locks;
+use crate::locks::proto::{LocksReply, LocksRequest, Notice};
 use crate::meta::{Meta, Tender, proto::*};
-use crate::peers::{Parts, answer};
+use crate::peers::{Parts, answer, deliver};
 use crate::{Error, Fid, Member, Peers, Result, inodes::Inodes};
 use bytes::Bytes;
 use forebay_fabric::{Handler, Message, Rank, Replier};
@@ -35,6 +37,8 @@ pub struct Node {
     pub files: Arc<Files>,
     /// Its logs.
     pub data: Arc<Data>,
+    /// Advisory locks: of the files it owns, and of its node.
+    pub locks: Arc<Locks>,
     /// All members.
     pub peers: Arc<Peers>,
 }
@@ -57,7 +61,9 @@ impl Node {
             peers.clone(),
             files.clone(),
         )?);
+        let locks = Arc::new(Locks::new(store.clone(), peers.clone())?);
         let node = Arc::new(Node {
+            locks,
             tender: Tender::start(meta.clone(), TEND)?,
             store,
             inodes,
@@ -115,13 +121,19 @@ impl Parts for Node {
     fn data(&self, _from: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
         self.data.handle(request)
     }
+    fn locks(&self, from: Member, request: LocksRequest) -> Result<LocksReply> {
+        self.locks.handle(from, request)
+    }
+    fn notice(&self, notice: Notice) {
+        self.locks.notice(notice);
+    }
 }
 
 impl Handler for Node {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
         answer(self, from, message, replier);
     }
-    fn message(&self, from: Rank, _message: Message) {
-        tracing::warn!(from, "a one-way message that this version does not know");
+    fn message(&self, from: Rank, message: Message) {
+        deliver(self, from, &message);
     }
 }

@@ -26,6 +26,8 @@ use std::time::Duration;
 const VERSION: u8 = 1;
 /// Ranges that one message to a member carries, about.
 const RANGES: usize = 4096;
+/// Deliveries in a row that look only behind what was delivered last.
+const QUICK: u32 = 64;
 /// How long to wait before a member that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -37,11 +39,31 @@ pub struct Outbox {
     store: Arc<Store>,
     links: Arc<dyn Links>,
     next: AtomicU64,
-    /// One delivery at a time, so that a member gets its messages in order.
-    delivery: Mutex<()>,
+    /// One delivery at a time.
+    delivery: Mutex<Reach>,
     state: Mutex<State>,
     wake: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How far deliveries came. Only a hint where to look first: the records of delivered messages stay in the store for a
+/// while as deletes, and stepping over them each time would cost more than the messages. A batch may be applied after
+/// one with higher numbers, so all is looked through when nothing is found behind, and now and then.
+#[derive(Default)]
+struct Reach {
+    delivered: BTreeMap<Member, u64>,
+    quick: u32,
+}
+
+impl Reach {
+    /// Where new messages are, as ranges of keys.
+    fn behind(&self) -> Vec<(Bound<Bytes>, Bound<Bytes>)> {
+        let range = |(member, last): (&Member, &u64)| {
+            let (from, to) = (key(*member, *last), key(*member, u64::MAX));
+            (Bound::Excluded(from.into()), Bound::Included(to.into()))
+        };
+        self.delivered.iter().map(range).collect()
+    }
 }
 
 #[derive(Default)]
@@ -64,7 +86,7 @@ impl Outbox {
             store,
             links,
             next: AtomicU64::new(next),
-            delivery: Mutex::new(()),
+            delivery: Mutex::default(),
             state: Mutex::new(State::default()),
             wake: Condvar::new(),
             thread: Mutex::new(None),
@@ -101,8 +123,6 @@ impl Outbox {
         for (member, ranges) in members {
             for ranges in ranges.chunks(RANGES) {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
-                let mut key = member.to_be_bytes().to_vec();
-                key.extend(number.to_be_bytes());
                 let mut value = vec![VERSION];
                 value.extend(
                     ranges
@@ -110,7 +130,7 @@ impl Outbox {
                         .flat_map(|(log, addr, len)| [*log, *addr, *len])
                         .flat_map(u64::to_be_bytes),
                 );
-                batch.put(keys::OUTBOX, key, value);
+                batch.put(keys::OUTBOX, key(member, number), value);
             }
         }
     }
@@ -142,24 +162,38 @@ impl Outbox {
     /// # Errors
     /// The first member's that could not be reached; the others have got theirs.
     pub fn drain(&self) -> Result<()> {
-        let _delivery = self.delivery.lock();
+        let mut reach = self.delivery.lock();
         let mut failure = Ok(());
         let mut failed: Vec<Member> = Vec::new();
+        let mut all = reach.delivered.is_empty() || reach.quick >= QUICK;
+        reach.quick = if all { 0 } else { reach.quick + 1 };
+        let mut found = false;
         loop {
             // What the snapshot shows is on disk before any of it goes out.
-            let snapshot = self.store.snapshot();
             let mut queue = Queue {
-                snapshot,
-                after: None,
+                snapshot: self.store.snapshot(),
+                ranges: match all {
+                    true => vec![(Bound::Unbounded, Bound::Unbounded)],
+                    false => reach.behind(),
+                },
             };
             let Some(mut message) = queue.next(&failed)? else {
-                return failure;
+                if found || all {
+                    return failure;
+                }
+                (all, reach.quick) = (true, 0);
+                continue;
             };
+            (all, found) = (false, true);
             self.store.sync()?;
             loop {
                 match self.links.free(message.to, message.ranges) {
                     Ok(()) => {
                         let mut batch = Batch::new();
+                        for key in &message.keys {
+                            let last = reach.delivered.entry(message.to).or_default();
+                            *last = (*last).max(message_key(key)?.1);
+                        }
                         message
                             .keys
                             .into_iter()
@@ -219,41 +253,44 @@ impl Outbox {
 }
 
 /// Messages to one member, joined.
+#[derive(Default)]
 struct Message {
     to: Member,
     keys: Vec<Bytes>,
     ranges: Vec<Range>,
 }
 
-/// The messages of a snapshot, in order.
+/// The messages of a snapshot in these ranges of keys, in order.
 struct Queue {
     snapshot: Snapshot,
-    after: Option<Bytes>,
+    ranges: Vec<(Bound<Bytes>, Bound<Bytes>)>,
 }
 
 impl Queue {
     /// The next message to a member not in `skip`.
     fn next(&mut self, skip: &[Member]) -> Result<Option<Message>> {
-        let after = self.after.clone();
-        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut message: Option<Message> = None;
-        for entry in self.snapshot.scan(keys::OUTBOX, from, Bound::Unbounded) {
-            let (key, value) = entry?;
-            let to = message_key(&key)?.0;
-            if skip.contains(&to) {
-                continue;
+        while let Some((from, to)) = self.ranges.first().cloned() {
+            let (start, end) = (from.as_ref().map(|k| &k[..]), to.as_ref().map(|k| &k[..]));
+            for entry in self.snapshot.scan(keys::OUTBOX, start, end) {
+                let (key, value) = entry?;
+                let member = message_key(&key)?.0;
+                if skip.contains(&member) {
+                    continue;
+                }
+                let message = message.get_or_insert(Message {
+                    to: member,
+                    keys: Vec::new(),
+                    ranges: Vec::new(),
+                });
+                if message.to != member || message.ranges.len() >= RANGES {
+                    return Ok(Some(std::mem::take(message)));
+                }
+                self.ranges[0].0 = Bound::Excluded(key.clone());
+                message.keys.push(key);
+                read_ranges(&value, &mut message.ranges)?;
             }
-            let message = message.get_or_insert(Message {
-                to,
-                keys: Vec::new(),
-                ranges: Vec::new(),
-            });
-            if message.to != to || message.ranges.len() >= RANGES {
-                break;
-            }
-            self.after = Some(key.clone());
-            message.keys.push(key);
-            read_ranges(&value, &mut message.ranges)?;
+            self.ranges.remove(0);
         }
         Ok(message)
     }
@@ -272,6 +309,10 @@ pub(crate) fn waiting(store: &Store) -> Result<Vec<(Member, Range)>> {
         waiting.extend(ranges.into_iter().map(|r| (member, r)));
     }
     Ok(waiting)
+}
+
+fn key(member: Member, number: u64) -> Vec<u8> {
+    [&member.to_be_bytes()[..], &number.to_be_bytes()].concat()
 }
 
 fn message_key(key: &[u8]) -> Result<(Member, u64)> {

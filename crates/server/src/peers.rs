@@ -8,7 +8,8 @@
 //! - Never call while holding a lock that a handler may take: the answer may need that lock, here or two members on.
 //! - An error comes back as the kind it left as ([`WireError`]); what has no kind of its own becomes [`Error::Peer`].
 //! - No call outlives the deadline of the service, also to a dead member.
-use crate::proto::{Reply, Request, WireError};
+use crate::locks::proto::{LocksReply, LocksRequest, Notice};
+use crate::proto::{OneWay, Reply, Request, WireError};
 use crate::{Error, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Message, Rank, Replier};
@@ -23,6 +24,12 @@ pub trait Parts: Send + Sync {
     fn files(&self, from: Member, request: FilesRequest) -> Result<FilesReply>;
     /// A request for log bytes; the bulk of the reply beside it.
     fn data(&self, from: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)>;
+    /// A request for advisory locks. Parts that keep none refuse it.
+    fn locks(&self, _from: Member, _request: LocksRequest) -> Result<LocksReply> {
+        Err(rustix::io::Errno::NOLCK.into())
+    }
+    /// A lock that this node waits for is there.
+    fn notice(&self, _notice: Notice) {}
 }
 
 /// One member's view of all members, itself included.
@@ -101,6 +108,31 @@ impl Peers {
         }
     }
 
+    /// Asks the keeper of locks of member `to`.
+    pub fn locks(&self, to: Member, request: LocksRequest) -> Result<LocksReply> {
+        if to == self.member {
+            return self.local()?.locks(to, request);
+        }
+        match self.call(to, Request::Locks(request))? {
+            (Reply::Locks(reply), _) => Ok(reply),
+            (other, _) => Err(unexpected(to, &other)),
+        }
+    }
+
+    /// Tells a node that a lock it waits for is there. It asks by itself if this gets lost.
+    pub fn notice(&self, to: Member, notice: Notice) {
+        if to == self.member {
+            if let Ok(parts) = self.local() {
+                parts.notice(notice);
+            }
+            return;
+        }
+        let message = Message::new(encode(&OneWay::Lock(notice)));
+        if let Err(e) = self.fabric.send(Rank::from(to), message) {
+            tracing::debug!(to, error = %e, "a notice of a granted lock could not be sent");
+        }
+    }
+
     fn local(&self) -> Result<Arc<dyn Parts>> {
         let parts = self.local.get().and_then(Weak::upgrade);
         parts.ok_or(Error::Fabric(forebay_fabric::Error::Closed))
@@ -135,6 +167,7 @@ pub fn answer(parts: &dyn Parts, from: Rank, message: Message, replier: Replier)
             bulk = bytes;
             Reply::Data(reply)
         }),
+        Ok(Request::Locks(request)) => parts.locks(member, request).map(Reply::Locks),
         Err(e) => Err(Error::Corrupt(format!(
             "unreadable request from member {member}: {e}"
         ))),
@@ -144,6 +177,14 @@ pub fn answer(parts: &dyn Parts, from: Rank, message: Message, replier: Replier)
         head: encode(&result),
         bulk,
     });
+}
+
+/// Hands on one message that came one way.
+pub fn deliver(parts: &dyn Parts, from: Rank, message: &Message) {
+    match postcard::from_bytes::<OneWay>(&message.head) {
+        Ok(OneWay::Lock(notice)) => parts.notice(notice),
+        Err(e) => tracing::warn!(from, error = %e, "an unreadable one-way message"),
+    }
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Bytes {

@@ -2,13 +2,14 @@
 //!
 //! A head on the wire is the postcard form of [`Request`], or of `Result<Reply, WireError>`. Members of one service run
 //! the same version ([`VERSION`]), so heads carry no version of their own.
+use crate::locks::proto::{LocksReply, LocksRequest};
 use crate::{Error, Member, data::proto::*, files::proto::*, meta::proto::*};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Raised when any message changes its meaning; the handshake compares it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A request to another member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,6 +20,8 @@ pub enum Request {
     Files(FilesRequest),
     /// For log bytes.
     Data(DataRequest),
+    /// For advisory locks.
+    Locks(LocksRequest),
 }
 
 /// The answer to the request of the same name.
@@ -30,6 +33,15 @@ pub enum Reply {
     Files(FilesReply),
     /// From the data plane; its bytes are the bulk of the message.
     Data(DataReply),
+    /// From the keeper of locks.
+    Locks(LocksReply),
+}
+
+/// A one-way message to another member.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum OneWay {
+    /// A lock that it waits for is there.
+    Lock(crate::locks::proto::Notice),
 }
 
 /// An error as it travels.

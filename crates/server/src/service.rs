@@ -97,6 +97,11 @@ impl Service {
         }
     }
 
+    /// How many members there are.
+    pub fn members(&self) -> u16 {
+        self.members.len() as u16
+    }
+
     /// The members, for tests and tools.
     #[doc(hidden)]
     pub fn nodes(&self) -> Vec<Arc<Node>> {

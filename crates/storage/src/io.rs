@@ -19,6 +19,10 @@ pub struct DirEntry {
 pub trait File: Send + Sync {
     /// Reads up to `buf.len()` bytes; fewer only at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Fills the parts one after the other, in one call where the system has one; fewer bytes only at the end of the file.
+    fn read_parts_at(&self, parts: &mut [&mut [u8]], offset: u64) -> io::Result<usize> {
+        fill(self, parts, offset, 0)
+    }
     /// Writes all of `buf`.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Length in bytes.
@@ -65,6 +69,27 @@ pub struct OsIo;
 
 struct OsFile(std::fs::File);
 
+/// Reads the parts one by one, without the first `done` bytes of them all; how many bytes they hold then.
+fn fill<F: File + ?Sized>(
+    file: &F,
+    parts: &mut [&mut [u8]],
+    offset: u64,
+    mut done: usize,
+) -> io::Result<usize> {
+    let mut before = 0;
+    for part in parts {
+        let filled = done.saturating_sub(before).min(part.len());
+        before += part.len();
+        if filled < part.len() {
+            done += file.read_at(&mut part[filled..], offset + done as u64)?;
+        }
+        if done < before {
+            break;
+        }
+    }
+    Ok(done)
+}
+
 impl File for OsFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         use std::os::unix::fs::FileExt;
@@ -78,6 +103,15 @@ impl File for OsFile {
             }
         }
         Ok(done)
+    }
+    fn read_parts_at(&self, parts: &mut [&mut [u8]], offset: u64) -> io::Result<usize> {
+        let mut slices: Vec<_> = parts.iter_mut().map(|p| io::IoSliceMut::new(p)).collect();
+        let done = match rustix::io::preadv(&self.0, &mut slices, offset) {
+            Err(rustix::io::Errno::INTR) => 0,
+            result => result?,
+        };
+        // Rarely less than asked for; then again, for only nothing at all is the end of the file.
+        fill(self, parts, offset, done)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         use std::os::unix::fs::FileExt;

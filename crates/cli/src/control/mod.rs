@@ -3,15 +3,18 @@
 //! ```text
 //! client: {"forebay":1,"program":"0.1.0"}                  server: {"forebay":1,"program":"0.1.0","pid":4711}
 //! client: "Status" | {"Stop":{"force":false}}              server: {"Status":{...}} | "Stopped" | {"Refused":"..."}
+//! client: {"Stage":"List"} | {"Stage":{"Look":...}} ...    server: {"Stage":{"Jobs":[...]}} ...
 //! ```
 //!
 //! Invariants: only the user who runs the server (and root) is answered, checked by the kernel's credentials of the
 //! peer; a peer of another protocol version is refused with a word about which side is older; every read has a limit.
 mod client;
 mod server;
+mod stage;
 
 pub use client::{Client, NoServer};
 pub use server::{Answerer, Listener};
+pub use stage::{StageAnswer, StageAsk, StageJob, StageSpec, StageState};
 
 use crate::processes::Memory;
 use forebay_server::MemberStatus;
@@ -59,6 +62,8 @@ pub enum Ask {
         /// Also if files are open.
         force: bool,
     },
+    /// About stage jobs.
+    Stage(StageAsk),
 }
 
 /// What the server answers.
@@ -68,6 +73,8 @@ pub enum Answer {
     Status(Box<Status>),
     /// To [`Ask::Stop`]: unmounted, closed and unlocked.
     Stopped,
+    /// To [`Ask::Stage`].
+    Stage(StageAnswer),
     /// Why not, and what to do.
     Refused(String),
 }

@@ -14,8 +14,10 @@ pub trait Answerer: Send + Sync + 'static {
     fn answer(&self, ask: Ask, asker: u32) -> Answer;
 }
 
-/// Longest line a client may send.
-const LINE: u64 = 4096;
+/// Longest first line, from whomever.
+const HELLO: u64 = 4096;
+/// Longest line after that: the pairs of a long manifest.
+const LINE: u64 = 64 << 20;
 
 /// The socket; it disappears with this value.
 pub struct Listener {
@@ -127,7 +129,7 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
     let own = rustix::process::geteuid();
     let mut stream = BufReader::new(stream);
     // The hello is read before anyone is refused: closing on a client that still writes would cost it the answer.
-    let Some(line) = read_line(&mut stream)? else {
+    let Some(line) = read_line(&mut stream, HELLO)? else {
         return Ok(());
     };
     if peer != own && !peer.is_root() {
@@ -158,7 +160,7 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
             );
         }
     }
-    while let Some(line) = read_line(&mut stream)? {
+    while let Some(line) = read_line(&mut stream, LINE)? {
         pending.add();
         let answer = match serde_json::from_str::<Ask>(&line) {
             Ok(ask) => answerer.answer(ask, asker),
@@ -173,9 +175,9 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
     Ok(())
 }
 
-fn read_line(stream: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
+fn read_line(stream: &mut BufReader<UnixStream>, most: u64) -> std::io::Result<Option<String>> {
     let mut line = String::new();
-    let n = stream.take(LINE).read_line(&mut line)?;
+    let n = stream.take(most).read_line(&mut line)?;
     if n > 0 && !line.ends_with('\n') {
         return Err(std::io::Error::other("a line without an end"));
     }

@@ -3,13 +3,14 @@
 //! Knows nothing of how the service was started, nor of how many members run in this process.
 use super::desk::Desk;
 use super::events::{self, Event};
+use super::stage::StageDesk;
 use super::watchdog::Watchdog;
 use crate::control::{Answer, Listener, MountStatus};
 use crate::fail::{Context, Result};
 use crate::mount_table;
 use crate::settings::Settings;
 use forebay_fuse::Mount;
-use forebay_server::{MemberStatus, Service};
+use forebay_server::{Delegate, MemberStatus, Service};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -19,6 +20,12 @@ use std::time::{Duration, Instant};
 pub trait Hosted: Send {
     /// What they hold and have done.
     fn status(&self) -> forebay_server::Result<Vec<MemberStatus>>;
+    /// Each of them: its number and its delegate.
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)>;
+    /// How many members the service has, in all processes.
+    fn members(&self) -> u16;
+    /// Where the member's directory lies in the store of this process, relative to it.
+    fn home(&self, member: u16) -> PathBuf;
     /// Tells the members in other processes that this one stops, and why.
     fn leave(&self, why: &str);
     /// Commits what is pending and closes; waits for other processes at each step, `limit` at most.
@@ -28,6 +35,19 @@ pub trait Hosted: Send {
 impl Hosted for Service {
     fn status(&self) -> forebay_server::Result<Vec<MemberStatus>> {
         Service::status(self)
+    }
+
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
+        let delegate = |member| (member, self.delegate(member));
+        (0..self.members()).map(delegate).collect()
+    }
+
+    fn members(&self) -> u16 {
+        Service::members(self)
+    }
+
+    fn home(&self, member: u16) -> PathBuf {
+        PathBuf::from(format!("node-{member}"))
     }
 
     fn leave(&self, _why: &str) {}
@@ -67,8 +87,14 @@ pub fn until_stopped(
     let store = attended.store;
     let points: Vec<PathBuf> = attended.points.iter().map(|p| p.path.clone()).collect();
     let service: Running = Arc::new(Mutex::new(Some(attended.service)));
+    let stages = Arc::new(StageDesk::new(
+        service.clone(),
+        store.clone(),
+        points.clone(),
+    ));
     let desk = Desk {
         service: service.clone(),
+        stages: stages.clone(),
         store: store.clone(),
         settings: attended.settings,
         points: attended.points,
@@ -84,7 +110,7 @@ pub fn until_stopped(
     tracing::info!("ready");
 
     let (why, reply) = match heard {
-        true => wait(&events, &points),
+        true => wait(&events, &points, &stages),
         false => (String::from("whoever started it is gone"), None),
     };
     tracing::info!("{why}: stopping");
@@ -92,6 +118,8 @@ pub fn until_stopped(
         let (store, points) = (store.clone(), points.clone());
         move |_| super::detach_all(&store, &points)
     });
+    limit.stage("ending stage jobs");
+    stages.stop();
     let running = service
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -121,6 +149,7 @@ pub fn until_stopped(
 fn wait(
     events: &mpsc::Receiver<Event>,
     points: &[PathBuf],
+    stages: &StageDesk,
 ) -> (String, Option<mpsc::SyncSender<Answer>>) {
     // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
     while let Ok(event) = events.recv() {
@@ -134,6 +163,10 @@ fn wait(
                 asker,
                 reply,
             } => {
+                if let Some(why) = stages.busy().filter(|_| !force) {
+                    let _ = reply.send(Answer::Refused(why));
+                    continue;
+                }
                 let open = points
                     .iter()
                     .find(|p| !crate::processes::holders(p).is_empty());

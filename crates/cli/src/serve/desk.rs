@@ -1,9 +1,11 @@
 //! What a running server answers on its control socket.
 use super::attend::Running;
 use super::events::Event;
+use super::stage::StageDesk;
 use crate::control::{Answer, Answerer, Ask, MountStatus, Status};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +22,8 @@ pub struct Desk {
     pub points: Vec<MountStatus>,
     /// Since when it is ready.
     pub since: Instant,
+    /// Its stage jobs.
+    pub stages: Arc<StageDesk>,
     /// To the main thread.
     pub events: Mutex<Sender<Event>>,
     /// How long a stop may take.
@@ -31,6 +35,7 @@ impl Answerer for Desk {
         match ask {
             Ask::Status => self.status(),
             Ask::Stop { force } => self.stop(force, asker),
+            Ask::Stage(ask) => self.stages.answer(ask, asker),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::mount_table;
 use crate::settings::Resolved;
 use forebay_fabric::mpi::{Ending, Identity, Job, StartError, Timing, World};
 use forebay_fuse::{MountOptions, Pending};
-use forebay_server::{Home, Joined, Meeting, MemberStatus, proto, superblock};
+use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
 use forebay_storage::OsIo;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,18 @@ struct Together {
 impl Hosted for Together {
     fn status(&self) -> forebay_server::Result<Vec<MemberStatus>> {
         Ok(vec![self.joined.status()?])
+    }
+
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
+        vec![(self.world.rank() as u16, self.joined.delegate())]
+    }
+
+    fn members(&self) -> u16 {
+        self.world.size() as u16
+    }
+
+    fn home(&self, _member: u16) -> PathBuf {
+        PathBuf::new()
     }
 
     fn leave(&self, why: &str) {

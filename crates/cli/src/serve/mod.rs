@@ -10,6 +10,7 @@ mod log;
 mod member;
 mod points;
 mod spec;
+mod stage;
 pub mod watch;
 mod watchdog;
 

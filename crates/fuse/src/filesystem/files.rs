@@ -43,13 +43,13 @@ fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
     }
 }
 
-fn answer(opened: &Opened, flags: OpenFlags) -> (FileHandle, FopenFlags) {
+fn answer(opened: &Opened, flags: OpenFlags, alone: bool) -> (FileHandle, FopenFlags) {
     let mut fh = opened.handle << BITS;
     let mut fopen = FopenFlags::empty();
     if flags.write {
         fh |= WRITE;
-    } else {
-        // Closing a file that was only read publishes nothing.
+    } else if alone {
+        // Closing a file that was only read publishes nothing; but where locks are kept here, it gives up the closer's.
         fopen |= FopenFlags::FOPEN_NOFLUSH;
     }
     if flags.append {
@@ -89,7 +89,7 @@ impl Filesystem {
         if flags.truncate {
             self.or_close(&opened, self.drop_set_ids(&opened.attr, caller))?;
         }
-        Ok(answer(&opened, flags))
+        Ok(answer(&opened, flags, self.alone))
     }
 
     pub(super) fn create_file(
@@ -135,7 +135,7 @@ impl Filesystem {
                 opened.attr = self.or_close(&opened, cut)?;
             }
         }
-        let (fh, fopen) = answer(&opened, flags);
+        let (fh, fopen) = answer(&opened, flags, self.alone);
         Ok((opened.attr, fh, fopen))
     }
 
@@ -187,11 +187,14 @@ impl Filesystem {
         Ok(())
     }
 
-    pub(super) fn flush_file(&self, fh: FileHandle) -> Result<()> {
-        if has(fh, WRITE) {
-            self.delegate.flush(handle(fh))
-        } else {
-            Ok(())
+    pub(super) fn flush_file(&self, fh: FileHandle, owner: u64) -> Result<()> {
+        let flushed = match has(fh, WRITE) {
+            true => self.delegate.flush(handle(fh)),
+            false => Ok(()),
+        };
+        match self.alone {
+            true => flushed,
+            false => flushed.and(self.delegate.close_owner(handle(fh), owner)),
         }
     }
 
@@ -281,13 +284,14 @@ mod tests {
             made: false,
         };
         let flags = open_flags(fuser::OpenFlags(libc::O_RDWR | libc::O_APPEND));
-        let (fh, fopen) = answer(&opened, flags);
+        let (fh, fopen) = answer(&opened, flags, true);
         assert_eq!(handle(fh), 77);
         assert!(has(fh, WRITE) && has(fh, APPEND) && !has(fh, DIRECT));
         assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
         let (fh, fopen) = answer(
             &opened,
             open_flags(fuser::OpenFlags(libc::O_RDONLY | libc::O_APPEND)),
+            true,
         );
         assert!(!has(fh, WRITE) && !has(fh, APPEND));
         assert!(fopen.contains(FopenFlags::FOPEN_NOFLUSH));

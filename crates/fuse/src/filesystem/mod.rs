@@ -2,12 +2,13 @@
 //! longer than that lies in the neighbouring files by subject.
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
-//! directory listing's own; locks (`fcntl`, `flock`) are not asked for, so the kernel keeps them on this node itself.
+//! directory listing's own. Locks (`fcntl`, `flock`): see `locks`.
 
 mod attrs;
 mod dirs;
 mod files;
 mod links;
+mod locks;
 mod requests;
 mod xattrs;
 
@@ -16,6 +17,7 @@ use crate::reply::file_attr;
 use dirs::Listings;
 use forebay_server::{Attr, Delegate, Lamination};
 use fuser::{Errno, Generation, ReplyAttr, ReplyEntry};
+pub(crate) use locks::{Asked, LockDesk};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -26,6 +28,7 @@ const KEPT: Duration = Duration::from_secs(1);
 pub(crate) struct Filesystem {
     delegate: Arc<Delegate>,
     listings: Listings,
+    desk: Arc<LockDesk>,
     /// One member: nobody else changes names and attributes.
     alone: bool,
     max_write: u32,
@@ -40,6 +43,7 @@ impl Filesystem {
             alone: delegate.members() == 1,
             delegate,
             listings: Listings::default(),
+            desk: Arc::default(),
             max_write: options.max_write,
             readahead: options.readahead,
             ended,

@@ -1,17 +1,18 @@
 //! The kernel's requests, one method each; in one file because one trait has them all.
-use super::{Filesystem, KEPT, attrs, files, xattrs};
+use super::{Asked, Filesystem, KEPT, attrs, files, xattrs};
 use crate::reply::{attempt, fid, file_attr, negative};
 use forebay_server::Caller;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo,
     InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 /// Requests of readahead and direct I/O in flight at once.
@@ -56,6 +57,15 @@ impl fuser::Filesystem for Filesystem {
                 tracing::debug!(?wanted, "not offered by this kernel");
             }
         }
+        if !self.alone {
+            // Else the kernel keeps locks itself, on this node only.
+            let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
+            config.add_capabilities(locks).map_err(|lacking| {
+                io::Error::other(format!(
+                    "this kernel lacks {lacking:?}: locks would bind one node only"
+                ))
+            })?;
+        }
         let _ = config.set_max_write(self.max_write);
         // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
         if let Err(most) = config.set_max_readahead(self.readahead) {
@@ -66,6 +76,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn destroy(&mut self) {
+        self.desk.ended.store(true, Ordering::SeqCst);
         let _ = self.ended.send(());
     }
 
@@ -298,8 +309,71 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn flush(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        done(attempt("flush", ino, || self.flush_file(fh)), reply);
+    fn flush(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        done(
+            attempt("flush", ino, || self.flush_file(fh, owner.0)),
+            reply,
+        );
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        last: u64,
+        typ: i32,
+        pid: u32,
+        wait: bool,
+        reply: ReplyEmpty,
+    ) {
+        let owner = owner.0;
+        let asked = Asked {
+            ino,
+            fh,
+            owner,
+            start,
+            last,
+            typ,
+            pid,
+            wait,
+        };
+        self.set_lock(req, asked, reply);
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        last: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let (owner, wait) = (owner.0, false);
+        let asked = Asked {
+            ino,
+            fh,
+            owner,
+            start,
+            last,
+            typ,
+            pid,
+            wait,
+        };
+        self.get_lock(asked, reply);
     }
 
     fn release(

@@ -111,98 +111,83 @@ impl Inner {
                 found: None,
             }));
         };
-        // Pieces cut by the wanted range go through a page on the stack; whole pieces straight into `buf`.
-        let mut whole = at..end;
-        for piece in [first, last] {
-            let range = span.piece(piece);
-            let part = at.max(range.start)..end.min(range.end);
-            if part == range || (piece == last && first == last && whole.is_empty()) {
-                continue;
+        // Pieces cut by the wanted range go through a page on the stack, whole pieces straight into `buf`; all of them
+        // come from the disk together and in order, so that the kernel sees a stream and reads ahead.
+        let (head, tail) = (span.piece(first), span.piece(last));
+        let (mut head_page, mut tail_page) = ([0; PIECE as usize], [0; PIECE as usize]);
+        let cut_head = head.start < at || (first == last && end < head.end);
+        let cut_tail = first != last && end < tail.end;
+        let whole =
+            if cut_head { head.end.min(end) } else { at }..if cut_tail { tail.start } else { end };
+        let mut middle = &mut buf[(whole.start - at) as usize..(whole.end - at) as usize];
+        for step in steps(&(head.start..tail.end)) {
+            let (with_head, with_tail) = (
+                cut_head && step.start == head.start,
+                cut_tail && step.end == tail.end,
+            );
+            let here = step.start.max(whole.start)..step.end.min(whole.end);
+            let (target, rest) = middle.split_at_mut(here.end.saturating_sub(here.start) as usize);
+            middle = rest;
+            let mut parts = [&mut [][..], target, &mut []];
+            if with_head {
+                parts[0] = &mut head_page[..(head.end - head.start) as usize];
             }
-            let target = &mut buf[(part.start - at) as usize..(part.end - at) as usize];
-            if let Some(bad) = self.read_part(&*file, span, piece, &part, target)? {
+            if with_tail {
+                parts[2] = &mut tail_page[..(tail.end - tail.start) as usize];
+            }
+            if let Some(bad) = self.read_pieces(&*file, span, &step, &mut parts)? {
                 return Ok(Some(bad));
             }
-            match piece == first {
-                true => whole.start = part.end,
-                false => whole.end = part.start,
-            }
         }
-        if whole.start >= whole.end {
-            return Ok(None);
+        if cut_head {
+            let n = (head.end.min(end) - at) as usize;
+            let from = (at - head.start) as usize;
+            buf[..n].copy_from_slice(&head_page[from..from + n]);
         }
-        let target = &mut buf[(whole.start - at) as usize..(whole.end - at) as usize];
-        self.read_whole(&*file, span, &whole, target)
-    }
-
-    /// Some bytes of one piece.
-    fn read_part(
-        &self,
-        file: &dyn File,
-        span: &Span,
-        i: usize,
-        part: &Range<u64>,
-        out: &mut [u8],
-    ) -> Result<Option<Bad>> {
-        let range = span.piece(i);
-        let mut page = [0; PIECE as usize];
-        let page = &mut page[..(range.end - range.start) as usize];
-        if let Some(bad) = self.read_whole(file, span, &range, page)? {
-            return Ok(Some(bad));
-        }
-        out.copy_from_slice(
-            &page[(part.start - range.start) as usize..(part.end - range.start) as usize],
-        );
-        Ok(None)
-    }
-
-    /// Whole pieces.
-    fn read_whole(
-        &self,
-        file: &dyn File,
-        span: &Span,
-        range: &Range<u64>,
-        mut out: &mut [u8],
-    ) -> Result<Option<Bad>> {
-        for step in steps(range) {
-            let (target, rest) = out.split_at_mut((step.end - step.start) as usize);
-            if let Some(bad) = self.read_step(file, span, &step, target)? {
-                return Ok(Some(bad));
-            }
-            out = rest;
+        if cut_tail {
+            let n = (end - tail.start) as usize;
+            let from = buf.len() - n;
+            buf[from..].copy_from_slice(&tail_page[..n]);
         }
         Ok(None)
     }
 
-    /// Whole pieces, in one call.
-    fn read_step(
+    /// Whole pieces, each inside one of the parts, in one call.
+    fn read_pieces(
         &self,
         file: &dyn File,
         span: &Span,
         range: &Range<u64>,
-        out: &mut [u8],
+        parts: &mut [&mut [u8]],
     ) -> Result<Option<Bad>> {
-        let n = file
-            .read_at(out, span.place(range.start))
+        let mut n = file
+            .read_parts_at(parts, span.place(range.start))
             .map_err(|e| io_error("read", &self.segments.path(span.segment), e))?;
-        let mut rest = &out[..n];
-        for piece in span.piece_of(range.start)..=span.piece_of(range.end - 1) {
-            let len = {
-                let p = span.piece(piece);
-                (p.end - p.start) as usize
-            };
-            if rest.len() < len {
-                return Ok(Some(Bad { piece, found: None }));
+        let mut pieces = span.piece_of(range.start)..=span.piece_of(range.end - 1);
+        for part in parts {
+            let mut rest = &part[..part.len().min(n)];
+            n -= rest.len();
+            let mut left = part.len();
+            while left > 0 {
+                let Some(piece) = pieces.next() else { break };
+                let len = {
+                    let p = span.piece(piece);
+                    (p.end - p.start) as usize
+                };
+                if rest.len() < len {
+                    return Ok(Some(Bad { piece, found: None }));
+                }
+                let (bytes, more) = rest.split_at(len);
+                let found = crc32c::crc32c(bytes);
+                if found != span.crcs[piece] {
+                    return Ok(Some(Bad {
+                        piece,
+                        found: Some(found),
+                    }));
+                }
+                rest = more;
+                left -= len;
             }
-            let (bytes, more) = rest.split_at(len);
-            let found = crc32c::crc32c(bytes);
-            if found != span.crcs[piece] {
-                return Ok(Some(Bad {
-                    piece,
-                    found: Some(found),
-                }));
-            }
-            rest = more;
         }
         Ok(None)
     }
@@ -232,20 +217,22 @@ impl Inner {
             return Ok(None);
         };
         let mut bytes = vec![0; span.stored_len() as usize];
-        Ok(self
-            .read_whole(&*file, span, &span.stored, &mut bytes)?
-            .is_none()
-            .then_some(bytes))
+        let bad = self.read_pieces(&*file, span, &span.stored, &mut [&mut bytes])?;
+        Ok(bad.is_none().then_some(bytes))
     }
 }
 
-/// `range` cut at multiples of `STEP`, where pieces are cut, too.
+/// `range` cut at multiples of `STEP`, where pieces are cut, too; no part is much smaller than a step if there are two.
 fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
-    let starts = std::iter::successors(Some(range.start), |at| Some((at / STEP + 1) * STEP));
+    let cut = move |at: u64| match (at + STEP).next_multiple_of(STEP) {
+        cut if cut + STEP / 2 <= end => cut,
+        _ => end,
+    };
+    let starts = std::iter::successors(Some(range.start), move |at| Some(cut(*at)));
     starts
         .take_while(move |at| *at < end)
-        .map(move |at| at..((at / STEP + 1) * STEP).min(end))
+        .map(move |at| at..cut(at))
 }
 
 #[cfg(test)]
@@ -260,6 +247,7 @@ mod tests {
             (7, STEP),
             (STEP, 2 * STEP),
             (100, 3 * STEP + 5),
+            (STEP - 1, 9 * STEP + 5),
             (9, 9),
         ] {
             let steps: Vec<_> = steps(&(start..end)).collect();
@@ -268,7 +256,7 @@ mod tests {
             assert!(
                 steps
                     .iter()
-                    .all(|s| s.start < s.end && s.end - s.start <= STEP)
+                    .all(|s| s.start < s.end && s.end - s.start < 3 * STEP)
             );
             assert!(
                 steps

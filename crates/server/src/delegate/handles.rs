@@ -30,6 +30,8 @@ pub struct Open {
     pub file: Arc<OpenFile>,
     /// How.
     pub flags: OpenFlags,
+    /// Names the open at the owner.
+    pub token: u64,
     /// Its own log, from its first write on.
     pub log: Mutex<Option<LogId>>,
     /// The generation (plus one; 0: none) whose pages the kernel holds once it has used this handle: until then it may
@@ -154,12 +156,19 @@ impl Table {
     }
 
     /// A handle on a file that is held for it.
-    pub fn add(&self, file: Arc<OpenFile>, flags: OpenFlags, fresh: Option<u64>) -> Handle {
+    pub fn add(
+        &self,
+        file: Arc<OpenFile>,
+        flags: OpenFlags,
+        token: u64,
+        fresh: Option<u64>,
+    ) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let fresh = AtomicU64::new(fresh.map_or(0, |g| g + 1));
         let open = Arc::new(Open {
             file,
             flags,
+            token,
             log: Mutex::new(None),
             fresh,
         });

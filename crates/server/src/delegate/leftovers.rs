@@ -7,6 +7,7 @@
 //! - A left file without a name has no reader any more that could have seen its writes, and its close has failed. They are
 //!   given back, and the owner hears of the closes, so that it can remove the file. Only a commit whose outcome is not known
 //!   is asked about first: its bytes may belong to extents.
+//! - Opens without an answer are closed from here, and unlocks without one sent again (`locks`).
 //! - Bytes that nothing names and that a full disk did not let go are kept in mind here, and given back later.
 use super::Delegate;
 use super::open_file::OpenFile;
@@ -154,6 +155,12 @@ impl Delegate {
         let mut finished = !garbage.is_empty();
         // What fails again is kept in mind again.
         self.give_back(&garbage);
+        if !self.close_lost() {
+            self.leftovers.add();
+        }
+        if !self.settle_all_owed() {
+            self.leftovers.add();
+        }
         for file in self.table.left() {
             if self.leftovers.closing() {
                 break;

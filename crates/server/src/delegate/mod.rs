@@ -14,8 +14,10 @@
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
 //! | `leftovers` | closed files that could not be published yet |
+//! | `locks`, `keepers`, `lock_owners`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
+//! | `holders` | who stores a file's bytes |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
 //!
 //! Decisions of this part, beyond design section 4:
@@ -25,11 +27,16 @@
 //!   nothing holds the file, a thread does (`leftovers`).
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
+mod circles;
 mod commit;
 mod cut;
 mod handles;
+mod holders;
 mod intervals;
+mod keepers;
 mod leftovers;
+mod lock_owners;
+mod locks;
 mod memory;
 mod namespace;
 mod open;
@@ -46,10 +53,12 @@ mod xattr;
 
 use crate::buffers::Buffers;
 use crate::inodes::Counter;
-use crate::{Attr, Config, Consistency, Member, Node, Result};
+use crate::{Attr, Config, Consistency, Fid, Member, Node, Result};
 use forebay_storage::Durability;
 use handles::Table;
 use leftovers::Leftovers;
+pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -140,6 +149,9 @@ pub struct Delegate {
     most_pieces: usize,
     buffers: Buffers,
     leftovers: Arc<Leftovers>,
+    locks: keepers::LockState,
+    /// Opens without an answer: they may be counted at the owner.
+    lost_opens: Mutex<Vec<(Fid, u64)>>,
 }
 
 impl Delegate {
@@ -159,6 +171,8 @@ impl Delegate {
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,
             buffers: Buffers::new(config.memory / 32),
             leftovers: Arc::default(),
+            locks: keepers::LockState::default(),
+            lost_opens: Mutex::default(),
         });
         delegate.start_finishing()?;
         Ok(delegate)
@@ -206,6 +220,7 @@ impl Delegate {
             tracing::error!(fid = file.fid.0, error = %e, "pending writes could not be committed at the end");
             result = result.and(Err(e));
         }
+        self.stop_locks();
         result
     }
 

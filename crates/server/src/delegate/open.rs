@@ -8,11 +8,15 @@ use super::open_file::OpenFile;
 use super::{Delegate, Handle, Opened, expect_reply};
 use crate::files::proto::{FilesReply, FilesRequest};
 use crate::meta::proto::{MetaReply, MetaRequest};
-use crate::{Attr, Caller, Fid, Kind, NewNode, OpenFlags, Result};
+use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, OpenFlags, Result};
+use forebay_fabric::Error as Fabric;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
+/// Most requests to open or close whose answers were lost.
+const TRIES: u32 = 4;
 /// How often `create` looks again when what it found is removed before it is open.
 const CREATE_TRIES: u32 = 16;
 
@@ -22,8 +26,8 @@ impl Delegate {
     /// # Errors
     /// `EISDIR`, `ESTALE`, `EPERM` for writing a file laminated for ever.
     pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<Opened> {
-        let attr = self.ask_open(fid, flags)?;
-        self.opened(attr, flags, false)
+        let (attr, token) = self.ask_open(fid, flags)?;
+        self.opened(attr, flags, token, false)
     }
 
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
@@ -56,7 +60,7 @@ impl Delegate {
             let reply = self.node.peers.meta(parent.owner(), request);
             let (attr, made) = expect_reply!(parent.owner(), reply, MetaReply::Created(attr, made) => (attr, made))?;
             match self.ask_open(attr.fid, flags) {
-                Ok(attr) => return self.opened(attr, flags, made),
+                Ok((attr, token)) => return self.opened(attr, flags, token, made),
                 // Removed between the two steps.
                 Err(e) if !exclusive && e.errno() == Errno::STALE => {}
                 Err(e) => return Err(e),
@@ -76,10 +80,11 @@ impl Delegate {
         let file = &open.file;
         {
             let mut state = file.state.lock();
-            state.owed.push(open.flags);
+            state.owed.push(open.token);
             state.retired.extend(open.log.lock().take());
         }
         let published = self.publish(file, self.always_sync);
+        self.release_locks(file.fid, handle);
         let told = match published {
             Ok(()) => self.tell_closes(file),
             Err(_) => Ok(()),
@@ -88,13 +93,49 @@ impl Delegate {
         published.and(told)
     }
 
-    /// The owner counts the open.
-    fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<Attr> {
-        let request = FilesRequest::Open { fid, flags };
-        expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Attr(attr) => attr)
+    /// The owner counts the open, once; answers its token too.
+    fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, u64)> {
+        let token = self.tokens.next()?;
+        let owner = fid.owner();
+        let asked = self.insist(owner, &FilesRequest::Open { fid, flags, token });
+        if let Err(Error::Fabric(_)) = &asked {
+            // It may have been counted.
+            self.lost_opens.lock().push((fid, token));
+            self.leftovers.add();
+        }
+        expect_reply!(owner, asked, FilesReply::Attr(attr) => (attr, token))
     }
 
-    fn opened(&self, attr: Attr, flags: OpenFlags, made: bool) -> Result<Opened> {
+    /// Asks again while the answer gets lost, within the service's deadline.
+    fn insist(&self, owner: Member, request: &FilesRequest) -> Result<FilesReply> {
+        let until = Instant::now() + self.node.peers.deadline();
+        for _ in 1..TRIES {
+            match self.node.peers.files(owner, request.clone()) {
+                Err(Error::Fabric(Fabric::Deadline { .. })) if Instant::now() < until => {}
+                answer => return answer,
+            }
+        }
+        self.node.peers.files(owner, request.clone())
+    }
+
+    /// Closes what was opened without an answer; whether nothing of that is left.
+    pub(super) fn close_lost(&self) -> bool {
+        let lost = std::mem::take(&mut *self.lost_opens.lock());
+        let told = |(fid, token): &(Fid, u64)| {
+            let (fid, token) = (*fid, *token);
+            let close = FilesRequest::Close { fid, token };
+            match self.node.peers.files(fid.owner(), close) {
+                Ok(_) => true,
+                Err(e) => e.errno() == Errno::STALE,
+            }
+        };
+        let left: Vec<_> = lost.into_iter().filter(|open| !told(open)).collect();
+        let done = left.is_empty();
+        self.lost_opens.lock().extend(left);
+        done
+    }
+
+    fn opened(&self, attr: Attr, flags: OpenFlags, token: u64, made: bool) -> Result<Opened> {
         let file = self.table.hold(&attr);
         if file.state.lock().handles == 1 {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
@@ -104,7 +145,7 @@ impl Delegate {
             && !made
             && let Err(e) = self.cut_at(&file, 0, None)
         {
-            file.state.lock().owed.push(flags);
+            file.state.lock().owed.push(token);
             let _ = self.tell_closes(&file);
             self.unhold(&file);
             return Err(e);
@@ -119,7 +160,7 @@ impl Delegate {
             )
         };
         let direct = flags.append || self.is_posix();
-        let handle = self.table.add(file, flags, fresh);
+        let handle = self.table.add(file, flags, token, fresh);
         Ok(Opened {
             handle,
             attr,
@@ -151,12 +192,12 @@ impl Delegate {
     /// Tells the owner of closes whose writes are published. What cannot be told stays owed.
     pub(super) fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
         let owed = std::mem::take(&mut file.state.lock().owed);
-        for (i, flags) in owed.iter().enumerate() {
+        for (i, token) in owed.iter().enumerate() {
             let request = FilesRequest::Close {
                 fid: file.fid,
-                flags: *flags,
+                token: *token,
             };
-            let told = self.node.peers.files(file.fid.owner(), request);
+            let told = self.insist(file.fid.owner(), &request);
             match told {
                 // The owner restarted, or the file is gone: nothing is counted there any more.
                 Ok(_) => {}

@@ -16,7 +16,7 @@ use super::intervals::{Intervals, Source, resolve};
 use super::pending::Pending;
 use crate::data::LogId;
 use crate::files::proto::{CommitAttr, Part};
-use crate::{Attr, Fid, Kind, OpenFlags};
+use crate::{Attr, Fid, Kind};
 use forebay_index::Change;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -56,6 +56,8 @@ pub struct State {
     pub attr: Attr,
     /// Where committed bytes are, as of `attr.generation`.
     pub windows: Intervals,
+    /// The generation that extents were asked for last.
+    pub asked: Option<u64>,
     /// Writes that no commit has taken yet.
     pub pending: Pending,
     /// What a commit has taken. It stays here after an attempt whose outcome is unknown, and is sent again first.
@@ -66,8 +68,8 @@ pub struct State {
     pub kernel: Option<u64>,
     /// Logs of closed handles, sealed when nothing of them is pending.
     pub retired: Vec<LogId>,
-    /// Closes not told to the owner yet, because a commit of this file has still to succeed.
-    pub owed: Vec<OpenFlags>,
+    /// Opens whose close is not told to the owner yet, because a commit of this file has still to succeed.
+    pub owed: Vec<u64>,
     /// Logs and members that hold committed bytes not known to be on disk.
     pub unsynced: Unsynced,
     /// `unsynced` is all there is: no commit of this node is left out because the file was forgotten meanwhile.
@@ -97,6 +99,7 @@ impl OpenFile {
         let state = State {
             attr,
             windows: Intervals::default(),
+            asked: None,
             pending: Pending::default(),
             committing: None,
             handles: 0,

@@ -2,6 +2,9 @@
 //!
 //! An answer is cached only if the file's view is still the one it was asked for, and only if the slice's owner has
 //! published nothing newer: so all windows of a file show one generation.
+//!
+//! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
+//! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for.
 use super::intervals::{Intervals, Source};
 use super::open_file::OpenFile;
 use super::{Delegate, expect_reply};
@@ -12,6 +15,8 @@ use std::ops::Range;
 
 /// Most extents in one answer: some 60 KiB on the wire.
 const PAGE: u32 = 4096;
+/// The same for the first question about a generation.
+const FEW: u32 = 256;
 /// A file's windows are emptied when they reach this many pieces (some 4 MiB of memory).
 const MOST_PIECES: usize = 64 << 10;
 
@@ -33,11 +38,14 @@ impl Delegate {
             return Ok(());
         };
         let wanted = first.start..last.end;
+        let before = file.state.lock().asked.replace(generation);
+        let narrow = before != Some(generation);
+        let limit = if narrow { FEW } else { PAGE };
         // Up to where the answers of this call reach.
         let mut reach = 0;
         for range in missing {
             let mut from = range.start.max(reach);
-            if reach <= range.start {
+            if reach <= range.start && !narrow {
                 // Small reads come in rows: start at the round offset before, and take what the answer holds behind.
                 let round = range.start / MAX_EXTENT * MAX_EXTENT;
                 let known = file.state.lock().windows.segment(round).0.is_some();
@@ -46,7 +54,7 @@ impl Delegate {
             while from < range.end {
                 let end = (from / SLICE + 1).saturating_mul(SLICE);
                 let owner = self.slice_owner(file, from);
-                let (extents, more) = self.ask_owner(file, owner, from..end, PAGE, generation)?;
+                let (extents, more) = self.ask_owner(file, owner, from..end, limit, generation)?;
                 let covered = match extents.last() {
                     Some(last) if more => last.end(),
                     _ => end,

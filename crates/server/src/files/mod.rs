@@ -168,8 +168,8 @@ impl Files {
         let files = &*self.shared;
         use FilesRequest as R;
         match request {
-            R::Open { fid, flags } => files.open(from, fid, flags),
-            R::Close { fid, flags } => files.close(from, fid, flags),
+            R::Open { fid, flags, token } => files.open(from, fid, flags, token),
+            R::Close { fid, token } => files.close(from, fid, token),
             R::Commit {
                 fid,
                 token,

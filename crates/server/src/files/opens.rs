@@ -1,6 +1,7 @@
-//! Who holds which file open: counts by member, in memory, at the file's owner. A restarted owner starts with none.
+//! Who holds which file open: each open by member and token, in memory, at the file's owner. A restarted owner starts with
+//! none. An open or close that is asked for again changes nothing.
 //!
-//! Invariant: counts change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
+//! Invariant: opens change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
 //! lock is held. The table's own lock is the innermost of all.
 use super::Shared;
 use super::proto::FilesReply;
@@ -8,12 +9,12 @@ use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result};
 use forebay_storage::Batch;
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Default)]
 struct Entry {
-    /// Opens and opens for writing, by member.
-    members: HashMap<Member, (u64, u64)>,
+    /// Open, by member and token; true: for writing.
+    opens: BTreeMap<(Member, u64), bool>,
     /// No append may start below this (0: no reservation).
     reserved: u64,
     /// The last name is gone: removed at the last close.
@@ -24,7 +25,7 @@ struct Entry {
 
 impl Entry {
     fn writers(&self) -> bool {
-        self.members.values().any(|(_, writes)| *writes > 0)
+        self.opens.values().any(|write| *write)
     }
 }
 
@@ -47,47 +48,42 @@ pub(super) struct Opens {
 
 impl Opens {
     /// False if the file is being removed, or has no name and nobody holds it open.
-    fn add(&self, fid: Fid, member: Member, write: bool, nameless: bool) -> bool {
+    fn add(&self, fid: Fid, open: (Member, u64), write: bool, nameless: bool) -> bool {
         let mut files = self.files.lock();
         let known = files
             .get(&fid)
-            .is_some_and(|e| !e.removing && !e.members.is_empty());
+            .is_some_and(|e| !e.removing && !e.opens.is_empty());
         if (nameless && !known) || files.get(&fid).is_some_and(|e| e.removing) {
             return false;
         }
-        let count = files
-            .entry(fid)
-            .or_default()
-            .members
-            .entry(member)
-            .or_default();
-        count.0 += 1;
-        count.1 += u64::from(write);
+        files.entry(fid).or_default().opens.insert(open, write);
         true
     }
-    /// A close without its open (after a restart) changes nothing.
-    fn remove(&self, fid: Fid, member: Member, write: bool) -> Closed {
+    /// Whether this open was counted before.
+    fn counted(&self, fid: Fid, open: (Member, u64)) -> bool {
+        let files = self.files.lock();
+        files.get(&fid).is_some_and(|e| e.opens.contains_key(&open))
+    }
+    /// A close without its open (after a restart, or the same once more) changes nothing.
+    fn remove(&self, fid: Fid, (member, token): (Member, u64)) -> Closed {
         let mut files = self.files.lock();
-        let unknown = Closed {
-            member_gone: true,
-            ..Closed::default()
-        };
         let Some(entry) = files.get_mut(&fid) else {
-            return unknown;
+            return Closed {
+                member_gone: true,
+                ..Closed::default()
+            };
         };
-        let Some(count) = entry.members.get_mut(&member) else {
-            return unknown;
+        let counted = entry.opens.remove(&(member, token));
+        let of_member = (member, 0)..=(member, u64::MAX);
+        let mut closed = Closed {
+            member_gone: entry.opens.range(of_member).next().is_none(),
+            last_writer: counted == Some(true) && !entry.writers(),
+            remove: false,
         };
-        let mut closed = Closed::default();
-        let wrote = write && count.1 > 0;
-        count.1 -= u64::from(wrote);
-        count.0 = count.0.saturating_sub(1);
-        if count.0 == 0 {
-            entry.members.remove(&member);
-            closed.member_gone = true;
+        if counted.is_none() {
+            return closed;
         }
-        closed.last_writer = wrote && !entry.writers();
-        if entry.members.is_empty() {
+        if entry.opens.is_empty() {
             closed.remove = entry.orphan;
             if !entry.removing {
                 files.remove(&fid);
@@ -108,7 +104,7 @@ impl Opens {
         match self.files.lock().get_mut(&fid) {
             Some(entry) => {
                 entry.orphan = true;
-                entry.members.is_empty()
+                entry.opens.is_empty()
             }
             None => true,
         }
@@ -117,7 +113,7 @@ impl Opens {
     pub(super) fn start_removing(&self, fid: Fid) -> bool {
         let mut files = self.files.lock();
         let entry = files.entry(fid).or_default();
-        let free = entry.members.is_empty();
+        let free = entry.opens.is_empty();
         entry.removing |= free;
         free
     }
@@ -154,9 +150,18 @@ impl Opens {
 impl Shared {
     /// Counts the open and answers attributes. `EPERM` for writing a file laminated for ever; a softly laminated one
     /// (the kernel lets only root get here) becomes writable with a new generation. `ESTALE` if it was removed.
-    pub(super) fn open(&self, from: Member, fid: Fid, flags: OpenFlags) -> Result<FilesReply> {
+    pub(super) fn open(
+        &self,
+        from: Member,
+        fid: Fid,
+        flags: OpenFlags,
+        token: u64,
+    ) -> Result<FilesReply> {
         let _inode = self.inodes.lock(fid);
         let mut inode = self.inodes.get(fid)?;
+        if self.opens.counted(fid, (from, token)) {
+            return Ok(FilesReply::Attr(inode.attr(fid)));
+        }
         match inode.kind {
             Kind::File => {}
             Kind::Dir if flags.write => return Err(Errno::ISDIR.into()),
@@ -172,7 +177,10 @@ impl Shared {
             self.inodes.put(&mut batch, fid, &inode);
             self.store.apply(batch)?;
         }
-        if !self.opens.add(fid, from, flags.write, inode.nlink == 0) {
+        if !self
+            .opens
+            .add(fid, (from, token), flags.write, inode.nlink == 0)
+        {
             return Err(Errno::STALE.into());
         }
         Ok(FilesReply::Attr(inode.attr(fid)))
@@ -180,9 +188,9 @@ impl Shared {
 
     /// The last close for writing of a file without write bits laminates it softly; the last close of a file without a
     /// name removes it, in the background.
-    pub(super) fn close(&self, from: Member, fid: Fid, flags: OpenFlags) -> Result<FilesReply> {
+    pub(super) fn close(&self, from: Member, fid: Fid, token: u64) -> Result<FilesReply> {
         let _inode = self.inodes.lock(fid);
-        let closed = self.opens.remove(fid, from, flags.write);
+        let closed = self.opens.remove(fid, (from, token));
         if closed.member_gone && from != self.member() {
             // All that it wrote is published and answered: it asks for none of that again.
             // A receipt that cannot be read stays until the next start.

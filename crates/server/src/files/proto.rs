@@ -1,8 +1,8 @@
 //! The words of file content. Offsets, lengths and sizes in bytes. A request goes to the file's attribute owner
 //! ("owner") or to the member that owns the slices in question ("slice owner").
 //!
-//! A token is the writer's name for one commit; it never uses it again for another. Requests can be sent again after a
-//! lost answer: they answer the same. (Not `Open` and `Close`: a repeated one counts twice.)
+//! A token is the asking member's name for one commit or open; it never uses it again for another. Requests can be sent
+//! again after a lost answer: they answer the same.
 use crate::*;
 use forebay_index::{Change, Extent};
 use serde::{Deserialize, Serialize};
@@ -39,13 +39,15 @@ pub enum FilesRequest {
         fid: Fid,
         /// `truncate` is the delegate's: it sends its own commit afterwards.
         flags: OpenFlags,
+        /// Names this open.
+        token: u64,
     },
-    /// To the owner: undoes one `Open` with the same flags.
+    /// To the owner: undoes the `Open` of this token, if it was carried out.
     Close {
         /// The file.
         fid: Fid,
-        /// As they were at `Open`.
-        flags: OpenFlags,
+        /// Of the open.
+        token: u64,
     },
     /// To the owner: publish these changes as one; answers `Committed`. The owner's own part goes straight in; parts of
     /// other members must have been staged there under `token` before. A POSIX error or `Stale` means that nothing

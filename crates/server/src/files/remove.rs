@@ -195,15 +195,11 @@ impl Shared {
         keyspace: Keyspace,
         prefix: &[u8],
     ) -> Result<()> {
-        for entry in self
-            .store
-            .scan(keyspace, Bound::Included(prefix), Bound::Unbounded)
-        {
-            let (key, _) = entry?;
-            if !key.starts_with(prefix) {
-                break;
-            }
-            batch.delete(keyspace, key);
+        let end = keys::behind(prefix);
+        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        // Without the upper end a scan would step over the deletes of all files behind this one.
+        for entry in self.store.scan(keyspace, Bound::Included(prefix), to) {
+            batch.delete(keyspace, entry?.0);
         }
         Ok(())
     }

@@ -86,6 +86,40 @@ fn messages_of_an_unreachable_member_wait_and_survive_a_restart() {
 }
 
 #[test]
+fn a_batch_applied_after_later_ones_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let links = Arc::new(Frees::default());
+    let store = open(dir.path());
+    let outbox = Outbox::open(store.clone(), links.clone()).unwrap();
+    let batch = |member, addr| {
+        let mut batch = Batch::new();
+        outbox.add(&mut batch, &[extent(member, addr)]);
+        batch
+    };
+    store.apply(batch(0, 1)).unwrap();
+    outbox.drain().unwrap();
+    let late = [batch(0, 2), batch(1, 3)];
+    store.apply(batch(0, 4)).unwrap();
+    outbox.drain().unwrap();
+    for batch in late {
+        store.apply(batch).unwrap();
+    }
+    outbox.drain().unwrap();
+    assert_eq!(outbox.pending().unwrap(), 0);
+    // Even if there is always something newer.
+    let late = batch(2, 5);
+    store.apply(batch(0, 6)).unwrap();
+    outbox.drain().unwrap();
+    store.apply(late).unwrap();
+    for addr in 0..100 {
+        store.apply(batch(0, 100 + addr)).unwrap();
+        outbox.drain().unwrap();
+    }
+    assert_eq!(outbox.pending().unwrap(), 0);
+    assert_eq!(links.got.lock().len(), 106);
+}
+
+#[test]
 fn the_thread_delivers_and_tries_again() {
     let dir = tempfile::tempdir().unwrap();
     let links = Arc::new(Frees::default());

@@ -118,6 +118,8 @@ pub(super) struct World {
     pub net: Arc<Net>,
     lives: Vec<RwLock<Option<Life>>>,
     tokens: AtomicU64,
+    /// Opens not closed yet: who, what, for writing, token.
+    opened: Mutex<Vec<(Member, Fid, bool, u64)>>,
     dir: tempfile::TempDir,
     io: Arc<dyn Io>,
     options: Options,
@@ -147,6 +149,7 @@ impl World {
             net,
             lives: (0..members).map(|_| RwLock::new(None)).collect(),
             tokens: AtomicU64::new(1),
+            opened: Mutex::default(),
             dir: tempfile::tempdir().unwrap(),
             io,
             options,
@@ -311,19 +314,25 @@ impl World {
             write,
             ..Default::default()
         };
-        match self.ask(from, fid.owner(), FilesRequest::Open { fid, flags })? {
-            FilesReply::Attr(attr) => Ok(attr),
+        let token = self.token();
+        match self.ask(from, fid.owner(), FilesRequest::Open { fid, flags, token })? {
+            FilesReply::Attr(attr) => {
+                self.opened.lock().push((from, fid, write, token));
+                Ok(attr)
+            }
             other => panic!("{other:?}"),
         }
     }
 
     pub(super) fn close(&self, from: Member, fid: Fid, write: bool) {
-        let flags = OpenFlags {
-            read: true,
-            write,
-            ..Default::default()
+        let token = {
+            let mut opened = self.opened.lock();
+            let mut all = opened.iter();
+            let at = all.position(|(f, o, w, _)| (*f, *o, *w) == (from, fid, write));
+            // A test may close what was never opened.
+            at.map_or(u64::MAX, |at| opened.swap_remove(at).3)
         };
-        self.ask(from, fid.owner(), FilesRequest::Close { fid, flags })
+        self.ask(from, fid.owner(), FilesRequest::Close { fid, token })
             .unwrap();
     }
 

@@ -1,0 +1,235 @@
+//! `forebay stage in` and `stage out`: has the service copy, and shows how far it is.
+use super::stage_paths;
+use crate::args::StageArgs;
+use crate::control::{
+    Answer, Ask, Client, NoServer, StageAnswer, StageAsk, StageJob, StageSpec, StageState,
+};
+use crate::fail::{Context, Failure, Result};
+use crate::progress;
+use crate::units::{counted, rate, size};
+use forebay_client::stage::{Counts, Line, LineKind};
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longest wait for one answer.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The first looks follow each other quickly, for small jobs.
+const SHORT: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_millis(200);
+
+/// Runs the verb.
+///
+/// # Errors
+/// Wrong paths (2); no service, names that failed, a job that was stopped (1).
+pub fn run(args: &StageArgs, into: bool) -> Result {
+    let resolved = stage_paths::resolve(args, into)?;
+    let mut client = connect(&resolved.store)?;
+    // The second signal ends this process at once; the service then ends the job.
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, asked.clone())
+            .and_then(|_| signal_hook::flag::register(signal, asked.clone()))
+            .or_fail("cannot catch signals", "raise the limit on open files")?;
+    }
+    let spec = StageSpec {
+        into,
+        pairs: resolved.pairs,
+        verify: args.verify,
+        sync: !args.no_sync,
+        background: args.background,
+        jobs: args.jobs.unwrap_or(0),
+    };
+    let start = StageAsk::Start(Box::new(spec));
+    let StageAnswer::Job(job) = ask(&mut client, start, &resolved.store)? else {
+        return Err(unknown());
+    };
+    if args.background {
+        let store = resolved.store.display();
+        return match args.json {
+            true => print(&format!("{}\n", serde_json::json!({ "job": job }))),
+            false => print(&format!(
+                "stage job {job} runs in the background; `forebay stage status {store}` shows it\n"
+            )),
+        };
+    }
+    let mut lines = Vec::new();
+    let seen = follow(&mut client, &resolved.store, job, &asked, &mut lines)?;
+    if args.json {
+        let seen = StageJob {
+            lines,
+            ..seen.clone()
+        };
+        let value =
+            serde_json::to_string(&seen).or_fail("cannot write the outcome", "report this")?;
+        print(&format!("{value}\n"))?;
+    } else {
+        print(&summary(&seen, into, !args.no_sync))?;
+    }
+    outcome(&seen)
+}
+
+/// Looks at the job until it ends; tells its lines as they come.
+fn follow(
+    client: &mut Client,
+    store: &Path,
+    job: u64,
+    asked: &AtomicBool,
+    lines: &mut Vec<Line>,
+) -> Result<StageJob> {
+    let bar = progress::bytes("staging", 0);
+    let (mut looks, mut cancelled) = (0, false);
+    loop {
+        if asked.load(Ordering::SeqCst) && !std::mem::replace(&mut cancelled, true) {
+            bar.suspend(|| eprintln!("forebay: ending the job; again to leave at once"));
+            ask(client, StageAsk::Cancel { job }, store)?;
+        }
+        let from = lines.len();
+        let StageAnswer::Seen(seen) = ask(client, StageAsk::Look { job, from }, store)? else {
+            return Err(unknown());
+        };
+        bar.suspend(|| {
+            seen.lines
+                .iter()
+                .for_each(|line| eprintln!("forebay: {}", told(line)))
+        });
+        lines.extend(seen.lines.iter().cloned());
+        show(&bar, &seen.counts);
+        if seen.state != StageState::Running && seen.lines.is_empty() {
+            bar.finish_and_clear();
+            return Ok(*seen);
+        }
+        looks += 1;
+        if seen.lines.is_empty() {
+            std::thread::sleep(if looks < 20 { SHORT } else { LONG });
+        }
+    }
+}
+
+fn show(bar: &ProgressBar, c: &Counts) {
+    let done = c.files + c.kept_files;
+    let more = if c.all_found > 0 { "" } else { "+" };
+    bar.set_message(format!("{done} of {}{more} files", c.found_files));
+    bar.set_length(c.found_bytes.max(c.bytes + c.kept_bytes));
+    bar.set_position(c.bytes + c.kept_bytes);
+}
+
+fn told(line: &Line) -> String {
+    match line.kind {
+        LineKind::Failed => line.text.clone(),
+        LineKind::Skipped => format!("skipped {}", line.text),
+        LineKind::Note => format!("note: {}", line.text),
+    }
+}
+
+/// What was done, in a line.
+fn summary(seen: &StageJob, into: bool, synced: bool) -> String {
+    let c = &seen.counts;
+    let time = Duration::from_secs_f64(seen.seconds.max(0.0));
+    let mut text = format!(
+        "staged {}: {} ({}) in {:.1} s, {}",
+        if into { "in" } else { "out" },
+        counted(c.files, "file"),
+        size(c.bytes),
+        seen.seconds,
+        rate(c.bytes, time)
+    );
+    let others = [
+        (
+            c.kept_files,
+            "file kept from an earlier run",
+            "files kept from an earlier run",
+        ),
+        (c.verified_files, "verified", "verified"),
+        (c.directories, "directory", "directories"),
+        (c.symlinks, "symbolic link", "symbolic links"),
+        (c.hard_links, "hard link", "hard links"),
+        (c.fifos, "pipe", "pipes"),
+        (c.skipped, "skipped", "skipped"),
+        (c.failed, "failed", "failed"),
+    ];
+    for (n, one, many) in others.into_iter().filter(|(n, ..)| *n > 0) {
+        let word = if n == 1 { one } else { many };
+        text.push_str(&format!(", {} {word}", crate::units::count(n)));
+    }
+    if seen.state == StageState::Done && synced {
+        text.push_str("; all of it is on disk");
+    }
+    text.push('\n');
+    text
+}
+
+fn outcome(seen: &StageJob) -> Result {
+    let again = "run the same command again to go on; what is finished is kept";
+    match seen.state {
+        StageState::Done => Ok(()),
+        StageState::Failed => Err(Failure::new(
+            format!(
+                "{} could not be copied",
+                counted(seen.counts.failed, "name")
+            ),
+            "see the lines above; the same command tries only those again",
+        )),
+        _ => Err(match &seen.why {
+            Some(why) if why.contains("; ") => Failure::plain(why),
+            Some(why) => Failure::new(format!("the job was stopped: {why}"), again),
+            None => Failure::new(
+                "the job broke off",
+                "see the service's log, and report this",
+            ),
+        }),
+    }
+}
+
+/// A connection to the service of a store.
+///
+/// # Errors
+/// If none runs, or it cannot be asked.
+pub fn connect(store: &Path) -> Result<Client> {
+    let shown = store.display();
+    match Client::connect(store) {
+        Ok(client) => Ok(client),
+        Err(NoServer::Failed(failure)) => Err(failure),
+        Err(NoServer::NotRunning) => Err(Failure::new(
+            format!("no Forebay service runs on {shown}"),
+            format!("start it with `forebay mount {shown} MOUNTPOINT`"),
+        )),
+    }
+}
+
+/// Asks about stage jobs.
+///
+/// # Errors
+/// What the service refuses with; or that it is gone.
+pub fn ask(client: &mut Client, ask: StageAsk, store: &Path) -> Result<StageAnswer> {
+    match client.ask(&Ask::Stage(ask), LIMIT) {
+        Ok(Answer::Stage(answer)) => Ok(answer),
+        Ok(_) => Err(unknown()),
+        // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.
+        Err(failure) => Err(Failure {
+            text: format!(
+                "{}; once the service runs again (`forebay status {}`), the same command goes on: what is finished is kept",
+                failure.text,
+                store.display()
+            ),
+            ..failure
+        }),
+    }
+}
+
+fn unknown() -> Failure {
+    Failure::new(
+        "the service gave an unknown answer",
+        "use the same version of forebay",
+    )
+}
+
+fn print(text: &str) -> Result {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .or_fail("cannot write to standard output", "look at where it leads")
+}

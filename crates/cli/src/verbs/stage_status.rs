@@ -1,0 +1,117 @@
+//! `forebay stage status`: running, finished and unfinished stage jobs.
+use super::stage::{ask, connect};
+use crate::args::StageStatusArgs;
+use crate::control::{Client, NoServer, StageAnswer, StageAsk, StageJob, StageState};
+use crate::fail::{Context, Failure, Result};
+use crate::mount_table;
+use crate::table::Table;
+use crate::units::{count, rate, size};
+use crate::verbs::umount::store_of;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Runs the verb.
+///
+/// # Errors
+/// If no service runs where one is named, or one does not answer; if the job to cancel does not exist.
+pub fn run(args: &StageStatusArgs) -> Result {
+    let mounts = mount_table::all()?;
+    let mut all: Vec<(PathBuf, Vec<StageJob>)> = Vec::new();
+    match &args.store {
+        Some(path) => {
+            let path = mount_table::absolute(path)?;
+            let store = store_of(&mounts, &path)?.unwrap_or(path);
+            let mut client = connect(&store)?;
+            if let Some(job) = args.cancel {
+                ask(&mut client, StageAsk::Cancel { job }, &store)?;
+            }
+            all.push((store.clone(), jobs(&mut client, &store)?));
+        }
+        None => {
+            let mut stores: Vec<PathBuf> = mounts.iter().filter_map(mount_table::store).collect();
+            stores.sort();
+            stores.dedup();
+            for store in stores {
+                match Client::connect(&store) {
+                    Ok(mut client) => match jobs(&mut client, &store) {
+                        Ok(jobs) => all.push((store, jobs)),
+                        // It may end while it is asked.
+                        Err(failure) => eprintln!("forebay: {failure}"),
+                    },
+                    // A dead mount has no jobs; another user's service is not asked.
+                    Err(NoServer::NotRunning | NoServer::Failed(_)) => {}
+                }
+            }
+        }
+    }
+    let text = if args.json {
+        let shown: Vec<_> = all
+            .iter()
+            .map(|(store, jobs)| serde_json::json!({ "store": store, "jobs": jobs }))
+            .collect();
+        format!("{}\n", serde_json::json!({ "services": shown }))
+    } else {
+        text(&all)
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .or_fail("cannot write to standard output", "look at where it leads")
+}
+
+fn jobs(client: &mut Client, store: &Path) -> Result<Vec<StageJob>> {
+    match ask(client, StageAsk::List, store)? {
+        StageAnswer::Jobs(jobs) => Ok(jobs),
+        _ => Err(Failure::new(
+            "the service gave an unknown answer",
+            "use the same version of forebay",
+        )),
+    }
+}
+
+fn text(all: &[(PathBuf, Vec<StageJob>)]) -> String {
+    let mut table = Table::new(&[
+        "what", "job", "state", "files", "of", "copied", "of", "kept", "failed", "time", "rate",
+    ]);
+    let mut rows = 0;
+    for job in all.iter().flat_map(|(_, jobs)| jobs) {
+        rows += 1;
+        let c = &job.counts;
+        let more = if c.all_found > 0 { "" } else { "+" };
+        let time = Duration::from_secs_f64(job.seconds.max(0.0));
+        let state = match job.state {
+            StageState::Running => "running",
+            StageState::Done => "done",
+            StageState::Failed => "some failed",
+            StageState::Stopped => "stopped",
+            StageState::Unfinished => "unfinished",
+        };
+        let mut row = vec![job.what.clone()];
+        row.push(if job.job == 0 {
+            "-".into()
+        } else {
+            job.job.to_string()
+        });
+        row.push(state.into());
+        if job.state != StageState::Unfinished {
+            row.extend([
+                count(c.files + c.kept_files),
+                format!("{}{more}", count(c.found_files)),
+                size(c.bytes),
+                format!("{}{more}", size(c.found_bytes)),
+                count(c.kept_files),
+                count(c.failed),
+                format!("{:.1} s", job.seconds),
+                rate(c.bytes, time),
+            ]);
+        }
+        table.row(row);
+    }
+    match (all.len(), rows) {
+        (0, _) => {
+            "no service of yours is mounted; `forebay mount STORE MOUNTPOINT` starts one\n".into()
+        }
+        (_, 0) => "no stage jobs\n".into(),
+        _ => table.to_string(),
+    }
+}

@@ -1,0 +1,160 @@
+//! What must wait until everything is copied: names of large files, further names of files, attributes of directories.
+use super::copy::note;
+use super::job::{Job, Side};
+use super::journal::Progress;
+use super::report::{Step, Trouble, count};
+use super::task::{Folder, Link, Task, is_temporary, stamp};
+use super::tree::{Stat, What};
+use super::walk::Found;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// Does it, naming what fails. `broken`: large files, by key, that miss a piece.
+pub fn finish(job: &Job, found: &Found, broken: &BTreeSet<u64>) -> Result<(), Trouble> {
+    let Some(side) = job.sides.first() else {
+        return Ok(());
+    };
+    let report = &job.report;
+    let tell = |done: Result<(), Trouble>| {
+        if let Err(trouble) = done {
+            report.failed(&trouble);
+        }
+        match report.stopped() {
+            true => Err(Trouble::Stopped),
+            false => Ok(()),
+        }
+    };
+    for task in found
+        .large
+        .iter()
+        .filter(|task| !broken.contains(&task.key))
+    {
+        tell(large(job, side, task))?;
+    }
+    for one in &found.links {
+        tell(link(job, side, one))?;
+    }
+    // The next run goes on with these.
+    let unfinished = found.large.iter().filter(|task| broken.contains(&task.key));
+    let wanted: BTreeSet<OsString> = unfinished.map(|t| t.temporary(job.number, true)).collect();
+    // From the bottom up: taking rights away from a directory must not lock out what is below it.
+    for folder in found.folders.iter().rev() {
+        tell(directory(job, side, folder, &wanted))?;
+    }
+    if job.options.sync {
+        let path = job.pairs.first().map(|p| p.to.clone()).unwrap_or_default();
+        tell(side.to.sync_names().to("bring names to disk in", &path))?;
+    }
+    Ok(())
+}
+
+/// Gives a large file, whose pieces are all written, its length, attributes and name.
+fn large(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
+    let (path, dir) = (task.target_path(), &task.folder.to);
+    let temporary = task.temporary(job.number, true);
+    let (place, written) = match side.to.child(dir, &temporary) {
+        Ok(found) => found,
+        // An earlier run was cut off after this step.
+        Err(e) => {
+            return match side.to.child(dir, &task.target) {
+                Ok((_, there)) if there.same_content(&task.stat) => {
+                    count(&job.report.counters.kept_files, 1);
+                    Ok(())
+                }
+                _ => Err(e).to("find what was written of", &path),
+            };
+        }
+    };
+    let now = side
+        .from
+        .stat(&task.from)
+        .from("look again at", &task.source_path())?;
+    if stamp(&now) != stamp(&task.stat) {
+        let path = task.source_path();
+        // The next run begins it again under another temporary name.
+        let _ = side.to.remove(dir, &temporary);
+        return Err(Trouble::Changed { path });
+    }
+    if written.size != task.stat.size {
+        let mut file = side.to.create(dir, &temporary, false).to("open", &path)?;
+        file.set_len(task.stat.size)
+            .to("set the length of", &path)?;
+        file.finish(None).to("finish", &path)?;
+    }
+    let xattrs = side
+        .from
+        .xattrs(&task.from)
+        .from("read attributes of", &task.source_path())?;
+    let set = side.to.set_attributes(&place, &task.stat, &xattrs);
+    job.report
+        .notes(&path, &set.to("set attributes of", &path)?);
+    if job.options.sync {
+        let file = [(dir.clone(), temporary.clone())];
+        side.to.sync(&file).to("bring to disk", &path)?;
+    }
+    side.to
+        .rename(dir, &temporary, &task.target)
+        .to("give its name to", &path)?;
+    let synced = job.options.sync;
+    note(side, task, &task.stat, Progress::Done { synced })?;
+    count(&job.report.counters.files, 1);
+    if job.options.verify {
+        count(&job.report.counters.verified_files, 1);
+    }
+    Ok(())
+}
+
+/// Gives a copied file its further name.
+fn link(job: &Job, side: &Side, link: &Link) -> Result<(), Trouble> {
+    let (path, dir) = (link.task.target_path(), &link.task.folder.to);
+    let (folder, name) = &link.first;
+    let first = side.to.child(&folder.to, name);
+    let (first, stat) = first.to("find the first name of", &path)?;
+    if !stat.same_content(&link.task.stat) {
+        // The first name was not copied: what has it is something older.
+        return Err(Trouble::Uncopied { path });
+    }
+    let there = side.to.child(dir, &link.task.target);
+    if !there.is_ok_and(|(_, there)| there.id == stat.id) {
+        let temporary = link.task.temporary(job.number, false);
+        // Left by a run that was cut off just here.
+        let _ = side.to.remove(dir, &temporary);
+        side.to.link(&first, dir, &temporary).to("link", &path)?;
+        let renamed = side.to.rename(dir, &temporary, &link.task.target);
+        renamed.to("give its name to", &path)?;
+    }
+    count(&job.report.counters.hard_links, 1);
+    Ok(())
+}
+
+/// Removes what cut-off runs left in a directory, and gives it the attributes of its source.
+fn directory(
+    job: &Job,
+    side: &Side,
+    folder: &Arc<Folder>,
+    wanted: &BTreeSet<OsString>,
+) -> Result<(), Trouble> {
+    let path = &folder.to_path;
+    if !job.sides.iter().all(|side| side.journal.is_fresh()) {
+        for name in side.to.list(&folder.to).to("list", path)? {
+            if is_temporary(&name, job.number) && !wanted.contains(&name) {
+                side.to
+                    .remove(&folder.to, &name)
+                    .to("remove a leftover in", path)?;
+            }
+        }
+    }
+    let stat: Stat = side
+        .from
+        .stat(&folder.from)
+        .from("look again at", &folder.from_path)?;
+    debug_assert_eq!(stat.what, What::Dir);
+    let xattrs = side
+        .from
+        .xattrs(&folder.from)
+        .from("read attributes of", &folder.from_path)?;
+    let set = side.to.set_attributes(&folder.to, &stat, &xattrs);
+    job.report.notes(path, &set.to("set attributes of", path)?);
+    Ok(())
+}

@@ -1,0 +1,416 @@
+//! A plain directory of this machine as a side of a copy.
+use super::tree::{CHUNK, Note, Place, Resolved, SourceFile, Stat, TargetFile, Tree, What, Xattr};
+use forebay_server::Time;
+use parking_lot::Mutex;
+use rustix::fs::{
+    Advice, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Timespec,
+    Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A sync of so few files is asked for each; of more, of the whole file system.
+const SINGLY: usize = 16;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct Plain {
+    /// Where a walk must not go.
+    avoid: Vec<PathBuf>,
+    /// One directory on every file system that was written to.
+    systems: Mutex<BTreeMap<u64, PathBuf>>,
+}
+
+impl Plain {
+    /// `avoid`: paths a walk must not enter or look at.
+    pub fn new(avoid: Vec<PathBuf>) -> Plain {
+        Plain {
+            avoid,
+            systems: Mutex::default(),
+        }
+    }
+
+    fn wrote_below(&self, dir: &Path) -> io::Result<()> {
+        let dev = std::fs::metadata(dir)?.dev();
+        self.systems
+            .lock()
+            .entry(dev)
+            .or_insert_with(|| dir.to_path_buf());
+        Ok(())
+    }
+}
+
+fn path(place: &Place) -> io::Result<&Path> {
+    match place {
+        Place::Path(path) => Ok(path),
+        Place::Fid(_) => Err(Errno::INVAL.into()),
+    }
+}
+
+fn stat_of(m: &std::fs::Metadata) -> Stat {
+    let time = |secs, nanos: i64| Time {
+        secs,
+        nanos: nanos as u32,
+    };
+    Stat {
+        what: match m.mode() & libc_type::MASK {
+            libc_type::REG => What::File,
+            libc_type::DIR => What::Dir,
+            libc_type::LNK => What::Symlink,
+            libc_type::FIFO => What::Fifo,
+            libc_type::SOCK => What::Socket,
+            _ => What::Device,
+        },
+        mode: m.mode() & 0o7777,
+        uid: m.uid(),
+        gid: m.gid(),
+        nlink: m.nlink(),
+        size: m.size(),
+        stored: m.blocks().saturating_mul(512),
+        atime: time(m.atime(), m.atime_nsec()),
+        mtime: time(m.mtime(), m.mtime_nsec()),
+        ctime: time(m.ctime(), m.ctime_nsec()),
+        id: (m.dev(), m.ino()),
+    }
+}
+
+/// File types in `st_mode`.
+mod libc_type {
+    pub const MASK: u32 = 0o170_000;
+    pub const REG: u32 = 0o100_000;
+    pub const DIR: u32 = 0o040_000;
+    pub const LNK: u32 = 0o120_000;
+    pub const FIFO: u32 = 0o010_000;
+    pub const SOCK: u32 = 0o140_000;
+}
+
+fn timestamps(stat: &Stat) -> Timestamps {
+    let spec = |t: Time| Timespec {
+        tv_sec: t.secs,
+        tv_nsec: t.nanos.into(),
+    };
+    Timestamps {
+        last_access: spec(stat.atime),
+        last_modification: spec(stat.mtime),
+    }
+}
+
+/// Tries to give it to the user and group, or at least to the group. `Some`: it could not be done.
+fn owner(
+    set: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+    stat: &Stat,
+) -> io::Result<Option<Note>> {
+    let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));
+    match set(Some(uid), Some(gid)) {
+        Ok(()) => Ok(None),
+        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {
+            let own = rustix::process::geteuid().as_raw() == stat.uid;
+            match set(None, Some(gid)) {
+                Ok(()) if own => Ok(None),
+                _ => Ok(Some(Note::Owner)),
+            }
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn note(name: &OsStr, e: Errno) -> Note {
+    Note::Xattr(format!("{} ({e})", name.to_string_lossy()))
+}
+
+struct Reader {
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl SourceFile for Reader {
+    fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
+        let len = len.min(CHUNK) as usize;
+        if self.buffer.len() < len {
+            self.buffer.resize(len, 0);
+        }
+        let mut done = 0;
+        while done < len {
+            match self
+                .file
+                .read_at(&mut self.buffer[done..len], offset + done as u64)
+            {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(&self.buffer[..done])
+    }
+
+    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+        if from >= end {
+            return Ok(None);
+        }
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
+            Ok(start) if start < end => start,
+            Ok(_) | Err(Errno::NXIO) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let stop = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
+        Ok(Some(start..stop.min(end)))
+    }
+}
+
+struct Writer(File);
+
+impl TargetFile for Writer {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn reserve(&mut self, range: Range<u64>) -> io::Result<()> {
+        let len = range.end - range.start;
+        match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, range.start, len) {
+            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(e.into()),
+            // A file system that cannot reserve allocates as it writes.
+            _ => Ok(()),
+        }
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
+        let Some((stat, xattrs)) = attributes else {
+            return Ok(Vec::new());
+        };
+        let mut notes = Vec::new();
+        notes.extend(owner(|u, g| rustix::fs::fchown(&self.0, u, g), stat)?);
+        for (name, value) in xattrs {
+            if let Err(e) = rustix::fs::fsetxattr(&self.0, name, value, XattrFlags::empty()) {
+                notes.push(note(name, e));
+            }
+        }
+        rustix::fs::futimens(&self.0, &timestamps(stat))?;
+        rustix::fs::fchmod(&self.0, Mode::from_raw_mode(stat.mode))?;
+        Ok(notes)
+    }
+}
+
+impl Tree for Plain {
+    fn resolve(&self, path: &Path) -> io::Result<Resolved> {
+        let found = match std::fs::symlink_metadata(path) {
+            Ok(m) => Some((Place::Path(path.into()), stat_of(&m))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(e),
+        };
+        Ok(Resolved {
+            parent: Place::Path(path.parent().unwrap_or(path).into()),
+            name: path.file_name().unwrap_or_default().into(),
+            found,
+        })
+    }
+
+    fn resolve_target(&self, path: &Path) -> io::Result<Resolved> {
+        let mut resolved = self.resolve(path)?;
+        if let Some((_, stat)) = &resolved.found
+            && stat.what == What::Symlink
+            && let Ok(m) = std::fs::metadata(path)
+            && m.is_dir()
+        {
+            resolved.found = Some((Place::Path(path.canonicalize()?), stat_of(&m)));
+        }
+        match &resolved.found {
+            Some((Place::Path(dir), stat)) if stat.what == What::Dir => self.wrote_below(dir)?,
+            _ => self.wrote_below(path.parent().unwrap_or(path))?,
+        }
+        Ok(resolved)
+    }
+
+    fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)> {
+        let path = path(dir)?.join(name);
+        let stat = stat_of(&std::fs::symlink_metadata(&path)?);
+        Ok((Place::Path(path), stat))
+    }
+
+    fn stat(&self, place: &Place) -> io::Result<Stat> {
+        Ok(stat_of(&std::fs::symlink_metadata(path(place)?)?))
+    }
+
+    fn list(&self, dir: &Place) -> io::Result<Vec<OsString>> {
+        let mut names = std::fs::read_dir(path(dir)?)?
+            .map(|entry| Ok(entry?.file_name()))
+            .collect::<io::Result<Vec<_>>>()?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read_link(&self, place: &Place) -> io::Result<OsString> {
+        Ok(std::fs::read_link(path(place)?)?.into_os_string())
+    }
+
+    fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>> {
+        let path = path(place)?;
+        let mut list = vec![0; 256];
+        let n = loop {
+            match rustix::fs::llistxattr(path, &mut list) {
+                Ok(n) => break n,
+                Err(Errno::RANGE) if list.len() < 1 << 17 => list = vec![0; 1 << 17],
+                // A file system without them.
+                Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+                Err(e) => return Err(e.into()),
+            }
+        };
+        let mut all = Vec::new();
+        for name in list[..n].split(|b| *b == 0).filter(|name| !name.is_empty()) {
+            let name = OsStr::from_bytes(name);
+            let mut value = vec![0; 1 << 16];
+            match rustix::fs::lgetxattr(path, name, &mut value) {
+                Ok(n) => {
+                    value.truncate(n);
+                    all.push((name.to_os_string(), value));
+                }
+                // Removed meanwhile, or not for this user.
+                Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(all)
+    }
+
+    fn open(&self, place: &Place, fresh: bool) -> io::Result<Box<dyn SourceFile>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::from(rustix::fs::open(path(place)?, flags, Mode::empty())?);
+        let advice = if fresh {
+            Advice::DontNeed
+        } else {
+            Advice::Sequential
+        };
+        // Only advice: without it the bytes are the same.
+        let _ = rustix::fs::fadvise(&file, 0, None, advice);
+        Ok(Box::new(Reader {
+            file,
+            buffer: Vec::new(),
+        }))
+    }
+
+    fn holders(&self, _: &Place, _: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
+        Ok(BTreeMap::new())
+    }
+
+    fn avoid(&self, place: &Place) -> bool {
+        matches!(place, Place::Path(path) if self.avoid.contains(path))
+    }
+
+    fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)> {
+        let path = path(dir)?.join(name);
+        match rustix::fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) => Ok((Place::Path(path), true)),
+            Err(Errno::EXIST) => {
+                if !std::fs::symlink_metadata(&path)?.is_dir() {
+                    return Err(Errno::NOTDIR.into());
+                }
+                self.wrote_below(&path)?;
+                Ok((Place::Path(path), false))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>> {
+        let path = path(dir)?.join(name);
+        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        if truncate {
+            flags |= OFlags::TRUNC;
+        }
+        let open = || rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
+        let file = match open() {
+            // One that an interrupted run left without the right to write.
+            Err(Errno::ACCESS) if truncate => {
+                rustix::fs::unlink(&path)?;
+                open()
+            }
+            other => other,
+        }?;
+        Ok(Box::new(Writer(File::from(file))))
+    }
+
+    fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place> {
+        let path = path(dir)?.join(name);
+        std::os::unix::fs::symlink(target, &path)?;
+        Ok(Place::Path(path))
+    }
+
+    fn fifo(&self, dir: &Place, name: &OsStr) -> io::Result<Place> {
+        let path = path(dir)?.join(name);
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        Ok(Place::Path(path))
+    }
+
+    fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()> {
+        std::fs::hard_link(path(place)?, path(dir)?.join(name))
+    }
+
+    fn rename(&self, dir: &Place, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let dir = path(dir)?;
+        std::fs::rename(dir.join(from), dir.join(to))
+    }
+
+    fn remove(&self, dir: &Place, name: &OsStr) -> io::Result<()> {
+        std::fs::remove_file(path(dir)?.join(name))
+    }
+
+    fn set_attributes(
+        &self,
+        place: &Place,
+        stat: &Stat,
+        xattrs: &[Xattr],
+    ) -> io::Result<Vec<Note>> {
+        let path = path(place)?;
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        let mut notes = Vec::new();
+        notes.extend(owner(
+            |u, g| rustix::fs::chownat(CWD, path, u, g, nofollow),
+            stat,
+        )?);
+        for (name, value) in xattrs {
+            if let Err(e) = rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
+                notes.push(note(name, e));
+            }
+        }
+        rustix::fs::utimensat(CWD, path, &timestamps(stat), nofollow)?;
+        if stat.what != What::Symlink {
+            rustix::fs::chmod(path, Mode::from_raw_mode(stat.mode))?;
+        }
+        Ok(notes)
+    }
+
+    fn sync(&self, files: &[(Place, OsString)]) -> io::Result<()> {
+        if files.len() > SINGLY {
+            return self.sync_names();
+        }
+        for (dir, name) in files {
+            // Attributes and data; a file without the right to read belongs to its user all the same.
+            let file = path(dir)?.join(name);
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            match rustix::fs::open(&file, flags, Mode::empty()) {
+                Ok(file) => rustix::fs::fsync(&file)?,
+                Err(Errno::ACCESS) => return self.sync_names(),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        let systems: Vec<PathBuf> = self.systems.lock().values().cloned().collect();
+        systems
+            .iter()
+            .try_for_each(|dir| Ok(rustix::fs::syncfs(File::open(dir)?)?))
+    }
+}

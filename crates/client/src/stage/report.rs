@@ -1,0 +1,269 @@
+//! What a run tells while it goes on: counts, and a line for everything that failed, was skipped or not kept.
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Lines kept; more are only counted (and are in the server's log).
+const MOST_LINES: usize = 10_000;
+
+/// Counts of one moment. Bytes are those stored, without holes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Files found so far.
+    pub found_files: u64,
+    /// Bytes of these.
+    pub found_bytes: u64,
+    /// 1 once everything is found.
+    pub all_found: u64,
+    /// Files copied and renamed.
+    pub files: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Files that an earlier run had finished.
+    pub kept_files: u64,
+    /// Bytes of these.
+    pub kept_bytes: u64,
+    /// Files (or kept ones) whose content was read again and is right.
+    pub verified_files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Named pipes.
+    pub fifos: u64,
+    /// Names left out: sockets, devices.
+    pub skipped: u64,
+    /// Names that failed.
+    pub failed: u64,
+    /// Attributes that could not be kept.
+    pub notes: u64,
+}
+
+macro_rules! counters {
+    ($($name:ident),*) => {
+        /// The counters behind [`Counts`].
+        #[derive(Debug, Default)]
+        pub(super) struct Counters { $(pub $name: AtomicU64),* }
+        impl Counters {
+            fn counts(&self) -> Counts {
+                Counts { $($name: self.$name.load(Relaxed)),* }
+            }
+        }
+    };
+}
+counters!(
+    found_files,
+    found_bytes,
+    all_found,
+    files,
+    bytes,
+    kept_files,
+    kept_bytes,
+    verified_files,
+    directories,
+    symlinks,
+    hard_links,
+    fifos,
+    skipped,
+    failed,
+    notes
+);
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LineKind {
+    /// A name that was not copied because something failed.
+    Failed,
+    /// A name that is never copied.
+    Skipped,
+    /// A name that was copied, but for an attribute.
+    Note,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// What it is about.
+    pub kind: LineKind,
+    /// Which name, and what.
+    pub text: String,
+}
+
+/// Why a run ended before its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stop {
+    /// It was asked to.
+    Cancelled,
+    /// Nothing more can be done: what, and what next.
+    Fatal(String),
+}
+
+/// See the head of this file. Shared by the run and those who watch it.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub(super) counters: Counters,
+    lines: Mutex<Vec<Line>>,
+    stopped: AtomicBool,
+    stop: Mutex<Option<Stop>>,
+    owner_noted: AtomicBool,
+}
+
+/// What went wrong with one name.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("cannot {step} {}: {error}", path.display())]
+    Io {
+        step: &'static str,
+        path: PathBuf,
+        error: io::Error,
+        target: bool,
+    },
+    #[error("{}: it changed while it was copied; stage it again when it is at rest", path.display())]
+    Changed { path: PathBuf },
+    #[error("{}: the copy differs from the source in the {len} bytes at {offset}; look at the target's disk, and stage it again", path.display())]
+    Differs {
+        path: PathBuf,
+        offset: u64,
+        len: u64,
+    },
+    #[error("{}: the file it is another name of was not copied; see the line about that one", path.display())]
+    Uncopied { path: PathBuf },
+    /// The run is ending; nobody needs to hear of this name.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Adds what was done, and to what, to an error.
+pub(super) trait Step<T> {
+    /// On the source.
+    fn from(self, step: &'static str, path: &Path) -> Result<T, Trouble>;
+    /// On the target.
+    fn to(self, step: &'static str, path: &Path) -> Result<T, Trouble>;
+}
+
+impl<T> Step<T> for io::Result<T> {
+    fn from(self, step: &'static str, path: &Path) -> Result<T, Trouble> {
+        self.map_err(|error| trouble(step, path, error, false))
+    }
+    fn to(self, step: &'static str, path: &Path) -> Result<T, Trouble> {
+        self.map_err(|error| trouble(step, path, error, true))
+    }
+}
+
+fn trouble(step: &'static str, path: &Path, error: io::Error, target: bool) -> Trouble {
+    Trouble::Io {
+        step,
+        path: path.to_path_buf(),
+        error,
+        target,
+    }
+}
+
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Relaxed);
+}
+
+impl Report {
+    /// The counts now.
+    pub fn counts(&self) -> Counts {
+        self.counters.counts()
+    }
+
+    /// The lines from the `from`-th on, at most `most`.
+    pub fn lines(&self, from: usize, most: usize) -> Vec<Line> {
+        let lines = self.lines.lock();
+        lines.iter().skip(from).take(most).cloned().collect()
+    }
+
+    /// Asks the run to end soon; what is finished stays.
+    pub fn cancel(&self) {
+        self.end(Stop::Cancelled);
+    }
+
+    /// Why the run ended, or is ending, before its end.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop.lock().clone()
+    }
+
+    /// Whether it is to end.
+    pub fn stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    pub(super) fn fatal(&self, text: String) {
+        self.end(Stop::Fatal(text));
+    }
+
+    fn end(&self, stop: Stop) {
+        self.stop.lock().get_or_insert(stop);
+        self.stopped.store(true, Relaxed);
+    }
+
+    fn line(&self, kind: LineKind, text: String) {
+        let mut lines = self.lines.lock();
+        if lines.len() < MOST_LINES {
+            lines.push(Line { kind, text });
+        }
+    }
+
+    pub(super) fn skipped(&self, path: &Path, what: &str) {
+        count(&self.counters.skipped, 1);
+        self.line(LineKind::Skipped, format!("{}: {what}", path.display()));
+    }
+
+    /// An attribute that was not kept. That a plain user cannot give files away is said once.
+    pub(super) fn notes(&self, path: &Path, notes: &[super::tree::Note]) {
+        for note in notes {
+            count(&self.counters.notes, 1);
+            let text = match note {
+                super::tree::Note::Owner if self.owner_noted.swap(true, Relaxed) => continue,
+                super::tree::Note::Owner => String::from(
+                    "owners are not kept: only root may give files to others (said once)",
+                ),
+                super::tree::Note::Xattr(what) => format!("not kept: attribute {what}"),
+            };
+            self.line(LineKind::Note, format!("{}: {text}", path.display()));
+        }
+    }
+
+    /// A name failed; or, if the target takes nothing more, everything.
+    pub(super) fn failed(&self, trouble: &Trouble) {
+        if let Trouble::Stopped = trouble {
+            return;
+        }
+        if let Trouble::Io {
+            path,
+            error,
+            target: true,
+            ..
+        } = trouble
+        {
+            let end = match Errno::from_io_error(error) {
+                Some(Errno::NOSPC) => "full",
+                None if error.kind() == io::ErrorKind::StorageFull => "full",
+                Some(Errno::DQUOT) => "over its quota",
+                Some(Errno::ROFS) => "read-only",
+                _ => "",
+            };
+            if !end.is_empty() {
+                let next = match end {
+                    "read-only" => "mount it for writing, or name another",
+                    _ => "make room and run the same command again: what is finished is kept",
+                };
+                self.fatal(format!(
+                    "the target is {end} (at {}); {next}",
+                    path.display()
+                ));
+                return;
+            }
+        }
+        count(&self.counters.failed, 1);
+        self.line(LineKind::Failed, trouble.to_string());
+    }
+}

@@ -1,0 +1,410 @@
+//! The files of the service, seen from one node, as a side of a copy: straight through the delegate, without a mount.
+use super::tree::{CHUNK, Note, Place, Resolved, SourceFile, Stat, TargetFile, Tree, What, Xattr};
+use crate::path::walk;
+use bytes::Bytes;
+use forebay_server::delegate::{Handle, Whence};
+use forebay_server::{
+    Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags, SetAttr, SetTime,
+};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Names asked for at a time.
+const BATCH: u32 = 1024;
+
+/// See the head of this file.
+pub struct Service {
+    delegate: Arc<Delegate>,
+    caller: Caller,
+}
+
+impl Service {
+    /// As the client's node and owner.
+    pub fn new(client: &crate::Client) -> Service {
+        Service {
+            delegate: client.delegate.clone(),
+            caller: client.caller,
+        }
+    }
+}
+
+/// Keeps the delegate's text, with the number of the system call.
+fn io(error: Error) -> io::Error {
+    match error {
+        Error::Posix(errno) => errno.into(),
+        other => {
+            let kind = io::Error::from(other.errno()).kind();
+            io::Error::new(kind, other)
+        }
+    }
+}
+
+fn fid(place: &Place) -> io::Result<Fid> {
+    match place {
+        Place::Fid(fid) => Ok(*fid),
+        Place::Path(_) => Err(Errno::INVAL.into()),
+    }
+}
+
+fn stat_of(attr: &Attr) -> Stat {
+    Stat {
+        what: match attr.kind {
+            Kind::File => What::File,
+            Kind::Dir => What::Dir,
+            Kind::Symlink => What::Symlink,
+            Kind::Fifo => What::Fifo,
+            Kind::Socket => What::Socket,
+        },
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink.into(),
+        size: attr.size,
+        stored: attr.bytes,
+        atime: attr.atime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        id: (0, attr.fid.0),
+    }
+}
+
+struct Reader {
+    delegate: Arc<Delegate>,
+    handle: Handle,
+    last: Bytes,
+}
+
+impl SourceFile for Reader {
+    fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
+        // The buffer before goes back first, so that it can be used again.
+        self.last = Bytes::new();
+        let len = len.min(CHUNK) as u32;
+        self.last = self.delegate.read(self.handle, offset, len).map_err(io)?;
+        Ok(&self.last)
+    }
+
+    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+        if from >= end {
+            return Ok(None);
+        }
+        let start = match self.delegate.seek(self.handle, from, Whence::Data) {
+            Ok(start) if start < end => start,
+            Ok(_) => return Ok(None),
+            Err(e) if e.errno() == Errno::NXIO => return Ok(None),
+            Err(e) => return Err(io(e)),
+        };
+        let stop = self.delegate.seek(self.handle, start, Whence::Hole);
+        Ok(Some(start..stop.map_err(io)?.min(end)))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // Nothing was written, so there is nothing to learn.
+        let _ = self.delegate.release(self.handle);
+    }
+}
+
+struct Writer {
+    delegate: Arc<Delegate>,
+    caller: Caller,
+    handle: Handle,
+    fid: Fid,
+    open: bool,
+}
+
+impl TargetFile for Writer {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        for (n, piece) in bytes.chunks(CHUNK as usize).enumerate() {
+            let at = offset + n as u64 * CHUNK;
+            let written = self.delegate.write(self.handle, at, piece, self.caller);
+            written.map_err(io)?;
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, _: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        let set = SetAttr {
+            size: Some(len),
+            ..SetAttr::default()
+        };
+        let done = self
+            .delegate
+            .setattr(self.fid, &set, Some(self.handle), self.caller);
+        done.map(|_| ()).map_err(io)
+    }
+
+    fn finish(mut self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
+        let flushed = self.delegate.flush(self.handle);
+        self.open = false;
+        self.delegate.release(self.handle).map_err(io)?;
+        flushed.map_err(io)?;
+        match attributes {
+            Some((stat, xattrs)) => set(&self.delegate, self.caller, self.fid, stat, xattrs),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.open {
+            // It is given up: whoever wanted the outcome has finished it.
+            let _ = self.delegate.release(self.handle);
+        }
+    }
+}
+
+fn set(
+    delegate: &Delegate,
+    caller: Caller,
+    fid: Fid,
+    stat: &Stat,
+    xattrs: &[Xattr],
+) -> io::Result<Vec<Note>> {
+    let mut notes = Vec::new();
+    for (name, value) in xattrs {
+        if let Err(e) = delegate.setxattr(fid, name.as_bytes(), value, false, false) {
+            notes.push(Note::Xattr(format!("{} ({e})", name.to_string_lossy())));
+        }
+    }
+    let all = SetAttr {
+        mode: (stat.what != What::Symlink).then_some(stat.mode),
+        uid: Some(stat.uid),
+        gid: Some(stat.gid),
+        size: None,
+        atime: Some(SetTime::At(stat.atime)),
+        mtime: Some(SetTime::At(stat.mtime)),
+    };
+    match delegate.setattr(fid, &all, None, caller) {
+        Ok(_) => Ok(notes),
+        Err(e) if e.errno() == Errno::PERM => {
+            notes.push(Note::Owner);
+            let rest = SetAttr {
+                uid: None,
+                gid: None,
+                ..all
+            };
+            delegate.setattr(fid, &rest, None, caller).map_err(io)?;
+            Ok(notes)
+        }
+        Err(e) => Err(io(e)),
+    }
+}
+
+impl Service {
+    fn find(&self, path: &Path, follow: bool) -> io::Result<Resolved> {
+        let walked = walk(&self.delegate, path, follow).map_err(io)?;
+        let found = walked.found.as_ref();
+        Ok(Resolved {
+            found: found.map(|attr| (Place::Fid(attr.fid), stat_of(attr))),
+            parent: Place::Fid(walked.parent),
+            name: OsString::from_vec(walked.name),
+        })
+    }
+
+    fn make(
+        &self,
+        dir: &Place,
+        name: &OsStr,
+        kind: Kind,
+        mode: u32,
+        target: Vec<u8>,
+    ) -> io::Result<Place> {
+        let new = NewNode {
+            kind,
+            mode,
+            rdev: 0,
+            target,
+        };
+        let made = self
+            .delegate
+            .make(fid(dir)?, name.as_bytes(), new, self.caller);
+        Ok(Place::Fid(made.map_err(io)?.fid))
+    }
+}
+
+impl Tree for Service {
+    fn resolve(&self, path: &Path) -> io::Result<Resolved> {
+        self.find(path, false)
+    }
+
+    fn resolve_target(&self, path: &Path) -> io::Result<Resolved> {
+        let resolved = self.find(path, false)?;
+        match &resolved.found {
+            Some((_, stat)) if stat.what == What::Symlink => {
+                let followed = self.find(path, true)?;
+                let dir = matches!(&followed.found, Some((_, s)) if s.what == What::Dir);
+                Ok(if dir { followed } else { resolved })
+            }
+            _ => Ok(resolved),
+        }
+    }
+
+    fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)> {
+        let attr = self.delegate.lookup(fid(dir)?, name.as_bytes());
+        let attr = attr.map_err(io)?;
+        Ok((Place::Fid(attr.fid), stat_of(&attr)))
+    }
+
+    fn stat(&self, place: &Place) -> io::Result<Stat> {
+        let attr = self.delegate.getattr(fid(place)?).map_err(io)?;
+        Ok(stat_of(&attr))
+    }
+
+    fn list(&self, dir: &Place) -> io::Result<Vec<OsString>> {
+        let dir = fid(dir)?;
+        let (mut names, mut after) = (Vec::new(), None::<Vec<u8>>);
+        loop {
+            let batch = self.delegate.readdir(dir, after.as_deref(), BATCH);
+            let batch = batch.map_err(io)?;
+            let Some(last) = batch.last() else {
+                return Ok(names);
+            };
+            after = Some(last.name.clone());
+            names.extend(batch.into_iter().map(|e| OsString::from_vec(e.name)));
+        }
+    }
+
+    fn read_link(&self, place: &Place) -> io::Result<OsString> {
+        let target = self.delegate.readlink(fid(place)?).map_err(io)?;
+        Ok(OsString::from_vec(target))
+    }
+
+    fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>> {
+        let fid = fid(place)?;
+        let names = self.delegate.listxattr(fid).map_err(io)?;
+        let mut all = Vec::with_capacity(names.len());
+        for name in names {
+            match self.delegate.getxattr(fid, &name) {
+                Ok(value) => all.push((OsString::from_vec(name), value)),
+                Err(e) if e.errno() == Errno::NODATA => {}
+                Err(e) => return Err(io(e)),
+            }
+        }
+        Ok(all)
+    }
+
+    fn open(&self, place: &Place, _fresh: bool) -> io::Result<Box<dyn SourceFile>> {
+        let flags = OpenFlags {
+            read: true,
+            ..OpenFlags::default()
+        };
+        let opened = self.delegate.open(fid(place)?, flags).map_err(io)?;
+        Ok(Box::new(Reader {
+            delegate: self.delegate.clone(),
+            handle: opened.handle,
+            last: Bytes::new(),
+        }))
+    }
+
+    fn holders(&self, place: &Place, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
+        self.delegate.holders(fid(place)?, range).map_err(io)
+    }
+
+    fn avoid(&self, _: &Place) -> bool {
+        false
+    }
+
+    fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)> {
+        match self.make(dir, name, Kind::Dir, 0o700, Vec::new()) {
+            Ok(place) => Ok((place, true)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                let (place, stat) = self.child(dir, name)?;
+                match stat.what {
+                    What::Dir => Ok((place, false)),
+                    _ => Err(Errno::NOTDIR.into()),
+                }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>> {
+        let flags = OpenFlags {
+            write: true,
+            truncate,
+            ..OpenFlags::default()
+        };
+        let (dir, name) = (fid(dir)?, name.as_bytes());
+        let opened = self
+            .delegate
+            .create(dir, name, 0o600, false, flags, self.caller)
+            .map_err(io)?;
+        Ok(Box::new(Writer {
+            delegate: self.delegate.clone(),
+            caller: self.caller,
+            handle: opened.handle,
+            fid: opened.attr.fid,
+            open: true,
+        }))
+    }
+
+    fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place> {
+        self.make(dir, name, Kind::Symlink, 0o777, target.as_bytes().to_vec())
+    }
+
+    fn fifo(&self, dir: &Place, name: &OsStr) -> io::Result<Place> {
+        self.make(dir, name, Kind::Fifo, 0o600, Vec::new())
+    }
+
+    fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()> {
+        let linked = self.delegate.link(fid(place)?, fid(dir)?, name.as_bytes());
+        linked.map(|_| ()).map_err(io)
+    }
+
+    fn rename(&self, dir: &Place, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let dir = fid(dir)?;
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        let renamed = self
+            .delegate
+            .rename(dir, from, dir, to, RenameFlags::default(), self.caller);
+        renamed.map_err(io)
+    }
+
+    fn remove(&self, dir: &Place, name: &OsStr) -> io::Result<()> {
+        let removed = self
+            .delegate
+            .unlink(fid(dir)?, name.as_bytes(), self.caller);
+        removed.map_err(io)
+    }
+
+    fn set_attributes(
+        &self,
+        place: &Place,
+        stat: &Stat,
+        xattrs: &[Xattr],
+    ) -> io::Result<Vec<Note>> {
+        set(&self.delegate, self.caller, fid(place)?, stat, xattrs)
+    }
+
+    /// The first of them brings most of the others' bytes to disk too, for they share segments and logs.
+    fn sync(&self, files: &[(Place, OsString)]) -> io::Result<()> {
+        let flags = OpenFlags {
+            read: true,
+            ..OpenFlags::default()
+        };
+        for (dir, name) in files {
+            let (place, _) = self.child(dir, name)?;
+            let opened = self.delegate.open(fid(&place)?, flags).map_err(io)?;
+            let synced = self.delegate.fsync(opened.handle);
+            let released = self.delegate.release(opened.handle);
+            synced.and(released).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.delegate.sync_directory(Fid::ROOT).map_err(io)
+    }
+}

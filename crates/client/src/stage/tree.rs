@@ -1,0 +1,171 @@
+//! One side of a copy: a plain directory or the files of the service, behind the same few calls.
+//!
+//! Invariants: no call follows a symbolic link as the last name, but for `resolve_target`, which looks at the name the user
+//! gave. Errors carry the number of the system call.
+use forebay_server::{Fid, Time};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Most bytes of one read or write.
+pub const CHUNK: u64 = 1 << 20;
+
+/// An object of one side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In a plain directory.
+    Path(PathBuf),
+    /// In the service.
+    Fid(Fid),
+}
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket: not copied.
+    Socket,
+    /// A device: not copied.
+    Device,
+}
+
+/// What `stat` shows. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// What it is.
+    pub what: What,
+    /// Permission and set-id bits.
+    pub mode: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Names it has.
+    pub nlink: u64,
+    /// Length.
+    pub size: u64,
+    /// Bytes stored for it; fewer than `size` if it has holes.
+    pub stored: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Its file system and number there.
+    pub id: (u64, u64),
+}
+
+impl Stat {
+    /// Bytes to copy, as far as they can be told before.
+    pub fn data(&self) -> u64 {
+        self.size.min(self.stored)
+    }
+
+    /// Whether holes must be looked for.
+    pub fn sparse(&self) -> bool {
+        self.stored < self.size
+    }
+
+    /// Whether the content of `self` and of `other` is taken to be the same, because size and time are.
+    pub fn same_content(&self, other: &Stat) -> bool {
+        (self.what, self.size, self.mtime) == (other.what, other.size, other.mtime)
+    }
+}
+
+/// An extended attribute: name, value.
+pub type Xattr = (OsString, Vec<u8>);
+
+/// What could not be kept of an object's attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// Its user or group.
+    Owner,
+    /// An extended attribute, and why.
+    Xattr(String),
+}
+
+/// A file that is read.
+pub trait SourceFile {
+    /// Up to `len` bytes at `offset`; fewer at the end only.
+    fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]>;
+    /// The next stored bytes at or after `from`, cut at `end`; `None` if there are none.
+    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>>;
+}
+
+/// A file that is written.
+pub trait TargetFile {
+    /// Writes all of it.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Reserves room, where that means something.
+    fn reserve(&mut self, range: Range<u64>) -> io::Result<()>;
+    /// Makes it exactly so long.
+    fn set_len(&mut self, len: u64) -> io::Result<()>;
+    /// Closes it, with these attributes if any; says what could not be kept.
+    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>>;
+}
+
+/// The name the user gave.
+pub struct Resolved {
+    /// The directory above it; for a root, the root.
+    pub parent: Place,
+    /// The name; empty for a root.
+    pub name: OsString,
+    /// What is there.
+    pub found: Option<(Place, Stat)>,
+}
+
+/// See the head of this file.
+pub trait Tree: Send + Sync {
+    /// The name the user gave as a source.
+    fn resolve(&self, path: &Path) -> io::Result<Resolved>;
+    /// The name the user gave as a target: a link to a directory counts as the directory.
+    fn resolve_target(&self, path: &Path) -> io::Result<Resolved>;
+    /// A name in a directory.
+    fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)>;
+    /// The object again.
+    fn stat(&self, place: &Place) -> io::Result<Stat>;
+    /// The names in a directory, sorted: so all nodes walk in the same order.
+    fn list(&self, dir: &Place) -> io::Result<Vec<OsString>>;
+    /// What a symbolic link says.
+    fn read_link(&self, place: &Place) -> io::Result<OsString>;
+    /// All extended attributes that can be read.
+    fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>>;
+    /// Opens a file for reading. `fresh`: from the disk, not from a cache, as far as that can be asked for.
+    fn open(&self, place: &Place, fresh: bool) -> io::Result<Box<dyn SourceFile>>;
+    /// Bytes of the range by the member that stores them; empty where that means nothing.
+    fn holders(&self, place: &Place, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>>;
+    /// Whether a walk must not go there: the service's own mounts and store.
+    fn avoid(&self, place: &Place) -> bool;
+
+    /// Makes a directory for its user only; one that is there is fine. Gives it, and whether it was made.
+    fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)>;
+    /// Creates or opens a file for writing, for its user only. `truncate`: empty.
+    fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>>;
+    /// Makes a symbolic link.
+    fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place>;
+    /// Makes a named pipe.
+    fn fifo(&self, dir: &Place, name: &OsStr) -> io::Result<Place>;
+    /// Gives an object another name.
+    fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()>;
+    /// Renames within a directory, over what is there.
+    fn rename(&self, dir: &Place, from: &OsStr, to: &OsStr) -> io::Result<()>;
+    /// Removes a name.
+    fn remove(&self, dir: &Place, name: &OsStr) -> io::Result<()>;
+    /// Sets owner, extended attributes, times and mode, in this order, each as far as allowed.
+    fn set_attributes(&self, place: &Place, stat: &Stat, xattrs: &[Xattr])
+    -> io::Result<Vec<Note>>;
+    /// These files are on disk when it returns.
+    fn sync(&self, files: &[(Place, OsString)]) -> io::Result<()>;
+    /// Every name and attribute set before is on disk when it returns.
+    fn sync_names(&self) -> io::Result<()>;
+}

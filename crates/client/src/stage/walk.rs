@@ -1,0 +1,243 @@
+//! Finding what there is to do: the source's directories from the top, names in order, targets' directories made on the way.
+use super::job::{Job, Side};
+use super::report::{Step, Trouble, count};
+use super::task::{Folder, Link, Piece, Task};
+use super::tree::{Place, Stat, What};
+use super::{partition, tree};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What must wait for the end.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Every directory, each after the one it is in.
+    pub folders: Vec<Arc<Folder>>,
+    /// Large files, whole.
+    pub large: Vec<Task>,
+    /// Further names of files.
+    pub links: Vec<Link>,
+}
+
+struct Walk<'a, F> {
+    job: &'a Job,
+    side: &'a Side,
+    found: Found,
+    /// Where each file with several names goes first, by file system and number.
+    several: HashMap<(u64, u64), (Arc<Folder>, OsString)>,
+    sink: F,
+}
+
+/// Walks all pairs. `sink` takes a task and its node, and says whether to go on.
+pub fn walk(job: &Job, sink: impl FnMut(u16, Task) -> bool) -> Found {
+    let Some(side) = job.sides.first() else {
+        return Found::default();
+    };
+    let mut walk = Walk {
+        job,
+        side,
+        found: Found::default(),
+        several: HashMap::new(),
+        sink,
+    };
+    for pair in &job.pairs {
+        match walk.pair(&pair.from, &pair.to) {
+            Ok(()) => {}
+            Err(Trouble::Stopped) => break,
+            Err(trouble) => job.report.failed(&trouble),
+        }
+    }
+    count(&job.report.counters.all_found, 1);
+    walk.found
+}
+
+impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
+    fn pair(&mut self, from_path: &Path, to_path: &Path) -> Result<(), Trouble> {
+        let (from, to) = (&self.side.from, &self.side.to);
+        let source = from.resolve(from_path).from("open", from_path)?;
+        let missing = || std::io::Error::from(rustix::io::Errno::NOENT);
+        let (place, stat) = source.found.ok_or_else(missing).from("open", from_path)?;
+        let target = to.resolve_target(to_path).to("open", to_path)?;
+        if stat.what != What::Dir {
+            if let Some((_, there)) = &target.found
+                && there.what == What::Dir
+            {
+                let error = rustix::io::Errno::ISDIR.into();
+                return Err(error).to("write the file", to_path);
+            }
+            let parent = |path: &Path| path.parent().unwrap_or(path).to_path_buf();
+            let folder = Arc::new(Folder {
+                from: source.parent,
+                to: target.parent,
+                from_path: parent(from_path),
+                to_path: parent(to_path),
+            });
+            return self.object(&folder, source.name, target.name, place, stat);
+        }
+        let into = match target.found {
+            Some((into, there)) if there.what == What::Dir => into,
+            Some(_) => {
+                let error = rustix::io::Errno::NOTDIR.into();
+                return Err(error).to("make the directory", to_path);
+            }
+            None => {
+                let made = to.mkdir(&target.parent, &target.name);
+                made.to("make the directory", to_path)?.0
+            }
+        };
+        self.tree(Folder {
+            from: place,
+            to: into,
+            from_path: from_path.to_path_buf(),
+            to_path: to_path.to_path_buf(),
+        })
+    }
+
+    /// A directory with everything below it.
+    fn tree(&mut self, top: Folder) -> Result<(), Trouble> {
+        let mut todo = vec![Arc::new(top)];
+        while let Some(folder) = todo.pop() {
+            count(&self.job.report.counters.directories, 1);
+            self.found.folders.push(folder.clone());
+            let names = match self
+                .side
+                .from
+                .list(&folder.from)
+                .from("list", &folder.from_path)
+            {
+                Ok(names) => names,
+                Err(trouble) => {
+                    self.job.report.failed(&trouble);
+                    continue;
+                }
+            };
+            let first = todo.len();
+            for name in names {
+                match self.entry(&folder, name) {
+                    Ok(below) => todo.extend(below),
+                    Err(Trouble::Stopped) => return Err(Trouble::Stopped),
+                    Err(trouble) => self.job.report.failed(&trouble),
+                }
+            }
+            // The first name is walked first.
+            todo[first..].reverse();
+        }
+        Ok(())
+    }
+
+    /// One name; a directory is given back.
+    fn entry(
+        &mut self,
+        folder: &Arc<Folder>,
+        name: OsString,
+    ) -> Result<Option<Arc<Folder>>, Trouble> {
+        if self.job.report.stopped() {
+            return Err(Trouble::Stopped);
+        }
+        let path = || folder.from_path.join(&name);
+        if let Place::Path(dir) = &folder.from
+            && self.side.from.avoid(&Place::Path(dir.join(&name)))
+        {
+            let what = "belongs to this service (its store or a mount); not copied";
+            self.job.report.skipped(&path(), what);
+            return Ok(None);
+        }
+        let (place, stat) = match self.side.from.child(&folder.from, &name) {
+            // Removed since the directory was listed.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            child => child.from("open", &path())?,
+        };
+        if stat.what != What::Dir {
+            self.object(folder, name.clone(), name, place, stat)?;
+            return Ok(None);
+        }
+        let to_path = folder.to_path.join(&name);
+        let made = self.side.to.mkdir(&folder.to, &name);
+        let (to, _) = made.to("make the directory", &to_path)?;
+        Ok(Some(Arc::new(Folder {
+            from: place,
+            to,
+            from_path: path(),
+            to_path,
+        })))
+    }
+
+    /// Anything but a directory.
+    fn object(
+        &mut self,
+        folder: &Arc<Folder>,
+        name: OsString,
+        target: OsString,
+        place: Place,
+        stat: Stat,
+    ) -> Result<(), Trouble> {
+        let what = match stat.what {
+            What::Socket => "a socket; not copied",
+            What::Device => "a device; not copied",
+            _ => "",
+        };
+        let task = Task::new(folder, name, target, place, stat);
+        if !what.is_empty() {
+            self.job.report.skipped(&task.source_path(), what);
+            return Ok(());
+        }
+        if task.stat.nlink > 1 {
+            let here = (folder.clone(), task.target.clone());
+            match self.several.get(&task.stat.id) {
+                Some(first) => {
+                    let first = first.clone();
+                    self.found.links.push(Link { task, first });
+                    return Ok(());
+                }
+                None => {
+                    self.several.insert(task.stat.id, here);
+                }
+            }
+        }
+        if task.stat.what != What::File {
+            return self.give(task);
+        }
+        self.job.found(1, task.stat.data());
+        if task.stat.size <= self.job.options.large {
+            return self.give(task);
+        }
+        let mut start = 0;
+        let mut index = 0;
+        while start < task.stat.size {
+            let end = (start + self.job.options.piece.max(tree::CHUNK)).min(task.stat.size);
+            self.give(Task {
+                piece: Some(Piece {
+                    index,
+                    range: start..end,
+                }),
+                ..task.clone()
+            })?;
+            (start, index) = (end, index + 1);
+        }
+        self.found.large.push(task);
+        Ok(())
+    }
+
+    fn give(&mut self, task: Task) -> Result<(), Trouble> {
+        let held = match (self.job.nodes, task.stat.what) {
+            (2.., What::File) => {
+                let range = task
+                    .piece
+                    .as_ref()
+                    .map_or(0..task.stat.size, |p| p.range.clone());
+                // Who holds what is a hint: whatever is wrong with the file, its node will find and tell.
+                self.side
+                    .from
+                    .holders(&task.from, range)
+                    .unwrap_or_default()
+            }
+            _ => BTreeMap::new(),
+        };
+        let node = partition::node(&task, &held, self.job.nodes);
+        match (self.sink)(node, task) {
+            true => Ok(()),
+            false => Err(Trouble::Stopped),
+        }
+    }
+}

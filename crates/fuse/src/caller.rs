@@ -1,0 +1,119 @@
+//! The thread that made a request, as `/proc` shows it: whether it has a signal to take, and which call it is in.
+//!
+//! A wait ends with `EINTR` only if the caller will certainly act on a signal when its call returns (the kernel would hand
+//! a stray "restart" to the program otherwise): a signal of its own thread; or one of its process, if it is the only thread
+//! or the first, which the kernel wakes before others. Every fatal signal, SIGKILL first, is one of each thread's own.
+use std::fs;
+use std::io::ErrorKind;
+
+/// `fcntl` on an open file's own locks, without and with waiting.
+const OPEN_FILE: [u64; 2] = [37, 38];
+
+/// See the head of this file.
+pub(crate) struct Caller {
+    /// As this process's `/proc` numbers it; 0: the kernel cannot say (another process namespace).
+    thread: u32,
+    seen: bool,
+}
+
+impl Caller {
+    pub(crate) fn new(thread: u32) -> Caller {
+        Caller {
+            thread,
+            seen: false,
+        }
+    }
+
+    /// Whether the call shall end: it has a signal to take, or is gone. False where `/proc` does not show it.
+    pub(crate) fn interrupted(&mut self) -> bool {
+        if self.thread == 0 {
+            return false;
+        }
+        match fs::read_to_string(format!("/proc/{}/status", self.thread)) {
+            Ok(status) => {
+                self.seen = true;
+                signalled(&status).unwrap_or(false)
+            }
+            // ESRCH: it went between opening and reading.
+            Err(e) => {
+                self.seen
+                    && (e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH))
+            }
+        }
+    }
+
+    /// Whether it asks for a lock of an open file, for which the kernel looks for no deadlocks. False where that may not be
+    /// seen (it takes the right to trace the caller).
+    pub(crate) fn asks_for_open_file(&self) -> bool {
+        // It may not have gone to sleep yet; then the file says `running`.
+        for _ in 0..10 {
+            match fs::read_to_string(format!("/proc/{}/syscall", self.thread)) {
+                Ok(text) if text.trim() == "running" => std::thread::yield_now(),
+                Ok(text) => return command(&text).is_some_and(|c| OPEN_FILE.contains(&c)),
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// The second argument in `number argument argument ...`.
+fn command(syscall: &str) -> Option<u64> {
+    let second = syscall.split(' ').nth(2)?.strip_prefix("0x")?;
+    u64::from_str_radix(second, 16).ok()
+}
+
+fn signalled(status: &str) -> Option<bool> {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+    };
+    let mask = |name| u64::from_str_radix(field(name)?, 16).ok();
+    let taken = !mask("SigBlk")?;
+    let first = field("Threads")? == "1" || field("Tgid")? == field("Pid")?;
+    let shared = if first { mask("ShdPnd")? } else { 0 };
+    Some((mask("SigPnd")? | shared) & taken != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(pid: u32, threads: u32, own: u64, shared: u64, blocked: u64) -> String {
+        format!(
+            "Name:\tx\nTgid:\t7\nNgid:\t0\nPid:\t{pid}\nThreads:\t{threads}\nSigQ:\t0/1\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n"
+        )
+    }
+
+    #[test]
+    fn a_signal_counts_if_this_thread_will_take_it() {
+        let alarm = 1 << (libc::SIGALRM - 1);
+        assert_eq!(signalled(&status(7, 1, 0, 0, 0)), Some(false));
+        assert_eq!(signalled(&status(7, 1, 0, alarm, 0)), Some(true));
+        assert_eq!(signalled(&status(7, 1, 0, alarm, alarm)), Some(false));
+        assert_eq!(signalled(&status(7, 3, 0, alarm, 0)), Some(true));
+        assert_eq!(signalled(&status(8, 3, 0, alarm, 0)), Some(false));
+        assert_eq!(
+            signalled(&status(8, 3, 1 << (libc::SIGKILL - 1), 0, 0)),
+            Some(true)
+        );
+        assert_eq!(signalled("nonsense"), None);
+    }
+
+    #[test]
+    fn the_command_of_a_call_is_its_second_argument() {
+        assert_eq!(
+            command("72 0x3 0x26 0x7ffc 0x0 0x0 0x0 0x7ffc 0x7f\n"),
+            Some(38)
+        );
+        assert_eq!(command("running\n"), None);
+    }
+
+    #[test]
+    fn this_thread_is_not_interrupted_and_one_that_never_was_is_unknown() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert!(!Caller::new(own).interrupted());
+        assert!(!Caller::new(0).interrupted());
+        assert!(!Caller::new(u32::MAX >> 1).interrupted());
+    }
+}

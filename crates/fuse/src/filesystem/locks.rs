@@ -1,0 +1,218 @@
+//! Advisory locks as the kernel asks for them, where a service has several members. (With one member the kernel keeps them
+//! itself, as for any local file system, and none of this is used.)
+//!
+//! What is particular here:
+//! - **Waiting**: a blocked `F_SETLKW` or `flock` waits on a thread of its own, never on one that answers requests.
+//! - **Signals**: the kernel tells of an interrupted request by `FUSE_INTERRUPT`, which `fuser` 0.18 does not pass on (it
+//!   answers `ENOSYS`, and the kernel stops sending it). A killed program would stay until its lock is granted. So the
+//!   waiting thread looks itself, some times a second, whether its caller has a signal to take (`caller`), and answers
+//!   `EINTR`; the kernel restarts the call or ends it, as the signal wants.
+//! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE` that nobody waits for. So a try
+//!   that is denied by such a lock is tried again for a moment, in case the file has been closed just now.
+//! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped, on a thread of its own:
+//!   dropping waits for reads under way, which the answering threads must be free to answer.
+use super::Filesystem;
+use super::files::handle;
+use crate::caller::Caller;
+use crate::lock_flags::is_flock;
+use crate::reply::attempt;
+use forebay_server::Result;
+use forebay_server::delegate::{Delegate, Granted, LockWanted, Locking};
+use forebay_server::locks::Mode;
+use forebay_server::locks::proto::Space;
+use fuser::{Errno, FileHandle, INodeNo, Notifier, ReplyEmpty, ReplyLock, Request};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Stack of a thread that waits for a lock; it does little.
+const STACK: usize = 256 << 10;
+
+/// Before a denied try for a lock of an open file is repeated, milliseconds.
+const AGAIN: [u64; 6] = [1, 2, 5, 10, 20, 40];
+
+/// What threads that wait for locks share with the mount.
+#[derive(Default)]
+pub(crate) struct LockDesk {
+    /// To drop pages; set before the first request.
+    pub notifier: OnceLock<Notifier>,
+    /// The mount has ended: nobody waits any more.
+    pub ended: AtomicBool,
+}
+
+impl LockDesk {
+    /// Makes the kernel forget pages that are older than what the lock shows.
+    fn settle(
+        &self,
+        delegate: &Delegate,
+        ino: INodeNo,
+        granted: Granted,
+    ) -> std::result::Result<(), Errno> {
+        let Some(stale) = granted.stale else {
+            return Ok(());
+        };
+        let dropped = self.notifier.get().map(|n| n.inval_inode(ino, 0, 0));
+        match dropped {
+            Some(Ok(())) => {
+                delegate.dropped_pages(stale);
+                Ok(())
+            }
+            failed => {
+                // With old pages the lock would be worth nothing.
+                tracing::error!(
+                    inode = ino.0,
+                    ?failed,
+                    "pages under a lock cannot be dropped"
+                );
+                Err(Errno::EIO)
+            }
+        }
+    }
+}
+
+/// A request for a lock, or to give one up, as the kernel puts it.
+pub(crate) struct Asked {
+    pub ino: INodeNo,
+    pub fh: FileHandle,
+    pub owner: u64,
+    pub start: u64,
+    /// The last byte itself.
+    pub last: u64,
+    pub typ: i32,
+    pub pid: u32,
+    pub wait: bool,
+}
+
+impl Asked {
+    fn end(&self) -> u64 {
+        self.last.saturating_add(1)
+    }
+
+    fn mode(&self) -> std::result::Result<Mode, Errno> {
+        match self.typ {
+            libc::F_RDLCK => Ok(Mode::Shared),
+            libc::F_WRLCK => Ok(Mode::Exclusive),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn wanted(&self, space: Space, detect: bool) -> std::result::Result<LockWanted, Errno> {
+        Ok(LockWanted {
+            owner: self.owner,
+            space,
+            start: self.start,
+            end: self.end(),
+            mode: self.mode()?,
+            pid: self.pid,
+            detect,
+        })
+    }
+}
+
+impl Filesystem {
+    pub(super) fn set_lock(&self, req: &Request, asked: Asked, reply: ReplyEmpty) {
+        let space = match is_flock(req, &asked) {
+            true => Space::Flock,
+            false => Space::Record,
+        };
+        let (ino, handle) = (asked.ino, handle(asked.fh));
+        if asked.typ == libc::F_UNLCK {
+            let (owner, start, end) = (asked.owner, asked.start, asked.end());
+            let done = attempt("unlock", ino, || {
+                self.delegate.unlock(handle, owner, space, start, end)
+            });
+            return match done {
+                Ok(()) => reply.ok(),
+                Err(e) => reply.error(e),
+            };
+        }
+        let caller = Caller::new(req.pid());
+        let of_open_file = || space == Space::Flock || caller.asks_for_open_file();
+        let detect = asked.wait && !of_open_file();
+        let wanted = match asked.wanted(space, detect) {
+            Ok(wanted) => wanted,
+            Err(e) => return reply.error(e),
+        };
+        let locking = attempt("lock", ino, || match asked.wait {
+            true => self.delegate.lock_or_wait(handle, &wanted),
+            false => self.delegate.lock(handle, &wanted).map(Locking::Granted),
+        });
+        match locking {
+            Ok(Locking::Granted(Granted { stale: None })) => reply.ok(),
+            Err(e) if e.code() == libc::EAGAIN && of_open_file() => {
+                self.apart(ino, reply, move |delegate, _| {
+                    let mut tries = AGAIN.iter();
+                    loop {
+                        match (delegate.lock(handle, &wanted), tries.next()) {
+                            (Err(e), Some(pause)) if e.errno() == rustix::io::Errno::AGAIN => {
+                                std::thread::sleep(Duration::from_millis(*pause));
+                            }
+                            (outcome, _) => return outcome,
+                        }
+                    }
+                });
+            }
+            Err(e) => reply.error(e),
+            Ok(locking) => self.apart(ino, reply, move |delegate, desk| match locking {
+                Locking::Granted(granted) => Ok(granted),
+                Locking::Waiting(wait) => {
+                    let mut caller = caller;
+                    delegate.wait_for_lock(wait, &mut || {
+                        desk.ended.load(Ordering::SeqCst) || caller.interrupted()
+                    })
+                }
+            }),
+        }
+    }
+
+    /// Gets the lock, drops old pages, and answers: on a thread of its own.
+    fn apart(
+        &self,
+        ino: INodeNo,
+        reply: ReplyEmpty,
+        get: impl FnOnce(&Delegate, &LockDesk) -> Result<Granted> + Send + 'static,
+    ) {
+        let (delegate, desk) = (self.delegate.clone(), self.desk.clone());
+        let work = move || {
+            let granted = attempt("wait for a lock", ino, || get(&delegate, &desk));
+            match granted.and_then(|granted| desk.settle(&delegate, ino, granted)) {
+                Ok(()) => reply.ok(),
+                Err(e) => reply.error(e),
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("lock".into())
+            .stack_size(STACK);
+        if let Err(e) = thread.spawn(work) {
+            // The reply went with the closure, and has said EIO; the lock goes when the file is closed.
+            tracing::error!(error = %e, "no thread to wait for a lock; raise the limit of processes");
+        }
+    }
+
+    pub(super) fn get_lock(&self, asked: Asked, reply: ReplyLock) {
+        let wanted = match asked.wanted(Space::Record, false) {
+            Ok(wanted) => wanted,
+            Err(e) => return reply.error(e),
+        };
+        let found = attempt("test lock", asked.ino, || {
+            self.delegate.test_lock(handle(asked.fh), &wanted)
+        });
+        match found {
+            Ok(None) => reply.locked(asked.start, asked.last, libc::F_UNLCK, 0),
+            Ok(Some(held)) => {
+                let typ = match held.mode {
+                    Mode::Shared => libc::F_RDLCK,
+                    Mode::Exclusive => libc::F_WRLCK,
+                };
+                let last = held.range.end.saturating_sub(1);
+                reply.locked(held.range.start, last, typ, held.pid);
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
+    /// The desk, for the mount that this answers for.
+    pub(crate) fn desk(&self) -> Arc<LockDesk> {
+        self.desk.clone()
+    }
+}

@@ -1,0 +1,228 @@
+//! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay owed, holders that are dead.
+use super::Delegate;
+use super::lock_owners::Holders;
+use super::locks::LockWanted;
+use crate::locks::proto::{LocksReply, LocksRequest, Place, Token};
+use crate::locks::{Held, Owner};
+use crate::{Error, Fid, Member, Result};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Most requests of one call whose answers were lost.
+const TRIES: u32 = 8;
+/// Behind the last byte that a lock can cover.
+const END: u64 = 1 << 63;
+/// A member that holds a lock in someone's way is looked at no more often than this.
+const SUSPECT: Duration = Duration::from_secs(1);
+
+/// What a delegate knows of its locks.
+#[derive(Default)]
+pub struct LockState {
+    pub(super) holders: Mutex<Holders>,
+    /// Unlocks without an answer.
+    owed: Mutex<Vec<Place>>,
+    /// Held while they are carried out; no handler takes it.
+    settling: Mutex<()>,
+    /// With members that ended the first one.
+    sessions: Mutex<HashMap<Member, u64>>,
+    suspects: Mutex<HashMap<Member, Instant>>,
+    pub(super) stopping: AtomicBool,
+}
+
+/// An answer that a lock or unlock can have.
+pub(super) enum Answer {
+    Granted(u64),
+    Denied(Held),
+    Waiting(Vec<Owner>),
+    Done(u64),
+}
+
+impl Delegate {
+    /// Ends a waiting request with `error`, unless the lock is there already.
+    pub(super) fn cancel(&self, to: Member, token: Token, fid: Fid, error: Errno) -> Result<u64> {
+        let session = self.session(to);
+        let request = LocksRequest::Cancel {
+            session,
+            token,
+            fid,
+        };
+        match self.ask_keeper(to, &request) {
+            Ok(LocksReply::Granted { service }) => Ok(service),
+            // Without an answer: the slot is used again first, and its next use ends this one.
+            _ => Err(error.into()),
+        }
+    }
+
+    pub(super) fn give_up(&self, place: Place) -> Result<()> {
+        let to = place.fid.owner();
+        let key = (place.fid, place.space, place.owner);
+        // Forgotten first: a lock that another thread gets for this owner meanwhile must be known afterwards.
+        let whole = place.start == 0 && place.end >= END;
+        let holder = whole.then(|| self.locks.holders.lock().forget(key));
+        let sent = self
+            .settle_owed(to)
+            .and_then(|()| self.send_unlock(to, &place));
+        let service = match sent {
+            Ok(service) => service,
+            Err(e) => {
+                self.locks.owed.lock().push(place);
+                self.leftovers.add();
+                return Err(e);
+            }
+        };
+        let mut holders = self.locks.holders.lock();
+        let kept = match holder {
+            Some(holder) => holder.is_none_or(|holder| holder.kept(service)),
+            None => holders.granted(key, service),
+        };
+        if kept {
+            return Ok(());
+        }
+        holders.forget(key);
+        Err(Errno::NOLCK.into())
+    }
+
+    /// Carries out unlocks at `to` that have had no answer, before anything else is asked of it.
+    pub(super) fn settle_owed(&self, to: Member) -> Result<()> {
+        let owed = || {
+            let owed = self.locks.owed.lock();
+            owed.iter().find(|place| place.fid.owner() == to).cloned()
+        };
+        if owed().is_none() {
+            return Ok(());
+        }
+        // One stays owed until it is done: an unlock under way must not come after the lock that follows it.
+        let _settling = self.locks.settling.lock();
+        while let Some(place) = owed() {
+            self.send_unlock(to, &place)?;
+            let mut owed = self.locks.owed.lock();
+            if let Some(at) = owed.iter().position(|p| *p == place) {
+                owed.remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same at every member, in the background; whether nothing is owed any more.
+    pub(super) fn settle_all_owed(&self) -> bool {
+        let owed = self.locks.owed.lock();
+        let members: BTreeSet<Member> = owed.iter().map(|place| place.fid.owner()).collect();
+        drop(owed);
+        let failed = members.iter().filter(|to| self.settle_owed(**to).is_err());
+        failed.count() == 0
+    }
+
+    pub(super) fn send_unlock(&self, to: Member, place: &Place) -> Result<u64> {
+        let token = self.node.locks.waits().take();
+        let request = |session| LocksRequest::Unlock {
+            session,
+            token,
+            place: place.clone(),
+        };
+        let answer = self.in_session(to, request);
+        self.node.locks.waits().give(token);
+        match answer? {
+            Answer::Done(service) => Ok(service),
+            _ => Err(Errno::IO.into()),
+        }
+    }
+
+    pub(super) fn send_lock(
+        &self,
+        to: Member,
+        token: Token,
+        place: Place,
+        wanted: &LockWanted,
+        wait: bool,
+    ) -> Result<Answer> {
+        self.in_session(to, |session| LocksRequest::Lock {
+            session,
+            token,
+            place: place.clone(),
+            mode: wanted.mode,
+            pid: wanted.pid,
+            wait,
+        })
+    }
+
+    /// Asks in the current session. If that has ended, all this node held there is lost: the next one begins.
+    pub(super) fn in_session(
+        &self,
+        to: Member,
+        request: impl Fn(u64) -> LocksRequest,
+    ) -> Result<Answer> {
+        for _ in 0..2 {
+            let session = self.session(to);
+            match self.ask_keeper(to, &request(session))? {
+                LocksReply::Granted { service } => return Ok(Answer::Granted(service)),
+                LocksReply::Denied { by } => return Ok(Answer::Denied(by)),
+                LocksReply::Waiting { blockers, .. } => return Ok(Answer::Waiting(blockers)),
+                LocksReply::Done { service } => return Ok(Answer::Done(service)),
+                LocksReply::Late => return Err(Errno::IO.into()),
+                LocksReply::Ended if self.locks.stopping.load(Ordering::SeqCst) => {
+                    return Err(Errno::INTR.into());
+                }
+                LocksReply::Ended => {
+                    tracing::warn!(
+                        member = to,
+                        "this node was taken for dead; its locks there are lost"
+                    );
+                    self.locks.holders.lock().lost(to);
+                    let next = self.node.locks.next_session()?;
+                    self.locks.sessions.lock().insert(to, next);
+                }
+                other => return Err(unexpected(to, &other)),
+            }
+        }
+        Err(Errno::NOLCK.into())
+    }
+
+    pub(super) fn session(&self, to: Member) -> u64 {
+        let sessions = self.locks.sessions.lock();
+        sessions.get(&to).copied().unwrap_or(self.node.locks.life())
+    }
+
+    /// Asks again while answers get lost, within the service's deadline.
+    pub(super) fn ask_keeper(&self, to: Member, request: &LocksRequest) -> Result<LocksReply> {
+        let until = Instant::now() + self.node.peers.deadline();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.node.peers.locks(to, request.clone()) {
+                Err(Error::Fabric(forebay_fabric::Error::Deadline { .. }))
+                    if tries < TRIES && Instant::now() < until => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Has the keeper look at members whose locks are in the way; true if one of them was dead
+    /// (or the locks of an earlier life).
+    pub(super) fn buried(&self, keeper: Member, blockers: &[Owner]) -> bool {
+        let mut dead = false;
+        for owner in blockers {
+            let member = owner.member;
+            if member == self.member() || member == keeper {
+                continue;
+            }
+            let now = Instant::now();
+            let looked = self.locks.suspects.lock().insert(member, now);
+            if looked.is_some_and(|at| now - at < SUSPECT) {
+                continue;
+            }
+            let suspect = LocksRequest::Suspect { member };
+            dead |= matches!(self.node.peers.locks(keeper, suspect), Ok(LocksReply::Free));
+        }
+        dead
+    }
+}
+
+pub(super) fn unexpected(member: Member, reply: &LocksReply) -> Error {
+    Error::Peer {
+        member,
+        reason: format!("answered something else than asked: {reply:?}"),
+    }
+}

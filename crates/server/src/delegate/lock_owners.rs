@@ -1,0 +1,96 @@
+//! Which owners of this node may hold locks on which files, and through which handles they took them.
+//!
+//! A POSIX lock goes when its process closes any descriptor of the file; the kernel says so with the owner's number. The
+//! locks of an open file (`flock`, OFD) go with its handle, of which the kernel does not always say the owner's number: so
+//! handles are remembered here. An owner that used one handle only is done when that is closed, whatever kind it is.
+use super::Handle;
+use crate::locks::proto::Space;
+use crate::{Fid, Member};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A file, the kind of lock, and the owner's number.
+pub type Key = (Fid, Space, u64);
+
+/// What is known of one owner on one file.
+#[derive(Debug, Default)]
+pub struct Holder {
+    handles: BTreeSet<Handle>,
+    /// Which service granted its locks; `None`: none has yet.
+    service: Option<u64>,
+    lost: bool,
+}
+
+impl Holder {
+    /// Whether what it held is still held, now that this service has answered.
+    pub fn kept(&self, service: u64) -> bool {
+        self.service.is_none_or(|before| before == service) && !self.lost
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct Holders {
+    holders: BTreeMap<Key, Holder>,
+    keepers: BTreeSet<Member>,
+}
+
+impl Holders {
+    /// The owner is about to ask for a lock through this handle.
+    pub fn add(&mut self, key: Key, handle: Handle) {
+        self.keepers.insert(key.0.owner());
+        self.holders.entry(key).or_default().handles.insert(handle);
+    }
+
+    /// A service has answered for this owner; false if its locks were lost before.
+    pub fn granted(&mut self, key: Key, service: u64) -> bool {
+        let Some(holder) = self.holders.get_mut(&key) else {
+            return true;
+        };
+        let same = holder.kept(service);
+        holder.service = Some(service);
+        same
+    }
+
+    /// A request was denied: an owner without any lock is forgotten.
+    pub fn settle(&mut self, key: Key) {
+        if self.holders.get(&key).is_some_and(|h| h.service.is_none()) {
+            self.holders.remove(&key);
+        }
+    }
+
+    /// Whether the owner may hold locks on the file.
+    pub fn known(&self, key: &Key) -> bool {
+        self.holders.contains_key(key)
+    }
+
+    /// It holds none any more.
+    pub fn forget(&mut self, key: Key) -> Option<Holder> {
+        self.holders.remove(&key)
+    }
+
+    /// A handle of the file is closed: the owners that used no other.
+    pub fn closed(&mut self, fid: Fid, handle: Handle) -> Vec<Key> {
+        let mut gone = Vec::new();
+        let of_file = (fid, Space::Record, 0)..=(fid, Space::Flock, u64::MAX);
+        for (key, holder) in self.holders.range_mut(of_file) {
+            if holder.handles.remove(&handle) && holder.handles.is_empty() {
+                gone.push(*key);
+            }
+        }
+        gone
+    }
+
+    /// All that was held at this member is lost.
+    pub fn lost(&mut self, member: Member) {
+        let there = self
+            .holders
+            .iter_mut()
+            .filter(|(k, _)| k.0.owner() == member);
+        there.for_each(|(_, holder)| holder.lost |= holder.service.is_some());
+    }
+
+    /// Members that were asked for locks.
+    pub fn keepers(&self) -> Vec<Member> {
+        self.keepers.iter().copied().collect()
+    }
+}

@@ -1,0 +1,387 @@
+//! Advisory locks of this node's programs, kept by the file's owner.
+//!
+//! Before a lock is given up (or becomes a shared one), this node's pending writes of the file are published; after one is
+//! granted, the file's view is fetched anew. So what is written under a lock is seen under the next, on any node.
+//!
+//! What an error leaves: a lock without an answer may be held; it goes, like all locks, when its owner closes the file. An
+//! unlock without an answer stays owed: it is sent again in the background, and before any other call about locks of that
+//! member's files.
+use super::circles::Circle;
+use super::handles::Open;
+use super::keepers::{Answer, unexpected};
+use super::{Delegate, Handle};
+use crate::locks::proto::{LocksReply, LocksRequest, Place, Space};
+use crate::locks::{Held, Mode, Owner, Waiting, Woken};
+use crate::{Fid, Result};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Between looks at whether a wait was interrupted: at first, and at most.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const MOST_LOOK: Duration = Duration::from_millis(200);
+/// Between questions whether a notice was lost: at first, and at most.
+const FIRST_ASK: Duration = Duration::from_millis(500);
+const MOST_ASK: Duration = Duration::from_secs(4);
+
+/// A lock that a program asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockWanted {
+    /// The kernel's lock owner: a process for POSIX locks, an open file for the others.
+    pub owner: u64,
+    /// Byte ranges, or `flock`.
+    pub space: Space,
+    /// First byte.
+    pub start: u64,
+    /// Behind the last byte; `flock` locks all there can be.
+    pub end: u64,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// The asking process, as `F_GETLK` shows it on its own node.
+    pub pid: u32,
+    /// A wait that would never end fails with `EDEADLK` (POSIX locks).
+    pub detect: bool,
+}
+
+/// A lock that has been granted.
+#[derive(Debug)]
+#[must_use]
+pub struct Granted {
+    /// The file's pages in the kernel are older than what the lock shows: drop them, then call
+    /// [`Delegate::dropped_pages`] with this, and only then let the program go on.
+    pub stale: Option<StalePages>,
+}
+
+/// See [`Granted::stale`].
+#[derive(Debug)]
+pub struct StalePages {
+    fid: Fid,
+    generation: u64,
+}
+
+/// What became of a request for a lock.
+#[derive(Debug)]
+pub enum Locking {
+    /// It is held.
+    Granted(Granted),
+    /// It waits: [`Delegate::wait_for_lock`] is next.
+    Waiting(LockWait),
+}
+
+/// A request that waits.
+#[must_use]
+pub struct LockWait {
+    open: Arc<Open>,
+    handle: Handle,
+    wanted: LockWanted,
+    waiting: Arc<Waiting>,
+    blockers: Vec<Owner>,
+}
+
+impl std::fmt::Debug for LockWait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockWait")
+            .field("fid", &self.open.file.fid)
+            .field("wanted", &self.wanted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Delegate {
+    /// Locks without waiting.
+    ///
+    /// # Errors
+    /// `EAGAIN` if another owner's lock is in the way; `ENOLCK` if the owner's locks on this file were lost; `EIO` if the
+    /// file's owner does not answer.
+    pub fn lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Granted> {
+        match self.ask_lock(handle, wanted, false)? {
+            Locking::Granted(granted) => Ok(granted),
+            // Cannot be: the request did not ask to wait.
+            Locking::Waiting(_) => Err(Errno::AGAIN.into()),
+        }
+    }
+
+    /// Locks, or begins to wait. The call itself does not wait for other owners.
+    ///
+    /// # Errors
+    /// As [`Delegate::lock`], but for `EAGAIN`.
+    pub fn lock_or_wait(&self, handle: Handle, wanted: &LockWanted) -> Result<Locking> {
+        self.ask_lock(handle, wanted, true)
+    }
+
+    /// Waits until the lock is granted, or `interrupted` says so (asked some times a second).
+    ///
+    /// # Errors
+    /// `EINTR`: nothing was granted, nor will be. `EDEADLK`: it would wait for ever. Else as [`Delegate::lock`].
+    pub fn wait_for_lock(
+        &self,
+        wait: LockWait,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Granted> {
+        let fid = wait.open.file.fid;
+        let token = wait.waiting.token;
+        let mut outcome = self.sit_out(fid, &wait, interrupted);
+        if let Err(e) = &outcome
+            && e.errno() == Errno::IO
+        {
+            // It must not be granted later, to nobody.
+            outcome = self.cancel(fid.owner(), token, fid, Errno::IO);
+        }
+        self.node.locks.waits().give(token);
+        self.granted(&wait.open, wait.handle, &wait.wanted, outcome?)
+    }
+
+    /// Unlocks; first publishes what this node has pending of the file.
+    ///
+    /// # Errors
+    /// As a commit (the lock is given up all the same); `ENOLCK` if it was lost.
+    pub fn unlock(
+        &self,
+        handle: Handle,
+        owner: u64,
+        space: Space,
+        start: u64,
+        end: u64,
+    ) -> Result<()> {
+        let open = self.table.get(handle)?;
+        self.used(&open);
+        let published = self.publish(&open.file, self.always_sync);
+        let key = (open.file.fid, space, owner);
+        if !self.locks.holders.lock().known(&key) {
+            return published;
+        }
+        let place = Place {
+            fid: open.file.fid,
+            space,
+            owner,
+            start,
+            end,
+        };
+        published.and(self.give_up(place))
+    }
+
+    /// The lock that is in the way of this one, if any; its `pid` is 0 for a process of another node.
+    ///
+    /// # Errors
+    /// `EIO` if the file's owner does not answer.
+    pub fn test_lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Option<Held>> {
+        let fid = self.table.get(handle)?.file.fid;
+        self.settle_owed(fid.owner())?;
+        let request = LocksRequest::Test {
+            place: wanted.place(fid),
+            mode: wanted.mode,
+        };
+        match self.ask_keeper(fid.owner(), &request)? {
+            LocksReply::Free => Ok(None),
+            LocksReply::Denied { mut by } => {
+                if by.owner.member != self.member() {
+                    by.pid = 0;
+                }
+                Ok(Some(by))
+            }
+            other => Err(unexpected(fid.owner(), &other)),
+        }
+    }
+
+    /// A program closed a descriptor of the file: the record locks of this owner on it go, as POSIX has it, after
+    /// this node's pending writes of the file are published.
+    ///
+    /// # Errors
+    /// `EIO` if the file's owner does not answer; it is told later.
+    pub fn close_owner(&self, handle: Handle, owner: u64) -> Result<()> {
+        let open = self.table.get(handle)?;
+        let key = (open.file.fid, Space::Record, owner);
+        if !self.locks.holders.lock().known(&key) {
+            return Ok(());
+        }
+        let published = self.publish(&open.file, self.always_sync);
+        match self.give_up(everything(key)) {
+            Err(e) if e.errno() == Errno::NOLCK => published,
+            done => published.and(done),
+        }
+    }
+
+    /// The kernel's pages of the file are gone since the lock was granted.
+    pub fn dropped_pages(&self, stale: StalePages) {
+        if let Some(file) = self.table.find(stale.fid) {
+            let mut state = file.state.lock();
+            state.kernel = state.kernel.max(Some(stale.generation));
+        }
+    }
+
+    /// Everything is published, and the handle goes: so do the locks taken through it alone.
+    pub(super) fn release_locks(&self, fid: Fid, handle: Handle) {
+        let gone = self.locks.holders.lock().closed(fid, handle);
+        for key in gone {
+            if let Err(e) = self.give_up(everything(key)) {
+                tracing::debug!(fid = fid.0, error = %e, "a lock of a closed file is given up later");
+            }
+        }
+    }
+
+    /// Waits end, and all locks go. Pending writes are published before.
+    pub(super) fn stop_locks(&self) {
+        self.locks.stopping.store(true, Ordering::SeqCst);
+        self.node.locks.waits().end();
+        let keepers = self.locks.holders.lock().keepers();
+        let Ok(session) = self.node.locks.next_session() else {
+            return;
+        };
+        for member in keepers {
+            // One that is not there keeps no locks for anyone.
+            let begin = LocksRequest::Begin { session };
+            let _ = self.node.peers.locks(member, begin);
+        }
+    }
+
+    fn ask_lock(&self, handle: Handle, wanted: &LockWanted, wait: bool) -> Result<Locking> {
+        if wanted.start >= wanted.end {
+            return Err(Errno::INVAL.into());
+        }
+        let open = self.table.get(handle)?;
+        self.used(&open);
+        let (fid, to) = (open.file.fid, open.file.fid.owner());
+        self.settle_owed(to)?;
+        if wanted.mode == Mode::Shared {
+            // It may have been exclusive; then others may read from now on.
+            self.publish(&open.file, self.always_sync)?;
+        }
+        let key = (fid, wanted.space, wanted.owner);
+        // Known before it is asked for: should the answer get lost, the lock goes when the file is closed.
+        self.locks.holders.lock().add(key, handle);
+        let waits = self.node.locks.waits();
+        for last in [false, true] {
+            let token = waits.take();
+            let waiting = waits.expect(token, fid, wanted.owner, wait && wanted.detect);
+            let answer = self.send_lock(to, token, wanted.place(fid), wanted, wait);
+            if let Ok(Answer::Waiting(blockers)) = answer {
+                return Ok(Locking::Waiting(LockWait {
+                    open,
+                    handle,
+                    wanted: wanted.clone(),
+                    waiting,
+                    blockers,
+                }));
+            }
+            waits.give(token);
+            match answer? {
+                Answer::Granted(service) => {
+                    return self
+                        .granted(&open, handle, wanted, service)
+                        .map(Locking::Granted);
+                }
+                Answer::Denied(by) if !last && self.buried(to, &[by.owner]) => {}
+                _ => break,
+            }
+        }
+        self.locks.holders.lock().settle(key);
+        Err(Errno::AGAIN.into())
+    }
+
+    /// From the first `Waiting` to the service that granted, or an error.
+    fn sit_out(
+        &self,
+        fid: Fid,
+        wait: &LockWait,
+        interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<u64> {
+        let (to, waiting) = (fid.owner(), &wait.waiting);
+        let token = waiting.token;
+        let (mut look, mut ask) = (FIRST_LOOK, FIRST_ASK);
+        let mut blockers = wait.blockers.clone();
+        loop {
+            if wait.wanted.detect && self.closes_circle(waiting, &blockers) {
+                return self.cancel(to, token, fid, Errno::DEADLK);
+            }
+            self.buried(to, &blockers);
+            let until = Instant::now() + ask;
+            while Instant::now() < until {
+                match waiting.wait(look) {
+                    Woken::Granted => break,
+                    Woken::Ended => return self.cancel(to, token, fid, Errno::INTR),
+                    Woken::Time if self.locks.stopping.load(Ordering::SeqCst) || interrupted() => {
+                        return self.cancel(to, token, fid, Errno::INTR);
+                    }
+                    Woken::Time => look = (look * 2).min(MOST_LOOK),
+                }
+            }
+            // Also after a notice: the answer says which service granted.
+            match self.send_lock(to, token, wait.wanted.place(fid), &wait.wanted, true)? {
+                Answer::Granted(service) => return Ok(service),
+                Answer::Waiting(now) => blockers = now,
+                Answer::Denied(_) | Answer::Done(_) => return Err(Errno::INTR.into()),
+            }
+            ask = (ask * 2).min(MOST_ASK);
+        }
+    }
+
+    /// Looks whether the wait closes a circle in which it is the one to give up.
+    fn closes_circle(&self, waiting: &Waiting, blockers: &[Owner]) -> bool {
+        let circle = Circle {
+            peers: &self.node.peers,
+            me: Owner {
+                member: self.member(),
+                id: waiting.owner,
+            },
+        };
+        waiting.look(true);
+        let closes = circle.closes(waiting, blockers);
+        waiting.look(false);
+        closes
+    }
+
+    /// The lock is there: sees to what it shows.
+    fn granted(
+        &self,
+        open: &Open,
+        handle: Handle,
+        wanted: &LockWanted,
+        service: u64,
+    ) -> Result<Granted> {
+        let file = &open.file;
+        let key = (file.fid, wanted.space, wanted.owner);
+        let kept = {
+            // Another thread of the program may have given up all that the owner held meanwhile.
+            let mut holders = self.locks.holders.lock();
+            holders.add(key, handle);
+            holders.granted(key, service)
+        };
+        if !kept {
+            // What it held before is lost; the program must hear of it rather than go on as if it held both.
+            let _ = self.give_up(everything(key));
+            return Err(Errno::NOLCK.into());
+        }
+        self.refresh(file)?;
+        let state = file.state.lock();
+        let generation = state.attr.generation;
+        let stale = (state.kernel != Some(generation)).then_some(StalePages {
+            fid: file.fid,
+            generation,
+        });
+        Ok(Granted { stale })
+    }
+}
+
+impl LockWanted {
+    fn place(&self, fid: Fid) -> Place {
+        Place {
+            fid,
+            space: self.space,
+            owner: self.owner,
+            start: self.start,
+            end: self.end,
+        }
+    }
+}
+
+/// All that an owner can have locked on a file.
+fn everything((fid, space, owner): (Fid, Space, u64)) -> Place {
+    Place {
+        fid,
+        space,
+        owner,
+        start: 0,
+        end: u64::MAX,
+    }
+}

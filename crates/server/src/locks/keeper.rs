@@ -1,0 +1,369 @@
+//! All locks and waiting requests of the files one member owns: a state machine without clock, threads or messages.
+//!
+//! # Invariants
+//! 1. A request in the queue conflicts with a lock that is held: whatever takes a lock away sweeps the queue.
+//! 2. Waiting requests are looked at in the order they came. A new request overtakes those that wait for other reasons (as in
+//!    the kernel: `F_SETLK` fails only because of locks that are held).
+//! 3. A token is carried out once. What a later number in its slot finds behind it is never answered again.
+//! 4. A session holds nothing after it has ended.
+use super::proto::{Place, Space, Token};
+use super::table::{Held, Mode, Owner, Table};
+use crate::{Fid, Member};
+use std::cmp::Ordering;
+use std::collections::{HashMap, VecDeque};
+
+/// A request that waits.
+#[derive(Debug)]
+struct Waiter {
+    owner: Owner,
+    token: Token,
+    place: Place,
+    mode: Mode,
+    pid: u32,
+}
+
+#[derive(Debug, Default)]
+struct FileLocks {
+    records: Table,
+    flocks: Table,
+    queue: VecDeque<Waiter>,
+}
+
+impl FileLocks {
+    fn table(&mut self, space: Space) -> &mut Table {
+        match space {
+            Space::Record => &mut self.records,
+            Space::Flock => &mut self.flocks,
+        }
+    }
+
+    fn conflicts(&self, owner: Owner, place: &Place, mode: Mode) -> Vec<Held> {
+        let table = match place.space {
+            Space::Record => &self.records,
+            Space::Flock => &self.flocks,
+        };
+        table
+            .conflicts(owner, &(place.start..place.end), mode)
+            .collect()
+    }
+}
+
+/// What became of the request that used a slot last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Outcome {
+    Granted,
+    Denied(Held),
+    Waiting(Fid),
+    Done,
+}
+
+#[derive(Debug)]
+struct Session {
+    number: u64,
+    /// Its node was found dead.
+    ended: bool,
+    slots: HashMap<u32, (u64, Outcome)>,
+}
+
+/// The answer to a request to lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Locked.
+    Granted,
+    /// This is in the way.
+    Denied(Held),
+    /// It waits for these.
+    Waiting(Vec<Owner>),
+    /// Done (or cancelled).
+    Done,
+    /// The slot is in use by a later request.
+    Late,
+    /// The session has ended.
+    Ended,
+}
+
+/// Waiting requests that have been granted, to be told to their nodes.
+pub type Grants = Vec<(Member, Token)>;
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    files: HashMap<Fid, FileLocks>,
+    sessions: HashMap<Member, Session>,
+}
+
+impl Keeper {
+    /// Locks, or denies, or queues the request.
+    pub fn lock(
+        &mut self,
+        (from, session, token): (Member, u64, Token),
+        (place, mode, pid): (Place, Mode, u32),
+        wait: bool,
+    ) -> (Answer, Grants) {
+        let mut grants = Grants::new();
+        if let Some(answer) = self.known(from, session, token, &mut grants) {
+            return (answer, grants);
+        }
+        let owner = Owner {
+            member: from,
+            id: place.owner,
+        };
+        let fid = place.fid;
+        // `flock` gives the old lock up before it asks for one of another mode, and lets in who waits for it.
+        let file = self.files.entry(fid).or_default();
+        let old = file.table(place.space).mode(owner, place.start);
+        if place.space == Space::Flock && old.is_some_and(|old| old != mode) {
+            file.flocks.clear(owner, place.start..place.end);
+            self.sweep(fid, &mut grants);
+        }
+        let file = self.files.entry(fid).or_default();
+        let in_the_way = file.conflicts(owner, &place, mode);
+        let answer = match in_the_way.first() {
+            None => {
+                file.table(place.space)
+                    .set(owner, place.start..place.end, mode, pid);
+                Answer::Granted
+            }
+            Some(_) if wait => {
+                file.queue.push_back(Waiter {
+                    owner,
+                    token,
+                    place,
+                    mode,
+                    pid,
+                });
+                Answer::Waiting(in_the_way.iter().map(|held| held.owner).collect())
+            }
+            Some(held) => Answer::Denied(held.clone()),
+        };
+        let outcome = match &answer {
+            Answer::Denied(held) => Outcome::Denied(held.clone()),
+            Answer::Waiting(_) => Outcome::Waiting(fid),
+            _ => Outcome::Granted,
+        };
+        self.note(from, token, outcome);
+        if answer == Answer::Granted && mode == Mode::Shared {
+            // It may have been exclusive before.
+            self.sweep(fid, &mut grants);
+        }
+        self.tidy(fid);
+        (answer, grants)
+    }
+
+    /// Unlocks.
+    pub fn unlock(
+        &mut self,
+        (from, session, token): (Member, u64, Token),
+        place: &Place,
+    ) -> (Answer, Grants) {
+        let mut grants = Grants::new();
+        if let Some(answer) = self.known(from, session, token, &mut grants) {
+            return (answer, grants);
+        }
+        let owner = Owner {
+            member: from,
+            id: place.owner,
+        };
+        if let Some(file) = self.files.get_mut(&place.fid)
+            && file.table(place.space).clear(owner, place.start..place.end)
+        {
+            self.sweep(place.fid, &mut grants);
+        }
+        self.note(from, token, Outcome::Done);
+        self.tidy(place.fid);
+        (Answer::Done, grants)
+    }
+
+    /// Ends a waiting request, unless it has been granted. A request that has not arrived yet never will do anything.
+    pub fn cancel(
+        &mut self,
+        (from, session, token): (Member, u64, Token),
+        fid: Fid,
+    ) -> (Answer, Grants) {
+        let mut grants = Grants::new();
+        let answer = match self.known(from, session, token, &mut grants) {
+            Some(Answer::Waiting(_)) => {
+                self.leave_queue(fid, from, token);
+                Answer::Done
+            }
+            Some(Answer::Denied(_)) | None => Answer::Done,
+            Some(other) => return (other, grants),
+        };
+        self.note(from, token, Outcome::Done);
+        (answer, grants)
+    }
+
+    /// A lock that keeps `from` from locking the place.
+    pub fn test(&self, from: Member, place: &Place, mode: Mode) -> Option<Held> {
+        let owner = Owner {
+            member: from,
+            id: place.owner,
+        };
+        let file = self.files.get(&place.fid)?;
+        let mut all = file.conflicts(owner, place, mode);
+        all.sort_by_key(|held| held.range.start);
+        all.into_iter().next()
+    }
+
+    /// Who keeps a request waiting; none if it does not wait.
+    pub fn blockers(&self, fid: Fid, member: Member, token: Token) -> Vec<Owner> {
+        let Some(file) = self.files.get(&fid) else {
+            return Vec::new();
+        };
+        let mut waiting = file.queue.iter();
+        let waiter = waiting.find(|w| (w.owner.member, w.token) == (member, token));
+        waiter.map_or_else(Vec::new, |w| {
+            let all = file.conflicts(w.owner, &w.place, w.mode);
+            all.iter().map(|held| held.owner).collect()
+        })
+    }
+
+    /// The node begins a session: those before it have ended.
+    pub fn begin(&mut self, from: Member, session: u64) -> (Answer, Grants) {
+        let mut grants = Grants::new();
+        let answer = match self.enter(from, session, &mut grants) {
+            true => Answer::Done,
+            false => Answer::Ended,
+        };
+        (answer, grants)
+    }
+
+    /// The node lives, and this is its life: true if an earlier one ended with this.
+    pub fn renew(&mut self, member: Member, life: u64) -> (bool, Grants) {
+        let mut grants = Grants::new();
+        let earlier = self.sessions.get(&member).is_some_and(|s| s.number < life);
+        if earlier {
+            self.enter(member, life, &mut grants);
+        }
+        (earlier, grants)
+    }
+
+    /// The node is dead: its session has ended. True if it was alive before.
+    pub fn bury(&mut self, member: Member) -> (bool, Grants) {
+        let mut grants = Grants::new();
+        let Some(session) = self.sessions.get_mut(&member) else {
+            return (false, grants);
+        };
+        let news = !session.ended;
+        session.ended = true;
+        session.slots.clear();
+        self.drop_member(member, &mut grants);
+        (news, grants)
+    }
+
+    /// Locks held and requests waiting.
+    pub fn counts(&self) -> (usize, usize) {
+        let count = |f: &FileLocks| f.records.all().count() + f.flocks.all().count();
+        let held = self.files.values().map(count).sum();
+        (held, self.files.values().map(|f| f.queue.len()).sum())
+    }
+
+    /// Sees to the session of a request; true if it is the current one.
+    fn enter(&mut self, from: Member, number: u64, grants: &mut Grants) -> bool {
+        let fresh = || Session {
+            number,
+            ended: false,
+            slots: HashMap::new(),
+        };
+        let session = self.sessions.entry(from).or_insert_with(fresh);
+        if number > session.number {
+            *session = fresh();
+            self.drop_member(from, grants);
+            return true;
+        }
+        number == session.number && !session.ended
+    }
+
+    /// The answer, if the request needs none of its own: it came before, or too late.
+    fn known(
+        &mut self,
+        from: Member,
+        session: u64,
+        token: Token,
+        grants: &mut Grants,
+    ) -> Option<Answer> {
+        if !self.enter(from, session, grants) {
+            return Some(Answer::Ended);
+        }
+        let (last, outcome) = self.sessions.get(&from)?.slots.get(&token.slot)?;
+        match (token.number.cmp(last), outcome) {
+            (Ordering::Greater, Outcome::Waiting(fid)) => {
+                // Its node gave it up without an answer.
+                let (fid, number) = (*fid, *last);
+                self.leave_queue(fid, from, Token { number, ..token });
+                None
+            }
+            (Ordering::Greater, _) => None,
+            (Ordering::Less, _) => Some(Answer::Late),
+            (Ordering::Equal, Outcome::Granted) => Some(Answer::Granted),
+            (Ordering::Equal, Outcome::Denied(held)) => Some(Answer::Denied(held.clone())),
+            (Ordering::Equal, Outcome::Waiting(fid)) => {
+                Some(Answer::Waiting(self.blockers(*fid, from, token)))
+            }
+            (Ordering::Equal, Outcome::Done) => Some(Answer::Done),
+        }
+    }
+
+    fn leave_queue(&mut self, fid: Fid, from: Member, token: Token) {
+        if let Some(file) = self.files.get_mut(&fid) {
+            file.queue
+                .retain(|w| (w.owner.member, w.token) != (from, token));
+        }
+        self.tidy(fid);
+    }
+
+    fn note(&mut self, from: Member, token: Token, outcome: Outcome) {
+        if let Some(session) = self.sessions.get_mut(&from) {
+            session.slots.insert(token.slot, (token.number, outcome));
+        }
+    }
+
+    /// Grants what nothing is in the way of any more.
+    fn sweep(&mut self, fid: Fid, grants: &mut Grants) {
+        let before = grants.len();
+        if let Some(file) = self.files.get_mut(&fid) {
+            let mut at = 0;
+            while let Some(w) = file.queue.get(at) {
+                if !file.conflicts(w.owner, &w.place, w.mode).is_empty() {
+                    at += 1;
+                    continue;
+                }
+                let Some(w) = file.queue.remove(at) else {
+                    break;
+                };
+                let range = w.place.start..w.place.end;
+                file.table(w.place.space).set(w.owner, range, w.mode, w.pid);
+                grants.push((w.owner.member, w.token));
+                if w.mode == Mode::Shared {
+                    // It may have been exclusive before: those in front may be free now.
+                    at = 0;
+                }
+            }
+        }
+        for (member, token) in grants[before..].iter().copied() {
+            self.note(member, token, Outcome::Granted);
+        }
+    }
+
+    fn drop_member(&mut self, member: Member, grants: &mut Grants) {
+        let fids: Vec<Fid> = self.files.keys().copied().collect();
+        for fid in fids {
+            if let Some(file) = self.files.get_mut(&fid) {
+                file.queue.retain(|w| w.owner.member != member);
+                let records = file.records.drop_member(member);
+                if file.flocks.drop_member(member) || records {
+                    self.sweep(fid, grants);
+                }
+            }
+            self.tidy(fid);
+        }
+    }
+
+    fn tidy(&mut self, fid: Fid) {
+        let empty =
+            |f: &FileLocks| f.records.is_empty() && f.flocks.is_empty() && f.queue.is_empty();
+        if self.files.get(&fid).is_some_and(empty) {
+            self.files.remove(&fid);
+        }
+    }
+}

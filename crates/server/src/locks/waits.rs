@@ -1,0 +1,146 @@
+//! The requests of this node that wait for locks somewhere, and the tokens its requests are named by.
+//!
+//! Invariants: a token names one request; a slot is in one request's hands at a time, and the one used last is used again
+//! first, so that a request without an answer is soon overtaken and can do nothing late.
+use super::proto::{Token, Wait};
+use crate::Fid;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One waiting request.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its name.
+    pub token: Token,
+    /// The file.
+    pub fid: Fid,
+    /// The owner it is for.
+    pub owner: u64,
+    /// It counts when circles are looked for.
+    pub detect: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    granted: bool,
+    looking: bool,
+    ended: bool,
+}
+
+/// Why a wait was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// The lock is there.
+    Granted,
+    /// The node stops.
+    Ended,
+    /// Time is up.
+    Time,
+}
+
+impl Waiting {
+    /// Waits for a change, at most so long.
+    pub fn wait(&self, time: Duration) -> Woken {
+        let mut state = self.state.lock();
+        if !state.granted && !state.ended {
+            self.changed.wait_for(&mut state, time);
+        }
+        match (state.granted, state.ended) {
+            (true, _) => Woken::Granted,
+            (false, true) => Woken::Ended,
+            (false, false) => Woken::Time,
+        }
+    }
+
+    /// Says whether a circle is being looked for.
+    pub fn look(&self, looking: bool) {
+        self.state.lock().looking = looking;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    /// Free slots with the number used last.
+    free: Vec<Token>,
+    made: u32,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct Waits {
+    waiting: Mutex<HashMap<Token, Arc<Waiting>>>,
+    slots: Mutex<Slots>,
+}
+
+impl Waits {
+    /// A new token.
+    pub fn take(&self) -> Token {
+        let mut slots = self.slots.lock();
+        match slots.free.pop() {
+            Some(Token { slot, number }) => Token {
+                slot,
+                number: number + 1,
+            },
+            None => {
+                slots.made += 1;
+                let slot = slots.made;
+                Token { slot, number: 1 }
+            }
+        }
+    }
+
+    /// The request of this token is over.
+    pub fn give(&self, token: Token) {
+        self.waiting.lock().remove(&token);
+        self.slots.lock().free.push(token);
+    }
+
+    /// A request that may wait, before it is sent. Until [`Waits::give`].
+    pub fn expect(&self, token: Token, fid: Fid, owner: u64, detect: bool) -> Arc<Waiting> {
+        let waiting = Arc::new(Waiting {
+            token,
+            fid,
+            owner,
+            detect,
+            state: Mutex::new(State {
+                looking: detect,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+        });
+        self.waiting.lock().insert(token, waiting.clone());
+        waiting
+    }
+
+    /// A request has been granted. One that is not known is over already.
+    pub fn granted(&self, token: Token) {
+        if let Some(waiting) = self.waiting.lock().get(&token) {
+            waiting.state.lock().granted = true;
+            waiting.changed.notify_all();
+        }
+    }
+
+    /// Every wait ends.
+    pub fn end(&self) {
+        for waiting in self.waiting.lock().values() {
+            waiting.state.lock().ended = true;
+            waiting.changed.notify_all();
+        }
+    }
+
+    /// What an owner waits for, as far as circles are concerned.
+    pub fn of(&self, owner: u64) -> Vec<Wait> {
+        let all = self.waiting.lock();
+        let of_owner = all.values().filter(|w| w.owner == owner && w.detect);
+        let wait = |w: &Arc<Waiting>| Wait {
+            fid: w.fid,
+            token: w.token,
+            looking: w.state.lock().looking,
+        };
+        of_owner.map(wait).collect()
+    }
+}
