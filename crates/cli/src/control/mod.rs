@@ -103,6 +103,9 @@ pub struct Status {
     pub mounts: Vec<MountStatus>,
     /// Its members.
     pub members: Vec<MemberStatus>,
+    /// Members that did not answer, and why.
+    #[serde(default)]
+    pub missing: BTreeMap<u16, String>,
     /// Memory of the whole process.
     pub memory: Memory,
     /// Its settings.

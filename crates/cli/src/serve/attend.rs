@@ -3,6 +3,7 @@
 //! Knows nothing of how the service was started, nor of how many members run in this process.
 use super::desk::Desk;
 use super::events::{self, Event};
+use super::office::Office;
 use super::stage::StageDesk;
 use super::watchdog::Watchdog;
 use crate::control::{Answer, Listener, MountStatus};
@@ -72,6 +73,8 @@ pub struct Attended {
     pub mounts: Vec<Mount>,
     /// The members of this process.
     pub service: Box<dyn Hosted>,
+    /// The way to the other processes of the service, if there are others.
+    pub office: Option<Office>,
 }
 
 /// Serves until told to stop. `ready` is called once everything answers; it says whether anyone heard that.
@@ -92,7 +95,9 @@ pub fn until_stopped(
         store.clone(),
         points.clone(),
     ));
-    let desk = Desk {
+    let office = attended.office.map(Arc::new);
+    let desk = Arc::new(Desk {
+        office: office.clone(),
         service: service.clone(),
         stages: stages.clone(),
         store: store.clone(),
@@ -101,8 +106,11 @@ pub fn until_stopped(
         since: Instant::now(),
         events: Mutex::new(sender.clone()),
         limit: settings.stop_limit,
-    };
-    let listener = Listener::open(&store, Arc::new(desk))?;
+    });
+    if let Some(office) = &office {
+        office.open(desk.clone());
+    }
+    let listener = Listener::open(&store, desk)?;
     if !points.is_empty() {
         events::unmounts(store.clone(), points.clone(), sender)?;
     }
@@ -120,6 +128,9 @@ pub fn until_stopped(
     });
     limit.stage("ending stage jobs");
     stages.stop();
+    if let Some(office) = office {
+        office.close();
+    }
     let running = service
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

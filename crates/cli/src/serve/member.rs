@@ -8,6 +8,7 @@
 use super::attend::{self, Attended, Hosted};
 use super::events::{self, Event};
 use super::log::Log;
+use super::office::Office;
 use super::spec::Seat;
 use super::watchdog::Watchdog;
 use super::{Report, detach_all, follow_parent, opening, points, watch};
@@ -201,7 +202,9 @@ fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) ->
     let meeting = Arc::new(Meeting::new(world.fabric()));
     let (io, config) = (Arc::new(OsIo), settings.service.clone());
     let limit = settings.start_limit;
-    let joined = Joined::start(io, home, meeting.clone(), world.fabric(), config, limit);
+    let requests = world.fabric();
+    let office = Office::new(world.fabric());
+    let joined = Joined::start(io, home, meeting.clone(), requests, config, limit);
     let joined = joined.map_err(|e| (opening(&store, &e), follows(&e)))?;
     if new {
         // Not before the members have agreed: until then there is no store, and the directory is to stay empty.
@@ -225,6 +228,7 @@ fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) ->
         points: points.clone(),
         mounts: vec![mount],
         service: Box::new(Together { joined, world }),
+        office: Some(office),
     };
     let mut late = false;
     let served = attend::until_stopped(attended, settings, (sender, events), || {

@@ -8,6 +8,7 @@ mod events;
 mod log;
 #[cfg(feature = "mpi")]
 mod member;
+mod office;
 mod points;
 mod spec;
 mod stage;
@@ -164,6 +165,7 @@ pub fn run(
         points: spec.mount_status(),
         mounts,
         service: Box::new(service),
+        office: None,
     };
     attend::until_stopped(attended, &settings, (sender, events), || {
         drop(watchdog);

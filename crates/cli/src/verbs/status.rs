@@ -89,6 +89,9 @@ fn text(status: &Status) -> String {
         ));
     }
     let mut out = table.to_string();
+    for (member, why) in &status.missing {
+        let _ = writeln!(out, "node {member} is missing: {why}");
+    }
     let _ = writeln!(
         out,
         "store {}, forebay {}, pid {}, up {} s, process memory {} (peak {})",
