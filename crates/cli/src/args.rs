@@ -297,9 +297,9 @@ pub struct StageStatusArgs {
         The check changes nothing."
 )]
 pub struct FsckArgs {
-    /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub store: PathBuf,
+    /// The store; of servers in processes of their own the stores of all, or one path with {rank} in it
+    #[arg(value_name = "STORE", required = true, value_hint = ValueHint::DirPath)]
+    pub stores: Vec<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

@@ -88,30 +88,6 @@ impl Layout {
         }
         Ok(Layout { nodes, locks })
     }
-
-    /// Opens (and locks) the directory of a service that is there, of whatever number of members; makes nothing.
-    ///
-    /// # Errors
-    /// As `open`; `Refused` also if there is no service.
-    pub fn existing(io: &dyn Io, dir: &Path) -> Result<Layout> {
-        let service = match dir.is_dir() {
-            true => Superblock::read(io, dir)?,
-            false => None,
-        };
-        match service {
-            Some(service) if service.ready || service.role != Role::Service => {
-                Layout::open(io, dir, service.members)
-            }
-            Some(_) => refuse(format!(
-                "{} was never finished; start the service once, then it is",
-                dir.display()
-            )),
-            None => refuse(format!(
-                "{} is not the store of a Forebay service; name the directory given to `forebay mount`",
-                dir.display()
-            )),
-        }
-    }
 }
 
 fn check_member(io: &dyn Io, dir: &Path, member: Member, service: &Superblock) -> Result<()> {

@@ -37,6 +37,7 @@ pub mod outbox;
 mod peers;
 pub mod proto;
 pub mod service;
+mod stopped;
 pub mod superblock;
 #[doc(hidden)]
 pub mod testing;

@@ -112,7 +112,7 @@ impl Demo<'_> {
 
         let restart = stage.crash_and(|store| {
             let bar = progress::bytes("fsck", 0);
-            let found = fsck::check(store, &bar);
+            let found = fsck::check(&[store.to_path_buf()], &bar);
             bar.finish_and_clear();
             fsck::sound(&found?, store)
         })?;

@@ -5,10 +5,12 @@ use crate::mount_table;
 use crate::progress;
 use crate::units::{counted, size};
 use forebay_server::fsck::{self, Report};
+use forebay_server::superblock::Superblock;
+use forebay_storage::OsIo;
 use indicatif::ProgressBar;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Runs the verb.
@@ -16,15 +18,15 @@ use std::sync::Arc;
 /// # Errors
 /// If problems were found, which are on standard output by then; or if the store cannot be checked at all.
 pub fn run(args: &FsckArgs) -> Result {
-    let store = mount_table::absolute(&args.store)?;
+    let stores = stores(&args.stores)?;
     let bar = progress::bytes("fsck", 0);
-    let report = check(&store, &bar);
+    let report = check(&stores, &bar);
     bar.finish_and_clear();
     let report = report?;
     let text = if args.json {
         json(&report)?
     } else {
-        text(&report, &store)
+        text(&report, &name(&stores))
     };
     std::io::stdout()
         .write_all(text.as_bytes())
@@ -36,18 +38,46 @@ pub fn run(args: &FsckArgs) -> Result {
     }
 }
 
-/// Checks the store.
+/// The stores' paths; one with `{rank}` in it stands for those of all ranks.
+fn stores(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut stores = Vec::new();
+    for store in named {
+        let text = store.to_string_lossy();
+        let of = |rank: u16| {
+            mount_table::absolute(Path::new(&text.replace("{rank}", &rank.to_string())))
+        };
+        let first = of(0)?;
+        let mut ranks = 1;
+        if text.contains("{rank}")
+            && let Some(block) = Superblock::read(&OsIo, &first).map_err(Failure::plain)?
+        {
+            ranks = block.members;
+        }
+        for rank in 0..ranks {
+            stores.push(of(rank)?);
+        }
+    }
+    Ok(stores)
+}
+
+/// The stores as a report names them.
+fn name(stores: &[PathBuf]) -> String {
+    let names = stores.iter().map(|store| store.display().to_string());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Checks the store of a whole service, or those of all its members.
 ///
 /// # Errors
 /// If it is in use, foreign, or cannot be read at all.
-pub fn check(store: &Path, bar: &ProgressBar) -> Result<Report> {
+pub fn check(stores: &[PathBuf], bar: &ProgressBar) -> Result<Report> {
     let mut progress = |p: fsck::Progress| {
         bar.set_message(format!("fsck: {}", p.stage));
         bar.set_length(p.total);
         bar.set_position(p.done);
     };
-    fsck::check(Arc::new(forebay_storage::OsIo), store, &mut progress)
-        .map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", store.display())))
+    fsck::check(Arc::new(OsIo), stores, &mut progress)
+        .map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", name(stores))))
 }
 
 /// A failure if the report names a problem.
@@ -77,7 +107,7 @@ fn json(report: &Report) -> Result<String> {
     Ok(format!("{value}\n"))
 }
 
-fn text(report: &Report, store: &Path) -> String {
+fn text(report: &Report, shown: &str) -> String {
     let mut out = String::new();
     for problem in &report.problems {
         let _ = writeln!(out, "problem in {}: {}", problem.part, problem.text);
@@ -95,7 +125,6 @@ fn text(report: &Report, store: &Path) -> String {
         counted(report.segments, "segment file"),
         size(report.bytes)
     );
-    let shown = store.display();
     let _ = match (report.problems.len(), report.unopened) {
         (0, _) => writeln!(out, "{shown} is sound"),
         (n, 0) => writeln!(
@@ -124,7 +153,7 @@ mod tests {
             ..Report::default()
         };
         let store = Path::new("/s");
-        assert!(text(&report, store).ends_with(
+        assert!(text(&report, "/s").ends_with(
             "1 member, 1,234 files, 0 extents, 0 spans in 0 segment files, 1.0 MiB verified\n/s is sound\n"
         ));
         assert_eq!(sound(&report, store), Ok(()));
@@ -132,8 +161,8 @@ mod tests {
             part: "data".into(),
             text: "block 7 is damaged".into(),
         });
-        assert!(text(&report, store).contains("copy it out"));
-        assert!(text(&report, store).contains("problem in data: block 7 is damaged"));
+        assert!(text(&report, "/s").contains("copy it out"));
+        assert!(text(&report, "/s").contains("problem in data: block 7 is damaged"));
         assert!(sound(&report, store).unwrap_err().text.contains("block 7"));
         assert!(json(&report).unwrap().contains("\"sound\":false"));
     }

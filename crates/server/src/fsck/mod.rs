@@ -1,4 +1,4 @@
-//! The check of a whole service directory, its service stopped: what `forebay fsck` shows.
+//! The check of all stores of a service, the service stopped: what `forebay fsck` shows.
 //!
 //! Opening the stores replays their logs, as any start does; beyond that nothing is changed. What is checked: every block
 //! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
@@ -14,14 +14,14 @@ mod tests;
 
 use crate::data::LogId;
 use crate::inodes::removed_directories;
-use crate::{Member, Result, files, keys, layout::Layout, meta, outbox};
+use crate::{Member, Result, files, keys, meta, outbox, stopped};
 use forebay_index::ExtentIndex;
 use forebay_storage::{Durability, Io, Options, Store};
 use serde::{Deserialize, Serialize};
 use spans::{Live, References};
 use std::collections::HashSet;
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// One thing that is wrong.
@@ -89,13 +89,18 @@ struct MemberStore {
     store: Arc<Store>,
 }
 
-/// Checks the service in `dir`; `progress` is called often.
+/// Checks the service in `dirs`: the directory of a whole one, or the stores of all its members, in any order. `progress`
+/// is called often.
 ///
 /// # Errors
-/// `Refused` if the directory is no service's, or in use; what a store fails with when it cannot be read at all. Damage
+/// `Refused` if they are not all the stores of one service, or in use; what a store fails with when it cannot be read at all. Damage
 /// is no error: it is in the report.
-pub fn check(io: Arc<dyn Io>, dir: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Report> {
-    let layout = Layout::existing(&*io, dir)?;
+pub fn check(
+    io: Arc<dyn Io>,
+    dirs: &[PathBuf],
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    let layout = stopped::open(&*io, dirs)?;
     let mut report = Report {
         members: layout.nodes.len() as u16,
         ..Report::default()

@@ -53,7 +53,7 @@ fn start(dir: &Path) -> Service {
 }
 
 fn run(dir: &TempDir) -> Report {
-    check(Arc::new(OsIo), dir.path(), &mut |_| {}).unwrap()
+    check(Arc::new(OsIo), &[dir.path().into()], &mut |_| {}).unwrap()
 }
 
 /// Changes the store of member `k` behind the service's back.
@@ -89,7 +89,7 @@ fn a_sound_service_has_no_problems_and_all_bytes_are_read() {
         done: 0,
         total: 0,
     };
-    let report = check(Arc::new(OsIo), dir.path(), &mut |p| last = p).unwrap();
+    let report = check(Arc::new(OsIo), &[dir.path().into()], &mut |p| last = p).unwrap();
     assert_eq!(report.problems, []);
     assert_eq!(report.leaked, 0, "{:#?}", report.notes);
     // 3 files of each member and the root.
@@ -238,7 +238,7 @@ fn removed_directories_are_not_counted() {
 fn what_is_no_service_or_in_use_is_refused() {
     let empty = tempfile::tempdir().unwrap();
     let refused = |dir: &Path| {
-        check(Arc::new(OsIo), dir, &mut |_| {})
+        check(Arc::new(OsIo), &[dir.into()], &mut |_| {})
             .unwrap_err()
             .to_string()
     };
