@@ -3,6 +3,7 @@ use super::*;
 use crate::{Caller, Config, Fid, Kind, NewNode, OpenFlags, Service, data::spans::Span};
 use forebay_storage::{Batch, OsIo};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use tempfile::TempDir;
 
 const ME: Caller = Caller { uid: 0, gid: 0 };
