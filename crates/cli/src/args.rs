@@ -61,6 +61,8 @@ pub enum Verb {
         server: u32,
         /// Its store
         store: PathBuf,
+        /// Processes that use its mounts
+        users: Vec<u32>,
     },
     /// Runs the command of `run` and ends what it leaves behind
     #[command(name = "__guard", hide = true)]

@@ -35,11 +35,12 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
 
 /// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.
 fn known(names: impl Iterator<Item = OsString>) -> Result {
-    const OTHERS: [&str; 6] = [
+    const OTHERS: [&str; 7] = [
         "FOREBAY_CONFIG",
         "FOREBAY_MOUNT",
         "FOREBAY_MOUNTS",
         "FOREBAY_SECRET",
+        "FOREBAY_RUN",
         "FOREBAY_SEED",
         "FOREBAY_SHARED",
     ];

@@ -74,7 +74,11 @@ fn verb(cli: &Cli) -> fail::Result {
             Ok(())
         }
         Verb::Background => serve::background(),
-        Verb::Watch { server, store } => serve::watch::run(*server, store),
+        Verb::Watch {
+            server,
+            store,
+            users,
+        } => serve::watch::run(*server, store, users),
         Verb::Guard { parent, command } => run::guard::run(*parent, command),
         Verb::Worker { job } => demo::worker::run(job),
     }

@@ -89,7 +89,7 @@ impl ServerProcess {
                 Ok(Ok(Report::Opened)) => self.opened = true,
                 Ok(Ok(Report::Failed { code, text, .. })) => return Err(Failure { code, text }),
                 // Only servers of a job say this.
-                Ok(Ok(Report::AllReady(_))) => {}
+                Ok(Ok(Report::AllReady(_) | Report::Died(_) | Report::Stopped(_))) => {}
                 Ok(Err(e)) => {
                     return Err(Failure::new(
                         format!("the server process said something unknown: {e}"),
@@ -121,6 +121,11 @@ impl ServerProcess {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The same, for system calls.
+    pub fn process(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
     }
 
     /// What it serves.

@@ -126,7 +126,6 @@ fn a_killed_server_is_a_failure_and_leaves_no_mount() {
     });
     kill(holder);
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let _ = std::fs::remove_file(place.0.path("s/control"));
     nothing(&place.0);
     let (code, out, err) = forebay(&args(&place, "1", "cat $FOREBAY_MOUNT/f"));
     assert_eq!((code, &*out), (0, "kept\n"), "{err}");

@@ -19,6 +19,10 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long to wait for a lock whose holder has ended.
+const CLEARING: Duration = Duration::from_secs(10);
 
 /// An opened (and locked) service directory.
 pub struct Layout {
@@ -154,10 +158,17 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
         .mode(0o600)
         .open(&path);
     let mut file = open.map_err(|e| trouble(&path, &e))?;
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let until = Instant::now() + CLEARING;
+    while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = String::new();
         // Only for the message; without it the message says less.
-        let _ = file.read_to_string(&mut holder);
+        let _ = file
+            .rewind()
+            .and_then(|()| file.read_to_string(&mut holder));
+        if has_ended(holder.trim()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        }
         let holder = match holder.trim() {
             "" => "another process".to_string(),
             pid => format!("process {pid}"),
@@ -173,6 +184,17 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
         .and_then(|()| write!(file, "{}", std::process::id()));
     noted.map_err(|e| trouble(&path, &e))?;
     Ok(Some(file))
+}
+
+/// Whether the holder of a lock has ended: it is on its way out, or somebody clears up after it.
+fn has_ended(pid: &str) -> bool {
+    if pid.parse::<u32>().is_err() {
+        return false;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name is in parentheses and may hold anything; the state follows it.
+    stat.rsplit_once(") ")
+        .is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 pub(crate) fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {

@@ -13,7 +13,7 @@ mod server;
 mod stage;
 
 pub use client::{Client, NoServer};
-pub use server::{Answerer, Listener};
+pub use server::{Answerer, Listener, remove_left};
 pub use stage::{StageAnswer, StageAsk, StageJob, StageSpec, StageState};
 
 use crate::processes::Memory;

@@ -103,6 +103,12 @@ impl Drop for Listener {
     }
 }
 
+/// Removes the socket that a killed server of `store` has left. The caller holds the store's lock.
+pub fn remove_left(store: &Path) {
+    // The next server removes it too, so it does not matter if this fails.
+    let _ = std::fs::remove_file(store.join(NAME));
+}
+
 fn accept(listener: &UnixListener, answerer: &Arc<dyn Answerer>, pending: &Arc<Pending>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };

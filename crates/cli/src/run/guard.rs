@@ -7,6 +7,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The guard, as `run` sees it. Dropping it has the command killed.
 pub struct Guard {
@@ -40,6 +42,37 @@ impl Guard {
     /// The guard's process: signals to it are signals to the command.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// Has the command, and all that it started, killed when `process` ends. Then the flag is set.
+    ///
+    /// # Errors
+    /// If the processes cannot be followed.
+    pub fn end_with(&self, process: Pid) -> Result<Arc<AtomicBool>> {
+        let handle = |pid| {
+            rustix::process::pidfd_open(pid, PidfdFlags::empty())
+                .or_fail("cannot follow the service", "raise the limit on open files")
+        };
+        let (process, guard) = (handle(process)?, handle(self.pid())?);
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = ended.clone();
+        std::thread::Builder::new()
+            .name("follow the service".into())
+            .spawn(move || {
+                let mut poll = [
+                    PollFd::new(&process, PollFlags::IN),
+                    PollFd::new(&guard, PollFlags::IN),
+                ];
+                while rustix::event::poll(&mut poll, None).is_err() {}
+                // The guard's end is the command's; what becomes of the service later is no matter.
+                if poll[1].revents().is_empty() {
+                    flag.store(true, Ordering::SeqCst);
+                    // With the guard gone its processes are below this one, and dropping `Guard` kills them.
+                    let _ = rustix::process::pidfd_send_signal(&guard, Signal::KILL);
+                }
+            })
+            .or_fail("cannot start a thread", "raise the limit on processes")?;
+        Ok(ended)
     }
 
     /// Waits for the command; its exit code, 128 + n if signal n ended it.

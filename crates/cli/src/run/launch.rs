@@ -5,26 +5,25 @@
 //! not killed with `run`; it ends when its servers have. It has a process group of its own, for Ctrl-C is for the command.
 use super::Servers;
 use super::hosts::Host;
+use super::reports::Reports;
 use crate::args::{Launcher, RunArgs};
 use crate::fail::{Context, Failure, Result};
-use crate::serve::{Report, Seat, host};
+use crate::mount_table::{self, How};
+use crate::serve::{RUN, Report, Seat, host};
 use crate::settings::{Resolved, TABLE};
-use std::io::{BufRead, BufReader};
+use rustix::process::Pid;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
-
-/// After one server has reported a failure, the others may still report what led to it.
-const ECHO: Duration = Duration::from_millis(500);
 
 /// What the servers get beyond their own limit, for the launcher to start and end.
 const MARGIN: Duration = Duration::from_secs(15);
 
 struct Launched {
     child: Child,
-    reports: Receiver<Report>,
+    reports: Reports,
     seats: Vec<Seat>,
     name: String,
     limit: Duration,
@@ -65,6 +64,7 @@ pub fn start(
     .collect();
     let mut child = command
         .env("FOREBAY_SECRET", secret)
+        .env(RUN, format!("{}@{}", std::process::id(), host()))
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -73,29 +73,13 @@ pub fn start(
     let Some(output) = child.stdout.take() else {
         return Err(Failure::new("the launcher has no output", "report this"));
     };
-    let (sender, reports) = mpsc::channel();
     let mut launched = Launched {
         child,
-        reports,
+        reports: Reports::read(output)?,
         seats: Vec::new(),
         name,
         limit: settings.values.stop_limit + MARGIN,
     };
-    std::thread::Builder::new()
-        .name("server reports".into())
-        .spawn(move || {
-            for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
-                match serde_json::from_str::<Report>(&line) {
-                    Ok(report) => {
-                        // Nobody waits for it any more.
-                        let _ = sender.send(report);
-                    }
-                    // What the launcher itself has to say.
-                    Err(_) => eprintln!("{line}"),
-                }
-            }
-        })
-        .or_fail("cannot start a thread", "raise the limit on processes")?;
     launched.ready(settings.values.start_limit + MARGIN)?;
     Ok(Box::new(launched))
 }
@@ -186,10 +170,7 @@ impl Launched {
     fn ready(&mut self, limit: Duration) -> Result {
         let end = Instant::now() + limit;
         loop {
-            match self
-                .reports
-                .recv_timeout(end.saturating_duration_since(Instant::now()))
-            {
+            match self.reports.next(end) {
                 Ok(Report::AllReady(seats)) => {
                     self.seats = seats;
                     return Ok(());
@@ -198,7 +179,7 @@ impl Launched {
                     code,
                     text,
                     follows,
-                }) => return Err(self.cause(Failure { code, text }, follows)),
+                }) => return Err(self.reports.cause(Failure { code, text }, follows)),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Failure::new(
@@ -216,43 +197,34 @@ impl Launched {
         }
     }
 
-    /// The failure that others only follow from, if it is reported soon.
-    fn cause(&self, mut failure: Failure, mut follows: bool) -> Failure {
-        let end = Instant::now() + ECHO;
-        while follows
-            && let Ok(report) = self
-                .reports
-                .recv_timeout(end.saturating_duration_since(Instant::now()))
-        {
-            if let Report::Failed {
-                code,
-                text,
-                follows: also,
-            } = report
-                && !also
-            {
-                (failure, follows) = (Failure { code, text }, false);
-            }
-        }
-        failure
-    }
-
-    /// Closes the lifeline and waits for the launcher; whether it ended well.
-    fn end(&mut self, limit: Duration) -> Option<bool> {
+    /// Closes the lifeline and waits for the launcher; false if it had to be ended.
+    fn end(&mut self, limit: Duration) -> bool {
         drop(self.child.stdin.take());
         let end = Instant::now() + limit;
         loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status.success()),
-                Err(_) => return None,
+                Ok(Some(_)) => return true,
+                Err(_) => return false,
                 Ok(None) if Instant::now() >= end => {
                     // Asked to end, a launcher ends its servers first.
                     let launcher = rustix::process::Pid::from_child(&self.child);
                     let _ = rustix::process::kill_process(launcher, rustix::process::Signal::TERM);
                     let _ = self.child.wait();
-                    return None;
+                    return false;
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Detaches what servers that died have left on this machine.
+    fn detach(&self) {
+        for point in self.mounts() {
+            let all = mount_table::all().unwrap_or_default();
+            if mount_table::at(&all, &point).is_some_and(|m| mount_table::store(m).is_some())
+                && let Err(failure) = mount_table::unmount(&point, How::Detach)
+            {
+                eprintln!("forebay: {failure}");
             }
         }
     }
@@ -265,19 +237,20 @@ impl Servers for Launched {
         here.map(|seat| seat.mount.clone()).collect()
     }
 
+    fn process(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     fn stop(mut self: Box<Self>) -> Result {
         let limit = self.limit;
         let ended = self.end(limit);
-        let failed = self.reports.try_iter().find_map(|report| match report {
-            Report::Failed { code, text, .. } => Some(Failure { code, text }),
-            _ => None,
-        });
-        match (failed, ended) {
-            (Some(failure), _) => Err(failure),
-            (None, Some(true)) => Ok(()),
-            (None, _) => Err(Failure::new(
-                "a server ended before its time",
-                "what was committed is in the stores: see the log in each, and start again",
+        self.detach();
+        self.reports.ending(&self.seats)?;
+        match ended {
+            true => Ok(()),
+            false => Err(Failure::new(
+                format!("{} did not end by itself and was ended", self.name),
+                "see the log in each store",
             )),
         }
     }

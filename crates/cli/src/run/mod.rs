@@ -6,11 +6,13 @@
 //! ```
 //!
 //! Invariants: the command starts when every mount answers; the service stops when the command, and all that it started,
-//! has ended; however `run` ends, the guard ends the command, and the servers commit, unmount and end.
+//! has ended; when the whole service has ended, so does the command; however `run` ends, the guard ends the command, and the servers commit, unmount and end.
 pub mod guard;
 mod hosts;
 #[cfg(feature = "mpi")]
 mod launch;
+#[cfg(feature = "mpi")]
+mod reports;
 
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
@@ -19,16 +21,19 @@ use crate::serve::Spec;
 use crate::server_process::ServerProcess;
 use crate::settings::{Resolved, Source};
 use guard::Guard;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A running service, however it was started.
 trait Servers {
     /// The mounts on this machine, by member.
     fn mounts(&self) -> Vec<PathBuf>;
+    /// The process that runs as long as any server does.
+    fn process(&self) -> Pid;
     /// Commits, unmounts, ends.
     fn stop(self: Box<Self>) -> Result;
 }
@@ -49,19 +54,23 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
     let servers = start(args, &settings)?;
     let outcome = command(args, &*servers, &signals);
     let stopped = servers.stop();
-    match outcome {
-        Ok(0) => stopped,
-        Ok(code) => {
-            if let Err(failure) = stopped {
-                eprintln!("forebay: {failure}");
-            }
-            Err(Failure {
-                code,
-                text: String::new(),
-            })
+    let code = match outcome {
+        Ok(Some(0)) => return stopped,
+        // What ended the service says more.
+        Ok(None) => return stopped.and_then(|()| Err(cut_off())),
+        Ok(Some(code)) => code,
+        Err(failure) => {
+            eprintln!("forebay: {failure}");
+            FAILED
         }
-        Err(failure) => Err(failure),
+    };
+    if let Err(failure) = stopped {
+        eprintln!("forebay: {failure}");
     }
+    Err(Failure {
+        code,
+        text: String::new(),
+    })
 }
 
 /// Which launcher, if nobody says: mpirun for hosts, srun in a Slurm job, else none.
@@ -105,8 +114,15 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
     Err(crate::verbs::serve::no_mpi())
 }
 
-/// Runs the command to its end.
-fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<u8> {
+fn cut_off() -> Failure {
+    Failure::new(
+        "the service ended while the command ran, so the command was ended",
+        "start again on the same store: what was committed is in it",
+    )
+}
+
+/// Runs the command to its end; its exit code, `None` if it was ended because the service had.
+fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<Option<u8>> {
     let mounts = servers.mounts();
     let all = mounts.iter().map(|m| m.as_os_str().to_owned());
     let joined = all.collect::<Vec<OsString>>().join(&OsString::from(":"));
@@ -115,10 +131,14 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<u
         environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
     }
     let guard = Guard::start(&args.command, &environment)?;
+    let cut = guard.end_with(servers.process())?;
     signals.pass_to(&guard);
     let code = guard.wait();
     signals.pass_to_nobody();
-    code
+    Ok(match cut.load(Ordering::SeqCst) {
+        true => None,
+        false => Some(code?),
+    })
 }
 
 /// Signals to this process are for the command; those of the terminal reach it by themselves.
@@ -208,6 +228,10 @@ impl Embedded {
 impl Servers for Embedded {
     fn mounts(&self) -> Vec<PathBuf> {
         self.server.spec().mounts.clone()
+    }
+
+    fn process(&self) -> Pid {
+        self.server.process()
     }
 
     fn stop(self: Box<Self>) -> Result {

@@ -15,7 +15,7 @@ use super::{Report, detach_all, follow_parent, opening, points, watch};
 use crate::control::MountStatus;
 use crate::fail::{Context, FAILED, Failure, Result};
 use crate::mount_table;
-use crate::settings::Resolved;
+use crate::settings::{Resolved, Settings};
 use forebay_fabric::mpi::{Ending, Identity, Job, StartError, Timing, World};
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
@@ -33,6 +33,9 @@ const RANKS: [&str; 4] = [
     "PMI_RANK",
     "SLURM_PROCID",
 ];
+
+/// `PID@HOST` of the `forebay run` that started the launcher.
+pub const RUN: &str = "FOREBAY_RUN";
 
 /// What the launcher says of this process's rank; 0 for a process that nobody launched.
 fn rank() -> u32 {
@@ -102,7 +105,7 @@ impl Hosted for Together {
 ///
 /// # Errors
 /// If it cannot start, or did not stop cleanly.
-pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + 'static) -> Result {
+pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + Sync + 'static) -> Result {
     let result = serve(start, &report);
     if let Err((failure, follows)) = &result {
         tracing::error!("{failure}");
@@ -126,7 +129,10 @@ fn first(failure: Failure) -> Ended {
     (failure, false)
 }
 
-fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) -> Result<(), Ended> {
+fn serve(
+    start: &Start,
+    report: &(impl Fn(&Report) + Clone + Send + Sync + 'static),
+) -> Result<(), Ended> {
     let settings = &start.settings.values;
     follow_parent("the launcher").map_err(first)?;
     let log = Log::start(settings, false);
@@ -178,7 +184,7 @@ fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) ->
         log.move_to(&store).map_err(first)?;
         prepare()?;
     }
-    watch::start(&store).map_err(first)?;
+    watch::start(&store, &users(start.until_input_ends)).map_err(first)?;
     watchdog.stage(&format!("mounting {}", point.display()));
     let options = MountOptions {
         source: mount_table::source(&store),
@@ -197,7 +203,11 @@ fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) ->
         world.size(),
         settings.service
     );
-    world.on_death(|member| tracing::error!(member, "a member has died; its data answers EIO"));
+    let tell = report.clone();
+    world.on_death(move |member| {
+        tracing::error!(member, "a member has died; its data answers EIO");
+        tell(&Report::Died(member as u16));
+    });
     watchdog.stage("waiting for all members to open their stores and recover");
     let meeting = Arc::new(Meeting::new(world.fabric()));
     let (io, config) = (Arc::new(OsIo), settings.service.clone());
@@ -245,12 +255,51 @@ fn serve(start: &Start, report: &(impl Fn(&Report) + Clone + Send + 'static)) ->
         }
         Ok(true)
     });
-    served.map_err(|failure| (failure, late))
+    served.map_err(|failure| (failure, late))?;
+    report(&Report::Stopped(member as u16));
+    Ok(())
+}
+
+/// Who may use the mount of this server even when it is dead: the launcher's job, and the `run` behind it if that is on this
+/// machine. Slurm ends all processes of a step with it, so there nobody is waited for.
+fn users(launched: bool) -> Vec<u32> {
+    let launcher = super::parent();
+    let slurm = |pid: &u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("slurm"))
+    };
+    if launcher.iter().any(slurm) {
+        return Vec::new();
+    }
+    let run = std::env::var(RUN).ok().filter(|_| launched);
+    let here = run.and_then(|told| {
+        let (pid, host) = told.split_once('@')?;
+        pid.parse().ok().filter(|_| host == super::host())
+    });
+    launcher.into_iter().chain(here).collect()
+}
+
+/// What is silent for as long as a request may take is dead; so whatever needs it fails in that time, however many requests it
+/// makes. Not below a second: a busy machine may keep a server from running that long.
+fn timing(settings: &Settings) -> Timing {
+    let limit = settings.service.deadline.max(Duration::from_secs(1));
+    Timing {
+        heartbeat: (limit / 10).min(Timing::default().heartbeat),
+        limit,
+        join: settings.start_limit,
+    }
 }
 
 /// Whether the error is only the echo of another member's.
 fn follows(error: &forebay_server::Error) -> bool {
     matches!(error, forebay_server::Error::Peer { .. })
+}
+
+/// The version that this server says it is of: its own. Tests may have one say another.
+fn version() -> u32 {
+    let told = std::env::var("FOREBAY_TEST_VERSION");
+    let told = told.ok().and_then(|text| text.parse().ok());
+    told.unwrap_or(proto::VERSION)
 }
 
 /// Turns signals, and the end of standard input, into events; before `started`, into the end of the process.
@@ -315,18 +364,15 @@ fn join(start: &Start, home: &Home, expected: u32) -> Result<World> {
     // A new store takes its rank for its number.
     let (member, members) = home.member().unwrap_or((job.rank as u16, size));
     let identity = Identity {
-        version: proto::VERSION,
+        version: version(),
         secret: start.secret.clone(),
         member: u32::from(member),
         members: u32::from(members),
         // Members agree on it when they meet, for new stores have none yet.
         service: [0; 16],
     };
-    let timing = Timing {
-        join: start.settings.values.start_limit,
-        ..Timing::default()
-    };
-    job.join(identity, timing).map_err(failed)
+    job.join(identity, timing(&start.settings.values))
+        .map_err(failed)
 }
 
 /// Waits until all mounts answer; where they are, by member.

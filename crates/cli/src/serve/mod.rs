@@ -16,7 +16,7 @@ pub mod watch;
 mod watchdog;
 
 #[cfg(feature = "mpi")]
-pub use member::{Start, run as member};
+pub use member::{RUN, Start, run as member};
 pub use spec::{Report, Seat, Spec, host};
 
 use crate::fail::{Context, Failure, Result};
@@ -135,7 +135,7 @@ pub fn run(
         prepare()?;
     }
     if spec.with_parent && !spec.mounts.is_empty() {
-        watch::start(&spec.store)?;
+        watch::start(&spec.store, &parent())?;
     }
     let mut mounts = Vec::new();
     for (member, point) in spec.mounts.iter().enumerate() {
@@ -184,6 +184,15 @@ pub fn run(
 fn follow_parent(who: &str) -> Result {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::HUP))
         .or_fail(format!("cannot follow {who}"), "report this")
+}
+
+/// The process that started this one.
+fn parent() -> Vec<u32> {
+    let parent = rustix::process::getppid();
+    parent
+        .map(|pid| pid.as_raw_nonzero().get() as u32)
+        .into_iter()
+        .collect()
 }
 
 /// Detaches `point` if this store is mounted there.

@@ -30,6 +30,10 @@ pub enum Report {
     Ready,
     /// All mounts of all processes answer.
     AllReady(Vec<Seat>),
+    /// This member, of another process, has died.
+    Died(u16),
+    /// The reporting member has stopped in order.
+    Stopped(u16),
     /// It gave up.
     Failed {
         /// Exit code.

@@ -1,12 +1,21 @@
-//! A small process that outlives a server only to detach its mounts, should the server be killed.
+//! A small process that outlives a server only to clear up after it, should the server be killed.
 //!
 //! A launcher kills all servers of a job when one dies; what they had mounted would stay, dead, in everybody's way. The
 //! watcher holds the reading end of a pipe whose other end ends with the server; then it detaches what is still mounted
-//! from the server's store. It has a session of its own, so that what is sent to the server's group does not reach it.
+//! from the server's store, and removes its control socket. It has a session of its own, so that what is sent to the
+//! server's group does not reach it.
+//!
+//! Invariants: a dead mount stays as long as its **users** run, the launcher and `forebay run`: programs of the job get
+//! errors from it, where the bare directory below would take their files without a word. What is cleared up is cleared up
+//! under the store's lock, so that the next server of the store is never touched.
 use crate::fail::{Context, Result};
 use crate::mount_table::{self, How};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
+use rustix::process::{Pid, PidfdFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,16 +26,24 @@ use std::time::{Duration, Instant};
 /// How long the threads of a server may go on after its end of the pipe has closed.
 const LAST: Duration = Duration::from_secs(20);
 
-/// Starts the watcher of this process's mounts of `store`. Before the process becomes one that must not fork.
+/// Between looks whether somebody else has cleared up.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// Starts the watcher of this process's mounts of `store`, for as long as the processes `users` run. Before the process
+/// becomes one that must not fork.
 ///
 /// # Errors
 /// If there is no process to be had.
-pub fn start(store: &Path) -> Result {
+pub fn start(store: &Path, users: &[u32]) -> Result {
     let mut child = Command::new("/proc/self/exe")
         .arg0("forebay")
         .arg("__watch")
         .arg(std::process::id().to_string())
         .arg(store)
+        .args(users.iter().map(u32::to_string))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -41,11 +58,11 @@ pub fn start(store: &Path) -> Result {
     Ok(())
 }
 
-/// The hidden verb: waits for the end of `server`, then detaches what it has left mounted from `store`.
+/// The hidden verb: waits for the end of `server`, then of `users`, then clears up what is left of its service of `store`.
 ///
 /// # Errors
 /// If a mount cannot be detached.
-pub fn run(server: u32, store: &Path) -> Result {
+pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
     // Fails only if it leads a session already.
     let _ = rustix::process::setsid();
     // A cancelled job ends all its processes with these; this one is there for the end.
@@ -54,6 +71,8 @@ pub fn run(server: u32, store: &Path) -> Result {
         signal_hook::flag::register(signal, ignored.clone())
             .or_fail("cannot catch signals", "report this")?;
     }
+    // Held from now on: later a number may be another process's.
+    let users: Vec<OwnedFd> = users.iter().filter_map(|pid| open(*pid)).collect();
     // The directory it was started in does not matter, and must not be kept.
     let _ = std::env::set_current_dir("/");
     // Ends when the other end is closed, well or not.
@@ -62,20 +81,41 @@ pub fn run(server: u32, store: &Path) -> Result {
     while crate::processes::lives(server) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
     }
+    for user in &users {
+        while is_mounted(store)? && !ended_within(user, &LOOK) {}
+    }
+    let lock = std::fs::File::open(store.join("lock"));
+    if let Ok(lock) = &lock
+        && rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()
+    {
+        // The next server has it, and has cleared up already.
+        return Ok(());
+    }
     let mut result = Ok(());
     for mount in mount_table::all()? {
-        // The next server of this store would have detached them itself; what is there while one runs is its own.
-        if mount_table::store(&mount).as_deref() == Some(store) && !served(store) {
+        if mount_table::store(&mount).as_deref() == Some(store) {
             result = result.and(mount_table::unmount(&mount.point, How::Detach));
         }
     }
+    crate::control::remove_left(store);
     result
 }
 
-/// Whether a process holds the store's lock.
-fn served(store: &Path) -> bool {
-    let Ok(lock) = std::fs::File::open(store.join("lock")) else {
-        return false;
-    };
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+/// A handle of a process that runs.
+fn open(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid as i32)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Whether the process has ended, after `limit` at most.
+fn ended_within(process: &OwnedFd, limit: &Timespec) -> bool {
+    let mut poll = [PollFd::new(process, PollFlags::IN)];
+    // Interrupted by a signal: not known to have ended.
+    rustix::event::poll(&mut poll, Some(limit)).is_ok_and(|ready| ready > 0)
+}
+
+fn is_mounted(store: &Path) -> Result<bool> {
+    let all = mount_table::all()?;
+    let mut stores = all.iter().filter_map(mount_table::store);
+    Ok(stores.any(|mounted| mounted == store))
 }

@@ -136,7 +136,7 @@ pub const TABLE: &[Setting] = &[
         flag: "deadline",
         value: "TIME",
         default: "10s",
-        help: "A request to another node fails with EIO after this long",
+        help: "A request to another node fails with EIO after this long, and a node that is silent for so long is dead",
         set: |s, text| {
             s.service.deadline = positive(text)?;
             Ok(())

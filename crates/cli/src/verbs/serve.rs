@@ -28,26 +28,32 @@ pub fn no_mpi() -> Failure {
 #[cfg(feature = "mpi")]
 pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     use crate::fail::Context;
-    use crate::serve::{self, Report, Start};
-    use crate::settings::Source;
+    use crate::serve::{self, Report};
     use std::io::Write;
 
-    let settings = crate::config_file::resolve(config, &args.settings)?;
-    if settings.source("nodes") == Source::CommandLine {
-        return Err(Failure::usage(
-            "a server of a job has no --nodes",
-            "the launcher says how many there are, as in `mpirun -n 4 forebay serve`",
-        ));
-    }
-    let start = Start {
-        store: args.store.clone(),
-        mount: args.mount.clone(),
-        secret: secret(args.secret_file.as_deref())?,
-        settings,
-        until_input_ends: args.launched,
+    let tell = |report: &Report| {
+        let line = serde_json::to_string(report).unwrap_or_default();
+        // One write a line: the launcher mixes the lines of all servers.
+        std::io::stdout().write_all(format!("{line}\n").as_bytes())
+    };
+    let start = match prepare(args, config) {
+        Err(failure) if args.launched => {
+            // Fails only if nobody listens, and then nobody is to be told.
+            let _ = tell(&Report::Failed {
+                code: failure.code,
+                text: failure.text,
+                follows: false,
+            });
+            return Err(Failure {
+                code: failure.code,
+                text: String::new(),
+            });
+        }
+        start => start?,
     };
     // Standard error becomes the log once the store is open; what the starter must hear still goes to the old one.
-    let stderr = rustix::io::dup(std::io::stderr()).or_fail(
+    // Not for the processes that this one starts: a launcher waits until nobody holds it any more.
+    let stderr = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 0).or_fail(
         "cannot keep standard error",
         "raise the limit on open files",
     )?;
@@ -56,9 +62,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     serve::member(&start, move |report| {
         // Whoever started it may be gone; the launcher's end stops the server.
         let _ = if launched {
-            let line = serde_json::to_string(report).unwrap_or_default();
-            // One write a line: the launcher mixes the lines of all servers.
-            std::io::stdout().write_all(format!("{line}\n").as_bytes())
+            tell(report)
         } else {
             match report {
                 Report::AllReady(seats) => writeln!(
@@ -73,6 +77,26 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
                 _ => Ok(()),
             }
         };
+    })
+}
+
+/// What the server is started with.
+#[cfg(feature = "mpi")]
+fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<crate::serve::Start> {
+    use crate::settings::Source;
+    let settings = crate::config_file::resolve(config, &args.settings)?;
+    if settings.source("nodes") == Source::CommandLine {
+        return Err(Failure::usage(
+            "a server of a job has no --nodes",
+            "the launcher says how many there are, as in `mpirun -n 4 forebay serve`",
+        ));
+    }
+    Ok(crate::serve::Start {
+        store: args.store.clone(),
+        mount: args.mount.clone(),
+        secret: secret(args.secret_file.as_deref())?,
+        settings,
+        until_input_ends: args.launched,
     })
 }
 

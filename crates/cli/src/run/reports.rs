@@ -1,0 +1,206 @@
+//! What the servers of a launched job report, line by line, and what that says of how each of them ended.
+//!
+//! Invariant: a server that has neither stopped in order nor said why not has died.
+use crate::fail::{Context, Failure, Result};
+use crate::serve::{Report, Seat};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::ChildStdout;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// After one server has reported a failure, the others may still report what led to it.
+const ECHO: Duration = Duration::from_millis(500);
+
+/// How long what a launcher has passed on may take to be read, once it has ended.
+const REST: Duration = Duration::from_secs(5);
+
+/// The reports as they come.
+pub struct Reports {
+    reports: Receiver<Report>,
+    reader: JoinHandle<()>,
+}
+
+impl Reports {
+    /// Reads the launcher's standard output. A death is told at once, on standard error.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn read(output: ChildStdout) -> Result<Reports> {
+        let (sender, reports) = mpsc::channel();
+        let reader = std::thread::Builder::new()
+            .name("server reports".into())
+            .spawn(move || {
+                let mut news = News::default();
+                for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
+                    match serde_json::from_str::<Report>(&line) {
+                        Ok(report) => {
+                            if let Some(text) = news.of(&report) {
+                                eprintln!("forebay: {text}");
+                            }
+                            // Nobody waits for it any more.
+                            let _ = sender.send(report);
+                        }
+                        // What the launcher itself has to say.
+                        Err(_) => eprintln!("{line}"),
+                    }
+                }
+            })
+            .or_fail("cannot start a thread", "raise the limit on processes")?;
+        Ok(Reports { reports, reader })
+    }
+
+    /// The next one, within the time.
+    pub fn next(&self, until: Instant) -> Result<Report, RecvTimeoutError> {
+        let left = until.saturating_duration_since(Instant::now());
+        self.reports.recv_timeout(left)
+    }
+
+    /// The failure that others only follow from, if it is reported soon.
+    pub fn cause(&self, mut failure: Failure, mut follows: bool) -> Failure {
+        let end = Instant::now() + ECHO;
+        while follows && let Ok(report) = self.next(end) {
+            if let Report::Failed {
+                code,
+                text,
+                follows: also,
+            } = report
+                && !also
+            {
+                (failure, follows) = (Failure { code, text }, false);
+            }
+        }
+        failure
+    }
+
+    /// How the servers ended; the launcher has.
+    ///
+    /// # Errors
+    /// That some died, or else the first failure of one.
+    pub fn ending(&self, seats: &[Seat]) -> Result {
+        // Whatever still holds the launcher's output is not waited for.
+        let end = Instant::now() + REST;
+        while !self.reader.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        ending(&self.reports.try_iter().collect::<Vec<_>>(), seats)
+    }
+}
+
+/// Tells of each death once.
+#[derive(Default)]
+struct News {
+    seats: Vec<Seat>,
+    told: BTreeSet<u16>,
+}
+
+impl News {
+    fn of(&mut self, report: &Report) -> Option<String> {
+        match report {
+            Report::AllReady(seats) => self.seats = seats.clone(),
+            Report::Died(member) if !self.seats.is_empty() && self.told.insert(*member) => {
+                return Some(format!(
+                    "{} has died; what needs it fails with EIO, all else goes on",
+                    names(&self.seats, &BTreeSet::from([*member]))
+                ));
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// See [`Reports::ending`].
+fn ending(reports: &[Report], seats: &[Seat]) -> Result {
+    let mut dead: BTreeSet<u16> = BTreeSet::new();
+    let mut silent: BTreeSet<u16> = seats.iter().map(|seat| seat.member).collect();
+    let mut failures = Vec::new();
+    for report in reports {
+        match report {
+            Report::Died(member) => drop(dead.insert(*member)),
+            Report::Stopped(member) => drop(silent.remove(member)),
+            Report::Failed { code, text, .. } => failures.push(Failure {
+                code: *code,
+                text: text.clone(),
+            }),
+            _ => {}
+        }
+    }
+    // Who failed does not say which member it was; so many of the silent ones are accounted for.
+    if silent.len() > failures.len() || failures.is_empty() {
+        dead.extend(&silent);
+    }
+    if !dead.is_empty() {
+        return Err(Failure::new(
+            format!("{} ended before its time", names(seats, &dead)),
+            "start again on the same stores: what was committed is in them",
+        ));
+    }
+    failures.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// These members and where they were.
+fn names(seats: &[Seat], members: &BTreeSet<u16>) -> String {
+    if members.len() == seats.len() && members.len() > 1 {
+        return format!("each of the {} servers", seats.len());
+    }
+    let name = |member: &u16| match seats.iter().find(|seat| seat.member == *member) {
+        Some(seat) => format!("the server of member {member} on {}", seat.host),
+        None => format!("the server of member {member}"),
+    };
+    members.iter().map(name).collect::<Vec<_>>().join(", and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats() -> Vec<Seat> {
+        let seat = |member| Seat {
+            member,
+            host: format!("node{member}"),
+            mount: "/m".into(),
+        };
+        (0..3).map(seat).collect()
+    }
+
+    fn failed(text: &str) -> Report {
+        Report::Failed {
+            code: 1,
+            text: text.into(),
+            follows: false,
+        }
+    }
+
+    #[test]
+    fn who_says_nothing_has_died() {
+        let stopped = |members: &[u16]| members.iter().copied().map(Report::Stopped).collect();
+        let end = |reports: Vec<Report>| ending(&reports, &seats()).map_err(|f| f.text);
+        assert_eq!(end(stopped(&[2, 0, 1])), Ok(()));
+        let one = end(stopped(&[2, 0])).unwrap_err();
+        assert!(one.contains("member 1 on node1 ended before"), "{one}");
+        let all = end(Vec::new()).unwrap_err();
+        assert!(all.contains("each of the 3 servers"), "{all}");
+        let full = vec![
+            Report::Stopped(0),
+            failed("disk is full"),
+            Report::Stopped(1),
+        ];
+        assert_eq!(end(full).unwrap_err(), "disk is full");
+        // What the others could not do without it is not the cause.
+        let echo = vec![Report::Died(1), failed("echo"), failed("echo")];
+        assert!(end(echo).unwrap_err().contains("member 1 on node1"));
+    }
+
+    #[test]
+    fn a_death_is_told_once_with_its_host() {
+        let mut news = News::default();
+        assert_eq!(news.of(&Report::Died(1)), None);
+        news.of(&Report::AllReady(seats()));
+        let text = news.of(&Report::Died(1)).unwrap();
+        assert!(text.contains("member 1 on node1 has died"), "{text}");
+        assert_eq!(news.of(&Report::Died(1)), None);
+        assert!(news.of(&Report::Died(2)).is_some());
+    }
+}
