@@ -90,12 +90,13 @@ pub fn until_stopped(
     let store = attended.store;
     let points: Vec<PathBuf> = attended.points.iter().map(|p| p.path.clone()).collect();
     let service: Running = Arc::new(Mutex::new(Some(attended.service)));
+    let office = attended.office.map(Arc::new);
     let stages = Arc::new(StageDesk::new(
         service.clone(),
         store.clone(),
         points.clone(),
+        office.clone(),
     ));
-    let office = attended.office.map(Arc::new);
     let desk = Arc::new(Desk {
         office: office.clone(),
         service: service.clone(),

@@ -53,6 +53,7 @@ impl Clerk for Desk {
     fn answer(&self, _from: u16, question: Question) -> Said {
         let value = match question {
             Question::Status => serde_json::to_value(self.own_status()?),
+            Question::Stage(ask) => return self.stages.answer_server(ask),
         };
         value.map_err(|e| e.to_string())
     }

@@ -9,6 +9,7 @@
 //!
 //! Invariants: a question is answered by a thread of its own, so a slow answer holds up nothing else; a server answers for
 //! itself only and asks nobody for it, so questions cannot go in circles.
+use super::stage::PartAsk;
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ use std::time::Duration;
 pub enum Question {
     /// What it holds and does: the status of that process alone.
     Status,
+    /// About its part of a stage job.
+    Stage(PartAsk),
 }
 
 /// What is said to a question.
@@ -56,6 +59,16 @@ impl Office {
             .map(|member| member as u16)
     }
 
+    /// The member of this process.
+    pub fn own(&self) -> u16 {
+        self.end.rank() as u16
+    }
+
+    /// How many processes the service has.
+    pub fn size(&self) -> u16 {
+        self.end.size() as u16
+    }
+
     /// Asks `member`, and waits `limit` at most.
     ///
     /// # Errors
@@ -66,13 +79,21 @@ impl Office {
         question: &Question,
         limit: Duration,
     ) -> Result<T, String> {
+        self.ask_text(member, write(question)?, limit)
+    }
+
+    fn ask_text<T: DeserializeOwned>(
+        &self,
+        member: u16,
+        question: Message,
+        limit: Duration,
+    ) -> Result<T, String> {
         let unknown = |e: serde_json::Error| {
             format!(
                 "member {member} speaks another language: {e}; run the same release on all nodes"
             )
         };
-        let head = serde_json::to_vec(question).map_err(unknown)?;
-        let reply = self.end.call(member.into(), Message::new(head), limit);
+        let reply = self.end.call(member.into(), question, limit);
         let reply = reply.map_err(|error| match error {
             Error::Deadline { .. } => {
                 format!("member {member} did not answer within {limit:?}; see its log")
@@ -84,20 +105,52 @@ impl Office {
         serde_json::from_value(value).map_err(unknown)
     }
 
-    /// Asks all other members at once; what each says, by member.
+    /// Asks all others at once.
     pub fn ask_all<T: DeserializeOwned + Send>(
         &self,
         question: &Question,
         limit: Duration,
     ) -> Vec<(u16, Result<T, String>)> {
+        let members: Vec<u16> = self.others().collect();
+        self.ask_some(&members, question, limit)
+    }
+
+    /// Asks these the same at once.
+    pub fn ask_some<T: DeserializeOwned + Send>(
+        &self,
+        members: &[u16],
+        question: &Question,
+        limit: Duration,
+    ) -> Vec<(u16, Result<T, String>)> {
+        // Written once: it may be long.
+        let text = write(question);
+        let asked = members.iter().map(|member| (*member, text.clone()));
+        self.ask_at_once(asked.collect(), limit)
+    }
+
+    /// Asks each of these something else, at once.
+    pub fn ask_each<T: DeserializeOwned + Send>(
+        &self,
+        asked: &[(u16, Question)],
+        limit: Duration,
+    ) -> Vec<(u16, Result<T, String>)> {
+        let asked = asked
+            .iter()
+            .map(|(member, question)| (*member, write(question)));
+        self.ask_at_once(asked.collect(), limit)
+    }
+
+    fn ask_at_once<T: DeserializeOwned + Send>(
+        &self,
+        asked: Vec<(u16, Result<Message, String>)>,
+        limit: Duration,
+    ) -> Vec<(u16, Result<T, String>)> {
         std::thread::scope(|scope| {
-            let asked: Vec<_> = self
-                .others()
-                .map(|member| {
-                    (
-                        member,
-                        scope.spawn(move || self.ask(member, question, limit)),
-                    )
+            let asked: Vec<_> = asked
+                .into_iter()
+                .map(|(member, text)| {
+                    let ask = move || self.ask_text(member, text?, limit);
+                    (member, scope.spawn(ask))
                 })
                 .collect();
             let panicked = |_| Err(String::from("the question panicked; see the log"));
@@ -112,6 +165,12 @@ impl Office {
     pub fn close(&self) {
         self.end.close();
     }
+}
+
+fn write(question: &Question) -> Result<Message, String> {
+    serde_json::to_vec(question)
+        .map(Message::new)
+        .map_err(|e| format!("cannot write the question: {e}; report this"))
 }
 
 /// Takes questions in, and gives each a thread.
@@ -156,7 +215,7 @@ mod tests {
 
     impl Clerk for Says {
         fn answer(&self, from: u16, question: Question) -> Said {
-            let Question::Status = question;
+            assert!(matches!(question, Question::Status));
             self.0.clone().map(|v| serde_json::json!([from, v]))
         }
     }

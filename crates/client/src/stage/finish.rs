@@ -1,6 +1,6 @@
 //! What must wait until everything is copied: names of large files, further names of files, attributes of directories.
 use super::copy::note;
-use super::job::{Job, Side};
+use super::job::{Job, Left, Side};
 use super::journal::Progress;
 use super::report::{Step, Trouble, count};
 use super::task::{Folder, Link, Task, is_temporary, stamp};
@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// Does it, naming what fails. `broken`: large files, by key, that miss a piece.
-pub fn finish(job: &Job, found: &Found, broken: &BTreeSet<u64>) -> Result<(), Trouble> {
+/// Does it, naming what fails. `left`: what the parts of all processes left.
+pub fn finish(job: &Job, found: &Found, left: &Left) -> Result<(), Trouble> {
+    let broken = &left.broken;
     let Some(side) = job.sides.first() else {
         return Ok(());
     };
@@ -40,7 +41,8 @@ pub fn finish(job: &Job, found: &Found, broken: &BTreeSet<u64>) -> Result<(), Tr
     let wanted: BTreeSet<OsString> = unfinished.map(|t| t.temporary(job.number, true)).collect();
     // From the bottom up: taking rights away from a directory must not lock out what is below it.
     for folder in found.folders.iter().rev() {
-        tell(directory(job, side, folder, &wanted))?;
+        let leftovers = (!left.fresh).then_some(&wanted);
+        tell(directory(job, side, folder, leftovers))?;
     }
     if job.options.sync {
         let path = job.pairs.first().map(|p| p.to.clone()).unwrap_or_default();
@@ -128,15 +130,15 @@ fn link(job: &Job, side: &Side, link: &Link) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Removes what cut-off runs left in a directory, and gives it the attributes of its source.
+/// Removes what cut-off runs left in a directory, but for what is `wanted`, and gives it the attributes of its source.
 fn directory(
     job: &Job,
     side: &Side,
     folder: &Arc<Folder>,
-    wanted: &BTreeSet<OsString>,
+    wanted: Option<&BTreeSet<OsString>>,
 ) -> Result<(), Trouble> {
     let path = &folder.to_path;
-    if !job.sides.iter().all(|side| side.journal.is_fresh()) {
+    if let Some(wanted) = wanted {
         for name in side.to.list(&folder.to).to("list", path)? {
             if is_temporary(&name, job.number) && !wanted.contains(&name) {
                 side.to

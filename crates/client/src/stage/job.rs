@@ -5,7 +5,7 @@ use super::journal::Journal;
 use super::land::Lander;
 use super::plain::Plain;
 use super::queue::Queue;
-use super::report::{Report, Trouble, count};
+use super::report::{Line, LineKind, Report, Step, Stop, Trouble, count};
 use super::service::Service;
 use super::task::Task;
 use super::tree::Tree;
@@ -13,6 +13,7 @@ use super::walk::{Found, walk};
 use super::{copy, land};
 use crate::Client;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -62,6 +63,8 @@ pub struct Options {
     pub batch_bytes: u64,
     /// Paths of plain directories that a walk must not enter.
     pub avoid: Vec<PathBuf>,
+    /// Another process leads: it counts and names what all walks find, and does the end.
+    pub follows: bool,
     #[doc(hidden)]
     pub hook: Option<Hook>,
 }
@@ -77,6 +80,7 @@ impl Default for Options {
             batch_files: 4096,
             batch_bytes: 1 << 30,
             avoid: Vec::new(),
+            follows: false,
             hook: None,
         }
     }
@@ -109,6 +113,8 @@ pub struct Job {
     pub(super) nodes: u16,
     pub(super) sides: Vec<Side>,
     pub(super) report: Arc<Report>,
+    /// What the walk tells: the report, unless another process leads.
+    pub(super) seen: Arc<Report>,
     /// Large files, by key, of which a piece failed here.
     pub(super) broken: Mutex<BTreeSet<u64>>,
 }
@@ -116,8 +122,44 @@ pub struct Job {
 /// What the parts of this process leave for the end.
 pub struct Parts {
     found: Found,
+    /// What the leading process must know of the parts of every process.
+    pub left: Left,
+}
+
+/// What the parts of a process leave that the end must know. Grows with large files that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
     /// Large files, by key, of which a piece failed. Those of all processes together decide.
     pub broken: BTreeSet<u64>,
+    /// Of what the walk saw, and which node each task is of.
+    pub digest: u64,
+    /// The first name that the walk of a process that does not lead could not look at.
+    pub trouble: Option<String>,
+    /// No earlier run has left anything.
+    pub fresh: bool,
+    /// Names that failed in other processes.
+    pub failed: u64,
+}
+
+impl Parts {
+    /// Adds what the parts of another process left, of which `failed` names failed.
+    ///
+    /// # Errors
+    /// If its walk saw something else: then some of the tasks may have been nobody's, and there must be no end.
+    pub fn join(&mut self, other: &Left, failed: u64) -> Result<(), String> {
+        if self.left.digest != other.digest {
+            return Err(match &other.trouble {
+                Some(trouble) => trouble.clone(),
+                None => {
+                    String::from("it saw something else in the source than the node that was asked")
+                }
+            });
+        }
+        self.left.broken.extend(&other.broken);
+        self.left.fresh &= other.fresh;
+        self.left.failed += failed;
+        Ok(())
+    }
 }
 
 /// How a run ended.
@@ -175,13 +217,19 @@ impl Job {
             .into_iter()
             .map(side)
             .collect::<io::Result<Vec<_>>>()?;
+        let report = Arc::<Report>::default();
+        let seen = match options.follows {
+            true => Arc::default(),
+            false => report.clone(),
+        };
         Ok(Job {
             number,
             pairs,
             options,
             nodes,
             sides,
-            report: Arc::default(),
+            report,
+            seen,
             broken: Mutex::default(),
         })
     }
@@ -216,7 +264,7 @@ impl Job {
                 let found = walk(self, |node, task| {
                     match self.sides.iter().position(|side| side.node == node) {
                         Some(n) => queues[n].push(task),
-                        None => !self.report.stopped(),
+                        None => !self.stopped(),
                     }
                 });
                 queues.iter().for_each(Queue::close);
@@ -233,12 +281,35 @@ impl Job {
             }
             found.unwrap_or_default()
         });
+        if let (true, Some(Stop::Fatal(text))) = (self.options.follows, self.seen.stop()) {
+            self.report.fatal(text);
+        }
         for side in &self.sides {
             land::rest(self, side);
+            // The names given here may be known to this machine alone.
+            if self.options.follows
+                && self.options.sync
+                && let Err(e) = side.to.sync_names()
+            {
+                let path = self.pairs.first().map(|p| p.to.clone()).unwrap_or_default();
+                let done = Err::<(), _>(e).to("bring names to disk in", &path);
+                done.unwrap_or_else(|trouble| self.report.failed(&trouble));
+            }
         }
+        let is_failed = |line: &Line| line.kind == LineKind::Failed;
+        let trouble = match self.options.follows {
+            true => self.seen.lines(0, 100).into_iter().find(is_failed),
+            false => None,
+        };
         Parts {
+            left: Left {
+                broken: self.broken.lock().clone(),
+                digest: found.digest,
+                trouble: trouble.map(|line| line.text),
+                fresh: self.sides.iter().all(|side| side.journal.is_fresh()),
+                failed: 0,
+            },
             found,
-            broken: self.broken.lock().clone(),
         }
     }
 
@@ -265,7 +336,7 @@ impl Job {
     pub fn finish(&self, parts: Parts) -> Outcome {
         let report = &self.report;
         if !report.stopped()
-            && let Err(trouble) = finish::finish(self, &parts.found, &parts.broken)
+            && let Err(trouble) = finish::finish(self, &parts.found, &parts.left)
             && !matches!(trouble, Trouble::Stopped)
         {
             report.failed(&trouble);
@@ -273,7 +344,7 @@ impl Job {
         if report.stopped() {
             return Outcome::Stopped;
         }
-        if report.counts().failed > 0 {
+        if report.counts().failed + parts.left.failed > 0 {
             return Outcome::SomeFailed;
         }
         for side in &self.sides {
@@ -284,7 +355,12 @@ impl Job {
     }
 
     pub(super) fn found(&self, files: u64, bytes: u64) {
-        count(&self.report.counters.found_files, files);
-        count(&self.report.counters.found_bytes, bytes);
+        count(&self.seen.counters.found_files, files);
+        count(&self.seen.counters.found_bytes, bytes);
+    }
+
+    /// Whether it is to end.
+    pub(super) fn stopped(&self) -> bool {
+        self.report.stopped() || self.seen.stopped()
     }
 }

@@ -191,6 +191,17 @@ impl Journal {
     }
 }
 
+/// Forgets what is finished of a job that is done; it must not run. Not to have been there is no error.
+///
+/// # Errors
+/// As the file system.
+pub fn forget(dir: &Path, job: u64) -> io::Result<()> {
+    match std::fs::remove_file(dir.join(format!("{job:016x}"))) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// The jobs in `dir` that were cut off: number and description. What cannot be read is left out.
 pub fn left(dir: &Path) -> Vec<(u64, Vec<u8>)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();

@@ -40,7 +40,7 @@ mod task;
 mod tree;
 mod walk;
 
-pub use job::{Direction, Job, Local, Options, Outcome, Pair, Parts, job_number};
-pub use journal::left;
+pub use job::{Direction, Job, Left, Local, Options, Outcome, Pair, Parts, job_number};
+pub use journal::{forget, left};
 pub use manifest::{ManifestError, parse as parse_manifest};
 pub use report::{Counts, Line, LineKind, Report, Stop};

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// Lines kept; more are only counted (and are in the server's log).
 const MOST_LINES: usize = 10_000;
 
+/// Said once a run.
+const OWNERS: &str = "owners are not kept: only root may give files to others (said once)";
+
 /// Counts of one moment. Bytes are those stored, without holes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
@@ -52,6 +55,11 @@ macro_rules! counters {
         impl Counters {
             fn counts(&self) -> Counts {
                 Counts { $($name: self.$name.load(Relaxed)),* }
+            }
+        }
+        impl std::ops::AddAssign for Counts {
+            fn add_assign(&mut self, other: Counts) {
+                $(self.$name += other.$name;)*
             }
         }
     };
@@ -196,7 +204,8 @@ impl Report {
         self.stopped.load(Relaxed)
     }
 
-    pub(super) fn fatal(&self, text: String) {
+    /// Ends the run soon: nothing more can be done, and why.
+    pub fn fatal(&self, text: String) {
         self.end(Stop::Fatal(text));
     }
 
@@ -212,6 +221,14 @@ impl Report {
         }
     }
 
+    /// A line of another process of the run. Its counts are told elsewhere.
+    pub fn adopt(&self, line: Line) {
+        let owners = line.kind == LineKind::Note && line.text.ends_with(OWNERS);
+        if !owners || !self.owner_noted.swap(true, Relaxed) {
+            self.line(line.kind, line.text);
+        }
+    }
+
     pub(super) fn skipped(&self, path: &Path, what: &str) {
         count(&self.counters.skipped, 1);
         self.line(LineKind::Skipped, format!("{}: {what}", path.display()));
@@ -223,9 +240,7 @@ impl Report {
             count(&self.counters.notes, 1);
             let text = match note {
                 super::tree::Note::Owner if self.owner_noted.swap(true, Relaxed) => continue,
-                super::tree::Note::Owner => String::from(
-                    "owners are not kept: only root may give files to others (said once)",
-                ),
+                super::tree::Note::Owner => String::from(OWNERS),
                 super::tree::Note::Xattr(what) => format!("not kept: attribute {what}"),
             };
             self.line(LineKind::Note, format!("{}: {text}", path.display()));

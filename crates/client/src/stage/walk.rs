@@ -1,7 +1,8 @@
 //! Finding what there is to do: the source's directories from the top, names in order, targets' directories made on the way.
+use super::hash::Hash;
 use super::job::{Job, Side};
 use super::report::{Step, Trouble, count};
-use super::task::{Folder, Link, Piece, Task};
+use super::task::{Folder, Link, Piece, Task, stamp};
 use super::tree::{Place, Stat, What};
 use super::{partition, tree};
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,8 @@ pub struct Found {
     pub large: Vec<Task>,
     /// Further names of files.
     pub links: Vec<Link>,
+    /// Of all tasks and their nodes, in whatever order: processes whose walks saw the same have the same.
+    pub digest: u64,
 }
 
 struct Walk<'a, F> {
@@ -45,10 +48,10 @@ pub fn walk(job: &Job, sink: impl FnMut(u16, Task) -> bool) -> Found {
         match walk.pair(&pair.from, &pair.to) {
             Ok(()) => {}
             Err(Trouble::Stopped) => break,
-            Err(trouble) => job.report.failed(&trouble),
+            Err(trouble) => job.seen.failed(&trouble),
         }
     }
-    count(&job.report.counters.all_found, 1);
+    count(&job.seen.counters.all_found, 1);
     walk.found
 }
 
@@ -98,7 +101,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     fn tree(&mut self, top: Folder) -> Result<(), Trouble> {
         let mut todo = vec![Arc::new(top)];
         while let Some(folder) = todo.pop() {
-            count(&self.job.report.counters.directories, 1);
+            count(&self.job.seen.counters.directories, 1);
             self.found.folders.push(folder.clone());
             let names = match self
                 .side
@@ -108,7 +111,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             {
                 Ok(names) => names,
                 Err(trouble) => {
-                    self.job.report.failed(&trouble);
+                    self.job.seen.failed(&trouble);
                     continue;
                 }
             };
@@ -117,7 +120,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
                 match self.entry(&folder, name) {
                     Ok(below) => todo.extend(below),
                     Err(Trouble::Stopped) => return Err(Trouble::Stopped),
-                    Err(trouble) => self.job.report.failed(&trouble),
+                    Err(trouble) => self.job.seen.failed(&trouble),
                 }
             }
             // The first name is walked first.
@@ -132,7 +135,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         folder: &Arc<Folder>,
         name: OsString,
     ) -> Result<Option<Arc<Folder>>, Trouble> {
-        if self.job.report.stopped() {
+        if self.job.stopped() {
             return Err(Trouble::Stopped);
         }
         let path = || folder.from_path.join(&name);
@@ -140,7 +143,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             && self.side.from.avoid(&Place::Path(dir.join(&name)))
         {
             let what = "belongs to this service (its store or a mount); not copied";
-            self.job.report.skipped(&path(), what);
+            self.job.seen.skipped(&path(), what);
             return Ok(None);
         }
         let (place, stat) = match self.side.from.child(&folder.from, &name) {
@@ -179,7 +182,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         };
         let task = Task::new(folder, name, target, place, stat);
         if !what.is_empty() {
-            self.job.report.skipped(&task.source_path(), what);
+            self.job.seen.skipped(&task.source_path(), what);
             return Ok(());
         }
         if task.stat.nlink > 1 {
@@ -235,6 +238,12 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             _ => BTreeMap::new(),
         };
         let node = partition::node(&task, &held, self.job.nodes);
+        let mut hash = Hash::new(4).number(task.record()).number(node.into());
+        if task.piece.is_some() {
+            // Pieces of one file must be of one state of it, whoever copies them.
+            hash = hash.number(stamp(&task.stat));
+        }
+        self.found.digest = self.found.digest.wrapping_add(hash.end());
         match (self.sink)(node, task) {
             true => Ok(()),
             false => Err(Trouble::Stopped),
