@@ -43,6 +43,36 @@ fn a_write_is_seen_elsewhere_after_fsync_or_close() {
 }
 
 #[test]
+fn open_files_see_each_other_by_fsync_on_both_sides() {
+    let Some(h) = Harness::four() else { return };
+    let open = |m: usize| {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true);
+        options.open(h.mount(m).join("f")).unwrap()
+    };
+    // Each node writes its part, all sync, and each reads the next one's: with pages of the round before in its cache.
+    let files: Vec<File> = (0..4).map(open).collect();
+    const PART: usize = 20_000;
+    for round in 0..5u64 {
+        for (k, f) in files.iter().enumerate() {
+            let bytes = pattern(round * 4 + k as u64, PART);
+            f.write_all_at(&bytes, (k * PART) as u64).unwrap();
+            f.sync_data().unwrap();
+        }
+        for (k, f) in files.iter().enumerate() {
+            f.sync_all().unwrap();
+            let other = (k + 1) % 4;
+            let mut seen = vec![0; PART];
+            f.read_exact_at(&mut seen, (other * PART) as u64).unwrap();
+            assert!(
+                seen == pattern(round * 4 + other as u64, PART),
+                "round {round}: node {k} reads what node {other} wrote"
+            );
+        }
+    }
+}
+
+#[test]
 fn an_open_drops_pages_that_another_node_made_old() {
     let Some(h) = Harness::four() else { return };
     let (a, b) = (h.mount(0).join("f"), h.mount(1).join("f"));

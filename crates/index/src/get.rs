@@ -8,6 +8,8 @@ use std::ops::{Bound, Range};
 
 /// How far back a search looks first. Extents do not overlap, so of those that start at or before an offset only the
 /// last can reach it: where extents are small, one scan of a few entries finds it, not all of `MAX_EXTENT`.
+const CLOSE: u64 = 1 << 10;
+/// How far back it looks next, before it looks through all of `MAX_EXTENT`.
 pub(crate) const NEAR: u64 = 64 << 10;
 
 impl ExtentIndex {
@@ -21,8 +23,8 @@ impl ExtentIndex {
         to: Bound<&[u8]>,
     ) -> Result<impl Iterator<Item = Result<Extent>> + use<>> {
         let far = search_start(at);
-        let near = far.max(at.saturating_sub(NEAR));
-        let from = encoding::key(fid, near);
+        let mut seen = far.max(at.saturating_sub(CLOSE));
+        let from = encoding::key(fid, seen);
         let mut extents = self
             .extents(snapshot, Bound::Included(&from), to)
             .peekable();
@@ -30,11 +32,15 @@ impl ExtentIndex {
             .peek()
             .is_some_and(|e| e.as_ref().is_ok_and(|e| e.offset <= at));
         let mut before = None;
-        if !found && near > far {
-            let far = encoding::key(fid, far);
-            for extent in self.extents(snapshot, Bound::Included(&far), Bound::Excluded(&from)) {
+        for start in [far.max(at.saturating_sub(NEAR)), far] {
+            if found || before.is_some() || start == seen {
+                continue;
+            }
+            let (from, to) = (encoding::key(fid, start), encoding::key(fid, seen));
+            for extent in self.extents(snapshot, Bound::Included(&from), Bound::Excluded(&to)) {
                 before = Some(extent?);
             }
+            seen = start;
         }
         Ok(before.map(Ok).into_iter().chain(extents))
     }

@@ -47,6 +47,28 @@ impl Fixture {
 
 use std::result::Result;
 
+#[test]
+fn a_search_among_tiny_extents_reads_few_of_them() {
+    let f = fixture();
+    // Four-byte pieces, each of its own commit: as a program writes single numbers that are all published.
+    let puts: Vec<Change> = (0..20_000)
+        .map(|k| Change::Put(extent(k * 8, 4, k, 0)))
+        .collect();
+    f.change(1, &puts);
+    let snapshot = f.store.snapshot();
+    let at = 150_001;
+    let to = encoding::key(1, at);
+    let to = std::ops::Bound::Included(&to[..]);
+    let read: Vec<Extent> = f
+        .index
+        .extents_at(&snapshot, 1, at, to)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(read.last().unwrap().offset, 150_000);
+    assert!(read.len() <= 128, "{} extents for one", read.len());
+}
+
 fn extent(offset: u64, len: u64, log: u64, addr: u64) -> Extent {
     Extent {
         offset,

@@ -295,7 +295,7 @@ impl Run {
         }
         let delegate = service.delegate(open.node);
         if sync {
-            delegate.fsync(open.handle)
+            delegate.fsync(open.handle).map(|_| ())
         } else {
             delegate.flush(open.handle)
         }

@@ -318,10 +318,16 @@ impl History {
         } = self.opens[i];
         self.note(|| format!("node {node} file {file} commits"));
         match self.random.chance(50) {
-            true => self.delegate(node).fsync(handle).unwrap(),
-            false => self.delegate(node).flush(handle).unwrap(),
+            true => {
+                let _ = self.delegate(node).fsync(handle).unwrap();
+                self.model.files[file].commit(node);
+                self.model.files[file].look(node);
+            }
+            false => {
+                self.delegate(node).flush(handle).unwrap();
+                self.model.files[file].commit(node);
+            }
         }
-        self.model.files[file].commit(node);
     }
 
     fn close(&mut self, i: usize) {

@@ -4,6 +4,31 @@ mod common;
 use common::*;
 
 #[test]
+fn an_fsync_shows_what_others_had_published_and_says_that_pages_are_old() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    here.write(handle, 0, b"data", ROOT).unwrap();
+    // Its own commit makes no page old.
+    assert!(here.fsync(handle).unwrap().is_none());
+    let foreign = there.open(fid, BOTH).unwrap();
+    there.write(foreign.handle, 0, b"else", ROOT).unwrap();
+    there.flush(foreign.handle).unwrap();
+    assert_eq!(&here.read(handle, 0, 10).unwrap()[..], b"data");
+    let stale = here.fsync(handle).unwrap();
+    assert_eq!(&here.read(handle, 0, 10).unwrap()[..], b"else");
+    here.dropped_pages(stale.unwrap());
+    assert!(here.fsync(handle).unwrap().is_none(), "they are dropped");
+    // With a commit of its own, too.
+    there.write(foreign.handle, 2, b"ZZ", ROOT).unwrap();
+    there.flush(foreign.handle).unwrap();
+    here.write(handle, 0, b"E", ROOT).unwrap();
+    assert!(here.fsync(handle).unwrap().is_some());
+    assert_eq!(&here.read(handle, 0, 10).unwrap()[..], b"ElZZ");
+}
+
+#[test]
 fn pages_are_kept_over_own_commits_and_dropped_after_a_foreign_one() {
     let dir = scratch();
     let service = start(&dir, config(2));

@@ -397,7 +397,7 @@ impl Tree for Service {
         for (dir, name) in files {
             let (place, _) = self.child(dir, name)?;
             let opened = self.delegate.open(fid(&place)?, flags).map_err(io)?;
-            let synced = self.delegate.fsync(opened.handle);
+            let synced = self.delegate.fsync(opened.handle).map(|_| ());
             let released = self.delegate.release(opened.handle);
             synced.and(released).map_err(io)?;
         }

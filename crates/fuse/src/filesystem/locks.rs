@@ -110,6 +110,15 @@ impl Asked {
 }
 
 impl Filesystem {
+    /// Commits to disk. Reads that follow see what other nodes had published, so older pages go first, as with a lock.
+    pub(super) fn sync_file(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+        match attempt("fsync", ino, || self.delegate.fsync(handle(fh))) {
+            Ok(None) => reply.ok(),
+            Ok(stale) => self.apart(ino, reply, move |_, _| Ok(Granted { stale })),
+            Err(e) => reply.error(e),
+        }
+    }
+
     pub(super) fn set_lock(&self, req: &Request, asked: Asked, reply: ReplyEmpty) {
         let space = match is_flock(req, &asked) {
             true => Space::Flock,
@@ -165,7 +174,7 @@ impl Filesystem {
         }
     }
 
-    /// Gets the lock, drops old pages, and answers: on a thread of its own.
+    /// Gets the lock (if it is for one), drops old pages, and answers: on a thread of its own.
     fn apart(
         &self,
         ino: INodeNo,

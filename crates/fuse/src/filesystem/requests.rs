@@ -390,10 +390,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(
-            attempt("fsync", ino, || self.delegate.fsync(files::handle(fh))),
-            reply,
-        );
+        self.sync_file(ino, fh, reply);
     }
 
     fn fallocate(

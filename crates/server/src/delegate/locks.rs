@@ -53,11 +53,11 @@ pub struct Granted {
     pub stale: Option<StalePages>,
 }
 
-/// See [`Granted::stale`].
+/// See [`Granted::stale`] and [`Delegate::fsync`].
 #[derive(Debug)]
 pub struct StalePages {
-    fid: Fid,
-    generation: u64,
+    pub(super) fid: Fid,
+    pub(super) generation: u64,
 }
 
 /// What became of a request for a lock.
@@ -202,7 +202,7 @@ impl Delegate {
         }
     }
 
-    /// The kernel's pages of the file are gone since the lock was granted.
+    /// The kernel's pages of the file are gone since they were found stale.
     pub fn dropped_pages(&self, stale: StalePages) {
         if let Some(file) = self.table.find(stale.fid) {
             let mut state = file.state.lock();
@@ -353,12 +353,7 @@ impl Delegate {
             return Err(Errno::NOLCK.into());
         }
         self.refresh(file)?;
-        let state = file.state.lock();
-        let generation = state.attr.generation;
-        let stale = (state.kernel != Some(generation)).then_some(StalePages {
-            fid: file.fid,
-            generation,
-        });
+        let stale = file.state.lock().stale_pages(file.fid);
         Ok(Granted { stale })
     }
 }

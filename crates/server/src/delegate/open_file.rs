@@ -12,6 +12,7 @@
 //! - `attr.generation` never goes back.
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
 //! - `turn` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
+use super::StalePages;
 use super::intervals::{Intervals, Source, resolve};
 use super::pending::Pending;
 use crate::data::LogId;
@@ -139,6 +140,12 @@ impl State {
             self.attr = attr.clone();
         }
         moved
+    }
+
+    /// The kernel's pages, if they may be older than the view.
+    pub fn stale_pages(&self, fid: Fid) -> Option<StalePages> {
+        let generation = self.attr.generation;
+        (self.kernel != Some(generation)).then_some(StalePages { fid, generation })
     }
 
     /// The size as this node sees it, bytes.

@@ -1,22 +1,33 @@
 //! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
 use super::open_file::{OpenFile, Unsynced};
-use super::{Delegate, Handle, expect_reply};
+use super::{Delegate, Handle, StalePages, expect_reply};
 use crate::Result;
 use crate::files::proto::{FilesReply, FilesRequest};
 
 impl Delegate {
-    /// Commits, and on disk on every member involved when it returns.
+    /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
+    /// by then: MPI programs rely on that (sync, barrier, sync). If the answer names stale pages, the kernel has some that
+    /// are older than that: drop them, then call [`Delegate::dropped_pages`], and only then let the program go on.
     ///
     /// # Errors
-    /// As flush.
-    pub fn fsync(&self, handle: Handle) -> Result<()> {
+    /// As flush; `EIO` also if the file's owner is dead.
+    pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
         let open = self.table.get(handle)?;
         self.used(&open);
+        let before = open.file.state.lock().attr.generation;
         self.publish(&open.file, true)?;
         if !open.file.state.lock().history {
             self.recall_history(&open.file)?;
         }
-        self.sync_rest(&open.file)
+        self.sync_rest(&open.file)?;
+        if self.members() == 1 || self.is_posix() {
+            return Ok(None);
+        }
+        // A commit of this node's brought the newest view with it.
+        if open.file.state.lock().attr.generation == before {
+            self.refresh(&open.file)?;
+        }
+        Ok(open.file.state.lock().stale_pages(open.file.fid))
     }
 
     /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
