@@ -5,70 +5,10 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::left::nothing;
-use common::{Place, assert_fails, command, forebay, fuse, kill, outcome, pattern, run};
+use common::mpi::{N, job, logs, mpirun, open_mpi, place};
+use common::{Place, assert_fails, command, forebay, kill, mpi, outcome, pattern, run};
 use std::io::BufRead;
 use std::process::{Command, Stdio};
-
-const N: usize = 4;
-
-fn open_mpi() -> bool {
-    forebay_fabric::mpi::library().contains("Open MPI")
-}
-
-/// The `mpirun` of the MPI this program was built for, if there is one.
-fn mpirun() -> Option<&'static str> {
-    let name = if open_mpi() {
-        "mpirun.openmpi"
-    } else {
-        "mpirun.mpich"
-    };
-    let there = fuse()
-        && run(Command::new("sh").args(["-c", &format!("command -v {name}")]))
-            .status
-            .success();
-    if !there {
-        assert!(
-            std::env::var_os("FOREBAY_REQUIRE_MPI").is_none(),
-            "no {name}, or no FUSE"
-        );
-        eprintln!("skipped: no {name}, or no FUSE");
-    }
-    there.then_some(name)
-}
-
-/// A place with as many mount points as servers: m0 to m3.
-fn place() -> Place {
-    let place = Place::new();
-    for k in 0..N {
-        std::fs::create_dir(place.path(&format!("m{k}"))).unwrap();
-    }
-    place
-}
-
-/// The arguments of `run` for four servers below `mpirun`, and of its command, a shell script.
-fn args(place: &Place, script: &str) -> Vec<String> {
-    let mut args: Vec<String> = ["run", "--launcher", "mpirun", "--nodes", "4", "--store"]
-        .map(String::from)
-        .to_vec();
-    args.extend([
-        place.text("n{rank}"),
-        "--mount".into(),
-        place.text("m{rank}"),
-    ]);
-    args.extend(["--", "sh", "-c", script].map(String::from));
-    args
-}
-
-fn job(place: &Place, script: &str) -> (i32, String, String) {
-    let args = args(place, script);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    forebay(&args)
-}
-
-fn logs(place: &Place) -> String {
-    let log = |k| std::fs::read_to_string(place.path(&format!("n{k}/log"))).unwrap_or_default();
-    (0..N).map(log).collect()
-}
 
 #[test]
 fn files_of_every_mount_are_the_same_on_all_also_after_a_restart_on_other_ranks() {
@@ -116,7 +56,11 @@ fn files_of_every_mount_are_the_same_on_all_also_after_a_restart_on_other_ranks(
 
 /// Starts a job whose command says "ready" and then waits.
 fn waiting(place: &Place, script: &str) -> std::process::Child {
-    let args = args(place, &format!("{script}; echo ready; sleep 1000; true"));
+    let args = mpi::args(
+        place,
+        &[],
+        &format!("{script}; echo ready; sleep 1000; true"),
+    );
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut child = command(&args).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -242,7 +186,7 @@ fn a_run_that_cannot_start_says_why_in_one_line() {
         return;
     }
     let place = place();
-    let mut without = args(&place, "true");
+    let mut without = mpi::args(&place, &[], "true");
     without.splice(1..1, ["--mpirun", "/no/such/mpirun"].map(String::from));
     let without: Vec<&str> = without.iter().map(String::as_str).collect();
     let got = forebay(&without);

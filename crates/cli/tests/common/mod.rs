@@ -2,6 +2,8 @@
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 pub mod left;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod server_memory;
 
 use std::io::Read;

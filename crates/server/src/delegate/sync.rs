@@ -14,7 +14,7 @@ impl Delegate {
     pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
         let open = self.table.get(handle)?;
         self.used(&open);
-        let before = open.file.state.lock().attr.generation;
+        let publishes = !open.file.state.lock().pending.is_empty();
         self.publish(&open.file, true)?;
         if !open.file.state.lock().history {
             self.recall_history(&open.file)?;
@@ -23,8 +23,8 @@ impl Delegate {
         if self.members() == 1 || self.is_posix() {
             return Ok(None);
         }
-        // A commit of this node's brought the newest view with it.
-        if open.file.state.lock().attr.generation == before {
+        // A commit that began after this call brought a view that is new enough with it.
+        if !publishes {
             self.refresh(&open.file)?;
         }
         Ok(open.file.state.lock().stale_pages(open.file.fid))
