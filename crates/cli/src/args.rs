@@ -1,8 +1,9 @@
 //! The command line: every verb and its own arguments. Settings of the service come from [`crate::settings`].
 use crate::settings::SettingArgs;
-use crate::units::parse_size;
+use crate::units::{parse_duration, parse_size};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Storage for a parallel job: one shared file system over the disks of its nodes.
 #[derive(Debug, Parser)]
@@ -203,6 +204,15 @@ pub struct UmountArgs {
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "One line a node in each block, and a line with all together. Rates are over the last ten seconds; with --watch, since \
+        the last look. A node whose server did not answer is named with the reason, and is in no sum.\n\n\
+        Files: inodes of all kinds. Logical: sum of the sizes of files. Stored: file data without what was replaced or removed. \
+        Disk: what the segment files take, garbage included. Where there are many files they are counted every now and then; a \
+        line says how long ago. Queues: requests of the mount, of other nodes (served), to other nodes (sent); requests that wait \
+        for locks; background work (flush: MemTables, clean: freed places, outbox: freed bytes to tell, unpub: writes that a \
+        close could not publish)."
+)]
 pub struct StatusArgs {
     /// The store, or a mount point of its service
     #[arg(value_hint = ValueHint::DirPath)]
@@ -210,6 +220,21 @@ pub struct StatusArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
+    /// One table with all columns instead of two blocks
+    #[arg(long, conflicts_with = "json")]
+    pub wide: bool,
+    /// Show it again every so many seconds [default without a number: 2], until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2", value_parser = parse_interval)]
+    pub watch: Option<Duration>,
+}
+
+/// At least a tenth of a second: a look is not free.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    match time < Duration::from_millis(100) {
+        true => Err(format!("'{text}' is too short; 0.1 is the shortest")),
+        false => Ok(time),
+    }
 }
 
 /// Arguments of `laminate`.

@@ -14,6 +14,7 @@ pub mod demo;
 pub mod docs;
 pub mod fail;
 pub mod limits;
+pub mod metrics;
 pub mod mount_table;
 pub mod processes;
 pub mod progress;

@@ -149,3 +149,70 @@ fn the_make_targets_that_the_pages_name_exist() {
         );
     }
 }
+
+#[test]
+fn the_page_of_metrics_lists_each_of_them_and_no_other() {
+    let path = root().join("docs/monitoring.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let is_line = |line: &&str| line.starts_with("| `forebay_");
+    let line = |metric: &forebay_cli::metrics::Metric| {
+        let labels: Vec<_> = metric.labels.iter().map(|l| format!("`{l}`")).collect();
+        let (name, labels, help) = (metric.name, labels.join(", "), metric.help);
+        format!("| `{name}` | {labels} | {help} |")
+    };
+    let all: Vec<String> = forebay_cli::metrics::METRICS.iter().map(line).collect();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        let kept = page.lines().filter(|l| !is_line(l));
+        let mut text: Vec<String> = Vec::new();
+        for line in kept {
+            text.push(line.to_string());
+            if line == "|---|---|---|" {
+                text.extend(all.iter().cloned());
+            }
+        }
+        std::fs::write(&path, text.join("\n") + "\n").unwrap();
+        return;
+    }
+    let there: Vec<&str> = page.lines().filter(is_line).collect();
+    assert_eq!(
+        there, all,
+        "run `UPDATE_DOCS=1 cargo test -p forebay-cli --test docs`"
+    );
+    // What the page uses in expressions is there too.
+    let word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let expressions = page
+        .lines()
+        .filter(|l| l.starts_with("* "))
+        .flat_map(|l| l.split(word));
+    for name in expressions.filter(|w| w.starts_with("forebay_")) {
+        let known = forebay_cli::metrics::METRICS.iter().any(|m| m.name == name);
+        assert!(known, "the page names {name}");
+    }
+}
+
+#[test]
+fn metrics_are_named_by_the_rules_of_prometheus() {
+    let mut names: Vec<&str> = Vec::new();
+    for metric in forebay_cli::metrics::METRICS {
+        let name = metric.name;
+        let plain = |c: char| c.is_ascii_lowercase() || c == '_';
+        assert!(
+            name.starts_with("forebay_") && name.chars().all(plain),
+            "{name}"
+        );
+        assert!(!metric.help.ends_with('.'), "{name}");
+        let units = ["kilo", "mega", "milli", "_ms", "_kb", "_mb"];
+        assert!(
+            !units.iter().any(|u| name.contains(u)),
+            "base units: {name}"
+        );
+        assert_eq!(metric.is_counter(), name.ends_with("_total"));
+        let stem = name.strip_suffix("_total").unwrap_or(name);
+        let taken = ["_count", "_sum", "_bucket", "_created"];
+        assert!(!taken.iter().any(|t| stem.ends_with(t)), "{name}");
+        names.push(name);
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), forebay_cli::metrics::METRICS.len());
+}

@@ -42,7 +42,7 @@ fn four_nodes_share_their_files_and_a_stopped_service_keeps_them() {
     );
     let (code, out, _) = forebay(&["status", &place.store()]);
     assert_eq!(code, 0);
-    assert!(out.lines().count() == 7 && out.contains("m/2"), "{out}");
+    assert!(out.lines().count() == 15 && out.contains("m/2"), "{out}");
     let (_, out, _) = forebay(&["status", &place.text("m/1"), "--json"]);
     let status: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(status["members"].as_array().unwrap().len(), 4);

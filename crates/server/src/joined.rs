@@ -74,6 +74,14 @@ impl Joined {
         self.server.status()
     }
 
+    /// The same as often as wanted, see [`NodeServer::glance`].
+    ///
+    /// # Errors
+    /// When its store cannot be read.
+    pub fn glance(&self, patience: Duration) -> Result<MemberStatus> {
+        self.server.glance(patience)
+    }
+
     /// Commits what is pending, stops, unlocks the store. All members do so at once; each step waits for the others,
     /// `limit` at most, but not for those that have died.
     ///

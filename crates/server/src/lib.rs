@@ -17,6 +17,7 @@
 //! processes without a change in `meta`, `files`, `data` and `delegate`.
 
 mod buffers;
+mod census;
 pub mod config;
 pub mod data;
 pub mod delegate;
@@ -37,6 +38,7 @@ pub mod outbox;
 mod peers;
 pub mod proto;
 pub mod service;
+mod status;
 mod stopped;
 pub mod superblock;
 #[doc(hidden)]
@@ -50,7 +52,8 @@ pub use home::Home;
 pub use joined::Joined;
 pub use meeting::Meeting;
 pub use node::Node;
-pub use node_server::{MemberStatus, NodeServer};
+pub use node_server::NodeServer;
 pub use peers::{Parts, Peers};
 pub use service::Service;
+pub use status::MemberStatus;
 pub use types::*;

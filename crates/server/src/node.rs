@@ -6,7 +6,7 @@ use crate::files::{Files, proto::*};
 use crate::locks::Locks;
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
 use crate::meta::{Meta, Tender, proto::*};
-use crate::peers::{Parts, answer, deliver};
+use crate::peers::{Load, Parts, answer, deliver};
 use crate::{Error, Fid, Member, Peers, Result, inodes::Inodes};
 use bytes::Bytes;
 use forebay_fabric::{Handler, Message, Rank, Replier};
@@ -41,6 +41,7 @@ pub struct Node {
     pub locks: Arc<Locks>,
     /// All members.
     pub peers: Arc<Peers>,
+    served: Load,
 }
 
 impl Node {
@@ -64,6 +65,7 @@ impl Node {
         let locks = Arc::new(Locks::new(store.clone(), peers.clone())?);
         let node = Arc::new(Node {
             locks,
+            served: Load::default(),
             tender: Tender::start(meta.clone(), TEND)?,
             store,
             inodes,
@@ -75,6 +77,11 @@ impl Node {
         let weak: Weak<Node> = Arc::downgrade(&node);
         node.peers.bind(weak);
         Ok(node)
+    }
+
+    /// Requests of other members: answered since the start, and being answered now.
+    pub fn load(&self) -> (u64, u64) {
+        self.served.figures()
     }
 
     /// All extents of the file in the slices of `member`.
@@ -131,6 +138,7 @@ impl Parts for Node {
 
 impl Handler for Node {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
+        let _counted = self.served.enter();
         answer(self, from, message, replier);
     }
     fn message(&self, from: Rank, message: Message) {

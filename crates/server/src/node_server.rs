@@ -3,13 +3,15 @@
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
 //! ([`Joined`](crate::Joined)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
 //! ones before, so all members finish a step before any begins the next. Delegates start after the last.
+use crate::census::Census;
 use crate::data::{LogId, Room};
-use crate::inodes::removed_directories;
-use crate::{Config, Delegate, Error, Fid, Node, Peers, Result, keys};
+pub use crate::status::MemberStatus;
+use crate::status::{Disk, Records};
+use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
 use forebay_fabric::{Fabric, Handler};
 use forebay_storage::{Io, Store};
 use std::collections::HashMap;
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,37 +24,8 @@ pub struct NodeServer {
     delegate: Option<Arc<Delegate>>,
     end: Arc<dyn Fabric>,
     config: Config,
-}
-
-/// What `forebay status` shows of one member; sizes in bytes.
-#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
-pub struct MemberStatus {
-    /// Its number.
-    pub member: u16,
-    /// Inodes it owns, without those of removed directories.
-    pub files: u64,
-    /// Files that its delegate holds open.
-    pub open_files: u64,
-    /// Extents in its slices.
-    pub extents: u64,
-    /// File data it stores.
-    pub data_bytes: u64,
-    /// Its key-value store on disk: table files and write-ahead logs.
-    pub index_bytes: u64,
-    /// Memory in caches and buffers that it accounts for.
-    pub memory_bytes: u64,
-    /// What it may use.
-    pub memory_budget: u64,
-    /// Segment files.
-    pub segments: u64,
-    /// Reads through its delegate since the start.
-    pub reads: u64,
-    /// Writes through its delegate since the start.
-    pub writes: u64,
-    /// Bytes read through its delegate since the start.
-    pub read_bytes: u64,
-    /// Bytes written through its delegate since the start.
-    pub written_bytes: u64,
+    pub(crate) records: Census<Records>,
+    pub(crate) disk: Census<Disk>,
 }
 
 impl NodeServer {
@@ -83,6 +56,8 @@ impl NodeServer {
             Ok(())
         },
         |s| {
+            s.records.end();
+            s.disk.end();
             let data = s.node.data.close();
             data.and(s.node.store.close().map_err(Error::from))
         },
@@ -115,6 +90,8 @@ impl NodeServer {
         let member = peers.member();
         let node = Node::new(io, &data, store, peers, config.data_options(member, room))?;
         Ok(NodeServer {
+            records: Census::new(Records(node.store.clone())),
+            disk: Census::new(Disk(node.clone())),
             node,
             delegate: None,
             end,
@@ -147,45 +124,9 @@ impl NodeServer {
         &self.node
     }
 
-    /// What it holds and has done. Counts files and extents by looking at each: not for a tight loop.
-    ///
-    /// # Errors
-    /// When its store cannot be read.
-    pub fn status(&self) -> Result<MemberStatus> {
-        let node = &self.node;
-        let count = |keyspace| {
-            let scan = node
-                .store
-                .scan(keyspace, Bound::Unbounded, Bound::Unbounded);
-            scan.map(|entry| entry.map(|_| 1))
-                .sum::<forebay_storage::Result<u64>>()
-        };
-        let store = node.store.stats();
-        let data = node.data.stats();
-        let delegate = self.delegate.as_ref();
-        let (reads, writes, read_bytes, written_bytes) =
-            delegate.map_or((0, 0, 0, 0), |d| d.counters().totals());
-        Ok(MemberStatus {
-            member: node.peers.member(),
-            // A directory may be removed between the two looks.
-            files: count(keys::INODES)?.saturating_sub(removed_directories(&node.store)),
-            open_files: delegate.map_or(0, |d| d.open_files()) as u64,
-            extents: count(keys::EXTENTS)?,
-            data_bytes: data.live,
-            index_bytes: store.table_bytes + store.wal_bytes,
-            memory_bytes: store.memtable_bytes
-                + store.cache_bytes
-                + store.table_memory_bytes
-                + data.buffers
-                + data.span_cache
-                + delegate.map_or(0, |d| d.memory()),
-            memory_budget: self.config.memory,
-            segments: data.segments,
-            reads,
-            writes,
-            read_bytes,
-            written_bytes,
-        })
+    /// Memory it may use, bytes.
+    pub(crate) fn budget(&self) -> u64 {
+        self.config.memory
     }
 
     /// Ends the threads that may call other members.
@@ -195,6 +136,8 @@ impl NodeServer {
         }
         self.node.tender.stop();
         self.node.files.close();
+        self.records.end();
+        self.disk.end();
     }
 
     /// Answers no one from now on.

@@ -13,6 +13,7 @@ use crate::proto::{OneWay, Reply, Request, WireError};
 use crate::{Error, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Message, Rank, Replier};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -39,6 +40,37 @@ pub struct Peers {
     fabric: Arc<dyn Fabric>,
     deadline: Duration,
     local: OnceLock<Weak<dyn Parts>>,
+    asked: Load,
+}
+
+/// Requests of one kind: how many there were, and how many there are now.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    all: AtomicU64,
+    now: AtomicU64,
+}
+
+impl Load {
+    /// One more, until the guard is dropped.
+    pub fn enter(&self) -> impl Drop + '_ {
+        struct Inside<'a>(&'a AtomicU64);
+        impl Drop for Inside<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.all.fetch_add(1, Ordering::Relaxed);
+        self.now.fetch_add(1, Ordering::Relaxed);
+        Inside(&self.now)
+    }
+
+    /// Since the start, and now.
+    pub fn figures(&self) -> (u64, u64) {
+        (
+            self.all.load(Ordering::Relaxed),
+            self.now.load(Ordering::Relaxed),
+        )
+    }
 }
 
 impl Peers {
@@ -51,6 +83,7 @@ impl Peers {
             fabric,
             deadline,
             local: OnceLock::new(),
+            asked: Load::default(),
         })
     }
 
@@ -73,6 +106,11 @@ impl Peers {
     /// How long a request to another member may take.
     pub fn deadline(&self) -> Duration {
         self.deadline
+    }
+
+    /// Requests to other members: sent since the start, and waiting for their answers now.
+    pub fn load(&self) -> (u64, u64) {
+        self.asked.figures()
     }
 
     /// Asks the namespace of member `to`.
@@ -143,6 +181,7 @@ impl Peers {
             head: encode(&request),
             bulk: Vec::new(),
         };
+        let _counted = self.asked.enter();
         let answer = self.fabric.call(Rank::from(to), message, self.deadline)?;
         let decoded: Result<Reply, WireError> =
             postcard::from_bytes(&answer.head).map_err(|e| Error::Peer {

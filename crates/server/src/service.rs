@@ -116,6 +116,16 @@ impl Service {
         self.members.iter().map(NodeServer::status).collect()
     }
 
+    /// The same as often as wanted, see [`NodeServer::glance`].
+    ///
+    /// # Errors
+    /// When a store cannot be read.
+    pub fn glance(&self, patience: std::time::Duration) -> Result<Vec<MemberStatus>> {
+        let until = std::time::Instant::now() + patience;
+        let left = || until.saturating_duration_since(std::time::Instant::now());
+        self.members.iter().map(|m| m.glance(left())).collect()
+    }
+
     /// Commits what is pending, stops threads, unlocks the store.
     ///
     /// # Errors

@@ -31,6 +31,10 @@ pub trait File: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
+    /// Bytes it takes on the disk: holes take none. Where that is not known, its length.
+    fn allocated(&self) -> io::Result<u64> {
+        self.len()
+    }
     /// Cuts the file, or lengthens it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Allocates disk blocks for the range, so that writing there cannot run out of space.
@@ -119,6 +123,11 @@ impl File for OsFile {
     }
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+    fn allocated(&self) -> io::Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        // Blocks of 512 bytes, whatever those of the file system are.
+        Ok(self.0.metadata()?.blocks() * 512)
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)

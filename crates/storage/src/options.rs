@@ -63,6 +63,8 @@ impl Default for Options {
 pub struct Stats {
     /// Memory of all MemTables, sealed ones included (estimated upwards).
     pub memtable_bytes: u64,
+    /// Sealed MemTables that wait to be written to table files.
+    pub sealed: u64,
     /// Memory of the block cache.
     pub cache_bytes: u64,
     /// Memory of the open tables' filters and metadata regions.

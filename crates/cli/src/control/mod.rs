@@ -11,15 +11,14 @@
 mod client;
 mod server;
 mod stage;
+mod status;
 
 pub use client::{Client, NoServer};
 pub use server::{Answerer, Listener, remove_left};
 pub use stage::{StageAnswer, StageAsk, StageJob, StageSpec, StageState};
+pub use status::{Health, Member, Missing, MountStatus, Peer, Process, Rates, Status};
 
-use crate::processes::Memory;
-use forebay_server::MemberStatus;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -77,39 +76,6 @@ pub enum Answer {
     Stage(StageAnswer),
     /// Why not, and what to do.
     Refused(String),
-}
-
-/// One mount of the service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MountStatus {
-    /// The member whose delegate serves it.
-    pub member: u16,
-    /// Where.
-    pub path: PathBuf,
-}
-
-/// A running service.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Status {
-    /// Its store.
-    pub store: PathBuf,
-    /// Its process.
-    pub pid: u32,
-    /// Version of the program.
-    pub program: String,
-    /// Seconds since it was ready.
-    pub uptime_seconds: u64,
-    /// Its mounts.
-    pub mounts: Vec<MountStatus>,
-    /// Its members.
-    pub members: Vec<MemberStatus>,
-    /// Members that did not answer, and why.
-    #[serde(default)]
-    pub missing: BTreeMap<u16, String>,
-    /// Memory of the whole process.
-    pub memory: Memory,
-    /// Its settings.
-    pub settings: BTreeMap<String, String>,
 }
 
 /// A path to the socket that is short enough for any store: socket addresses end at 107 bytes.

@@ -10,12 +10,12 @@ pub mod worker;
 
 use crate::args::DemoArgs;
 use crate::config_file;
-use crate::control::{Answer, Ask};
+use crate::control::{Answer, Ask, Member};
 use crate::fail::{Context, Failure, Result};
 use crate::processes::memory;
 use crate::progress;
 use crate::settings::{Resolved, Source};
-use crate::verbs::{fsck, status};
+use crate::verbs::fsck;
 use phase::Phase;
 use report::{Report, Speed};
 use stage::Stage;
@@ -152,7 +152,7 @@ impl Demo<'_> {
                     plain: plain_fewer,
                 },
             ],
-            extents: members.extents,
+            extents: members.extents.unwrap_or_default(),
             index_bytes: members.index_bytes,
             data_bytes: members.data_bytes,
             server_peak_bytes: before.max(after),
@@ -188,13 +188,28 @@ impl Demo<'_> {
     /// The members' totals, and the most memory the server has used.
     fn state(&self, stage: &Stage) -> Result<(forebay_server::service::MemberStatus, u64)> {
         let server = stage.server()?;
-        let Answer::Status(answer) = server.ask(&Ask::Status, Duration::from_secs(30))? else {
-            return Err(Failure::new(
-                "the service gave an unknown answer",
-                "report this",
-            ));
-        };
-        Ok((status::total(&answer.members), memory(server.pid()).peak))
+        let begun = Instant::now();
+        loop {
+            let Answer::Status(answer) = server.ask(&Ask::Status, Duration::from_secs(30))? else {
+                return Err(Failure::new(
+                    "the service gave an unknown answer",
+                    "report this",
+                ));
+            };
+            let total = Member::total(&answer.members).figures;
+            // Counts from before the question may miss what was written last.
+            let counted = total.counted_seconds_ago <= begun.elapsed().as_secs_f64();
+            if total.extents.is_some() && counted {
+                return Ok((total, memory(server.pid()).peak));
+            }
+            if begun.elapsed() > Duration::from_secs(60) {
+                return Err(Failure::new(
+                    "the service does not count its extents",
+                    "see its log",
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

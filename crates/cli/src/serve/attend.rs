@@ -4,11 +4,12 @@
 use super::desk::Desk;
 use super::events::{self, Event};
 use super::office::Office;
+use super::rates::RateDesk;
 use super::stage::StageDesk;
 use super::watchdog::Watchdog;
-use crate::control::{Answer, Listener, MountStatus};
+use crate::control::{Answer, Listener, MountStatus, Peer};
 use crate::fail::{Context, Result};
-use crate::mount_table;
+use crate::metrics::Endpoint;
 use crate::settings::Settings;
 use forebay_fuse::Mount;
 use forebay_server::{Delegate, MemberStatus, Service};
@@ -19,8 +20,10 @@ use std::time::{Duration, Instant};
 
 /// The members that run in this process.
 pub trait Hosted: Send {
-    /// What they hold and have done.
-    fn status(&self) -> forebay_server::Result<Vec<MemberStatus>>;
+    /// What they hold and have done. Waits `patience` at most for what costs a look at everything.
+    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>>;
+    /// How the members in other processes stand; none if there are no other processes.
+    fn peers(&self) -> Vec<Peer>;
     /// Each of them: its number and its delegate.
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)>;
     /// How many members the service has, in all processes.
@@ -34,8 +37,12 @@ pub trait Hosted: Send {
 }
 
 impl Hosted for Service {
-    fn status(&self) -> forebay_server::Result<Vec<MemberStatus>> {
-        Service::status(self)
+    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        Service::glance(self, patience)
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
     }
 
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
@@ -75,6 +82,8 @@ pub struct Attended {
     pub service: Box<dyn Hosted>,
     /// The way to the other processes of the service, if there are others.
     pub office: Option<Office>,
+    /// Where metrics are to be served, if at all.
+    pub metrics: Option<Endpoint>,
 }
 
 /// Serves until told to stop. `ready` is called once everything answers; it says whether anyone heard that.
@@ -99,6 +108,8 @@ pub fn until_stopped(
     ));
     let desk = Arc::new(Desk {
         office: office.clone(),
+        rates: RateDesk::start(service.clone())?,
+        metrics: attended.metrics.as_ref().map(Endpoint::url),
         service: service.clone(),
         stages: stages.clone(),
         store: store.clone(),
@@ -111,7 +122,11 @@ pub fn until_stopped(
     if let Some(office) = &office {
         office.open(desk.clone());
     }
-    let listener = Listener::open(&store, desk)?;
+    let metrics = attended
+        .metrics
+        .map(|m| m.serve(desk.clone()))
+        .transpose()?;
+    let listener = Listener::open(&store, desk.clone())?;
     if !points.is_empty() {
         events::unmounts(store.clone(), points.clone(), sender)?;
     }
@@ -119,7 +134,7 @@ pub fn until_stopped(
     tracing::info!("ready");
 
     let (why, reply) = match heard {
-        true => wait(&events, &points, &stages),
+        true => wait(&events, &desk),
         false => (String::from("whoever started it is gone"), None),
     };
     tracing::info!("{why}: stopping");
@@ -127,6 +142,7 @@ pub fn until_stopped(
         let (store, points) = (store.clone(), points.clone());
         move |_| super::detach_all(&store, &points)
     });
+    drop((metrics, desk));
     limit.stage("ending stage jobs");
     stages.stop();
     if let Some(office) = office {
@@ -158,11 +174,7 @@ pub fn until_stopped(
 }
 
 /// Waits until it is time to stop; says why, and whom to tell afterwards.
-fn wait(
-    events: &mpsc::Receiver<Event>,
-    points: &[PathBuf],
-    stages: &StageDesk,
-) -> (String, Option<mpsc::SyncSender<Answer>>) {
+fn wait(events: &mpsc::Receiver<Event>, desk: &Desk) -> (String, Option<mpsc::SyncSender<Answer>>) {
     // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
     while let Ok(event) = events.recv() {
         match event {
@@ -175,16 +187,15 @@ fn wait(
                 asker,
                 reply,
             } => {
-                if let Some(why) = stages.busy().filter(|_| !force) {
-                    let _ = reply.send(Answer::Refused(why));
-                    continue;
-                }
-                let open = points
-                    .iter()
-                    .find(|p| !crate::processes::holders(p).is_empty());
-                match open.filter(|_| !force) {
-                    Some(point) => {
-                        let _ = reply.send(Answer::Refused(mount_table::busy(point, asker).text));
+                let busy = if force {
+                    None
+                } else {
+                    desk.busy_anywhere(asker)
+                };
+                match busy {
+                    Some(why) => {
+                        // Whoever asked may have gone.
+                        let _ = reply.send(Answer::Refused(why));
                     }
                     None => return (String::from("asked to"), Some(reply)),
                 }

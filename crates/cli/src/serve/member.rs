@@ -12,11 +12,12 @@ use super::office::Office;
 use super::spec::Seat;
 use super::watchdog::Watchdog;
 use super::{Report, detach_all, follow_parent, opening, points, watch};
-use crate::control::MountStatus;
+use crate::control::{Health, MountStatus, Peer};
 use crate::fail::{Context, FAILED, Failure, Result};
+use crate::metrics::Endpoint;
 use crate::mount_table;
 use crate::settings::{Resolved, Settings};
-use forebay_fabric::mpi::{Ending, Identity, Job, StartError, Timing, World};
+use forebay_fabric::mpi::{self, Ending, Identity, Job, StartError, Timing, World};
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
 use forebay_storage::OsIo;
@@ -70,8 +71,23 @@ struct Together {
 }
 
 impl Hosted for Together {
-    fn status(&self) -> forebay_server::Result<Vec<MemberStatus>> {
-        Ok(vec![self.joined.status()?])
+    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        Ok(vec![self.joined.glance(patience)?])
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        let seen = |peer: forebay_fabric::mpi::Peer| Peer {
+            member: peer.rank as u16,
+            health: match peer.health {
+                mpi::Health::Alive => Health::Alive,
+                mpi::Health::Left => Health::Left,
+                mpi::Health::Dead => Health::Dead,
+            },
+            silent_seconds: peer.silent.as_secs_f64(),
+        };
+        let own = self.world.rank();
+        let others = self.world.peers().into_iter().filter(|p| p.rank != own);
+        others.map(seen).collect()
     }
 
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
@@ -185,6 +201,11 @@ fn serve(
         prepare()?;
     }
     watch::start(&store, &users(start.until_input_ends)).map_err(first)?;
+    let address = settings.metrics.as_ref();
+    let metrics = address
+        .map(|address| Endpoint::open(address, rank))
+        .transpose()
+        .map_err(first)?;
     watchdog.stage(&format!("mounting {}", point.display()));
     let options = MountOptions {
         source: mount_table::source(&store),
@@ -239,6 +260,7 @@ fn serve(
         mounts: vec![mount],
         service: Box::new(Together { joined, world }),
         office: Some(office),
+        metrics,
     };
     let mut late = false;
     let served = attend::until_stopped(attended, settings, (sender, events), || {

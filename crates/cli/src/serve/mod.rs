@@ -10,6 +10,7 @@ mod log;
 mod member;
 mod office;
 mod points;
+mod rates;
 mod spec;
 mod stage;
 pub mod watch;
@@ -20,6 +21,7 @@ pub use member::{RUN, Start, run as member};
 pub use spec::{Report, Seat, Spec, host};
 
 use crate::fail::{Context, Failure, Result};
+use crate::metrics::Endpoint;
 use crate::mount_table::{self, How};
 use crate::settings::Resolved;
 use attend::Attended;
@@ -134,6 +136,10 @@ pub fn run(
     if !new {
         prepare()?;
     }
+    let address = settings.metrics.as_ref();
+    let metrics = address
+        .map(|address| Endpoint::open(address, 0))
+        .transpose()?;
     if spec.with_parent && !spec.mounts.is_empty() {
         watch::start(&spec.store, &parent())?;
     }
@@ -166,6 +172,7 @@ pub fn run(
         mounts,
         service: Box::new(service),
         office: None,
+        metrics,
     };
     attend::until_stopped(attended, &settings, (sender, events), || {
         drop(watchdog);

@@ -23,6 +23,13 @@ pub enum Question {
     Status,
     /// About its part of a stage job.
     Stage(PartAsk),
+    /// What speaks against stopping: a sentence for people, if anything does.
+    Busy {
+        /// The machine of the process that wants it stopped.
+        host: String,
+        /// That process.
+        asker: u32,
+    },
 }
 
 /// What is said to a question.
@@ -115,6 +122,17 @@ impl Office {
         self.ask_some(&members, question, limit)
     }
 
+    /// The same, waiting for each as long as `limit` says.
+    pub fn ask_patiently<T: DeserializeOwned + Send>(
+        &self,
+        question: &Question,
+        limit: impl Fn(u16) -> Duration,
+    ) -> Vec<(u16, Result<T, String>)> {
+        let text = write(question);
+        let asked = self.others().map(|member| (member, text.clone()));
+        self.ask_at_once(asked.collect(), limit)
+    }
+
     /// Asks these the same at once.
     pub fn ask_some<T: DeserializeOwned + Send>(
         &self,
@@ -125,7 +143,7 @@ impl Office {
         // Written once: it may be long.
         let text = write(question);
         let asked = members.iter().map(|member| (*member, text.clone()));
-        self.ask_at_once(asked.collect(), limit)
+        self.ask_at_once(asked.collect(), |_| limit)
     }
 
     /// Asks each of these something else, at once.
@@ -137,18 +155,19 @@ impl Office {
         let asked = asked
             .iter()
             .map(|(member, question)| (*member, write(question)));
-        self.ask_at_once(asked.collect(), limit)
+        self.ask_at_once(asked.collect(), |_| limit)
     }
 
     fn ask_at_once<T: DeserializeOwned + Send>(
         &self,
         asked: Vec<(u16, Result<Message, String>)>,
-        limit: Duration,
+        limit: impl Fn(u16) -> Duration,
     ) -> Vec<(u16, Result<T, String>)> {
         std::thread::scope(|scope| {
             let asked: Vec<_> = asked
                 .into_iter()
                 .map(|(member, text)| {
+                    let limit = limit(member);
                     let ask = move || self.ask_text(member, text?, limit);
                     (member, scope.spawn(ask))
                 })

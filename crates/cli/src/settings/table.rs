@@ -1,4 +1,5 @@
 //! The table of settings: what each is called, means and defaults to, and how its text becomes a value.
+use crate::metrics::Address;
 use crate::units::{parse_duration, parse_size};
 use forebay_server::Consistency;
 use forebay_storage::Durability;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub start_limit: Duration,
     /// How long a stop may take.
     pub stop_limit: Duration,
+    /// Where each server process serves metrics.
+    pub metrics: Option<Address>,
     /// Filter of the log, as `tracing` writes it.
     pub log: String,
 }
@@ -180,6 +183,17 @@ pub const TABLE: &[Setting] = &[
         },
     },
     Setting {
+        key: "metrics",
+        flag: "metrics",
+        value: "ADDRESS",
+        default: "none",
+        help: "Serve Prometheus metrics: none, a loopback address such as 127.0.0.1:9470, or unix:PATH; +{rank} behind the port adds the number of the server, {rank} in the path becomes it",
+        set: |s, text| {
+            s.metrics = Address::parse(text)?;
+            Ok(())
+        },
+    },
+    Setting {
         key: "log",
         flag: "log",
         value: "FILTER",
@@ -218,6 +232,7 @@ impl Settings {
             allow_other: false,
             start_limit: Duration::ZERO,
             stop_limit: Duration::ZERO,
+            metrics: None,
             log: String::new(),
         }
     }

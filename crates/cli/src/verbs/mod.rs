@@ -9,5 +9,6 @@ pub mod stage;
 mod stage_paths;
 pub mod stage_status;
 pub mod status;
+mod status_text;
 pub mod trace;
 pub mod umount;

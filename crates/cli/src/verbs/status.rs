@@ -1,15 +1,30 @@
-//! `forebay status`: what a running service holds and uses.
+//! `forebay status`: what a running service holds, uses and does; once, or again and again.
+use super::status_text::text;
 use crate::args::StatusArgs;
-use crate::control::{Answer, Ask, Client, NoServer, Status};
+use crate::control::{Answer, Ask, Client, Member, NoServer, Rates, Status};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
-use crate::table::Table;
-use crate::units::{count, size};
 use crate::verbs::umount::store_of;
-use forebay_server::MemberStatus;
-use std::fmt::Write as _;
-use std::io::Write as _;
-use std::time::Duration;
+use forebay_server::delegate::Traffic;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long the service may take to answer.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How long a single look waits for figures that are being counted for the first time.
+const COUNTING: Duration = Duration::from_secs(5);
+/// How often it is looked whether they are.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// To the upper left corner; what is left of the line before; what is left of the screen before.
+const HOME: &str = "\x1b[H";
+const LINE: &str = "\x1b[K";
+const BELOW: &str = "\x1b[J";
+const CLEAR: &str = "\x1b[2J";
 
 /// Runs the verb.
 ///
@@ -18,7 +33,23 @@ use std::time::Duration;
 pub fn run(args: &StatusArgs) -> Result {
     let path = mount_table::absolute(&args.store)?;
     let store = store_of(&mount_table::all()?, &path)?.unwrap_or(path);
-    let mut client = match Client::connect(&store) {
+    if let Some(interval) = args.watch {
+        return watch(args, &store, interval);
+    }
+    let until = Instant::now() + COUNTING;
+    let mut status = ask(&store)?;
+    while status.members.iter().any(|m| m.figures.files.is_none()) && Instant::now() < until {
+        std::thread::sleep(AGAIN);
+        status = ask(&store)?;
+    }
+    let shown = show(args, &status)?;
+    std::io::stdout()
+        .write_all(shown.as_bytes())
+        .or_fail("cannot write to standard output", "look at where it leads")
+}
+
+fn ask(store: &Path) -> Result<Status> {
+    let mut client = match Client::connect(store) {
         Ok(client) => client,
         Err(NoServer::Failed(failure)) => return Err(failure),
         Err(NoServer::NotRunning) => {
@@ -29,99 +60,122 @@ pub fn run(args: &StatusArgs) -> Result {
             ));
         }
     };
-    let Answer::Status(status) = client.ask(&Ask::Status, Duration::from_secs(30))? else {
-        return Err(Failure::new(
+    match client.ask(&Ask::Status, LIMIT)? {
+        Answer::Status(status) => Ok(*status),
+        _ => Err(Failure::new(
             "the service gave an unknown answer",
             "use the same version of forebay",
-        ));
-    };
-    let text = if args.json {
-        json(&status)?
-    } else {
-        text(&status)
-    };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .or_fail("cannot write to standard output", "look at where it leads")
+        )),
+    }
 }
 
-fn json(status: &Status) -> Result<String> {
-    let mut value =
-        serde_json::to_value(status).or_fail("cannot write the status", "report this")?;
-    value["total"] = serde_json::to_value(total(&status.members))
-        .or_fail("cannot write the status", "report this")?;
-    Ok(format!("{value}\n"))
-}
-
-fn text(status: &Status) -> String {
-    let mut table = Table::new(&[
-        "node", "mount", "files", "open", "data", "extents", "index", "segments", "memory", "of",
-        "writes", "written", "reads", "read",
-    ]);
-    let row = |name: String, mount: String, m: &MemberStatus| {
-        vec![
-            name,
-            mount,
-            count(m.files),
-            count(m.open_files),
-            size(m.data_bytes),
-            count(m.extents),
-            size(m.index_bytes),
-            count(m.segments),
-            size(m.memory_bytes),
-            size(m.memory_budget),
-            count(m.writes),
-            size(m.written_bytes),
-            count(m.reads),
-            size(m.read_bytes),
-        ]
+fn show(args: &StatusArgs, status: &Status) -> Result<String> {
+    if !args.json {
+        return Ok(text(status, args.wide));
+    }
+    let written = || {
+        let mut value = serde_json::to_value(status)?;
+        value["total"] = serde_json::to_value(Member::total(&status.members))?;
+        Ok::<_, serde_json::Error>(format!("{value}\n"))
     };
-    for member in &status.members {
-        let mount = status.mounts.iter().find(|m| m.member == member.member);
-        let mount = mount.map_or(String::from("-"), |m| m.path.display().to_string());
-        table.row(row(member.member.to_string(), mount, member));
-    }
-    if status.members.len() > 1 {
-        table.row(row(
-            String::from("all"),
-            String::new(),
-            &total(&status.members),
-        ));
-    }
-    let mut out = table.to_string();
-    for (member, why) in &status.missing {
-        let _ = writeln!(out, "node {member} is missing: {why}");
-    }
-    let _ = writeln!(
-        out,
-        "store {}, forebay {}, pid {}, up {} s, process memory {} (peak {})",
-        status.store.display(),
-        status.program,
-        status.pid,
-        status.uptime_seconds,
-        size(status.memory.resident),
-        size(status.memory.peak)
-    );
-    out
+    written().or_fail("cannot write the status", "report this")
 }
 
-/// The sum over all members.
-pub fn total(members: &[MemberStatus]) -> MemberStatus {
-    members
-        .iter()
-        .fold(MemberStatus::default(), |sum, m| MemberStatus {
-            member: sum.member,
-            files: sum.files + m.files,
-            open_files: sum.open_files + m.open_files,
-            extents: sum.extents + m.extents,
-            data_bytes: sum.data_bytes + m.data_bytes,
-            index_bytes: sum.index_bytes + m.index_bytes,
-            memory_bytes: sum.memory_bytes + m.memory_bytes,
-            memory_budget: sum.memory_budget + m.memory_budget,
-            segments: sum.segments + m.segments,
-            reads: sum.reads + m.reads,
-            writes: sum.writes + m.writes,
-            read_bytes: sum.read_bytes + m.read_bytes,
-            written_bytes: sum.written_bytes + m.written_bytes,
+/// What was counted at a look, by member; and the processes that counted it.
+struct Look {
+    at: Instant,
+    counted: BTreeMap<u16, (u32, Traffic)>,
+}
+
+impl Look {
+    fn at(status: &Status, at: Instant) -> Look {
+        let counted = status.members.iter().map(|m| {
+            let number = m.figures.member;
+            let pid = status.process_of(number).map_or(0, |p| p.pid);
+            (number, (pid, m.traffic()))
+        });
+        Look {
+            at,
+            counted: counted.collect(),
+        }
+    }
+
+    /// Puts rates since this look into the next one.
+    fn rate(&self, status: &mut Status, next: &Look) {
+        let time = next.at.saturating_duration_since(self.at);
+        for member in &mut status.members {
+            let number = &member.figures.member;
+            let (Some((before_pid, before)), Some((pid, now))) =
+                (self.counted.get(number), next.counted.get(number))
+            else {
+                continue;
+            };
+            if before_pid == pid {
+                member.rates = Rates::between(before, now, time);
+            }
+        }
+    }
+}
+
+/// Shows the status again and again, until a signal or the end of who reads it.
+fn watch(args: &StatusArgs, store: &Path, interval: Duration) -> Result {
+    let stop = signals()?;
+    let terminal = std::io::stdout().is_terminal() && !args.json;
+    let mut last: Option<Look> = None;
+    loop {
+        let begun = Instant::now();
+        let mut status = ask(store)?;
+        let look = Look::at(&status, Instant::now());
+        if let Some(last) = &last {
+            last.rate(&mut status, &look);
+        }
+        let shown = show(args, &status)?;
+        let shown = match (terminal, last.is_some(), args.json) {
+            (true, again, _) => redrawn(&shown, again),
+            (false, true, false) => format!("\n{shown}"),
+            _ => shown,
+        };
+        last = Some(look);
+        let mut out = std::io::stdout();
+        match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
+            // Who read it has seen enough.
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => {
+                written.or_fail("cannot write to standard output", "look at where it leads")?
+            }
+        }
+        // A signal, or no thread that could tell of one.
+        if stop.recv_timeout(interval.saturating_sub(begun.elapsed()))
+            != Err(RecvTimeoutError::Timeout)
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// The text in the place of the one before.
+fn redrawn(text: &str, again: bool) -> String {
+    let clear = if again { "" } else { CLEAR };
+    let lines = text.replace('\n', &format!("{LINE}\n"));
+    format!("{clear}{HOME}{lines}{BELOW}")
+}
+
+/// Tells when the user has seen enough.
+fn signals() -> Result<Receiver<i32>> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+        .or_fail("cannot catch signals", "raise the limit on open files")?;
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                // Fails only if the program is ending already.
+                let _ = sender.send(signal);
+            }
         })
+        .or_fail(
+            "cannot start the thread for signals",
+            "raise the limit on processes",
+        )?;
+    Ok(receiver)
 }

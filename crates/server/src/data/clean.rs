@@ -61,6 +61,11 @@ impl Work {
         self.dead.lock().0.extend(places);
     }
 
+    /// How many places wait.
+    pub fn places(&self) -> u64 {
+        self.dead.lock().0.len() as u64
+    }
+
     fn take(&self) -> Vec<Place> {
         let mut dead = self.dead.lock();
         dead.1 = 0;

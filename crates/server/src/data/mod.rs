@@ -57,6 +57,7 @@ use span_cache::SpanCache;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 /// Number of a log, unique in its member and never reused.
@@ -100,6 +101,8 @@ pub struct DataStats {
     pub span_hits: u64,
     /// Lookups that had to ask the store.
     pub span_misses: u64,
+    /// Freed places that wait to be given back to the disk.
+    pub cleaning: u64,
 }
 
 struct Inner {
@@ -303,7 +306,17 @@ impl Data {
             span_cache: self.inner.cache.bytes(),
             segments: self.inner.segments.count(),
             open_logs: self.inner.logs.count(),
+            cleaning: self.inner.work.places(),
         }
+    }
+
+    /// What the segment files take on the disk, garbage included. Looks at each: not for a tight loop. Ends early, with less,
+    /// once `stop` is set.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn disk_bytes(&self, stop: &AtomicBool) -> Result<u64> {
+        self.inner.segments.disk_bytes(stop)
     }
 
     /// Answers another member. The bulk of a read: one buffer a piece, in order.

@@ -303,6 +303,28 @@ impl Segments {
         self.table.lock().len() as u64
     }
 
+    /// What the files take on the disk.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn disk_bytes(&self, stop: &AtomicBool) -> Result<u64> {
+        let numbers: Vec<u32> = self.table.lock().keys().copied().collect();
+        let mut sum = 0;
+        for number in numbers {
+            if stop.load(Relaxed) {
+                break;
+            }
+            let path = self.path(number);
+            sum += match self.io.open(&path).and_then(|file| file.allocated()) {
+                Ok(bytes) => bytes,
+                // Removed meanwhile.
+                Err(e) if e.kind() == ErrorKind::NotFound => 0,
+                Err(e) => return Err(io_error("stat", &path, e)),
+            };
+        }
+        Ok(sum)
+    }
+
     /// Gives a part of a segment back to the disk. No span may name it. On a disk that cannot do this the space comes
     /// back with the whole segment, so that is no error.
     ///

@@ -46,6 +46,7 @@ impl Delegate {
     /// # Errors
     /// What the commit failed with (`ENOSPC`, `EIO`, `ESTALE`); the writes stay pending, and the next call tries again.
     pub fn flush(&self, handle: Handle) -> Result<()> {
+        let _at = self.counters.other();
         let open = self.table.get(handle)?;
         self.used(&open);
         self.publish(&open.file, self.always_sync)

@@ -71,6 +71,7 @@ impl Delegate {
     /// # Errors
     /// `EBADF`, `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
     pub fn fallocate(&self, handle: Handle, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let _at = self.counters.other();
         let open = self.table.get(handle)?;
         if !open.flags.write {
             return Err(Errno::BADF.into());

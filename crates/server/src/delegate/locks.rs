@@ -95,6 +95,7 @@ impl Delegate {
     /// `EAGAIN` if another owner's lock is in the way; `ENOLCK` if the owner's locks on this file were lost; `EIO` if the
     /// file's owner does not answer.
     pub fn lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Granted> {
+        let _at = self.counters.other();
         match self.ask_lock(handle, wanted, false)? {
             Locking::Granted(granted) => Ok(granted),
             // Cannot be: the request did not ask to wait.
@@ -107,6 +108,7 @@ impl Delegate {
     /// # Errors
     /// As [`Delegate::lock`], but for `EAGAIN`.
     pub fn lock_or_wait(&self, handle: Handle, wanted: &LockWanted) -> Result<Locking> {
+        let _at = self.counters.other();
         self.ask_lock(handle, wanted, true)
     }
 
@@ -144,6 +146,7 @@ impl Delegate {
         start: u64,
         end: u64,
     ) -> Result<()> {
+        let _at = self.counters.other();
         let open = self.table.get(handle)?;
         self.used(&open);
         let published = self.publish(&open.file, self.always_sync);
@@ -166,6 +169,7 @@ impl Delegate {
     /// # Errors
     /// `EIO` if the file's owner does not answer.
     pub fn test_lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Option<Held>> {
+        let _at = self.counters.other();
         let fid = self.table.get(handle)?.file.fid;
         self.settle_owed(fid.owner())?;
         let request = LocksRequest::Test {

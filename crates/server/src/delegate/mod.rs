@@ -47,6 +47,7 @@ mod runs;
 mod seek;
 mod space;
 mod sync;
+mod traffic;
 mod windows;
 mod write;
 mod xattr;
@@ -60,7 +61,8 @@ use leftovers::Leftovers;
 pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+pub use traffic::{Counters, Traffic};
 
 /// An open file of this delegate.
 pub type Handle = u64;
@@ -101,37 +103,6 @@ pub struct Fallocate {
     pub zero: bool,
     /// The size stays, also if the range ends behind it.
     pub keep_size: bool,
-}
-
-/// What went through a delegate since it started. Bytes, calls.
-#[derive(Debug, Default)]
-pub struct Counters {
-    reads: AtomicU64,
-    writes: AtomicU64,
-    read_bytes: AtomicU64,
-    written_bytes: AtomicU64,
-}
-
-impl Counters {
-    fn read(&self, bytes: usize) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-    fn wrote(&self, bytes: usize) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-    /// `(reads, writes, bytes read, bytes written)`.
-    pub fn totals(&self) -> (u64, u64, u64, u64) {
-        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        (
-            get(&self.reads),
-            get(&self.writes),
-            get(&self.read_bytes),
-            get(&self.written_bytes),
-        )
-    }
 }
 
 /// One node's delegate. All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
@@ -196,6 +167,11 @@ impl Delegate {
     /// Files that this node holds open, or could not finish after their last close.
     pub fn open_files(&self) -> usize {
         self.table.open_files()
+    }
+
+    /// Files whose writes could not be published at their last close, or whose closes are not told: tried again.
+    pub fn unpublished(&self) -> usize {
+        self.table.left().len()
     }
 
     /// Publishes everything pending, as at the end of the service. Tries every file; answers the first error. What a file

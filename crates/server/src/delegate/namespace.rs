@@ -11,6 +11,7 @@ impl Delegate {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `ESTALE`.
     pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
+        let _at = self.counters.other();
         let request = MetaRequest::Lookup {
             parent,
             name: name.to_vec(),
@@ -24,6 +25,7 @@ impl Delegate {
     /// # Errors
     /// `ESTALE` if it was removed.
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
+        let _at = self.counters.other();
         Ok(self.shown(self.ask_attr(fid)?))
     }
 
@@ -38,6 +40,7 @@ impl Delegate {
         handle: Option<Handle>,
         caller: Caller,
     ) -> Result<Attr> {
+        let _at = self.counters.other();
         if let Some(size) = set.size {
             self.truncate(fid, size, handle, caller)?;
         }
@@ -46,7 +49,7 @@ impl Delegate {
             ..set.clone()
         };
         if rest == SetAttr::default() {
-            return self.getattr(fid);
+            return Ok(self.shown(self.ask_attr(fid)?));
         }
         let file = self.table.find(fid);
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
@@ -70,6 +73,7 @@ impl Delegate {
     /// # Errors
     /// `EEXIST` if there is such a name, and as mkdir, mknod, symlink.
     pub fn make(&self, parent: Fid, name: &[u8], new: NewNode, caller: Caller) -> Result<Attr> {
+        let _at = self.counters.other();
         let request = MetaRequest::Create {
             parent,
             name: name.to_vec(),
@@ -85,6 +89,7 @@ impl Delegate {
     /// # Errors
     /// `EINVAL` for anything else.
     pub fn readlink(&self, fid: Fid) -> Result<Vec<u8>> {
+        let _at = self.counters.other();
         let request = MetaRequest::ReadLink { fid };
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Bytes(target) => target)
     }
@@ -94,6 +99,7 @@ impl Delegate {
     /// # Errors
     /// As link.
     pub fn link(&self, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
+        let _at = self.counters.other();
         let request = MetaRequest::Link {
             fid,
             parent,
@@ -108,6 +114,7 @@ impl Delegate {
     /// # Errors
     /// As unlink.
     pub fn unlink(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
+        let _at = self.counters.other();
         let request = MetaRequest::Unlink {
             parent,
             name: name.to_vec(),
@@ -123,6 +130,7 @@ impl Delegate {
     /// # Errors
     /// As rmdir.
     pub fn rmdir(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
+        let _at = self.counters.other();
         let request = MetaRequest::Rmdir {
             parent,
             name: name.to_vec(),
@@ -144,6 +152,7 @@ impl Delegate {
         flags: RenameFlags,
         caller: Caller,
     ) -> Result<()> {
+        let _at = self.counters.other();
         let request = MetaRequest::Rename {
             from,
             name: name.to_vec(),
@@ -162,6 +171,7 @@ impl Delegate {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
     pub fn readdir(&self, fid: Fid, after: Option<&[u8]>, limit: u32) -> Result<Vec<DirEntry>> {
+        let _at = self.counters.other();
         let request = MetaRequest::ReadDir {
             fid,
             after: after.map(<[u8]>::to_vec),
@@ -175,6 +185,7 @@ impl Delegate {
     /// # Errors
     /// `ENOTDIR`, `ESTALE`.
     pub fn parent(&self, fid: Fid) -> Result<Fid> {
+        let _at = self.counters.other();
         let request = MetaRequest::Parent { fid };
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Parent(parent) => parent)
     }
@@ -185,6 +196,7 @@ impl Delegate {
     /// # Errors
     /// `EIO` if a member cannot answer or its disk fails.
     pub fn sync_directory(&self, fid: Fid) -> Result<()> {
+        let _at = self.counters.other();
         (0..self.members()).try_for_each(|member| {
             let request = FilesRequest::Sync { fid };
             expect_reply!(member, self.node.peers.files(member, request), FilesReply::Done => ())
@@ -196,6 +208,7 @@ impl Delegate {
     /// # Errors
     /// `EBUSY`; `EINVAL` for anything but a file.
     pub fn laminate(&self, fid: Fid) -> Result<()> {
+        let _at = self.counters.other();
         let request = FilesRequest::Laminate { fid };
         expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Done | FilesReply::Attr(_) => ())
     }

@@ -26,6 +26,7 @@ impl Delegate {
     /// # Errors
     /// `EISDIR`, `ESTALE`, `EPERM` for writing a file laminated for ever.
     pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<Opened> {
+        let _at = self.counters.other();
         let (attr, token) = self.ask_open(fid, flags)?;
         self.opened(attr, flags, token, false)
     }
@@ -43,6 +44,7 @@ impl Delegate {
         flags: OpenFlags,
         caller: Caller,
     ) -> Result<Opened> {
+        let _at = self.counters.other();
         for _ in 0..CREATE_TRIES {
             let new = NewNode {
                 kind: Kind::File,
@@ -75,6 +77,7 @@ impl Delegate {
     /// # Errors
     /// As flush; the handle is gone all the same. What is pending is tried again in the background, and at the next open.
     pub fn release(&self, handle: Handle) -> Result<()> {
+        let _at = self.counters.other();
         let open = self.table.take(handle)?;
         self.used(&open);
         let file = &open.file;

@@ -32,6 +32,7 @@ impl Delegate {
     /// # Errors
     /// `EBADF` for a handle not open for reading; `EIO` for damaged bytes or a dead member.
     pub fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
+        let _at = self.counters.begin();
         let open = self.table.get(handle)?;
         if !open.flags.read {
             return Err(Errno::BADF.into());

@@ -17,6 +17,7 @@ impl Delegate {
     /// # Errors
     /// `ENXIO` at or past the end, or if there is no more data.
     pub fn seek(&self, handle: Handle, offset: u64, whence: Whence) -> Result<u64> {
+        let _at = self.counters.other();
         let open = self.table.get(handle)?;
         self.used(&open);
         let file = &open.file;

@@ -10,6 +10,7 @@ impl Delegate {
     /// # Errors
     /// When this node's own data plane does not answer.
     pub fn statfs(&self) -> Result<Space> {
+        let _at = self.counters.other();
         let (mut used, mut free) = (0, 0);
         for member in 0..self.members() {
             let answer = self

@@ -12,6 +12,7 @@ impl Delegate {
     /// # Errors
     /// As flush; `EIO` also if the file's owner is dead.
     pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
+        let _at = self.counters.other();
         let open = self.table.get(handle)?;
         self.used(&open);
         let publishes = !open.file.state.lock().pending.is_empty();

@@ -26,6 +26,7 @@ impl Delegate {
     /// # Errors
     /// `EBADF`, `EFBIG`, `ENOSPC`; in posix consistency also as a commit (the bytes then stay pending).
     pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<()> {
+        let _at = self.counters.begin();
         let open = self.table.get(handle)?;
         if !open.flags.write {
             return Err(Errno::BADF.into());

@@ -9,6 +9,7 @@ impl Delegate {
     /// # Errors
     /// `ENODATA` if there is none.
     pub fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
+        let _at = self.counters.other();
         let request = MetaRequest::GetXattr {
             fid,
             name: name.to_vec(),
@@ -28,6 +29,7 @@ impl Delegate {
         create: bool,
         replace: bool,
     ) -> Result<()> {
+        let _at = self.counters.other();
         let request = MetaRequest::SetXattr {
             fid,
             name: name.to_vec(),
@@ -43,6 +45,7 @@ impl Delegate {
     /// # Errors
     /// `ESTALE`.
     pub fn listxattr(&self, fid: Fid) -> Result<Vec<Vec<u8>>> {
+        let _at = self.counters.other();
         let request = MetaRequest::ListXattr { fid };
         expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Names(names) => names)
     }
@@ -52,6 +55,7 @@ impl Delegate {
     /// # Errors
     /// `ENODATA` if there is none.
     pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
+        let _at = self.counters.other();
         let request = MetaRequest::RemoveXattr {
             fid,
             name: name.to_vec(),

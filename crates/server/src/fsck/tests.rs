@@ -211,7 +211,7 @@ fn removed_directories_are_not_counted() {
     let service = start(dir.path());
     let files = |service: &Service| {
         let status = service.status().unwrap();
-        status.iter().map(|m| m.files).sum::<u64>()
+        status.iter().map(|m| m.files.unwrap()).sum::<u64>()
     };
     assert_eq!(files(&service), 1, "the root");
     let new = NewNode {

@@ -132,6 +132,11 @@ impl Waits {
         }
     }
 
+    /// How many requests wait.
+    pub fn count(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
     /// What an owner waits for, as far as circles are concerned.
     pub fn of(&self, owner: u64) -> Vec<Wait> {
         let all = self.waiting.lock();

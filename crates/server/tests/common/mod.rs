@@ -91,7 +91,8 @@ pub fn settle(service: &Service) {
 /// By member: bytes of file data, and extents.
 pub fn stored(service: &Service) -> Vec<(u64, u64)> {
     let status = service.status().unwrap();
-    status.iter().map(|s| (s.data_bytes, s.extents)).collect()
+    let figures = |s: &forebay_server::MemberStatus| (s.data_bytes, s.extents.unwrap());
+    status.iter().map(figures).collect()
 }
 
 /// The files are all removed: waits until nothing is stored any more, or fails.

@@ -165,6 +165,7 @@ impl Store {
             memtable_bytes: (view.active.bytes()
                 + view.sealed.iter().map(|s| s.table.bytes()).sum::<usize>())
                 as u64,
+            sealed: view.sealed.len() as u64,
             cache_bytes: core.tables.cache.bytes() as u64,
             table_memory_bytes: view.levels.all().map(|t| t.resident_bytes() as u64).sum(),
             table_bytes: view.levels.all().map(|t| t.meta().bytes).sum(),

@@ -399,6 +399,16 @@ impl StageDesk {
         Ok(())
     }
 
+    /// How many jobs run that this process leads or has a part of.
+    pub fn running(&self) -> u64 {
+        let mut jobs: Vec<u64> = lock(&self.parts).keys().copied().collect();
+        let state = lock(&self.state);
+        jobs.extend(state.slots.iter().filter(|s| s.runs()).map(|s| s.job));
+        jobs.sort_unstable();
+        jobs.dedup();
+        jobs.len() as u64
+    }
+
     /// What runs now, for the message that refuses to stop.
     pub fn busy(&self) -> Option<String> {
         let led = lock(&self.state).slots.iter().find(|s| s.runs()).cloned();

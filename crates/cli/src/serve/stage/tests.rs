@@ -2,7 +2,7 @@
 use super::super::attend::{Hosted, Running};
 use super::super::office::{Clerk, Office, Question, Said};
 use super::{PartAsk, StageDesk};
-use crate::control::{Answer, StageAnswer, StageAsk, StageJob, StageSpec, StageState};
+use crate::control::{Answer, Peer, StageAnswer, StageAsk, StageJob, StageSpec, StageState};
 use forebay_client::stage::Options;
 use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
@@ -24,8 +24,11 @@ struct Member {
 }
 
 impl Hosted for Member {
-    fn status(&self) -> forebay_server::Result<Vec<MemberStatus>> {
+    fn glance(&self, _: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
         Ok(Vec::new())
+    }
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
     }
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
         vec![(self.member, self.delegate.clone())]
@@ -48,7 +51,7 @@ impl Clerk for Front {
     fn answer(&self, _: u16, question: Question) -> Said {
         match question {
             Question::Stage(ask) => self.0.answer_server(ask),
-            Question::Status => Err("no".into()),
+            Question::Status | Question::Busy { .. } => Err("no".into()),
         }
     }
 }

@@ -1,0 +1,14 @@
+//! The figures of `forebay status` for Prometheus: each server process serves those of its own members over HTTP, on a
+//! loopback address or a Unix socket.
+//!
+//! ```text
+//!  setting --metrics -> address -> endpoint -- GET /metrics --> Source (the desk) -> table -> text
+//! ```
+mod address;
+mod endpoint;
+mod http;
+mod table;
+
+pub use address::Address;
+pub use endpoint::{Endpoint, Serving, Source};
+pub use table::{METRICS, Metric, text};

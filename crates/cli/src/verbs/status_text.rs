@@ -1,0 +1,313 @@
+//! The status of a service as a table: one line a node, and one with all together.
+//!
+//! Invariant: the blocks of the narrow form fit 130 columns with large figures and mount points of 20 characters; what is not
+//! known is a `?`.
+use crate::control::{Health, Member, Missing, Status};
+use crate::table::Table;
+use crate::units::{count, size};
+use std::fmt::Write as _;
+
+/// The age from which on counts are said to be old, seconds.
+const OLD: f64 = 3.0;
+
+/// A column: its header, and its cell of one member (or all together).
+type Column = (&'static str, fn(&Member) -> String);
+
+fn known(value: Option<u64>, show: fn(u64) -> String) -> String {
+    value.map_or_else(|| String::from("?"), show)
+}
+
+/// A number of requests a second.
+fn often(rate: f64) -> String {
+    match rate {
+        // What is seldom is not nothing.
+        0.001..10.0 => format!("{rate:.1}"),
+        _ => count(rate.round() as u64),
+    }
+}
+
+fn bytes(rate: f64) -> String {
+    format!("{}/s", size(rate.round() as u64))
+}
+
+/// What it holds and uses.
+const HOLDS: [Column; 9] = [
+    ("files", |m| known(m.figures.files, count)),
+    ("extents", |m| known(m.figures.extents, count)),
+    ("logical", |m| known(m.figures.logical_bytes, size)),
+    ("stored", |m| size(m.figures.data_bytes)),
+    ("disk", |m| known(m.figures.disk_bytes, size)),
+    ("records", |m| size(m.figures.index_bytes)),
+    ("index mem", |m| size(m.figures.index_memory_bytes)),
+    ("cache mem", |m| size(m.figures.cache_memory_bytes)),
+    ("buffers", |m| size(m.figures.buffer_memory_bytes)),
+];
+
+/// In the wide form only.
+const MORE: [Column; 1] = [("budget", |m| size(m.figures.memory_budget))];
+
+/// What it does.
+const DOES: [Column; 14] = [
+    ("open", |m| count(m.figures.open_files)),
+    ("reads/s", |m| often(m.rates.reads)),
+    ("read", |m| bytes(m.rates.read_bytes)),
+    ("writes/s", |m| often(m.rates.writes)),
+    ("written", |m| bytes(m.rates.written_bytes)),
+    ("other/s", |m| often(m.rates.others)),
+    ("mount", |m| count(m.figures.working)),
+    ("served", |m| count(m.figures.serving)),
+    ("sent", |m| count(m.figures.asking)),
+    ("locks", |m| count(m.figures.lock_waits)),
+    ("flush", |m| count(m.figures.flushing)),
+    ("clean", |m| count(m.figures.cleaning)),
+    ("outbox", |m| known(m.figures.undelivered, count)),
+    ("unpub", |m| count(m.figures.unpublished)),
+];
+
+/// How a member stands: what the others say of one that answered, or why one is missing.
+fn health(status: &Status, member: u16) -> String {
+    match status.seen(member) {
+        (_, 0) => String::from("alive"),
+        (alive, not) => format!("dead to {not} of {}", alive + not),
+    }
+}
+
+fn missing_health(missing: &Missing) -> String {
+    let word = match missing.health {
+        Some(Health::Dead) => "dead",
+        Some(Health::Left) => "left",
+        Some(Health::Alive) | None => "silent",
+    };
+    match missing.silent_seconds {
+        Some(seconds) if seconds >= 1.0 => format!("{word} {seconds:.0} s"),
+        _ => word.to_string(),
+    }
+}
+
+/// One block: the columns of all members, the missing ones in their places, and the total.
+fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table {
+    let mut header = vec!["node"];
+    if hosts {
+        header.push("host");
+    }
+    if first {
+        header.extend(["health", "mount"]);
+    }
+    header.extend(columns.iter().map(|(name, _)| *name));
+    let mut rows: Vec<(u16, Vec<String>)> = Vec::new();
+    for member in &status.members {
+        let number = member.figures.member;
+        let mut row = vec![number.to_string()];
+        if hosts {
+            let host = status.process_of(number).map(|p| p.host.clone());
+            row.push(host.unwrap_or_default());
+        }
+        if first {
+            let mount = status.mounts.iter().find(|m| m.member == number);
+            let mount = mount.map(|m| m.path.display().to_string());
+            row.extend([health(status, number), mount.unwrap_or_else(|| "-".into())]);
+        }
+        row.extend(columns.iter().map(|(_, cell)| cell(member)));
+        rows.push((number, row));
+    }
+    for (number, missing) in status.missing.iter().filter(|_| first) {
+        let host = hosts.then(|| String::from("?"));
+        let mut row = vec![number.to_string()];
+        row.extend(host);
+        row.push(missing_health(missing));
+        rows.push((*number, row));
+    }
+    rows.sort_by_key(|(number, _)| *number);
+    let mut table = Table::new(&header);
+    let lines = rows.len();
+    rows.into_iter().for_each(|(_, row)| table.row(row));
+    if lines > 1 {
+        let mut row = vec![String::from("all")];
+        row.resize(header.len() - columns.len(), String::new());
+        let total = Member::total(&status.members);
+        row.extend(columns.iter().map(|(_, cell)| cell(&total)));
+        table.row(row);
+    }
+    table
+}
+
+/// The whole status.
+pub fn text(status: &Status, wide: bool) -> String {
+    let mut out = if wide {
+        let columns = HOLDS.iter().chain(&MORE).chain(&DOES);
+        let columns: Vec<Column> = columns.copied().collect();
+        block(status, &columns, true, true).to_string()
+    } else {
+        format!(
+            "{}\n{}",
+            block(status, &HOLDS, true, false),
+            block(status, &DOES, false, false)
+        )
+    };
+    out.push('\n');
+    for (member, missing) in &status.missing {
+        let _ = writeln!(out, "node {member} is missing: {}", missing.why);
+    }
+    let age = status
+        .members
+        .iter()
+        .map(|m| m.figures.counted_seconds_ago)
+        .fold(0.0, f64::max);
+    if age >= OLD {
+        let _ = writeln!(out, "files and extents were counted {age:.0} s ago");
+    }
+    for process in &status.processes {
+        let nodes = match process.members.as_slice() {
+            [one] => format!("node {one}"),
+            [first, .., last] => format!("nodes {first} to {last}"),
+            [] => String::from("no node"),
+        };
+        let _ = write!(
+            out,
+            "{nodes}: store {}, forebay {}, pid {} on {}, up {} s, process memory {} (peak {})",
+            process.store.display(),
+            process.program,
+            process.pid,
+            process.host,
+            process.uptime_seconds,
+            size(process.memory.resident),
+            size(process.memory.peak),
+        );
+        if let Some(metrics) = &process.metrics {
+            let _ = write!(out, ", metrics on {metrics}");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{MountStatus, Peer, Process, Rates};
+    use crate::processes::Memory;
+    use forebay_server::MemberStatus;
+    use std::collections::BTreeMap;
+
+    /// Members 0 to 2 in processes of their own, with large figures; member 3 is dead to all of them.
+    fn three_of_four() -> Status {
+        let large = 3_000_000_000_000;
+        let member = |member| Member {
+            figures: MemberStatus {
+                member,
+                files: Some(12_345_678),
+                extents: Some(12_345_678),
+                logical_bytes: Some(large),
+                data_bytes: large,
+                disk_bytes: Some(large),
+                index_bytes: large,
+                index_memory_bytes: 200 << 20,
+                cache_memory_bytes: 200 << 20,
+                buffer_memory_bytes: 200 << 20,
+                memory_budget: 200 << 20,
+                counted_seconds_ago: 7.0,
+                ..MemberStatus::default()
+            },
+            rates: Rates {
+                seconds: 10.0,
+                reads: 123_456.0,
+                writes: 0.25,
+                others: 123_456.0,
+                read_bytes: 1e9,
+                written_bytes: 1e9,
+            },
+        };
+        let process = |own: u16| Process {
+            pid: 4711 + u32::from(own),
+            host: "node17".into(),
+            store: "/local/s".into(),
+            program: "0.1.0".into(),
+            uptime_seconds: 5,
+            memory: Memory::default(),
+            members: vec![own],
+            metrics: None,
+            stage_jobs: 0,
+            peers: (0..4)
+                .filter(|peer| *peer != own)
+                .map(|member| Peer {
+                    member,
+                    health: if member == 3 {
+                        Health::Dead
+                    } else {
+                        Health::Alive
+                    },
+                    silent_seconds: 12.0,
+                })
+                .collect(),
+        };
+        let missing = Missing {
+            why: "member 3 has ended; see its log".into(),
+            health: Some(Health::Dead),
+            silent_seconds: Some(12.3),
+        };
+        Status {
+            store: "/local/s".into(),
+            pid: 4711,
+            program: "0.1.0".into(),
+            uptime_seconds: 5,
+            memory: Memory::default(),
+            settings: BTreeMap::new(),
+            mounts: (0..3)
+                .map(|member| MountStatus {
+                    member,
+                    path: format!("/mnt/forebay-node-{member:02}").into(),
+                })
+                .collect(),
+            members: (0..3).map(member).collect(),
+            missing: BTreeMap::from([(3, missing)]),
+            processes: (0..3).map(process).collect(),
+        }
+    }
+
+    #[test]
+    fn a_dead_node_is_named_and_in_no_sum() {
+        let shown = text(&three_of_four(), false);
+        let line = |start: &str| {
+            let found = shown.lines().find(|l| l.starts_with(start));
+            found.unwrap_or_else(|| panic!("{start} in {shown}"))
+        };
+        assert!(line("3 ").contains("dead 12 s"), "{shown}");
+        assert!(line("node 3 is missing").contains("has ended"), "{shown}");
+        assert!(line("1 ").contains("alive") && line("1 ").contains("/mnt/forebay-node-01"));
+        assert!(line("all").contains("37,037,034"), "{shown}");
+        assert!(line("files and extents").contains("7 s ago"), "{shown}");
+        assert!(line("node 2: ").contains("pid 4713 on node17"), "{shown}");
+    }
+
+    #[test]
+    fn a_node_that_answers_one_and_not_the_others_shows_it() {
+        let mut status = three_of_four();
+        status.processes[0].peers[0].health = Health::Dead;
+        let shown = text(&status, false);
+        assert!(shown.contains("dead to 1 of 2"), "{shown}");
+    }
+
+    #[test]
+    fn the_narrow_form_fits_and_the_wide_one_has_a_line_a_node() {
+        let status = three_of_four();
+        let narrow = text(&status, false);
+        let tables: Vec<&str> = narrow.lines().take(11).collect();
+        for line in &tables {
+            assert!(line.len() <= 130, "{}: {line}", line.len());
+        }
+        let wide = text(&status, true);
+        assert_eq!(wide.lines().filter(|l| l.starts_with("1 ")).count(), 1);
+        assert!(wide.lines().next().unwrap().ends_with("unpub"));
+        let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
+        assert_eq!(cells(wide.lines().nth(2).unwrap()), 4 + 24);
+    }
+
+    #[test]
+    fn what_is_not_counted_yet_is_not_zero() {
+        let mut status = three_of_four();
+        status.members[1].figures.files = None;
+        let shown = text(&status, false);
+        let all = shown.lines().find(|l| l.starts_with("all")).unwrap();
+        assert!(all.split_whitespace().nth(1) == Some("?"), "{shown}");
+    }
+}

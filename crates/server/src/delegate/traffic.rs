@@ -1,0 +1,79 @@
+//! What goes through a delegate: requests of its mount or library, counted, and those it works on now.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What went through since the start. Bytes, calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// All other requests: names, attributes, opens, closes, syncs, locks.
+    pub others: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// The same while it is counted.
+#[derive(Debug, Default)]
+pub struct Counters {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    others: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    working: AtomicU64,
+}
+
+/// A request being worked on, until it is dropped.
+pub(super) struct AtWork<'a>(&'a AtomicU64);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Counters {
+    pub(super) fn read(&self, bytes: usize) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn wrote(&self, bytes: usize) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// A read or write begins.
+    pub(super) fn begin(&self) -> AtWork<'_> {
+        self.working.fetch_add(1, Ordering::Relaxed);
+        AtWork(&self.working)
+    }
+
+    /// Any other request begins.
+    pub(super) fn other(&self) -> AtWork<'_> {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.begin()
+    }
+
+    /// What went through.
+    pub fn totals(&self) -> Traffic {
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        Traffic {
+            reads: get(&self.reads),
+            writes: get(&self.writes),
+            others: get(&self.others),
+            read_bytes: get(&self.read_bytes),
+            written_bytes: get(&self.written_bytes),
+        }
+    }
+
+    /// Requests being worked on now.
+    pub fn working(&self) -> u64 {
+        self.working.load(Ordering::Relaxed)
+    }
+}

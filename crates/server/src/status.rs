@@ -1,0 +1,265 @@
+//! What `forebay status` and the metrics show of one member.
+//!
+//! Invariant: all figures but those of [`Counted`] and the bytes on disk are read from memory in a moment; those cost a look
+//! at every record or segment, and come from a [`Census`](crate::census::Census).
+use crate::census::Look;
+use crate::inodes;
+use crate::node_server::NodeServer;
+use crate::{Error, Fid, Kind, Node, Result, keys};
+use forebay_storage::Store;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// One member's figures; sizes in bytes. What is counted since the start is of this process.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct MemberStatus {
+    /// Its number.
+    pub member: u16,
+    /// Inodes it owns, of all kinds, without those of removed directories. `None`: not counted yet.
+    pub files: Option<u64>,
+    /// Sum of the published sizes of the files it owns. `None`: not counted yet.
+    pub logical_bytes: Option<u64>,
+    /// Extents in its slices. `None`: not counted yet.
+    pub extents: Option<u64>,
+    /// Messages to other members, or itself, that give bytes back and are not delivered yet. `None`: not counted yet.
+    pub undelivered: Option<u64>,
+    /// How old those four are, seconds.
+    pub counted_seconds_ago: f64,
+    /// Files that its delegate holds open.
+    pub open_files: u64,
+    /// File data it stores, without what was replaced or removed.
+    pub data_bytes: u64,
+    /// What its segment files take on the disk, garbage included. `None`: not measured yet.
+    pub disk_bytes: Option<u64>,
+    /// Segment files.
+    pub segments: u64,
+    /// Its key-value store on disk: table files and write-ahead logs.
+    pub index_bytes: u64,
+    /// Memory of the key-value store: MemTables, filters and indexes of tables.
+    pub index_memory_bytes: u64,
+    /// Memory of caches: blocks of tables, decoded spans.
+    pub cache_memory_bytes: u64,
+    /// Memory of buffers: tails of logs, pending writes, known files.
+    pub buffer_memory_bytes: u64,
+    /// The three together.
+    pub memory_bytes: u64,
+    /// What it may use.
+    pub memory_budget: u64,
+    /// Reads through its delegate since the start.
+    pub reads: u64,
+    /// Writes through its delegate since the start.
+    pub writes: u64,
+    /// All other requests through its delegate since the start: names, attributes, opens, closes, syncs, locks.
+    pub others: u64,
+    /// Bytes read through its delegate since the start.
+    pub read_bytes: u64,
+    /// Bytes written through its delegate since the start.
+    pub written_bytes: u64,
+    /// Requests of other members that it has answered since the start.
+    pub served: u64,
+    /// Requests it has sent to other members since the start.
+    pub asked: u64,
+    /// Requests of its mount or library that it works on now.
+    pub working: u64,
+    /// Requests of other members that it works on now.
+    pub serving: u64,
+    /// Its requests to other members that wait for an answer now.
+    pub asking: u64,
+    /// Requests of its node that wait for a lock now.
+    pub lock_waits: u64,
+    /// Files whose writes could not be published at their last close, and are tried again.
+    pub unpublished: u64,
+    /// MemTables that wait to be written to table files.
+    pub flushing: u64,
+    /// Freed places in segments that wait to be given back to the disk.
+    pub cleaning: u64,
+}
+
+impl MemberStatus {
+    /// The sum of the figures of several members; its number is the first one's. What is not known of one is not known of all.
+    pub fn sum<'a>(members: impl IntoIterator<Item = &'a MemberStatus>) -> MemberStatus {
+        let mut members = members.into_iter();
+        let first = members.next().cloned().unwrap_or_default();
+        let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+        members.fold(first, |sum, m| MemberStatus {
+            member: sum.member,
+            files: both(sum.files, m.files),
+            logical_bytes: both(sum.logical_bytes, m.logical_bytes),
+            extents: both(sum.extents, m.extents),
+            undelivered: both(sum.undelivered, m.undelivered),
+            counted_seconds_ago: sum.counted_seconds_ago.max(m.counted_seconds_ago),
+            open_files: sum.open_files + m.open_files,
+            data_bytes: sum.data_bytes + m.data_bytes,
+            disk_bytes: both(sum.disk_bytes, m.disk_bytes),
+            segments: sum.segments + m.segments,
+            index_bytes: sum.index_bytes + m.index_bytes,
+            index_memory_bytes: sum.index_memory_bytes + m.index_memory_bytes,
+            cache_memory_bytes: sum.cache_memory_bytes + m.cache_memory_bytes,
+            buffer_memory_bytes: sum.buffer_memory_bytes + m.buffer_memory_bytes,
+            memory_bytes: sum.memory_bytes + m.memory_bytes,
+            memory_budget: sum.memory_budget + m.memory_budget,
+            reads: sum.reads + m.reads,
+            writes: sum.writes + m.writes,
+            others: sum.others + m.others,
+            read_bytes: sum.read_bytes + m.read_bytes,
+            written_bytes: sum.written_bytes + m.written_bytes,
+            served: sum.served + m.served,
+            asked: sum.asked + m.asked,
+            working: sum.working + m.working,
+            serving: sum.serving + m.serving,
+            asking: sum.asking + m.asking,
+            lock_waits: sum.lock_waits + m.lock_waits,
+            unpublished: sum.unpublished + m.unpublished,
+            flushing: sum.flushing + m.flushing,
+            cleaning: sum.cleaning + m.cleaning,
+        })
+    }
+}
+
+/// What only a look at every record tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// See [`MemberStatus::files`].
+    pub files: u64,
+    /// See [`MemberStatus::logical_bytes`].
+    pub logical_bytes: u64,
+    /// See [`MemberStatus::extents`].
+    pub extents: u64,
+    /// See [`MemberStatus::undelivered`].
+    pub undelivered: u64,
+}
+
+/// Counts the records of a store.
+pub(crate) struct Records(pub Arc<Store>);
+
+impl Look for Records {
+    type Found = Counted;
+
+    fn look(&self, stop: &AtomicBool) -> Result<Counted> {
+        let mut counted = Counted::default();
+        let all = |keyspace| {
+            let scan = self.0.scan(keyspace, Bound::Unbounded, Bound::Unbounded);
+            scan.map(|entry| {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Error::Refused("the service stops".into()));
+                }
+                Ok(entry?)
+            })
+        };
+        for entry in all(keys::INODES) {
+            let (key, value) = entry?;
+            let fid = <[u8; 8]>::try_from(&key[..]).map_or(0, u64::from_be_bytes);
+            // A damaged record is one that `fsck` tells of; it must not keep all others from being counted.
+            let Ok(inode) = inodes::decode(Fid(fid), &value) else {
+                counted.files += 1;
+                continue;
+            };
+            // Records of removed directories stay for a while, so that processes inside them get answers.
+            counted.files += u64::from(!(inode.kind == Kind::Dir && inode.dead));
+            if inode.kind == Kind::File {
+                counted.logical_bytes += inode.size;
+            }
+        }
+        for entry in all(keys::EXTENTS) {
+            entry?;
+            counted.extents += 1;
+        }
+        for entry in all(keys::OUTBOX) {
+            entry?;
+            counted.undelivered += 1;
+        }
+        Ok(counted)
+    }
+
+    fn changes(&self) -> Option<u64> {
+        Some(self.0.stats().puts)
+    }
+}
+
+/// Measures what segment files take on the disk.
+pub(crate) struct Disk(pub Arc<Node>);
+
+impl Look for Disk {
+    type Found = u64;
+
+    fn look(&self, stop: &AtomicBool) -> Result<u64> {
+        self.0.data.disk_bytes(stop)
+    }
+
+    fn changes(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl NodeServer {
+    /// What it holds and has done. Counts files and extents by looking at each: not for a tight loop.
+    ///
+    /// # Errors
+    /// When its store cannot be read.
+    pub fn status(&self) -> Result<MemberStatus> {
+        let go_on = AtomicBool::new(false);
+        let counted = Records(self.node().store.clone()).look(&go_on)?;
+        let disk = self.node().data.disk_bytes(&go_on)?;
+        Ok(self.figures(Some((counted, Duration::ZERO)), Some(disk)))
+    }
+
+    /// The same as often as wanted: what costs a look at everything may be some seconds old, or not known yet. Waits for it
+    /// `patience` at most.
+    ///
+    /// # Errors
+    /// When its store cannot be read.
+    pub fn glance(&self, patience: Duration) -> Result<MemberStatus> {
+        let begun = std::time::Instant::now();
+        let counted = self.records.ask(patience)?;
+        let disk = self.disk.ask(patience.saturating_sub(begun.elapsed()))?;
+        let counted = counted.map(|seen| (seen.value, seen.age));
+        Ok(self.figures(counted, disk.map(|seen| seen.value)))
+    }
+
+    fn figures(&self, counted: Option<(Counted, Duration)>, disk: Option<u64>) -> MemberStatus {
+        let node = self.node();
+        let store = node.store.stats();
+        let data = node.data.stats();
+        let delegate = self.delegate();
+        let traffic = delegate.map(|d| d.counters().totals()).unwrap_or_default();
+        let index_memory_bytes = store.memtable_bytes + store.table_memory_bytes;
+        let cache_memory_bytes = store.cache_bytes + data.span_cache;
+        let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
+        let (served, serving) = node.load();
+        let (asked, asking) = node.peers.load();
+        MemberStatus {
+            member: node.peers.member(),
+            files: counted.map(|(c, _)| c.files),
+            logical_bytes: counted.map(|(c, _)| c.logical_bytes),
+            extents: counted.map(|(c, _)| c.extents),
+            undelivered: counted.map(|(c, _)| c.undelivered),
+            counted_seconds_ago: counted.map_or(0.0, |(_, age)| age.as_secs_f64()),
+            open_files: delegate.map_or(0, |d| d.open_files()) as u64,
+            data_bytes: data.live,
+            disk_bytes: disk,
+            segments: data.segments,
+            index_bytes: store.table_bytes + store.wal_bytes,
+            index_memory_bytes,
+            cache_memory_bytes,
+            buffer_memory_bytes,
+            memory_bytes: index_memory_bytes + cache_memory_bytes + buffer_memory_bytes,
+            memory_budget: self.budget(),
+            reads: traffic.reads,
+            writes: traffic.writes,
+            others: traffic.others,
+            read_bytes: traffic.read_bytes,
+            written_bytes: traffic.written_bytes,
+            served,
+            asked,
+            working: delegate.map_or(0, |d| d.counters().working()),
+            serving,
+            asking,
+            lock_waits: node.locks.waits().count() as u64,
+            unpublished: delegate.map_or(0, |d| d.unpublished()) as u64,
+            flushing: store.sealed,
+            cleaning: data.cleaning,
+        }
+    }
+}
