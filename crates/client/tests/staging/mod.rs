@@ -94,7 +94,7 @@ impl Place {
     }
 
     pub fn bytes_read(&self) -> Vec<u64> {
-        let read = |n| self.service().delegate(n).counters().totals().2;
+        let read = |n| self.service().delegate(n).counters().totals().read_bytes;
         (0..self.config.nodes).map(read).collect()
     }
 
