@@ -148,6 +148,12 @@ pub struct RunArgs {
     /// The mpirun program [default: that of the MPI forebay was built for]
     #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
     pub mpirun: Option<PathBuf>,
+    /// Copy SRC to DST in the service before the command starts [default DST: the service's root]; @FILE names a manifest
+    #[arg(long, value_name = "SRC[:DST]|@FILE", value_hint = ValueHint::AnyPath)]
+    pub stage_in: Vec<String>,
+    /// Copy SRC of the service to DST when the command has ended [default SRC: everything]; @FILE names a manifest
+    #[arg(long, value_name = "[SRC:]DST|@FILE", value_hint = ValueHint::AnyPath)]
+    pub stage_out: Vec<String>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

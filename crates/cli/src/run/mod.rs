@@ -5,28 +5,31 @@
 //!        +-- guard ---- command ---- whatever the command starts
 //! ```
 //!
-//! Invariants: the command starts when every mount answers; the service stops when the command, and all that it started,
-//! has ended; when the whole service has ended, so does the command; however `run` ends, the guard ends the command, and the servers commit, unmount and end.
+//! Invariants: the command starts when every mount answers and everything is staged in; the service stops when the command,
+//! and all that it started, has ended and everything is staged out; when the whole service has ended, so does the command;
+//! however `run` ends, the guard ends the command, and the servers commit, unmount and end.
 pub mod guard;
 mod hosts;
 #[cfg(feature = "mpi")]
 mod launch;
 #[cfg(feature = "mpi")]
 mod reports;
+mod signals;
+mod staging;
 
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
-use crate::fail::{Context, FAILED, Failure, Result};
+use crate::fail::{FAILED, Failure, Result};
 use crate::serve::Spec;
 use crate::server_process::ServerProcess;
 use crate::settings::{Resolved, Source};
 use guard::Guard;
-use rustix::process::{Pid, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use rustix::process::Pid;
+use signals::Signals;
+use staging::Staging;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A running service, however it was started.
 trait Servers {
@@ -50,9 +53,10 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
             "load it: `modprobe fuse`, and install fuse3",
         ));
     }
+    let staging = Staging::plan(args)?;
     let signals = Signals::catch()?;
     let servers = start(args, &settings)?;
-    let outcome = command(args, &*servers, &signals);
+    let outcome = work(args, &staging, &*servers, &signals);
     let stopped = servers.stop();
     let code = match outcome {
         Ok(Some(0)) => return stopped,
@@ -61,7 +65,7 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
         Ok(Some(code)) => code,
         Err(failure) => {
             eprintln!("forebay: {failure}");
-            FAILED
+            failure.code
         }
     };
     if let Err(failure) = stopped {
@@ -71,6 +75,45 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
         code,
         text: String::new(),
     })
+}
+
+/// Stages in, runs the command, stages out; the exit code, `None` if the command was ended because the service had.
+fn work(
+    args: &RunArgs,
+    staging: &Staging,
+    servers: &dyn Servers,
+    signals: &Signals,
+) -> Result<Option<u8>> {
+    if !staging.is_empty() {
+        staging::store(&servers.mounts())?;
+    }
+    let copied = staging.copy(true, servers, &signals.cancels());
+    signals.pass_to_nobody();
+    copied.map_err(|failure| Failure {
+        code: signals.code().unwrap_or(FAILED),
+        text: format!("stage in: {failure}; the command was not started"),
+    })?;
+    let code = command(args, servers, signals)?;
+    let Some(code) = code.filter(|_| staging.goes_out()) else {
+        return Ok(code);
+    };
+    let next = "what was committed stays in the store: `forebay run` with the same --stage-out goes on, with `true` as its command";
+    if signals.code().is_some() && code != 0 {
+        eprintln!("forebay: nothing is staged out, because a signal ended the command; {next}");
+        return Ok(Some(code));
+    }
+    let copied = staging.copy(false, servers, &signals.cancels());
+    signals.pass_to_nobody();
+    Ok(Some(match copied {
+        Ok(()) => code,
+        Err(failure) => {
+            eprintln!("forebay: stage out: {failure}; {next}");
+            match code {
+                0 => signals.code().unwrap_or(FAILED),
+                code => code,
+            }
+        }
+    }))
 }
 
 /// Which launcher, if nobody says: mpirun for hosts, srun in a Slurm job, else none.
@@ -139,57 +182,6 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<O
         true => None,
         false => Some(code?),
     })
-}
-
-/// Signals to this process are for the command; those of the terminal reach it by themselves.
-struct Signals(Arc<Mutex<To>>);
-
-/// Who gets a signal.
-enum To {
-    /// The service is starting: it ends with this process.
-    Starting,
-    /// The command.
-    Guard(rustix::process::Pid),
-    /// The service is stopping, which has its own limit.
-    Nobody,
-}
-
-impl Signals {
-    fn catch() -> Result<Signals> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
-            .or_fail("cannot catch signals", "raise the limit on open files")?;
-        let to = Arc::new(Mutex::new(To::Starting));
-        let now = to.clone();
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                for signal in signals.forever() {
-                    let sent = match signal {
-                        SIGTERM => Some(Signal::TERM),
-                        SIGHUP => Some(Signal::HUP),
-                        _ => None,
-                    };
-                    match (&*now.lock().unwrap_or_else(PoisonError::into_inner), sent) {
-                        (To::Starting, _) => std::process::exit(128 + signal),
-                        (To::Guard(guard), Some(sent)) => {
-                            // Fails only if it has ended.
-                            let _ = rustix::process::kill_process(*guard, sent);
-                        }
-                        _ => {}
-                    }
-                }
-            })
-            .or_fail("cannot start a thread", "raise the limit on processes")?;
-        Ok(Signals(to))
-    }
-
-    fn pass_to(&self, guard: &Guard) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = To::Guard(guard.pid());
-    }
-
-    fn pass_to_nobody(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = To::Nobody;
-    }
 }
 
 /// All servers in one process on this machine.

@@ -6,7 +6,7 @@ pub mod mount;
 pub mod replay;
 pub mod serve;
 pub mod stage;
-mod stage_paths;
+pub mod stage_paths;
 pub mod stage_status;
 pub mod status;
 mod status_text;

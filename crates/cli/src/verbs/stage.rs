@@ -44,10 +44,8 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
         background: args.background,
         jobs: args.jobs.unwrap_or(0),
     };
-    let start = StageAsk::Start(Box::new(spec));
-    let StageAnswer::Job(job) = ask(&mut client, start, &resolved.store)? else {
-        return Err(unknown());
-    };
+    let synced = spec.sync;
+    let job = begin(&mut client, spec, &resolved.store)?;
     if args.background {
         let store = resolved.store.display();
         return match args.json {
@@ -68,9 +66,29 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
             serde_json::to_string(&seen).or_fail("cannot write the outcome", "report this")?;
         print(&format!("{value}\n"))?;
     } else {
-        print(&summary(&seen, into, !args.no_sync))?;
+        print(&summary(&seen, into, synced))?;
     }
     outcome(&seen)
+}
+
+/// Has the service of `store` copy, and shows how far it is; what was done, in a line. `asked` cancels it.
+///
+/// # Errors
+/// As [`run`].
+pub fn copy(spec: StageSpec, store: &Path, asked: &AtomicBool) -> Result<String> {
+    let (into, synced) = (spec.into, spec.sync);
+    let mut client = connect(store)?;
+    let job = begin(&mut client, spec, store)?;
+    let seen = follow(&mut client, store, job, asked, &mut Vec::new())?;
+    outcome(&seen)?;
+    Ok(summary(&seen, into, synced))
+}
+
+fn begin(client: &mut Client, spec: StageSpec, store: &Path) -> Result<u64> {
+    match ask(client, StageAsk::Start(Box::new(spec)), store)? {
+        StageAnswer::Job(job) => Ok(job),
+        _ => Err(unknown()),
+    }
 }
 
 /// Looks at the job until it ends; tells its lines as they come.

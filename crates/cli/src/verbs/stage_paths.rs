@@ -59,7 +59,10 @@ pub fn resolve(args: &StageArgs, into: bool) -> Result<Resolved> {
 }
 
 /// The pairs of a manifest, each with where it stands.
-fn read(manifest: &Path) -> Result<Vec<(String, PathBuf, PathBuf)>> {
+///
+/// # Errors
+/// If it cannot be read, or a line of it (2).
+pub fn read(manifest: &Path) -> Result<Vec<(String, PathBuf, PathBuf)>> {
     let shown = manifest.display();
     let text = std::fs::read_to_string(manifest)
         .or_fail(
@@ -130,7 +133,10 @@ fn one(
 }
 
 /// The path without `.`, `..` and links in all but its last name, which stays: a link is copied as a link.
-fn absolute(mounts: &[Mounted], path: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// If the directory above it is not there.
+pub fn absolute(mounts: &[Mounted], path: &Path) -> Result<PathBuf> {
     let path: PathBuf = std::path::absolute(path)
         .or_fail(
             "cannot read the current directory",
@@ -160,7 +166,11 @@ fn absolute(mounts: &[Mounted], path: &Path) -> Result<PathBuf> {
     Ok(name.map_or(real.clone(), |name| real.join(name)))
 }
 
-fn text(path: &Path) -> Result<String> {
+/// The path as text.
+///
+/// # Errors
+/// If it is not UTF-8.
+pub fn text(path: &Path) -> Result<String> {
     path.to_str().map(String::from).ok_or_else(|| {
         Failure::usage(
             format!("the name {} is not UTF-8", path.display()),

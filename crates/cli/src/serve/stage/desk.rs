@@ -7,21 +7,20 @@ use super::super::office::{Office, Question, Said};
 use super::coordinator::Coordinator;
 use super::hosting::{Hosting, Plan};
 use super::part::Part;
+use super::slot::Slot;
 use super::talk::{Listed, PartAsk, PartSpec};
 use crate::control::{Answer, StageAnswer, StageAsk, StageJob, StageSpec, StageState};
-use forebay_client::stage::{Counts, Options, Outcome, Report, Stop};
+use forebay_client::stage::{Counts, Options, Outcome};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Finished jobs that are remembered.
 const REMEMBERED: usize = 32;
 /// Lines in one answer.
 const LINES: usize = 200;
-/// How often it is looked whether who asked still lives.
-const WATCH: Duration = Duration::from_millis(250);
 /// How long another server may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// A part that nobody has looked at for so long ends.
@@ -29,61 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A server that stops waits so long for coordinators to see that its parts have ended.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// One job that this server leads.
-struct Slot {
-    job: u64,
-    key: u64,
-    what: String,
-    background: bool,
-    report: Arc<Report>,
-    /// What the parts of other servers have done.
-    elsewhere: Mutex<Counts>,
-    since: Instant,
-    ended: Mutex<Option<(Outcome, Duration)>>,
-    end: Condvar,
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Slot {
-    fn runs(&self) -> bool {
-        lock(&self.ended).is_none()
-    }
-
-    fn show(&self, from: usize, most: usize) -> StageJob {
-        let ended = *lock(&self.ended);
-        let state = match ended.map(|(outcome, _)| outcome) {
-            None => StageState::Running,
-            Some(Outcome::Done) => StageState::Done,
-            Some(Outcome::SomeFailed) => StageState::Failed,
-            Some(Outcome::Stopped) => StageState::Stopped,
-        };
-        let why = match self.report.stop() {
-            Some(Stop::Fatal(text)) => Some(text),
-            Some(Stop::Cancelled) => Some(String::from("it was cancelled")),
-            None => None,
-        };
-        let seconds = ended.map_or_else(|| self.since.elapsed(), |(_, took)| took);
-        let mut counts = self.report.counts();
-        counts += *lock(&self.elsewhere);
-        StageJob {
-            job: self.job,
-            what: self.what.clone(),
-            state,
-            why,
-            background: self.background,
-            seconds: seconds.as_secs_f64(),
-            counts,
-            lines: self.report.lines(from, most),
-        }
-    }
-
-    fn end(&self, outcome: Outcome) {
-        *lock(&self.ended) = Some((outcome, self.since.elapsed()));
-        self.end.notify_all();
-    }
 }
 
 /// See the head of this file.
@@ -152,14 +98,15 @@ impl StageDesk {
             serde_json::to_value(value).map_err(|e| e.to_string())
         }
         match ask {
-            PartAsk::Places => value(self.hosting.places()),
-            PartAsk::Start(spec) => value(self.start_part(*spec)?),
-            PartAsk::Look { job, from } => value(self.part(job)?.look(from, LINES)),
-            PartAsk::Cancel { job } => value(self.part(job)?.report().cancel()),
-            PartAsk::End { job, done } => value(self.end_part(job, done)),
-            PartAsk::List => value(self.list()),
-            PartAsk::CancelJob { job } => value(self.find(job)?.report.cancel()),
+            PartAsk::Places => return value(self.hosting.places()),
+            PartAsk::Look { job, from } => return value(self.part(job)?.look(from, LINES)),
+            PartAsk::List => return value(self.list()),
+            PartAsk::Start(spec) => self.start_part(*spec)?,
+            PartAsk::Cancel { job } => self.part(job)?.report().cancel(),
+            PartAsk::End { job, done } => self.end_part(job, done),
+            PartAsk::CancelJob { job } => self.find(job)?.report.cancel(),
         }
+        value(())
     }
 
     fn find(&self, job: u64) -> Result<Arc<Slot>, String> {
@@ -256,22 +203,12 @@ impl StageDesk {
         self.refuse_busy(&state, plan.key)?;
         let engine = self.hosting.job(&spec, &plan, &avoid, false)?;
         let job = self.number(state.begun);
-        let slot = Arc::new(Slot {
-            job,
-            key: plan.key,
-            what: plan.what.clone(),
-            background: spec.background,
-            report: engine.report(),
-            elsewhere: Mutex::default(),
-            since: Instant::now(),
-            ended: Mutex::default(),
-            end: Condvar::new(),
-        });
         let part = Part::new(job, plan.key, plan.what, engine);
+        let slot = Slot::new(&part, spec.background);
         let (running, office) = (slot.clone(), self.office.clone());
         let background = spec.background;
         let run = move || {
-            tracing::info!("stage job {job}: {}", running.what);
+            tracing::info!("stage job {job}: {}", running.what());
             let spec = PartSpec { job, spec, avoid };
             let run = || {
                 let coordinator = Coordinator {
@@ -293,7 +230,7 @@ impl StageDesk {
         spawn("stage", run)?;
         if !background {
             let watched = slot.clone();
-            spawn("stage watch", move || watch(&watched, asker))
+            spawn("stage watch", move || watched.watch(asker))
                 .inspect_err(|_| slot.report.cancel())?;
         }
         state.begun += 1;
@@ -412,7 +349,7 @@ impl StageDesk {
     /// What runs now, for the message that refuses to stop.
     pub fn busy(&self) -> Option<String> {
         let led = lock(&self.state).slots.iter().find(|s| s.runs()).cloned();
-        let led = led.map(|slot| (slot.job, slot.what.clone()));
+        let led = led.map(|slot| (slot.job, slot.what().to_string()));
         let part = || {
             let parts = lock(&self.parts);
             let (_, part) = parts.first_key_value()?;
@@ -435,9 +372,7 @@ impl StageDesk {
         slots.iter().for_each(|slot| slot.report.cancel());
         parts.values().for_each(|part| part.report().cancel());
         for slot in slots {
-            let ended = lock(&slot.ended);
-            let waited = slot.end.wait_while(ended, |ended| ended.is_none());
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            slot.wait();
         }
         for part in parts.values() {
             part.wait(None);
@@ -455,16 +390,4 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> 
     started
         .map(drop)
         .map_err(|e| format!("cannot start a thread: {e}; raise the limit on processes"))
-}
-
-/// Cancels the job once the process that asked for it is gone.
-fn watch(slot: &Slot, asker: u32) {
-    let mut ended = lock(&slot.ended);
-    while ended.is_none() {
-        let waited = slot.end.wait_timeout(ended, WATCH);
-        ended = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if ended.is_none() && !crate::processes::lives(asker) {
-            slot.report.cancel();
-        }
-    }
 }

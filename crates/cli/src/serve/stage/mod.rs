@@ -11,6 +11,7 @@
 //! | `coordinator` | one job: has every server do its part, adds up, does the end |
 //! | `part` | what one server does of a job, for its own coordinator or another's |
 //! | `hosting` | what a part needs of this server: nodes, journals, paths |
+//! | `slot` | a job as it is shown |
 //! | `talk` | what the servers say to each other |
 //!
 //! Invariants: the server that is asked leads the job; a service in one process is the same with no other server. A part that
@@ -20,6 +21,7 @@ mod coordinator;
 mod desk;
 mod hosting;
 mod part;
+mod slot;
 mod talk;
 #[cfg(test)]
 mod tests;

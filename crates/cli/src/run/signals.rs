@@ -1,0 +1,98 @@
+//! Signals to `run`: for the command while it runs, else an end of the staging, or of the start.
+use super::guard::Guard;
+use crate::fail::{Context, Result};
+use rustix::process::{Pid, Signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Signals to this process are for the command; those of the terminal reach it by themselves.
+pub struct Signals(Arc<Mutex<State>>);
+
+struct State {
+    to: To,
+    /// The last that came after the service was ready.
+    came: Option<i32>,
+}
+
+/// Who gets a signal.
+enum To {
+    /// The service is starting: it ends with this process.
+    Starting,
+    /// The staging: it is cancelled. The second one ends this process, and so the service.
+    Staging(Arc<AtomicBool>),
+    /// The command.
+    Guard(Pid),
+    /// The service is stopping, which has its own limit.
+    Nobody,
+}
+
+impl Signals {
+    /// Catches them from now on, for the start of the service.
+    ///
+    /// # Errors
+    /// If they cannot be caught.
+    pub fn catch() -> Result<Signals> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+            .or_fail("cannot catch signals", "raise the limit on open files")?;
+        let state = Arc::new(Mutex::new(State {
+            to: To::Starting,
+            came: None,
+        }));
+        let now = Signals(state.clone());
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || signals.forever().for_each(|signal| now.take(signal)))
+            .or_fail("cannot start a thread", "raise the limit on processes")?;
+        Ok(Signals(state))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, signal: i32) {
+        let mut state = self.state();
+        state.came = Some(signal);
+        match &state.to {
+            To::Starting => std::process::exit(128 + signal),
+            To::Staging(asked) => {
+                if asked.swap(true, Ordering::SeqCst) {
+                    std::process::exit(128 + signal);
+                }
+            }
+            To::Guard(guard) => {
+                let sent = match signal {
+                    SIGTERM => Signal::TERM,
+                    SIGHUP => Signal::HUP,
+                    _ => return,
+                };
+                // Fails only if it has ended.
+                let _ = rustix::process::kill_process(*guard, sent);
+            }
+            To::Nobody => {}
+        }
+    }
+
+    /// From now on they cancel what looks at this.
+    pub fn cancels(&self) -> Arc<AtomicBool> {
+        let asked = Arc::new(AtomicBool::new(false));
+        self.state().to = To::Staging(asked.clone());
+        asked
+    }
+
+    /// From now on they are for the command.
+    pub fn pass_to(&self, guard: &Guard) {
+        self.state().to = To::Guard(guard.pid());
+    }
+
+    /// From now on they do nothing.
+    pub fn pass_to_nobody(&self) {
+        self.state().to = To::Nobody;
+    }
+
+    /// The exit code that a signal means, if one came.
+    pub fn code(&self) -> Option<u8> {
+        self.state().came.map(|signal| (128 + signal) as u8)
+    }
+}

@@ -1,0 +1,111 @@
+//! A job as the server that leads it keeps it: what is shown of it, while it runs and for a while after.
+use super::part::Part;
+use crate::control::{StageJob, StageState};
+use forebay_client::stage::{Counts, Outcome, Report, Stop};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether who asked still lives.
+const WATCH: Duration = Duration::from_millis(250);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One job that this server leads.
+pub struct Slot {
+    /// Its number.
+    pub job: u64,
+    /// What is copied, whenever and wherever.
+    pub key: u64,
+    what: String,
+    background: bool,
+    /// What it tells; also to cancel it.
+    pub report: Arc<Report>,
+    /// What the parts of other servers have done.
+    pub elsewhere: Mutex<Counts>,
+    since: Instant,
+    ended: Mutex<Option<(Outcome, Duration)>>,
+    end: Condvar,
+}
+
+impl Slot {
+    /// One that begins now.
+    pub fn new(part: &Part, background: bool) -> Arc<Slot> {
+        Arc::new(Slot {
+            job: part.job,
+            key: part.key,
+            what: part.what.clone(),
+            background,
+            report: part.report(),
+            elsewhere: Mutex::default(),
+            since: Instant::now(),
+            ended: Mutex::default(),
+            end: Condvar::new(),
+        })
+    }
+
+    /// What is copied, for people.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Whether it has not ended.
+    pub fn runs(&self) -> bool {
+        lock(&self.ended).is_none()
+    }
+
+    /// As it is shown, with some of its lines.
+    pub fn show(&self, from: usize, most: usize) -> StageJob {
+        let ended = *lock(&self.ended);
+        let state = match ended.map(|(outcome, _)| outcome) {
+            None => StageState::Running,
+            Some(Outcome::Done) => StageState::Done,
+            Some(Outcome::SomeFailed) => StageState::Failed,
+            Some(Outcome::Stopped) => StageState::Stopped,
+        };
+        let why = match self.report.stop() {
+            Some(Stop::Fatal(text)) => Some(text),
+            Some(Stop::Cancelled) => Some(String::from("it was cancelled")),
+            None => None,
+        };
+        let seconds = ended.map_or_else(|| self.since.elapsed(), |(_, took)| took);
+        let mut counts = self.report.counts();
+        counts += *lock(&self.elsewhere);
+        StageJob {
+            job: self.job,
+            what: self.what.clone(),
+            state,
+            why,
+            background: self.background,
+            seconds: seconds.as_secs_f64(),
+            counts,
+            lines: self.report.lines(from, most),
+        }
+    }
+
+    /// It has ended.
+    pub fn end(&self, outcome: Outcome) {
+        *lock(&self.ended) = Some((outcome, self.since.elapsed()));
+        self.end.notify_all();
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&self) {
+        let ended = lock(&self.ended);
+        let waited = self.end.wait_while(ended, |ended| ended.is_none());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Cancels it once the process that asked for it is gone; returns when it has ended.
+    pub fn watch(&self, asker: u32) {
+        let mut ended = lock(&self.ended);
+        while ended.is_none() {
+            let waited = self.end.wait_timeout(ended, WATCH);
+            ended = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if ended.is_none() && !crate::processes::lives(asker) {
+                self.report.cancel();
+            }
+        }
+    }
+}
