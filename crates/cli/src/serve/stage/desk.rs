@@ -153,6 +153,7 @@ impl StageDesk {
         let slots = lock(&self.state).slots.clone();
         let listed = |slot: &Arc<Slot>| Listed {
             key: slot.key,
+            age: slot.age().as_secs_f64(),
             job: slot.show(0, 0),
         };
         let mut jobs: Vec<Listed> = slots.iter().map(listed).collect();
@@ -169,7 +170,8 @@ impl StageDesk {
                     counts: Counts::default(),
                     lines: Vec::new(),
                 };
-                jobs.push(Listed { key, job });
+                let age = 0.0;
+                jobs.push(Listed { key, age, job });
             }
         }
         jobs
@@ -187,9 +189,9 @@ impl StageDesk {
                 }
             }
         }
-        // Those with a number in their order; then what was cut off, once, unless some server has told of it.
+        // The newest last; then what was cut off, once, unless some server has told of it.
         let unfinished = |l: &Listed| l.job.state == StageState::Unfinished;
-        listed.sort_by_key(|l| (unfinished(l), l.job.job));
+        listed.sort_by(|a, b| (b.age.total_cmp(&a.age)).then(a.job.what.cmp(&b.job.what)));
         let mut seen = std::collections::BTreeSet::new();
         listed.retain(|l| seen.insert(l.key) || !unfinished(l));
         listed.into_iter().map(|l| l.job).collect()

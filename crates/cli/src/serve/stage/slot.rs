@@ -45,6 +45,11 @@ impl Slot {
         })
     }
 
+    /// How long ago it began.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// What is copied, for people.
     pub fn what(&self) -> &str {
         &self.what

@@ -70,6 +70,8 @@ pub struct PartSeen {
 pub struct Listed {
     /// The same whenever and wherever the same is copied.
     pub key: u64,
+    /// Seconds since it began.
+    pub age: f64,
     /// As it is shown.
     pub job: StageJob,
 }
