@@ -94,8 +94,18 @@ fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
         outcome(&run(command.args(["-o", &out, &batch(&place, app)])))
     };
     let said = || std::fs::read_to_string(place.path("out")).unwrap_or_default();
-    let (code, _, err) = submit("echo first > $FOREBAY_MOUNT/f; exit 6", &["--wait"]);
+    std::fs::create_dir(place.path("input")).unwrap();
+    std::fs::write(place.path("input/given"), "first").unwrap();
+    let results = |name: &str| {
+        let all = std::fs::read_dir(place.path("")).unwrap().flatten();
+        let dirs = all.filter(|e| e.file_name().to_string_lossy().starts_with("results-"));
+        let files = dirs.map(|dir| std::fs::read_to_string(dir.path().join(name)));
+        files.flatten().collect::<Vec<String>>()
+    };
+    let first = "cp $FOREBAY_MOUNT/input/given $FOREBAY_MOUNT/f; exit 6";
+    let (code, _, err) = submit(first, &["--wait"]);
     assert_eq!(code, 6, "the job's code is the program's: {err}{}", said());
+    assert_eq!(results("f"), ["first"], "{}", said());
     nothing(&place);
 
     let app =
@@ -107,9 +117,11 @@ fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
     soon("the job ends", || slurm.idle());
     nothing(&place);
     assert!(place.log().contains("stopped"), "{}", place.log());
+    assert_eq!(results("g"), [""; 0], "a cancelled job is not staged out");
 
     let (code, _, err) = submit("cat $FOREBAY_MOUNT/f $FOREBAY_MOUNT/g", &["--wait"]);
     assert_eq!(code, 0, "{err}{}", said());
-    assert!(said().contains("first\nsecond\n"), "{}", said());
+    assert!(said().contains("firstsecond\n"), "{}", said());
+    assert_eq!(results("g"), ["second\n"]);
     nothing(&place);
 }
