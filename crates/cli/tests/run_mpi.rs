@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::left::nothing;
-use common::mpi::{N, job, logs, mpirun, open_mpi, place};
-use common::{Place, assert_fails, command, forebay, kill, mpi, outcome, pattern, run};
+use common::mpi::{N, job, logs, mpirun, open_mpi, place, started};
+use common::{Place, assert_fails, forebay, kill, mpi, outcome, pattern, run};
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
@@ -56,18 +56,11 @@ fn files_of_every_mount_are_the_same_on_all_also_after_a_restart_on_other_ranks(
 
 /// Starts a job whose command says "ready" and then waits.
 fn waiting(place: &Place, script: &str) -> std::process::Child {
-    let args = mpi::args(
+    started(
         place,
         &[],
         &format!("{script}; echo ready; sleep 1000; true"),
-    );
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let mut child = command(&args).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
-    out.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n", "{}", logs(place));
-    child
+    )
 }
 
 #[test]

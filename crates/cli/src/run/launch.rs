@@ -2,11 +2,13 @@
 //!
 //! The launcher's standard output carries the servers' reports. Its standard input is the lifeline: it reaches the first
 //! server, and when it ends, be it that `run` closes it or that `run` is killed, all servers stop in order. So the launcher is
-//! not killed with `run`; it ends when its servers have. It has a process group of its own, for Ctrl-C is for the command.
+//! not killed with `run`; it ends when its servers have. Should the first server be dead, another one on this machine is asked to
+//! stop, over its control socket; servers on the machine of `run` also stop when that process ends. It has a process group of its own, for Ctrl-C is for the command.
 use super::Servers;
 use super::hosts::Host;
 use super::reports::Reports;
 use crate::args::{Launcher, RunArgs};
+use crate::control::{Ask, Client};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table::{self, How};
 use crate::serve::{RUN, Report, Seat, host};
@@ -201,7 +203,12 @@ impl Launched {
     fn end(&mut self, limit: Duration) -> bool {
         drop(self.child.stdin.take());
         let end = Instant::now() + limit;
+        let mut asked = false;
         loop {
+            if !asked && self.reports.any_died() {
+                asked = true;
+                self.ask_to_stop(limit);
+            }
             match self.child.try_wait() {
                 Ok(Some(_)) => return true,
                 Err(_) => return false,
@@ -213,6 +220,19 @@ impl Launched {
                     return false;
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Asks a living server on this machine to stop, which tells all others.
+    fn ask_to_stop(&self, limit: Duration) {
+        let mounts = mount_table::all().unwrap_or_default();
+        for point in self.mounts() {
+            let store = mount_table::at(&mounts, &point).and_then(mount_table::store);
+            if let Some(Ok(mut client)) = store.map(|store| Client::connect(&store)) {
+                // It may have heard otherwise, and be gone before it answers.
+                let _ = client.ask(&Ask::Stop { force: true }, limit);
+                return;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the servers of a launched job report, line by line, and what that says of how each of them ended.
 //!
-//! Invariant: a server that has neither stopped in order nor said why not has died.
+//! Invariant: a server that has not said that it stopped, well or not, has died.
 use crate::fail::{Context, Failure, Result};
 use crate::serve::{Report, Seat};
 use std::collections::BTreeSet;
@@ -19,6 +19,8 @@ const REST: Duration = Duration::from_secs(5);
 /// The reports as they come.
 pub struct Reports {
     reports: Receiver<Report>,
+    /// What came after the servers were ready.
+    late: Vec<Report>,
     reader: JoinHandle<()>,
 }
 
@@ -48,7 +50,11 @@ impl Reports {
                 }
             })
             .or_fail("cannot start a thread", "raise the limit on processes")?;
-        Ok(Reports { reports, reader })
+        Ok(Reports {
+            reports,
+            late: Vec::new(),
+            reader,
+        })
     }
 
     /// The next one, within the time.
@@ -74,17 +80,25 @@ impl Reports {
         failure
     }
 
+    /// Whether a server has been found dead since all were ready.
+    pub fn any_died(&mut self) -> bool {
+        self.late.extend(self.reports.try_iter());
+        let died = |report: &Report| matches!(report, Report::Died(_));
+        self.late.iter().any(died)
+    }
+
     /// How the servers ended; the launcher has.
     ///
     /// # Errors
     /// That some died, or else the first failure of one.
-    pub fn ending(&self, seats: &[Seat]) -> Result {
+    pub fn ending(&mut self, seats: &[Seat]) -> Result {
         // Whatever still holds the launcher's output is not waited for.
         let end = Instant::now() + REST;
         while !self.reader.is_finished() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
-        ending(&self.reports.try_iter().collect::<Vec<_>>(), seats)
+        self.late.extend(self.reports.try_iter());
+        ending(&self.late, seats)
     }
 }
 
@@ -127,10 +141,7 @@ fn ending(reports: &[Report], seats: &[Seat]) -> Result {
             _ => {}
         }
     }
-    // Who failed does not say which member it was; so many of the silent ones are accounted for.
-    if silent.len() > failures.len() || failures.is_empty() {
-        dead.extend(&silent);
-    }
+    dead.extend(&silent);
     if !dead.is_empty() {
         return Err(Failure::new(
             format!("{} ended before its time", names(seats, &dead)),
@@ -182,14 +193,12 @@ mod tests {
         assert!(one.contains("member 1 on node1 ended before"), "{one}");
         let all = end(Vec::new()).unwrap_err();
         assert!(all.contains("each of the 3 servers"), "{all}");
-        let full = vec![
-            Report::Stopped(0),
-            failed("disk is full"),
-            Report::Stopped(1),
-        ];
+        let mut full: Vec<Report> = stopped(&[0, 1, 2]);
+        full.insert(1, failed("disk is full"));
         assert_eq!(end(full).unwrap_err(), "disk is full");
         // What the others could not do without it is not the cause.
-        let echo = vec![Report::Died(1), failed("echo"), failed("echo")];
+        let mut echo: Vec<Report> = stopped(&[0, 2]);
+        echo.splice(1..1, [failed("echo"), Report::Died(1)]);
         assert!(end(echo).unwrap_err().contains("member 1 on node1"));
     }
 

@@ -21,6 +21,8 @@ use forebay_fabric::mpi::{self, Ending, Identity, Job, StartError, Timing, World
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
 use forebay_storage::OsIo;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +62,7 @@ pub struct Start {
     pub secret: Vec<u8>,
     /// The settings.
     pub settings: Resolved,
-    /// Stop when standard input of rank 0 ends.
+    /// Stop when standard input of rank 0 ends, or the `forebay run` behind it if that is on this machine.
     pub until_input_ends: bool,
 }
 
@@ -168,7 +170,7 @@ fn serve(
         .map_err(first)?;
     let started = Arc::new(AtomicBool::new(false));
     let (sender, events) = mpsc::channel();
-    follow(&sender, &started, start.until_input_ends && rank == 0).map_err(first)?;
+    follow(&sender, &started, start.until_input_ends, rank).map_err(first)?;
     let mine = Arc::new(AtomicBool::new(false));
     let watchdog = {
         let (tell, mine) = (report.clone(), mine.clone());
@@ -277,9 +279,11 @@ fn serve(
         }
         Ok(true)
     });
-    served.map_err(|failure| (failure, late))?;
-    report(&Report::Stopped(member as u16));
-    Ok(())
+    if started.load(Ordering::SeqCst) {
+        // Well or not: the failure says more.
+        report(&Report::Stopped(member as u16));
+    }
+    served.map_err(|failure| (failure, late))
 }
 
 /// Who may use the mount of this server even when it is dead: the launcher's job, and the `run` behind it if that is on this
@@ -293,12 +297,15 @@ fn users(launched: bool) -> Vec<u32> {
     if launcher.iter().any(slurm) {
         return Vec::new();
     }
-    let run = std::env::var(RUN).ok().filter(|_| launched);
-    let here = run.and_then(|told| {
-        let (pid, host) = told.split_once('@')?;
-        pid.parse().ok().filter(|_| host == super::host())
-    });
-    launcher.into_iter().chain(here).collect()
+    let run = launched.then(starter).flatten();
+    launcher.into_iter().chain(run).collect()
+}
+
+/// The `forebay run` that started the launcher, if it is on this machine.
+fn starter() -> Option<u32> {
+    let told = std::env::var(RUN).ok()?;
+    let (pid, host) = told.split_once('@')?;
+    pid.parse().ok().filter(|_| host == super::host())
 }
 
 /// What is silent for as long as a request may take is dead; so whatever needs it fails in that time, however many requests it
@@ -324,8 +331,13 @@ fn version() -> u32 {
     told.unwrap_or(proto::VERSION)
 }
 
-/// Turns signals, and the end of standard input, into events; before `started`, into the end of the process.
-fn follow(events: &mpsc::Sender<Event>, started: &Arc<AtomicBool>, input: bool) -> Result {
+/// Turns signals, and the end of what started the launcher, into events; before `started`, into the end of the process.
+fn follow(
+    events: &mpsc::Sender<Event>,
+    started: &Arc<AtomicBool>,
+    launched: bool,
+    rank: u32,
+) -> Result {
     let stop = {
         let (events, started) = (events.clone(), started.clone());
         move |event: Event, why: &str| {
@@ -349,7 +361,23 @@ fn follow(events: &mpsc::Sender<Event>, started: &Arc<AtomicBool>, input: bool) 
             }
         })
         .or_fail("cannot start the thread for signals", next)?;
-    if !input {
+    let over = "the run has ended";
+    if let Some(run) = starter().filter(|_| launched) {
+        let pid = Pid::from_raw(run as i32).ok_or_else(|| Failure::new(over, "start again"))?;
+        let run = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .or_fail("cannot follow the run", "start again")?;
+        let stop = stop.clone();
+        std::thread::Builder::new()
+            .name("follow the run".into())
+            .spawn(move || {
+                // Readable once the process has ended.
+                let mut poll = [PollFd::new(&run, PollFlags::IN)];
+                while rustix::event::poll(&mut poll, None).is_err() {}
+                stop(Event::Told(over.into()), over);
+            })
+            .or_fail("cannot start the thread that follows the run", next)?;
+    }
+    if !launched || rank != 0 {
         return Ok(());
     }
     std::thread::Builder::new()
@@ -357,8 +385,7 @@ fn follow(events: &mpsc::Sender<Event>, started: &Arc<AtomicBool>, input: bool) 
         .spawn(move || {
             // However it ends, it has ended.
             let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-            let why = "the run has ended";
-            stop(Event::Told(why.into()), why);
+            stop(Event::Told(over.into()), over);
         })
         .or_fail("cannot start the thread for standard input", next)?;
     Ok(())

@@ -32,7 +32,7 @@ pub enum Report {
     AllReady(Vec<Seat>),
     /// This member, of another process, has died.
     Died(u16),
-    /// The reporting member has stopped in order.
+    /// The reporting member has stopped, well or not.
     Stopped(u16),
     /// It gave up.
     Failed {

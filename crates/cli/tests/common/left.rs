@@ -1,6 +1,7 @@
 //! Whether a run has left anything behind.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 use super::Place;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Waits for something that must come soon.
@@ -14,8 +15,8 @@ pub fn soon(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// Processes whose command line names the place, or that hold the lock of one of its stores.
-pub fn processes(place: &Place) -> Vec<String> {
-    let dir = place.text("");
+pub fn processes(place: &Path) -> Vec<(u32, String)> {
+    let dir = place.to_string_lossy().into_owned();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
@@ -23,16 +24,16 @@ pub fn processes(place: &Place) -> Vec<String> {
         };
         let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
         if line.contains(&dir) && pid != std::process::id() && forebay_cli::processes::lives(pid) {
-            found.push(line.replace('\0', " "));
+            found.push((pid, line.replace('\0', " ")));
         }
     }
-    for store in std::fs::read_dir(place.path("")).unwrap().flatten() {
+    for store in std::fs::read_dir(place).unwrap().flatten() {
         let lock = std::fs::read_to_string(store.path().join("lock")).unwrap_or_default();
         let holder = lock.trim().parse().unwrap_or(u32::MAX);
         let program = std::fs::read_to_string(format!("/proc/{holder}/cmdline"));
         if program.unwrap_or_default().contains("forebay") && forebay_cli::processes::lives(holder)
         {
-            found.push(format!("process {holder} holds {}", store.path().display()));
+            found.push((holder, format!("the holder of {}", store.path().display())));
         }
     }
     found
@@ -47,11 +48,11 @@ pub fn nothing(place: &Place) {
         all
     };
     let end = Instant::now() + Duration::from_secs(30);
-    while !(processes(place).is_empty() && mounts().is_empty()) {
+    while !(processes(&place.path("")).is_empty() && mounts().is_empty()) {
         assert!(
             Instant::now() < end,
             "left: {:?} {:?}",
-            processes(place),
+            processes(&place.path("")),
             mounts()
         );
         std::thread::sleep(Duration::from_millis(10));

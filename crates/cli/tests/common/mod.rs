@@ -4,6 +4,8 @@
 pub mod left;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+pub mod random;
+pub mod rounds;
 pub mod server_memory;
 
 use std::io::Read;

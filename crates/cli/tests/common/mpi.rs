@@ -1,7 +1,8 @@
 //! Four servers below `mpirun` with four mounts on this machine, for the tests of the service over MPI.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
-use super::{Place, forebay, fuse, run};
-use std::process::Command;
+use super::{Place, command, forebay, fuse, run};
+use std::io::BufRead;
+use std::process::{Child, Command, Stdio};
 
 /// How many servers, and mounts.
 pub const N: usize = 4;
@@ -70,4 +71,27 @@ pub fn job(place: &Place, script: &str) -> (i32, String, String) {
 pub fn logs(place: &Place) -> String {
     let log = |k| std::fs::read_to_string(place.path(&format!("n{k}/log"))).unwrap_or_default();
     (0..N).map(log).collect()
+}
+
+/// Starts a job and waits until its script has said "ready". What it says on standard error can be read.
+pub fn started(place: &Place, more: &[&str], script: &str) -> Child {
+    let args = args(place, more, script);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut command = command(&args);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n", "{}", logs(place));
+    child
+}
+
+/// The process that has the store of this number.
+pub fn server(place: &Place, k: usize) -> u32 {
+    let lock = std::fs::read_to_string(place.path(&format!("n{k}/lock"))).unwrap();
+    lock.trim().parse().unwrap()
 }

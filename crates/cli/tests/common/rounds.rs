@@ -1,0 +1,72 @@
+//! Seeded rounds of a randomised test, and a watchdog that says where a round hangs.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+use super::{detach_below, kill, left, soak};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Runs `few` rounds; with `SOAK=1` `many`, which go on where they stopped if `SOAK_DIR` is set. `SEED=n` runs round n alone.
+pub fn rounds(name: &str, (few, many): (u64, u64), round: impl Fn(u64)) {
+    if let Some(seed) = std::env::var("SEED").ok().and_then(|s| s.parse().ok()) {
+        return round(seed);
+    }
+    let progress = std::env::var_os("SOAK_DIR")
+        .filter(|_| soak())
+        .map(|dir| PathBuf::from(dir).join(format!("{name}.next")));
+    let done = progress
+        .as_deref()
+        .and_then(|p| std::fs::read_to_string(p).ok());
+    let first: u64 = done.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    for seed in first..if soak() { many } else { few } {
+        round(seed);
+        if let Some(path) = &progress {
+            std::fs::write(path, (seed + 1).to_string()).unwrap();
+        }
+    }
+}
+
+/// Until dropped: fails a round that hangs, after printing where the servers and this test hang.
+pub struct Watchdog {
+    _alive: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// For a round that has its stores and mounts in `dir`.
+    pub fn start(seed: u64, limit: Duration, dir: PathBuf) -> Watchdog {
+        let (alive, ended) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                give_up(seed, &dir);
+            }
+        });
+        Watchdog { _alive: alive }
+    }
+}
+
+fn give_up(seed: u64, dir: &Path) {
+    let stacks = forebay_cli::processes::stacks;
+    eprintln!(
+        "seed {seed}: the round hangs; this test:\n{}",
+        stacks(std::process::id())
+    );
+    let found = left::processes(dir);
+    for (pid, what) in &found {
+        eprintln!("{what} ({pid}):\n{}", stacks(*pid));
+    }
+    for store in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let log = std::fs::read_to_string(store.path().join("log")).unwrap_or_default();
+        let end: Vec<&str> = log.lines().rev().take(30).collect();
+        eprintln!(
+            "{} says, last first:\n{}",
+            store.path().display(),
+            end.join("\n")
+        );
+    }
+    for (pid, _) in found {
+        kill(pid);
+    }
+    detach_below(dir);
+    // With the servers gone every call returns, and the test fails by itself; if not, this is the end.
+    std::thread::sleep(Duration::from_secs(5));
+    std::process::exit(101);
+}
