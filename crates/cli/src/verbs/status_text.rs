@@ -4,7 +4,7 @@
 //! known is a `?`.
 use crate::control::{Health, Member, Missing, Status};
 use crate::table::Table;
-use crate::units::{count, size};
+use crate::units::{count, counted, size};
 use std::fmt::Write as _;
 
 /// The age from which on counts are said to be old, seconds.
@@ -173,6 +173,10 @@ pub fn text(status: &Status, wide: bool) -> String {
             size(process.memory.resident),
             size(process.memory.peak),
         );
+        if process.stage_jobs > 0 {
+            let jobs = counted(process.stage_jobs, "stage job");
+            let _ = write!(out, ", {jobs}");
+        }
         if let Some(metrics) = &process.metrics {
             let _ = write!(out, ", metrics on {metrics}");
         }
