@@ -7,26 +7,39 @@ STEP := scripts/step.sh
 # Where `make soak` keeps what it has done, so that it can go on after a break.
 SOAK_DIR ?= target/soak
 
+# The service over MPI is built and tested where there is an MPI. Looked for when a step runs, for `setup` may install it.
+# OpenMPI by its own name where it has one: the plain `mpicc` may be another's.
+MPI = $(shell command -v mpicc.openmpi || command -v mpicc)
+MPICH = $(shell command -v mpicc.mpich)
+WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
+# Servers for another MPI are another program: they have a target directory of their own.
+MPICH_DIR = $${CARGO_TARGET_DIR:-target}/mpich
+MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test mpi_programs
+FEATURES =
+
 .PHONY: help setup build demo test soak bench-mount
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 	@echo "Arguments go in ARGS, as in: make demo ARGS='--size 256MiB'"
 
-setup: ## Install what is missing: FUSE and the programs that the tests run on the mount
+setup: ## Install what is missing: FUSE, MPI, Slurm, and the programs that the tests run
 	@scripts/setup.sh
 
 build: ## Build the forebay command (target/release/forebay)
-	@$(STEP) build $(CARGO) build --release -p forebay-cli
+	@$(STEP) build env $(if $(FEATURES),MPICC=$(MPI)) $(CARGO) build --release -p forebay-cli $(FEATURES)
 
-demo: setup build ## One shared file on four nodes: write, kill, restart, read, verify, compare
+demo: FEATURES = $(WITH_MPI)
+demo: setup build ## One shared file on four nodes: write, kill, restart, read, verify, compare; then over MPI
 	@$${CARGO_TARGET_DIR:-target}/release/forebay demo $(ARGS)
 
 test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" $(CARGO) clippy --workspace --all-targets -- -D warnings
-	@$(STEP) "tests" $(CARGO) test --workspace $(ARGS)
-	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	@$(if $(MPI),$(STEP) "lints with MPI" env MPICC=$(MPI) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings)
+	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --workspace $(WITH_MPI) $(ARGS)
+	@$(if $(MPICH),$(STEP) "tests with MPICH" env MPICC=$(MPICH) CARGO_TARGET_DIR="$(MPICH_DIR)" $(CARGO) test $(MPICH_TESTS))
+	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)
 
 soak: setup ## The full counts of the randomised tests; goes on where it stopped (SOAK_DIR)
 	@mkdir -p $(SOAK_DIR)

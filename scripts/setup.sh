@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# Installs what is missing on a Debian 12 machine: FUSE, a linker, and the programs that the tests run on the mount.
+# Installs what is missing on a Debian 12 machine: FUSE, a linker, the programs that the tests run on the mount, and for the
+# service over MPI both OpenMPI (Debian's default, and so the plain `mpicc`) and MPICH, and Slurm.
 # Does nothing, and asks for no rights, where everything is there.
 set -euo pipefail
 
 need_command() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 # Debian's own python3: packages of apt are not seen by one from elsewhere that comes first in PATH.
 need_python() { /usr/bin/python3 -c "import $1" >/dev/null 2>&1 || missing+=("$2"); }
+# Where there is no dpkg, only what has a command is looked for: MPI and Slurm are taken from elsewhere, or not at all.
+need_package() {
+  command -v dpkg-query >/dev/null 2>&1 || return 0
+  dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed || missing+=("$1")
+}
 
 missing=()
 need_command fusermount3 fuse3
@@ -21,6 +27,11 @@ need_command setfattr attr
 [ -x /usr/bin/python3 ] || missing+=(python3)
 need_python numpy python3-numpy
 need_python h5py python3-h5py
+# The service over MPI: to build it, to start it, and programs that use it.
+for package in libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich \
+  pkg-config libhdf5-openmpi-dev libpnetcdf-dev python3-mpi4py slurm-wlm munge; do
+  need_package "$package"
+done
 
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
