@@ -1,6 +1,7 @@
 //! `forebay-bench`: Forebay measured against its peers, both sides in one run.
 //!
-//! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay. Standard output is a
+//! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
+//! `forebay stage out` with `cp`. Standard output is a
 //! table, or with `--json` one object a line; what a person should know beside goes to standard error.
 
 mod cache;
@@ -13,6 +14,7 @@ mod mount;
 mod passthrough;
 mod report;
 mod sizes;
+mod stage;
 mod subjects;
 
 use clap::{Args, Parser, Subcommand};
@@ -31,6 +33,8 @@ struct Cli {
 enum Verb {
     /// Files through the mount, against the plain disk and a minimal pass-through file system
     Mount(MountArgs),
+    /// `forebay stage out` against `cp -a` and `sync` of the same data from the same disk
+    Stage(StageArgs),
     /// Serve a pass-through mount until standard input ends
     #[command(name = "__passthrough", hide = true)]
     Passthrough { source: PathBuf, point: PathBuf },
@@ -77,9 +81,39 @@ pub struct MountArgs {
     durability: String,
 }
 
+/// What `stage` does.
+#[derive(Debug, Args)]
+pub struct StageArgs {
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE")]
+    cases: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Small files, of 8 to 13 KB each
+    #[arg(long, default_value_t = 2000)]
+    files: u64,
+    /// Bytes of the large file
+    #[arg(long, default_value = "512MiB", value_parser = sizes::parse)]
+    size: u64,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The program to measure [default: `forebay` beside this program]
+    #[arg(long)]
+    forebay: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Mount(args) => mount::run(&args),
+        Verb::Stage(args) => stage::run(&args),
         Verb::Passthrough { source, point } => passthrough::serve(&source, &point),
         Verb::Worker { job } => job::work(&job),
     };

@@ -39,7 +39,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
         running.push(Subject::start(*kind, &place.0, &forebay)?);
     }
     header(args, &place.0, cold)?;
-    let mut report = Report::default();
+    let mut report = Report::new("mount", "passthrough");
     for case in &cases {
         for round in 0..args.runs as usize {
             say(&format!(
@@ -76,7 +76,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
 }
 
 /// Where the run is, for someone who watches.
-fn say(what: &str) {
+pub fn say(what: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r{what:40}\r");
     }
@@ -122,10 +122,14 @@ fn header(args: &MountArgs, dir: &Path, cold: Cold) -> Result<()> {
 }
 
 /// The directory of this run, removed at the end.
-struct Place(PathBuf);
+pub struct Place(pub PathBuf);
 
 impl Place {
-    fn make(dir: Option<&Path>) -> Result<Place> {
+    /// A new one in `dir`, or in /var/tmp.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn make(dir: Option<&Path>) -> Result<Place> {
         let parent = dir.unwrap_or(Path::new("/var/tmp"));
         let path = parent.join(format!("forebay-bench-{}", std::process::id()));
         std::fs::create_dir_all(&path).doing(path.display())?;

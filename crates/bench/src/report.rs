@@ -2,9 +2,6 @@
 use crate::sizes;
 use std::fmt::Write as _;
 
-/// The subject that ratios are against.
-const BASE: &str = "passthrough";
-
 /// The values of one metric of one subject in one case, a value a round.
 #[derive(Debug, Clone)]
 struct Series {
@@ -30,12 +27,24 @@ struct Line {
 }
 
 /// All results of a run, in the order in which they first came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Report {
+    bench: &'static str,
+    /// The subject that ratios are against.
+    base: &'static str,
     series: Vec<Series>,
 }
 
 impl Report {
+    /// Of a benchmark, without results; ratios are against `base`.
+    pub fn new(bench: &'static str, base: &'static str) -> Report {
+        Report {
+            bench,
+            base,
+            series: Vec::new(),
+        }
+    }
+
     /// One more value.
     pub fn add(
         &mut self,
@@ -63,7 +72,7 @@ impl Report {
         let mut out = String::new();
         for s in self.series.iter().filter(|s| s.case == case) {
             let (median, min, max) = s.spread();
-            let (bench, runs) = ("mount", s.values.len());
+            let (bench, runs) = (self.bench, s.values.len());
             let line = Line {
                 bench,
                 case: s.case,
@@ -122,7 +131,8 @@ impl Report {
     /// Median of what this is compared with: the same metric of the base; reading through another node is compared with the
     /// base's plain reading.
     fn base(&self, of: &Series) -> Option<f64> {
-        let base = |s: &&Series| (s.case, s.subject, s.metric) == (of.case, BASE, root(of.metric));
+        let base =
+            |s: &&Series| (s.case, s.subject, s.metric) == (of.case, self.base, root(of.metric));
         self.series.iter().find(base).map(|s| s.spread().0)
     }
 
@@ -186,7 +196,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let mut r = Report::default();
+        let mut r = Report::new("mount", "passthrough");
         for v in [100e6, 300e6, 200e6] {
             r.add("seq-1m-1p", "read_bytes_per_s", "passthrough", "B/s", v);
             r.add("seq-1m-1p", "read_bytes_per_s", "forebay", "B/s", v * 0.5);
@@ -235,7 +245,7 @@ mod tests {
 
     #[test]
     fn an_even_number_of_runs_has_a_median_too() {
-        let mut r = Report::default();
+        let mut r = Report::new("mount", "passthrough");
         r.add("files-own-1p", "stats_per_s", "disk", "1/s", 10.0);
         r.add("files-own-1p", "stats_per_s", "disk", "1/s", 20.0);
         assert!(r.json("files-own-1p").contains("\"median\":15.0"));

@@ -1,0 +1,256 @@
+//! Staging out against `cp`: the same tree, once in a service and once plain, on the same disk; both sides read cold and end
+//! when everything is on disk. In a round both in turn, in alternating order.
+use crate::StageArgs;
+use crate::cache::Cold;
+use crate::fail::{Context, Failure, Result};
+use crate::mount::{Place, say};
+use crate::report::Report;
+use crate::{sizes, subjects};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// Name, and what `forebay run` is told of the servers.
+const CASES: [(&str, &[&str]); 3] = [
+    ("out-1n", &["--launcher", "embedded", "--nodes", "1"]),
+    ("out-4n", &["--launcher", "embedded", "--nodes", "4"]),
+    ("out-mpi-4p", &["--launcher", "mpirun", "--nodes", "4"]),
+];
+
+/// Bytes of a write while the tree is made.
+const CHUNK: usize = 1 << 20;
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the service cannot be started, a copy fails, or it is not the same as its source.
+pub fn run(args: &StageArgs) -> Result<()> {
+    if args.list {
+        CASES.iter().for_each(|(name, _)| println!("{name}"));
+        return Ok(());
+    }
+    let known = |name: &&String| CASES.iter().any(|(case, _)| case == name);
+    if let Some(name) = args.cases.iter().find(|name| !known(name)) {
+        let names: Vec<_> = CASES.iter().map(|(case, _)| *case).collect();
+        let names = names.join(", ");
+        return Err(Failure::new(format!("no case '{name}'; there are {names}")));
+    }
+    let program = subjects::find_forebay(args.forebay.as_deref())?;
+    let place = Place::make(args.dir.as_deref())?;
+    let cold = Cold::choose();
+    let source = place.0.join("source");
+    let bytes = plant(&source, args.files, args.size)?;
+    header(args, &place.0, cold, bytes)?;
+    let mut report = Report::new("stage", "cp");
+    for (case, servers) in CASES {
+        if !args.cases.is_empty() && !args.cases.iter().any(|name| name == case) {
+            continue;
+        }
+        let dir = place.0.join(case);
+        let service = Service::start(&program, &dir, servers).doing(case)?;
+        let tree = service.mount.join("tree");
+        service.stage("in", &source, &tree).doing(case)?;
+        for round in 0..args.runs as usize {
+            say(&format!("{case} round {} of {}", round + 1, args.runs));
+            for turn in 0..2 {
+                let staged = (round + turn) % 2 == 0;
+                let to = place.0.join(if staged { "staged" } else { "copied" });
+                cold.cool(&[&source, &dir]);
+                let begin = Instant::now();
+                match staged {
+                    true => service.stage("out", &tree, &to)?,
+                    false => copy(&source, &to)?,
+                }
+                let rate = bytes as f64 / begin.elapsed().as_secs_f64();
+                let subject = if staged { "forebay" } else { "cp" };
+                report.add(case, "bytes_per_s", subject, "B/s", rate);
+                if round == 0 {
+                    same(&source, &to)?;
+                }
+                std::fs::remove_dir_all(&to).doing(to.display())?;
+            }
+        }
+        service.stop().doing(case)?;
+        std::fs::remove_dir_all(&dir).doing(dir.display())?;
+        say("");
+        let text = match args.json {
+            true => report.json(case),
+            false => report.table(case),
+        };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
+    }
+    Ok(())
+}
+
+fn header(args: &StageArgs, dir: &Path, cold: Cold, bytes: u64) -> Result<()> {
+    let text = format!(
+        "# stage: {} runs, {} files and one of {}, {} in all, in {}\n\
+         # durability: all of the copy is on disk at the end (stage out; cp -a, then sync -f)\n\
+         # memory: the kernel's page cache for both; forebay's servers besides, their default budget\n\
+         # reads: {}\n\
+         # ratio: median against cp's\n",
+        args.runs,
+        args.files,
+        sizes::show(args.size as f64),
+        sizes::show(bytes as f64),
+        dir.display(),
+        cold.text(),
+    );
+    match args.json {
+        true => eprint!("{text}"),
+        false => write!(std::io::stdout(), "{text}{}", Report::head()).doing("standard output")?,
+    }
+    Ok(())
+}
+
+/// Makes the tree; how many bytes it has.
+fn plant(dir: &Path, files: u64, size: u64) -> Result<u64> {
+    let mut total = size;
+    let mut x = 0x9E37_79B9_7F4A_7C15u64;
+    let mut block = vec![0; CHUNK];
+    let mut fill = |bytes: &mut [u8]| {
+        for word in bytes.chunks_mut(8) {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            word.copy_from_slice(&x.to_le_bytes()[..word.len()]);
+        }
+    };
+    for n in 0..files {
+        let below = dir.join(format!("d{}", n % 100));
+        std::fs::create_dir_all(&below).doing(below.display())?;
+        let bytes = &mut block[..8000 + (n % 50) as usize * 100];
+        fill(bytes);
+        total += bytes.len() as u64;
+        let path = below.join(format!("f{n}"));
+        std::fs::write(&path, bytes).doing(path.display())?;
+    }
+    std::fs::create_dir_all(dir).doing(dir.display())?;
+    let path = dir.join("large");
+    let mut file = File::create(&path).doing(path.display())?;
+    let mut left = size;
+    while left > 0 {
+        let len = left.min(CHUNK as u64) as usize;
+        fill(&mut block[..len]);
+        file.write_all(&block[..len]).doing(path.display())?;
+        left -= len as u64;
+    }
+    Ok(total)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "cp -a \"$1\" \"$2\" && sync -f \"$2\"", "sh"]);
+    done(command.args([from, to]))
+}
+
+fn same(a: &Path, b: &Path) -> Result<()> {
+    done(Command::new("diff").arg("-rq").args([a, b]))
+}
+
+/// Runs it; what it says is told only if it fails.
+fn done(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.stdin(Stdio::null()).output().doing(&name)?;
+    match out.status.success() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "{name}: {}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        ))),
+    }
+}
+
+/// A service that ends when its standard input does; so it does not outlive this process.
+struct Service {
+    child: Child,
+    program: PathBuf,
+    mount: PathBuf,
+}
+
+impl Service {
+    fn start(program: &Path, dir: &Path, servers: &[&str]) -> Result<Service> {
+        let several = servers.contains(&"mpirun");
+        for n in 0..4 {
+            let mount = dir.join(format!("m{n}"));
+            std::fs::create_dir_all(&mount).doing(mount.display())?;
+        }
+        let store = dir.join(if several { "s{rank}" } else { "s" });
+        let mut command = Command::new(program);
+        command.arg("run").args(servers);
+        command.arg("--store").arg(store);
+        command.arg("--mount").arg(match servers.last() {
+            Some(&"1") => dir.join("m0"),
+            _ => dir.join("m{rank}"),
+        });
+        command.args(["--", "sh", "-c", "echo \"$FOREBAY_MOUNT\"; cat"]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().doing(program.display())?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut line)?;
+        }
+        let mount = PathBuf::from(line.trim_end());
+        if !mount.is_absolute() {
+            // What it has said went to standard error.
+            let status = child.wait()?;
+            return Err(Failure::new(format!(
+                "the service did not start: {status}; for mpirun, build forebay with `--features mpi`"
+            )));
+        }
+        Ok(Service {
+            child,
+            program: program.to_path_buf(),
+            mount,
+        })
+    }
+
+    fn stage(&self, way: &str, from: &Path, to: &Path) -> Result<()> {
+        done(
+            Command::new(&self.program)
+                .args(["stage", way])
+                .args([from, to]),
+        )
+    }
+
+    fn stop(mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "the service did not stop well: {status}"
+            ))),
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        // It was waited for already, or ends now.
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_compared_and_a_wrong_one_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        assert_eq!(plant(&from, 3, 3_000_000).unwrap(), 3_024_300);
+        copy(&from, &to).unwrap();
+        same(&from, &to).unwrap();
+        std::fs::write(to.join("d1/f1"), "x").unwrap();
+        assert!(same(&from, &to).is_err_and(|e| e.0.contains("f1")));
+    }
+}
