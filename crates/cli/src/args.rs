@@ -74,6 +74,13 @@ pub enum Verb {
         #[arg(last = true)]
         command: Vec<std::ffi::OsString>,
     },
+    /// The part of `demo` over MPI, below `run`
+    #[cfg(feature = "mpi")]
+    #[command(name = "__over-mpi", hide = true)]
+    OverMpi {
+        /// Size of the file, bytes
+        size: u64,
+    },
     /// A process of `demo` that reads or writes
     #[command(name = "__worker", hide = true)]
     Worker {

@@ -81,6 +81,8 @@ fn verb(cli: &Cli) -> fail::Result {
             users,
         } => serve::watch::run(*server, store, users),
         Verb::Guard { parent, command } => run::guard::run(*parent, command),
+        #[cfg(feature = "mpi")]
+        Verb::OverMpi { size } => demo::over_mpi::inside(*size),
         Verb::Worker { job } => demo::worker::run(job),
     }
 }

@@ -28,6 +28,12 @@ fn the_demo_verifies_every_byte_and_leaves_nothing() {
         report["extents"].as_u64().unwrap() > 40 && report["index_bytes"].as_u64().unwrap() > 0,
         "{out}"
     );
+    // The second part, where the command is built for an MPI that can start it.
+    #[cfg(feature = "mpi")]
+    if common::mpi::mpirun().is_some() {
+        assert_eq!(report["over_mpi"]["size"], 16 << 20);
+        assert_eq!(report["over_mpi"]["servers"], 4);
+    }
     for step in ["write_16", "read_16", "read_6"] {
         assert!(report[step]["ratio"].as_f64().unwrap() > 0.0, "{out}");
     }

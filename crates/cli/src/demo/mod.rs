@@ -3,6 +3,8 @@
 //!
 //! Invariant: whatever happens, Ctrl-C included, no process, mount or file of the demo stays behind.
 pub mod layout;
+#[cfg(feature = "mpi")]
+pub mod over_mpi;
 mod phase;
 mod report;
 mod stage;
@@ -56,6 +58,11 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
     let cleaned = stage.end(settings.values.stop_limit);
     let report = measured?;
     cleaned?;
+    #[cfg(feature = "mpi")]
+    let report = Report {
+        over_mpi: over_mpi::show(&parent, args.size, &settings, &interrupted)?,
+        ..report
+    };
     report.print(args.json)
 }
 
@@ -158,6 +165,8 @@ impl Demo<'_> {
             server_peak_bytes: before.max(after),
             restart,
             verified: verified_same + verified_fewer,
+            #[cfg(feature = "mpi")]
+            over_mpi: None,
         })
     }
 

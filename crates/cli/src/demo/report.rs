@@ -47,6 +47,9 @@ pub struct Report {
     pub restart: Duration,
     /// Bytes read through the mounts after the restart and compared with what they must be.
     pub verified: u64,
+    /// The second part, where there is an MPI.
+    #[cfg(feature = "mpi")]
+    pub over_mpi: Option<super::over_mpi::OverMpi>,
 }
 
 impl Report {
@@ -97,6 +100,19 @@ impl Report {
             "\nKilled, checked and restarted in between; {} verified, every byte right.",
             size(self.verified)
         );
+        #[cfg(feature = "mpi")]
+        if let Some(mpi) = &self.over_mpi {
+            let at = |seconds| rate(mpi.size, Duration::from_secs_f64(seconds));
+            let _ = writeln!(
+                out,
+                "Over MPI ({}), {} server processes: {} written at {}, read through other mounts at {}, every byte right.",
+                mpi.library,
+                mpi.servers,
+                size(mpi.size),
+                at(mpi.write_seconds),
+                at(mpi.read_seconds)
+            );
+        }
         out
     }
 
@@ -119,6 +135,10 @@ impl Report {
                 "plain_bytes_per_s": per_second(speed.plain),
                 "ratio": speed.ratio(),
             });
+        }
+        #[cfg(feature = "mpi")]
+        if let Some(mpi) = &self.over_mpi {
+            value["over_mpi"] = serde_json::json!(mpi);
         }
         format!("{value}\n")
     }
@@ -146,6 +166,8 @@ mod tests {
             server_peak_bytes: 1 << 28,
             restart: Duration::from_millis(250),
             verified: 2 << 30,
+            #[cfg(feature = "mpi")]
+            over_mpi: None,
         };
         let text = report.text();
         assert!(

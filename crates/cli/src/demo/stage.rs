@@ -133,21 +133,25 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         drop(self.server.take());
-        // Nothing is removed below a mount that could not be taken away: that would delete through it.
-        match mount_table::all() {
-            Ok(all) if !all.iter().any(|m| m.point.starts_with(&self.base)) => {
-                if let Err(e) = std::fs::remove_dir_all(&self.base) {
-                    eprintln!(
-                        "forebay: cannot remove {}: {e}; remove it by hand",
-                        self.base.display()
-                    );
-                }
+        remove(&self.base);
+    }
+}
+
+/// Removes a directory of the demo, but nothing below a mount that could not be taken away: that would delete through it.
+pub fn remove(base: &Path) {
+    match mount_table::all() {
+        Ok(all) if !all.iter().any(|m| m.point.starts_with(base)) => {
+            if let Err(e) = std::fs::remove_dir_all(base) {
+                eprintln!(
+                    "forebay: cannot remove {}: {e}; remove it by hand",
+                    base.display()
+                );
             }
-            _ => eprintln!(
-                "forebay: a mount is left below {}; run `forebay umount` there, then remove it",
-                self.base.display()
-            ),
         }
+        _ => eprintln!(
+            "forebay: a mount is left below {}; run `forebay umount` there, then remove it",
+            base.display()
+        ),
     }
 }
 

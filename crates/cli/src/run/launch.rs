@@ -93,24 +93,38 @@ fn missing(name: &str, error: &std::io::Error) -> Failure {
     )
 }
 
-fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<Vec<Host>>) -> Result<Command> {
-    let open = forebay_fabric::mpi::library().contains("Open MPI");
-    let names: &[&str] = match open {
+fn open_mpi() -> bool {
+    forebay_fabric::mpi::library().contains("Open MPI")
+}
+
+/// What the launcher of this program's MPI may be called.
+fn names() -> &'static [&'static str] {
+    match open_mpi() {
         true => &["mpirun.openmpi", "mpirun"],
         false => &["mpirun.mpich", "mpiexec.hydra", "mpirun"],
-    };
+    }
+}
+
+/// The first of them that there is.
+fn usual() -> Option<PathBuf> {
+    names().iter().map(PathBuf::from).find(|name| found(name))
+}
+
+/// Whether `--launcher mpirun` finds an `mpirun`.
+pub fn has_mpirun() -> bool {
+    usual().is_some()
+}
+
+fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<Vec<Host>>) -> Result<Command> {
+    let open = open_mpi();
     let program = match &args.mpirun {
         Some(program) => program.clone(),
-        None => names
-            .iter()
-            .map(PathBuf::from)
-            .find(|name| found(name))
-            .ok_or_else(|| {
-                missing(
-                    names[0],
-                    &std::io::Error::new(std::io::ErrorKind::NotFound, "not in PATH"),
-                )
-            })?,
+        None => usual().ok_or_else(|| {
+            missing(
+                names()[0],
+                &std::io::Error::new(std::io::ErrorKind::NotFound, "not in PATH"),
+            )
+        })?,
     };
     let mut command = Command::new(program);
     let servers = match &hosts {

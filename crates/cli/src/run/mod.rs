@@ -17,6 +17,9 @@ mod reports;
 mod signals;
 mod staging;
 
+#[cfg(feature = "mpi")]
+pub use launch::has_mpirun;
+
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
 use crate::fail::{FAILED, Failure, Result};
