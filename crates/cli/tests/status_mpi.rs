@@ -185,3 +185,21 @@ fn a_server_that_is_stopped_is_missing_and_then_dead_and_the_others_are_shown() 
     }
     nothing(&place);
 }
+
+#[test]
+fn servers_that_share_a_port_for_metrics_do_not_start_and_say_why() {
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let args = args(&place, &["--metrics", &at], "echo never");
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (code, out, err) = forebay(&args);
+    assert_eq!((code, &*out), (1, ""), "{err}");
+    let said = err.lines().find(|l| l.starts_with("forebay: "));
+    let said = said.unwrap_or_else(|| panic!("{err}"));
+    assert!(said.contains(&at) && said.contains("+{rank}"), "{err}");
+    nothing(&place);
+}

@@ -105,7 +105,9 @@ impl<L: Look> Census<L> {
         if !state.looking && !self.stop.load(Ordering::Relaxed) {
             self.start(&mut state)?;
         }
-        while state.looking && !ended.wait_until(&mut state, until).timed_out() {}
+        // A look that took longer than that last time is not worth the wait: the next one to ask gets what it finds.
+        let hopeless = state.last.as_ref().is_some_and(|last| last.took > patience);
+        while !hopeless && state.looking && !ended.wait_until(&mut state, until).timed_out() {}
         match state.failed.take() {
             Some(error) => Err(error),
             None => Ok(seen(&state.last)),

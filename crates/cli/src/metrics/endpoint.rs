@@ -54,7 +54,7 @@ impl Endpoint {
             Place::Tcp(at) => {
                 let listener = TcpListener::bind(at).or_fail(
                     format!("cannot serve metrics on {at}"),
-                    "choose another port with --metrics; port 0 is any free one",
+                    "choose another port with --metrics; +{rank} behind it gives each server of a machine its own, and port 0 is any free one",
                 )?;
                 let place = Place::Tcp(listener.local_addr().unwrap_or(*at));
                 Ok(Endpoint {
