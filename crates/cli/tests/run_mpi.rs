@@ -6,7 +6,7 @@
 mod common;
 use common::left::nothing;
 use common::mpi::{N, job, logs, mpirun, open_mpi, place, started};
-use common::{Place, assert_fails, forebay, kill, mpi, outcome, pattern, run};
+use common::{Place, assert_fails, command, forebay, kill, mpi, outcome, pattern, run};
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
@@ -135,6 +135,12 @@ fn servers_that_mpirun_started_stop_together_on_umount() {
     nothing(&place);
 }
 
+/// How many messages of ours there are; `mpirun` has its own.
+fn own_lines(said: &str) -> usize {
+    let ours = |line: &&str| line.starts_with("forebay: ");
+    said.lines().filter(ours).count()
+}
+
 /// Four servers, the environment and arguments of the last changed; what `mpirun` said.
 fn odd_one_out(place: &Place, name: &str, odd: &str) -> String {
     let mut servers = Command::new(name);
@@ -154,7 +160,7 @@ fn odd_one_out(place: &Place, name: &str, odd: &str) -> String {
 }
 
 #[test]
-fn a_wrong_secret_and_a_missing_mount_point_end_the_start_of_all() {
+fn a_wrong_secret_or_version_and_a_missing_mount_point_end_the_start_of_all() {
     let Some(name) = mpirun() else { return };
     let place = place();
     let said = odd_one_out(
@@ -163,6 +169,15 @@ fn a_wrong_secret_and_a_missing_mount_point_end_the_start_of_all() {
         "FOREBAY_SECRET=b exec SERVE --mount DIRm{rank}",
     );
     assert!(said.contains("different job secrets"), "{said}");
+    assert_eq!(own_lines(&said), 1, "{said}");
+    nothing(&place);
+    let said = odd_one_out(
+        &place,
+        name,
+        "FOREBAY_TEST_VERSION=99 FOREBAY_SECRET=a exec SERVE --mount DIRm{rank}",
+    );
+    assert!(said.contains("different releases"), "{said}");
+    assert_eq!(own_lines(&said), 1, "{said}");
     nothing(&place);
     let said = odd_one_out(&place, name, "FOREBAY_SECRET=a exec SERVE --mount DIRnone");
     assert!(
@@ -186,12 +201,28 @@ fn a_run_that_cannot_start_says_why_in_one_line() {
     let without: Vec<&str> = without.iter().map(String::as_str).collect();
     let got = forebay(&without);
     assert_fails(&got, 1, &["/no/such/mpirun", "install OpenMPI or MPICH"]);
+    let run = mpi::args(&place, &[], "true");
+    let run: Vec<&str> = run.iter().map(String::as_str).collect();
+    let without = common::run(command(&run).env("PATH", "/nonexistent"));
+    let without = outcome(&without);
+    assert_fails(&without, 1, &["not in PATH", "install OpenMPI or MPICH"]);
+    // A mount point of four is missing, or is no place for one.
+    std::fs::remove_dir(place.path("m2")).unwrap();
+    for words in ["m2 does not exist; run `mkdir -p", "m2 is not a directory"] {
+        let (code, _, err) = job(&place, "true");
+        assert!(code == 1 && err.contains(words), "{err}");
+        assert_eq!(own_lines(&err), 1, "{err}");
+        nothing(&place);
+        let _ = std::fs::write(place.path("m2"), "");
+    }
+    std::fs::remove_file(place.path("m2")).unwrap();
+    std::fs::create_dir(place.path("m2")).unwrap();
     // One store of four is lost.
     assert_eq!(job(&place, "true").0, 0);
     std::fs::remove_dir_all(place.path("n2")).unwrap();
     let (code, _, err) = job(&place, "true");
     assert_eq!(code, 1);
-    assert!(err.contains("forebay: "), "{err}");
+    assert_eq!(own_lines(&err), 1, "{err}");
     assert!(err.contains("the store of member 2 is missing"), "{err}");
     nothing(&place);
 }

@@ -230,6 +230,12 @@ impl Launched {
                     // Asked to end, a launcher ends its servers first.
                     let launcher = rustix::process::Pid::from_child(&self.child);
                     let _ = rustix::process::kill_process(launcher, rustix::process::Signal::TERM);
+                    let end = Instant::now() + MARGIN;
+                    while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    // Fails only if it has ended.
+                    let _ = self.child.kill();
                     let _ = self.child.wait();
                     return false;
                 }

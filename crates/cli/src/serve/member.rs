@@ -125,7 +125,9 @@ impl Hosted for Together {
 /// If it cannot start, or did not stop cleanly.
 pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + Sync + 'static) -> Result {
     let result = serve(start, &report);
-    if let Err((failure, follows)) = &result {
+    if let Err((failure, follows)) = &result
+        && !failure.text.is_empty()
+    {
         tracing::error!("{failure}");
         report(&Report::Failed {
             code: failure.code,
@@ -286,8 +288,8 @@ fn serve(
     served.map_err(|failure| (failure, late))
 }
 
-/// Who may use the mount of this server even when it is dead: the launcher's job, and the `run` behind it if that is on this
-/// machine. Slurm ends all processes of a step with it, so there nobody is waited for.
+/// Who may use the mount of this server even when it is dead: the `run` behind the launcher if that is on this machine, else
+/// the launcher's job. Slurm ends all processes of a step with it, so there nobody is waited for.
 fn users(launched: bool) -> Vec<u32> {
     let launcher = super::parent();
     let slurm = |pid: &u32| {
@@ -297,8 +299,9 @@ fn users(launched: bool) -> Vec<u32> {
     if launcher.iter().any(slurm) {
         return Vec::new();
     }
+    // A launcher may hang when servers have died; `run` ends it then.
     let run = launched.then(starter).flatten();
-    launcher.into_iter().chain(run).collect()
+    run.map_or(launcher, |run| vec![run])
 }
 
 /// The `forebay run` that started the launcher, if it is on this machine.
@@ -420,8 +423,16 @@ fn join(start: &Start, home: &Home, expected: u32) -> Result<World> {
         // Members agree on it when they meet, for new stores have none yet.
         service: [0; 16],
     };
+    let rank = job.rank;
     job.join(identity, timing(&start.settings.values))
-        .map_err(failed)
+        .map_err(|e| match e {
+            // All processes refuse alike: the first one says so for all.
+            StartError::Refused(why) if rank != 0 => {
+                tracing::error!("{why}");
+                Failure::silent()
+            }
+            e => failed(e),
+        })
 }
 
 /// Waits until all mounts answer; where they are, by member.

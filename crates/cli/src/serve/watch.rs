@@ -5,7 +5,7 @@
 //! from the server's store, and removes its control socket. It has a session of its own, so that what is sent to the
 //! server's group does not reach it.
 //!
-//! Invariants: a dead mount stays as long as its **users** run, the launcher and `forebay run`: programs of the job get
+//! Invariants: a dead mount stays as long as its **users** run, `forebay run` or the launcher: programs of the job get
 //! errors from it, where the bare directory below would take their files without a word. What is cleared up is cleared up
 //! under the store's lock, so that the next server of the store is never touched.
 use crate::fail::{Context, Result};
