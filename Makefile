@@ -14,7 +14,7 @@ MPICH = $(shell command -v mpicc.mpich)
 WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
 # Servers for another MPI are another program: they have a target directory of their own.
 MPICH_DIR = $${CARGO_TARGET_DIR:-target}/mpich
-MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test stage_mpi --test mpi_programs
+MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test mpi_programs
 FEATURES =
 
 .PHONY: help setup build demo test soak bench-mount bench-stage
@@ -50,5 +50,5 @@ bench-mount: setup ## The mount against a pass-through file system and the plain
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench mount $(ARGS)
 
 bench-stage: setup ## Staging out against cp of the same data from the same disk
-	@$(STEP) "build" $(CARGO) build --release $(WITH_MPI) -p forebay-cli -p forebay-bench
+	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release $(WITH_MPI) -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench stage $(ARGS)
