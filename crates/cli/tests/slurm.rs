@@ -1,4 +1,5 @@
-//! The documented batch script under a real Slurm of one node, and a job that is cancelled in the middle.
+//! The documented batch script under a real Slurm of one node: with a small program, with one of MPI-IO, and with one that is
+//! cancelled while it writes.
 //!
 //! `scripts/slurm.sh` starts the Slurm; that needs root. Without one the test says that it skips; with
 //! `FOREBAY_REQUIRE_SLURM` set it fails.
@@ -6,7 +7,7 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::left::{nothing, soon};
-use common::{Place, fuse, outcome, run};
+use common::{Place, fuse, mpi, outcome, run};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -64,15 +65,15 @@ impl Drop for Slurm {
     }
 }
 
-/// The batch script of the page, for one node and in this place, with `app` as its program.
-fn batch(place: &Place, app: &str) -> String {
+/// The batch script of the page, for one node with so many tasks and in this place, with `app` as its program.
+fn batch(place: &Place, tasks: usize, app: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     let page = std::fs::read_to_string(root().join("docs/slurm.md")).unwrap();
     let script = page.split("```bash\n").nth(1).unwrap();
     let script = script.split("```").next().unwrap();
     let ours = script
         .replace("--nodes=2", "--nodes=1")
-        .replace("--ntasks-per-node=2", "--ntasks-per-node=1")
+        .replace("--ntasks-per-node=2", &format!("--ntasks-per-node={tasks}"))
         .replace("/local/$USER/forebay/store", &place.text("s"))
         .replace("/local/$USER/forebay/mount", &place.text("m"));
     assert_ne!(script, ours);
@@ -83,15 +84,31 @@ fn batch(place: &Place, app: &str) -> String {
     place.text("batch")
 }
 
+/// The program in MPI-IO, compiled for the MPI of the servers, and the name that Slurm has for how that MPI starts.
+fn mpi_program(place: &Place) -> (String, &'static str) {
+    let (cc, kind) = match mpi::open_mpi() {
+        true => ("mpicc.openmpi", "pmix"),
+        false => ("mpicc.mpich", "pmi2"),
+    };
+    let source = root().join("crates/cli/tests/programs/mpiio.c");
+    let mut cc = Command::new(cc);
+    cc.args(["-O1", "-o"]).arg(place.path("mpiio")).arg(source);
+    let (code, out, err) = outcome(&run(&mut cc));
+    assert_eq!(code, 0, "{out}{err}");
+    (place.text("mpiio"), kind)
+}
+
 #[test]
 fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
     let Some(slurm) = Slurm::start() else { return };
     let place = Place::new();
-    let submit = |app: &str, more: &[&str]| {
+    let submit = |tasks: usize, app: &str, kind: Option<&str>, more: &[&str]| {
         let mut command = slurm.command("sbatch");
         command.current_dir(place.path("")).args(more);
-        let out = place.text("out");
-        outcome(&run(command.args(["-o", &out, &batch(&place, app)])))
+        command.envs(kind.map(|kind| ("SLURM_MPI_TYPE", kind)));
+        let script = batch(&place, tasks, app);
+        command.args(["-o", &place.text("out"), &script]);
+        outcome(&run(&mut command))
     };
     let said = || std::fs::read_to_string(place.path("out")).unwrap_or_default();
     std::fs::create_dir(place.path("input")).unwrap();
@@ -103,23 +120,37 @@ fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
         files.flatten().collect::<Vec<String>>()
     };
     let first = "cp $FOREBAY_MOUNT/input/given $FOREBAY_MOUNT/f; exit 6";
-    let (code, _, err) = submit(first, &["--wait"]);
+    let (code, _, err) = submit(1, first, None, &["--wait"]);
     assert_eq!(code, 6, "the job's code is the program's: {err}{}", said());
     assert_eq!(results("f"), ["first"], "{}", said());
     nothing(&place);
 
-    let app =
-        "cat $FOREBAY_MOUNT/f && echo second > $FOREBAY_MOUNT/g && echo written && sleep 1000";
-    let (code, _, err) = submit(app, &[]);
+    // A program of MPI, as many tasks as there are cores for.
+    let tasks = std::thread::available_parallelism().map_or(1, |n| n.get().min(2));
+    let (program, kind) = mpi_program(&place);
+    let app = format!("exec {program} independent collective blocks");
+    let (code, _, err) = submit(tasks, &app, Some(kind), &["--wait"]);
+    assert_eq!(code, 0, "{err}{}{}", said(), place.log());
+    // Once: the tasks were one job of MPI, and not each one of its own.
+    assert_eq!(said().matches("mpiio: well").count(), 1, "{}", said());
+    nothing(&place);
+
+    // Cancelled while it writes.
+    let app = format!(
+        "mkdir -p $FOREBAY_MOUNT/d && echo second > $FOREBAY_MOUNT/g || exit\n\
+         FOREBAY_MOUNTS=$FOREBAY_MOUNT/d exec {program} forever"
+    );
+    let (code, _, err) = submit(tasks, &app, Some(kind), &[]);
     assert_eq!(code, 0, "{err}");
-    soon("the job runs", || said().contains("written"));
+    soon("the job runs", || said().contains("goes on"));
     run(slurm.command("scancel").arg("--name=simulation"));
     soon("the job ends", || slurm.idle());
     nothing(&place);
     assert!(place.log().contains("stopped"), "{}", place.log());
     assert_eq!(results("g"), [""; 0], "a cancelled job is not staged out");
 
-    let (code, _, err) = submit("cat $FOREBAY_MOUNT/f $FOREBAY_MOUNT/g", &["--wait"]);
+    let app = "cd $FOREBAY_MOUNT && cat f g && sha256sum blocks independent && ls d";
+    let (code, _, err) = submit(1, app, None, &["--wait"]);
     assert_eq!(code, 0, "{err}{}", said());
     assert!(said().contains("firstsecond\n"), "{}", said());
     assert_eq!(results("g"), ["second\n"]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Waits for something that must come soon.
 #[track_caller]
 pub fn soon(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(90);
     while !is() {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -47,7 +47,7 @@ pub fn nothing(place: &Place) {
         all.retain(|m| m.point.starts_with(place.path("")));
         all
     };
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(90);
     while !(processes(&place.path("")).is_empty() && mounts().is_empty()) {
         assert!(
             Instant::now() < end,

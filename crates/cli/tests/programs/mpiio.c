@@ -2,6 +2,7 @@
  * of the standard for seeing what others wrote (sync, barrier, sync; atomic mode). Each rank verifies what others wrote.
  *
  *   mpiio [PART...]     all parts, or those named
+ *   mpiio forever       writes one file again and again until it is killed
  *
  * The files of `independent`, `collective`, `blocks` and `ordered` hold the same bytes in every run. */
 #include "job.h"
@@ -225,6 +226,21 @@ static void atomic_mode(void)
     CALL(MPI_File_close(&file));
 }
 
+/* Says on standard output when the first round is over. */
+static void forever(void)
+{
+    for (int round = 0;; round++) {
+        if (rank == 0 && round)
+            CALL(MPI_File_delete(path("independent"), MPI_INFO_NULL));
+        MPI_Barrier(MPI_COMM_WORLD);
+        independent();
+        if (rank == 0 && round == 0) {
+            puts("mpiio: goes on");
+            fflush(stdout);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -235,6 +251,8 @@ int main(int argc, char **argv)
         {"shared", shared},           {"sync", sync_barrier_sync}, {"atomic", atomic_mode},
     };
     start(&argc, &argv);
+    if (argc == 2 && !strcmp(argv[1], "forever"))
+        forever();
     for (unsigned p = 0; p < sizeof parts / sizeof *parts; p++) {
         int wanted = argc < 2;
         for (int a = 1; a < argc; a++)
