@@ -48,7 +48,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
     fi
     as_root=(sudo)
   fi
-  apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+  apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
   "${apt[@]}" update </dev/null >&2
   "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >&2
 fi
