@@ -20,6 +20,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+/// What a launcher gets to end by itself after a start that failed.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// What the servers get beyond their own limit, for the launcher to start and end.
 const MARGIN: Duration = Duration::from_secs(15);
 
@@ -299,7 +302,8 @@ impl Servers for Launched {
 impl Drop for Launched {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            self.end(MARGIN);
+            // The servers are not ready, so there is nothing to commit; some launchers wait for ever for those that gave up.
+            self.end(GRACE);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A launcher kills all servers of a job when one dies; what they had mounted would stay, dead, in everybody's way. The
 //! watcher holds the reading end of a pipe whose other end ends with the server; then it detaches what is still mounted
 //! from the server's store, and removes its control socket. It has a session of its own, so that what is sent to the
-//! server's group does not reach it.
+//! server's group does not reach it, and nothing open but that pipe.
 //!
 //! Invariants: a dead mount stays as long as its **users** run, `forebay run` or the launcher: programs of the job get
 //! errors from it, where the bare directory below would take their files without a word. What is cleared up is cleared up
@@ -63,6 +63,7 @@ pub fn start(store: &Path, users: &[u32]) -> Result {
 /// # Errors
 /// If a mount cannot be detached.
 pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
+    let_go();
     // Fails only if it leads a session already.
     let _ = rustix::process::setsid();
     // A cancelled job ends all its processes with these; this one is there for the end.
@@ -99,6 +100,14 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
     }
     crate::control::remove_left(store);
     result
+}
+
+/// Closes what the launcher has left open for its servers and they for their children: a launcher that sees one of these
+/// open takes its server for alive.
+fn let_go() {
+    // SAFETY: the first thing this process does; nothing in it owns or uses a descriptor above standard error yet.
+    // Fails only on kernels before 5.9, where a launcher may take longer to notice a death.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
 }
 
 /// A handle of a process that runs.
