@@ -34,6 +34,7 @@ demo: setup build ## One shared file on four nodes: write, kill, restart, read, 
 	@$${CARGO_TARGET_DIR:-target}/release/forebay demo $(ARGS)
 
 test: setup ## Format, lints, all tests, documentation
+	@$(if $(and $(MPI),$(MPICH)),,[ -z "$$FOREBAY_REQUIRE_MPI" ] || { echo "OpenMPI or MPICH is missing; the tests over MPI cannot run here" >&2; exit 1; })
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" $(CARGO) clippy --workspace --all-targets -- -D warnings
 	@$(if $(MPI),$(STEP) "lints with MPI" env MPICC=$(MPI) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings)
@@ -43,7 +44,7 @@ test: setup ## Format, lints, all tests, documentation
 
 soak: setup ## The full counts of the randomised tests; goes on where it stopped (SOAK_DIR)
 	@mkdir -p $(SOAK_DIR)
-	@$(STEP) "soak" env SOAK=1 SOAK_DIR="$$(cd $(SOAK_DIR) && pwd)" $(CARGO) test --release --workspace $(ARGS)
+	@$(STEP) "soak" env SOAK=1 SOAK_DIR="$$(cd $(SOAK_DIR) && pwd)" $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --release --workspace $(WITH_MPI) $(ARGS)
 
 bench-mount: setup ## The mount against a pass-through file system and the plain disk
 	@$(STEP) "build" $(CARGO) build --release -p forebay-cli -p forebay-bench
