@@ -206,6 +206,27 @@ fn a_run_that_cannot_start_says_why_in_one_line() {
     let without = common::run(command(&run).env("PATH", "/nonexistent"));
     let without = outcome(&without);
     assert_fails(&without, 1, &["not in PATH", "install OpenMPI or MPICH"]);
+    // Servers of one machine need a store each.
+    let shared = [
+        "run",
+        "--launcher",
+        "mpirun",
+        "--nodes",
+        "2",
+        "--store",
+        &place.text("one"),
+        "--mount",
+        &place.text("m{rank}"),
+        "--",
+        "true",
+    ];
+    let (code, _, err) = forebay(&shared);
+    assert!(
+        code == 2 && err.contains("2 servers on this machine would share"),
+        "{err}"
+    );
+    assert_eq!(own_lines(&err), 1, "{err}");
+    assert!(!place.path("one").exists());
     // A mount point of four is missing, or is no place for one.
     std::fs::remove_dir(place.path("m2")).unwrap();
     for words in ["m2 does not exist; run `mkdir -p", "m2 is not a directory"] {

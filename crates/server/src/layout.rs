@@ -59,7 +59,8 @@ impl Layout {
         };
         if service.role != Role::Service {
             return refuse(format!(
-                "{} is the store of one member; name the directory above it",
+                "{} is the store of one member; start all members as before (`forebay run` or `forebay serve`), or name \
+                 the directory above it if that is a store",
                 dir.display()
             ));
         }

@@ -178,8 +178,11 @@ fn srun() -> Result<Command> {
     command.env("SLURM_CPU_BIND", "none");
     // The cluster's default may be another MPI's, or none.
     if std::env::var_os("SLURM_MPI_TYPE").is_none() {
-        let open = forebay_fabric::mpi::library().contains("Open MPI");
-        command.arg(if open { "--mpi=pmix" } else { "--mpi=pmi2" });
+        command.arg(if open_mpi() {
+            "--mpi=pmix"
+        } else {
+            "--mpi=pmi2"
+        });
     }
     command.args(["--job-name=forebay", "--quiet"]);
     Ok(command)

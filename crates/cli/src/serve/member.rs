@@ -9,6 +9,7 @@ use super::attend::{self, Attended, Hosted};
 use super::events::{self, Event};
 use super::log::Log;
 use super::office::Office;
+use super::place::Place;
 use super::spec::Seat;
 use super::watchdog::Watchdog;
 use super::{Report, detach_all, follow_parent, opening, points, watch};
@@ -24,33 +25,13 @@ use forebay_storage::OsIo;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// The rank is wanted before MPI has started: every launcher tells it in one of these.
-const RANKS: [&str; 4] = [
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_RANK",
-    "PMI_RANK",
-    "SLURM_PROCID",
-];
-
 /// `PID@HOST` of the `forebay run` that started the launcher.
 pub const RUN: &str = "FOREBAY_RUN";
-
-/// What the launcher says of this process's rank; 0 for a process that nobody launched.
-fn rank() -> u32 {
-    let told = RANKS.iter().find_map(|name| std::env::var(name).ok());
-    told.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// A path with `{rank}` replaced, absolute.
-fn place(path: &Path, rank: u32) -> Result<PathBuf> {
-    let text = path.to_string_lossy();
-    mount_table::absolute(Path::new(&text.replace("{rank}", &rank.to_string())))
-}
 
 /// What the server is started with.
 pub struct Start {
@@ -156,17 +137,9 @@ fn serve(
     let settings = &start.settings.values;
     follow_parent("the launcher").map_err(first)?;
     let log = Log::start(settings, false);
-    let rank = rank();
-    let store = place(&start.store, rank).map_err(first)?;
-    let point = place(&start.mount, rank).map_err(first)?;
-    if point.starts_with(&store) || store.starts_with(&point) {
-        let what = format!(
-            "the mount point {} and the store {} lie in each other",
-            point.display(),
-            store.display()
-        );
-        return Err(first(Failure::usage(what, "name two separate directories")));
-    }
+    // `run` starts all servers with one command line; others may give each its own.
+    let place = Place::of(&start.store, &start.mount, start.until_input_ends).map_err(first)?;
+    let Place { rank, store, point } = place;
     std::env::set_current_dir("/")
         .or_fail("cannot change to /", "report this")
         .map_err(first)?;

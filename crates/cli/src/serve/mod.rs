@@ -9,6 +9,8 @@ mod log;
 #[cfg(feature = "mpi")]
 mod member;
 mod office;
+#[cfg(feature = "mpi")]
+mod place;
 mod points;
 mod rates;
 mod spec;

@@ -26,7 +26,12 @@ pub fn run(args: &FsckArgs) -> Result {
     let text = if args.json {
         json(&report)?
     } else {
-        text(&report, &name(&stores))
+        let several = if stores.len() > 1 {
+            "the service of "
+        } else {
+            ""
+        };
+        text(&report, &format!("{several}{}", name(&stores)))
     };
     std::io::stdout()
         .write_all(text.as_bytes())

@@ -67,7 +67,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
             match report {
                 Report::AllReady(seats) => writeln!(
                     std::io::stdout(),
-                    "{} servers are ready; {} is mounted",
+                    "{} servers are ready, mounted on {}",
                     seats.len(),
                     args_mounts(seats)
                 ),

@@ -224,9 +224,11 @@ pub fn connect(store: &Path) -> Result<Client> {
 /// # Errors
 /// What the service refuses with; or that it is gone.
 pub fn ask(client: &mut Client, ask: StageAsk, store: &Path) -> Result<StageAnswer> {
+    let starts = !matches!(ask, StageAsk::Cancel { .. });
     match client.ask(&Ask::Stage(ask), LIMIT) {
         Ok(Answer::Stage(answer)) => Ok(answer),
         Ok(_) => Err(unknown()),
+        Err(failure) if !starts => Err(failure),
         // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.
         Err(failure) => Err(Failure {
             text: format!(

@@ -66,7 +66,10 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             if let Some((_, there)) = &target.found
                 && there.what == What::Dir
             {
-                let error = rustix::io::Errno::ISDIR.into();
+                let error = std::io::Error::new(
+                    std::io::ErrorKind::IsADirectory,
+                    "Is a directory; name the file in it",
+                );
                 return Err(error).to("write the file", to_path);
             }
             let parent = |path: &Path| path.parent().unwrap_or(path).to_path_buf();
