@@ -129,6 +129,18 @@ fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
     assert_eq!(results("f"), ["first"], "{}", said());
     nothing(&place);
 
+    // A job that passes on nothing of its environment: its servers have their secret all the same.
+    let (store, mount) = (place.text("s"), place.text("m"));
+    let look = format!("grep -qz ^FOREBAY_SECRET= /proc/$(cat {store}/lock)/environ");
+    let wrapped = format!(
+        "SLURM_EXPORT_ENV=NONE exec forebay run --store {store} --mount {mount} -- sh -c '{look}'"
+    );
+    let mut command = slurm.command("sbatch");
+    command.args(["--wait", "-o", &place.text("out"), "--wrap", &wrapped]);
+    let (code, _, err) = outcome(&run(&mut command));
+    assert_eq!(code, 0, "{err}{}", said());
+    nothing(&place);
+
     // A program of MPI, as many tasks as there are cores for.
     let tasks = std::thread::available_parallelism().map_or(1, |n| n.get().min(2));
     let (program, kind) = mpi_program(&place);

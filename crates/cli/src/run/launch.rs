@@ -172,6 +172,8 @@ fn srun() -> Result<Command> {
     let mut command = Command::new("srun");
     command.args(["--overlap", "--kill-on-bad-exit=0"]);
     command.args(["--input=0", "--ntasks-per-node=1", "--mem=0"]);
+    // The servers need what is in the environment, also in a job that was submitted with `--export=NONE`.
+    command.arg("--export=ALL");
     command.arg(format!("--nodes={nodes}"));
     command.arg(format!("--ntasks={nodes}"));
     // A server is not to be tied to one core. In the environment, as the flag is an error to clusters that never bind.
