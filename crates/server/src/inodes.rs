@@ -203,6 +203,17 @@ impl Inodes {
         Ok(())
     }
 
+    /// Whether the inode has extended attributes.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn has_xattrs(&self, fid: Fid) -> Result<bool> {
+        let (from, to) = (fid.0.to_be_bytes(), (fid.0 + 1).to_be_bytes());
+        let (from, to) = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
+        let first = self.store.scan(keys::XATTRS, from, to).next();
+        Ok(first.transpose()?.is_some())
+    }
+
     /// Changes one inode under its lock; what `change` adds to the batch lands with it.
     ///
     /// # Errors

@@ -126,7 +126,7 @@ fn bytes(
 ) -> Result<Vec<Sum>, Trouble> {
     let (from_path, to_path) = (task.source_path(), task.target_path());
     let is_whole = task.piece.is_none();
-    let xattrs = match is_whole {
+    let xattrs = match is_whole && stat.xattrs {
         true => side
             .from
             .xattrs(&task.from)

@@ -4,7 +4,7 @@ use super::job::{Job, Left, Side};
 use super::journal::Progress;
 use super::report::{Step, Trouble, count};
 use super::task::{Folder, Link, Task, is_temporary, stamp};
-use super::tree::{Stat, What};
+use super::tree::{Name, Stat, What};
 use super::walk::Found;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -139,7 +139,7 @@ fn directory(
 ) -> Result<(), Trouble> {
     let path = &folder.to_path;
     if let Some(wanted) = wanted {
-        for name in side.to.list(&folder.to).to("list", path)? {
+        for Name { name, .. } in side.to.list(&folder.to).to("list", path)? {
             if is_temporary(&name, job.number) && !wanted.contains(&name) {
                 side.to
                     .remove(&folder.to, &name)

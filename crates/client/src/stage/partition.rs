@@ -46,6 +46,7 @@ mod tests {
             mtime: Time::default(),
             ctime: Time::default(),
             id: (0, 0),
+            xattrs: false,
         };
         Task::new(&folder, name.into(), name.into(), place(), stat)
     }

@@ -1,5 +1,7 @@
 //! A plain directory of this machine as a side of a copy.
-use super::tree::{CHUNK, Note, Place, Resolved, SourceFile, Stat, TargetFile, Tree, What, Xattr};
+use super::tree::{
+    CHUNK, Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
+};
 use forebay_server::Time;
 use parking_lot::Mutex;
 use rustix::fs::{
@@ -78,6 +80,7 @@ fn stat_of(m: &std::fs::Metadata) -> Stat {
         mtime: time(m.mtime(), m.mtime_nsec()),
         ctime: time(m.ctime(), m.ctime_nsec()),
         id: (m.dev(), m.ino()),
+        xattrs: true,
     }
 }
 
@@ -242,12 +245,22 @@ impl Tree for Plain {
         Ok(stat_of(&std::fs::symlink_metadata(path(place)?)?))
     }
 
-    fn list(&self, dir: &Place) -> io::Result<Vec<OsString>> {
+    fn list(&self, dir: &Place) -> io::Result<Vec<Name>> {
         let mut names = std::fs::read_dir(path(dir)?)?
             .map(|entry| Ok(entry?.file_name()))
             .collect::<io::Result<Vec<_>>>()?;
         names.sort_unstable();
-        Ok(names)
+        let bare = |name| Name { name, place: None };
+        Ok(names.into_iter().map(bare).collect())
+    }
+
+    fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>> {
+        let one = |name: &Name| {
+            let (place, stat) = self.child(dir, &name.name)?;
+            let held = Some(BTreeMap::new());
+            Ok(Seen { place, stat, held })
+        };
+        names.iter().map(one).collect()
     }
 
     fn read_link(&self, place: &Place) -> io::Result<OsString> {

@@ -1,5 +1,7 @@
 //! The files of the service, seen from one node, as a side of a copy: straight through the delegate, without a mount.
-use super::tree::{CHUNK, Note, Place, Resolved, SourceFile, Stat, TargetFile, Tree, What, Xattr};
+use super::tree::{
+    CHUNK, Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
+};
 use crate::path::walk;
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, Whence};
@@ -71,6 +73,7 @@ fn stat_of(attr: &Attr) -> Stat {
         mtime: attr.mtime,
         ctime: attr.ctime,
         id: (0, attr.fid.0),
+        xattrs: true,
     }
 }
 
@@ -262,7 +265,7 @@ impl Tree for Service {
         Ok(stat_of(&attr))
     }
 
-    fn list(&self, dir: &Place) -> io::Result<Vec<OsString>> {
+    fn list(&self, dir: &Place) -> io::Result<Vec<Name>> {
         let dir = fid(dir)?;
         let (mut names, mut after) = (Vec::new(), None::<Vec<u8>>);
         loop {
@@ -272,8 +275,34 @@ impl Tree for Service {
                 return Ok(names);
             };
             after = Some(last.name.clone());
-            names.extend(batch.into_iter().map(|e| OsString::from_vec(e.name)));
+            names.extend(batch.into_iter().map(|e| Name {
+                name: OsString::from_vec(e.name),
+                place: Some(Place::Fid(e.fid)),
+            }));
         }
+    }
+
+    fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>> {
+        let fids: Option<Vec<Fid>> = names.iter().map(|n| fid(n.place.as_ref()?).ok()).collect();
+        let known = fids.and_then(|fids| self.delegate.survey(&fids).ok());
+        let mut known = known.unwrap_or_default().into_iter();
+        let one = |name: &Name| match known.next().flatten() {
+            Some(survey) => Ok(Seen {
+                place: Place::Fid(survey.attr.fid),
+                stat: Stat {
+                    xattrs: survey.xattrs,
+                    ..stat_of(&survey.attr)
+                },
+                held: survey.held.map(|held| held.into_iter().collect()),
+            }),
+            // Something else may have the name by now; and what is wrong is told name by name.
+            None => {
+                let (place, stat) = self.child(dir, &name.name)?;
+                let held = None;
+                Ok(Seen { place, stat, held })
+            }
+        };
+        names.iter().map(one).collect()
     }
 
     fn read_link(&self, place: &Place) -> io::Result<OsString> {

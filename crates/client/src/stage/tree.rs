@@ -63,6 +63,8 @@ pub struct Stat {
     pub ctime: Time,
     /// Its file system and number there.
     pub id: (u64, u64),
+    /// It may have extended attributes.
+    pub xattrs: bool,
 }
 
 impl Stat {
@@ -92,6 +94,26 @@ pub enum Note {
     Owner,
     /// An extended attribute, and why.
     Xattr(String),
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// The name.
+    pub name: OsString,
+    /// What had it when the directory was listed, where listing tells.
+    pub place: Option<Place>,
+}
+
+/// What a walk sees of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// What has it.
+    pub place: Place,
+    /// Its attributes.
+    pub stat: Stat,
+    /// All its bytes by the member that stores them; `None`: to be asked for.
+    pub held: Option<BTreeMap<u16, u64>>,
 }
 
 /// A file that is read.
@@ -135,7 +157,9 @@ pub trait Tree: Send + Sync {
     /// The object again.
     fn stat(&self, place: &Place) -> io::Result<Stat>;
     /// The names in a directory, sorted: so all nodes walk in the same order.
-    fn list(&self, dir: &Place) -> io::Result<Vec<OsString>>;
+    fn list(&self, dir: &Place) -> io::Result<Vec<Name>>;
+    /// What each of these names in a directory is: as `child`, with fewer requests where it can be.
+    fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>>;
     /// What a symbolic link says.
     fn read_link(&self, place: &Place) -> io::Result<OsString>;
     /// All extended attributes that can be read.

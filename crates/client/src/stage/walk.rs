@@ -3,12 +3,16 @@ use super::hash::Hash;
 use super::job::{Job, Side};
 use super::report::{Step, Trouble, count};
 use super::task::{Folder, Link, Piece, Task, stamp};
-use super::tree::{Place, Stat, What};
+use super::tree::{Name, Place, Seen, What};
 use super::{partition, tree};
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Names looked at together.
+const LOOK: usize = 1024;
 
 /// What must wait for the end.
 #[derive(Debug, Default)]
@@ -79,7 +83,12 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
                 from_path: parent(from_path),
                 to_path: parent(to_path),
             });
-            return self.object(&folder, source.name, target.name, place, stat);
+            let seen = Seen {
+                place,
+                stat,
+                held: None,
+            };
+            return self.object(&folder, source.name, target.name, seen);
         }
         let into = match target.found {
             Some((into, there)) if there.what == What::Dir => into,
@@ -118,12 +127,19 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
                     continue;
                 }
             };
+            let names: Vec<Name> = names
+                .into_iter()
+                .filter(|n| !self.avoid(&folder, n))
+                .collect();
             let first = todo.len();
-            for name in names {
-                match self.entry(&folder, name) {
-                    Ok(below) => todo.extend(below),
-                    Err(Trouble::Stopped) => return Err(Trouble::Stopped),
-                    Err(trouble) => self.job.seen.failed(&trouble),
+            for names in names.chunks(LOOK) {
+                let seen = self.side.from.look(&folder.from, names);
+                for (name, seen) in names.iter().zip(seen) {
+                    match self.entry(&folder, &name.name, seen) {
+                        Ok(below) => todo.extend(below),
+                        Err(Trouble::Stopped) => return Err(Trouble::Stopped),
+                        Err(trouble) => self.job.seen.failed(&trouble),
+                    }
                 }
             }
             // The first name is walked first.
@@ -132,37 +148,45 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         Ok(())
     }
 
+    /// Whether a name must not even be looked at; it is named.
+    fn avoid(&self, folder: &Folder, name: &Name) -> bool {
+        let Place::Path(dir) = &folder.from else {
+            return false;
+        };
+        let avoid = self.side.from.avoid(&Place::Path(dir.join(&name.name)));
+        if avoid {
+            let path = folder.from_path.join(&name.name);
+            let what = "belongs to this service (its store or a mount); not copied";
+            self.job.seen.skipped(&path, what);
+        }
+        avoid
+    }
+
     /// One name; a directory is given back.
     fn entry(
         &mut self,
         folder: &Arc<Folder>,
-        name: OsString,
+        name: &OsStr,
+        seen: io::Result<Seen>,
     ) -> Result<Option<Arc<Folder>>, Trouble> {
         if self.job.stopped() {
             return Err(Trouble::Stopped);
         }
-        let path = || folder.from_path.join(&name);
-        if let Place::Path(dir) = &folder.from
-            && self.side.from.avoid(&Place::Path(dir.join(&name)))
-        {
-            let what = "belongs to this service (its store or a mount); not copied";
-            self.job.seen.skipped(&path(), what);
-            return Ok(None);
-        }
-        let (place, stat) = match self.side.from.child(&folder.from, &name) {
+        let path = || folder.from_path.join(name);
+        let seen = match seen {
             // Removed since the directory was listed.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            child => child.from("open", &path())?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            seen => seen.from("open", &path())?,
         };
-        if stat.what != What::Dir {
-            self.object(folder, name.clone(), name, place, stat)?;
+        if seen.stat.what != What::Dir {
+            self.object(folder, name.into(), name.into(), seen)?;
             return Ok(None);
         }
-        let to_path = folder.to_path.join(&name);
-        let made = self.side.to.mkdir(&folder.to, &name);
+        let to_path = folder.to_path.join(name);
+        let made = self.side.to.mkdir(&folder.to, name);
         let (to, _) = made.to("make the directory", &to_path)?;
         Ok(Some(Arc::new(Folder {
-            from: place,
+            from: seen.place,
             to,
             from_path: path(),
             to_path,
@@ -175,9 +199,9 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         folder: &Arc<Folder>,
         name: OsString,
         target: OsString,
-        place: Place,
-        stat: Stat,
+        seen: Seen,
     ) -> Result<(), Trouble> {
+        let Seen { place, stat, held } = seen;
         let what = match stat.what {
             What::Socket => "a socket; not copied",
             What::Device => "a device; not copied",
@@ -202,32 +226,36 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             }
         }
         if task.stat.what != What::File {
-            return self.give(task);
+            return self.give(task, held);
         }
         self.job.found(1, task.stat.data());
         if task.stat.size <= self.job.options.large {
-            return self.give(task);
+            return self.give(task, held);
         }
         let mut start = 0;
         let mut index = 0;
         while start < task.stat.size {
             let end = (start + self.job.options.piece.max(tree::CHUNK)).min(task.stat.size);
-            self.give(Task {
-                piece: Some(Piece {
-                    index,
-                    range: start..end,
-                }),
+            let piece = Some(Piece {
+                index,
+                range: start..end,
+            });
+            let task = Task {
+                piece,
                 ..task.clone()
-            })?;
+            };
+            self.give(task, None)?;
             (start, index) = (end, index + 1);
         }
         self.found.large.push(task);
         Ok(())
     }
 
-    fn give(&mut self, task: Task) -> Result<(), Trouble> {
-        let held = match (self.job.nodes, task.stat.what) {
-            (2.., What::File) => {
+    /// `held`: bytes of it by the member that stores them, if that is known.
+    fn give(&mut self, task: Task, held: Option<BTreeMap<u16, u64>>) -> Result<(), Trouble> {
+        let held = match (self.job.nodes, task.stat.what, held) {
+            (2.., What::File, Some(held)) => held,
+            (2.., What::File, None) => {
                 let range = task
                     .piece
                     .as_ref()

@@ -1,6 +1,6 @@
-//! Which members store the bytes of a file: for those who want to work where the bytes are.
+//! Which members store the bytes of files: for those who want to work where the bytes are.
 use super::{Delegate, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest};
+use crate::files::proto::{FilesReply, FilesRequest, Survey};
 use crate::{Fid, Member, Result};
 use forebay_index::{RangeMap, SLICE};
 use std::collections::BTreeMap;
@@ -10,6 +10,35 @@ use std::ops::Range;
 const PAGE: u32 = 4096;
 
 impl Delegate {
+    /// Attributes and holders of many objects, in the order given, with one request a member that owns any of them; `None`: it
+    /// was removed. As with `holders`, what is only pending counts nowhere, and it is a hint.
+    ///
+    /// # Errors
+    /// `EIO` if a member cannot answer.
+    pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<Survey>>> {
+        let _at = self.counters.other();
+        let mut by_owner = BTreeMap::<Member, Vec<usize>>::new();
+        for (n, fid) in fids.iter().enumerate() {
+            by_owner.entry(fid.owner()).or_default().push(n);
+        }
+        let mut all = vec![None; fids.len()];
+        for (owner, places) in by_owner {
+            let fids = places.iter().map(|n| fids[*n]).collect();
+            let reply = self.node.peers.files(owner, FilesRequest::Survey { fids });
+            let found = expect_reply!(owner, reply, FilesReply::Surveyed(found) => found)?;
+            for (n, mut survey) in places.into_iter().zip(found) {
+                if let Some(survey) = &mut survey {
+                    let seen = survey.attr.ctime;
+                    survey.attr = self.shown(survey.attr.clone());
+                    // This node knows of a later change: what the owner said of attributes may be from before it.
+                    survey.xattrs |= survey.attr.ctime != seen;
+                }
+                all[n] = survey;
+            }
+        }
+        Ok(all)
+    }
+
     /// Committed bytes of `range` by the member that stores them. Holes, and what is only pending, count nowhere. It is a
     /// hint: the file may change at any moment.
     ///

@@ -230,7 +230,7 @@ impl Delegate {
     }
 
     /// Attributes just fetched, as this node sees them; they count as a view of the file.
-    fn shown(&self, attr: Attr) -> Attr {
+    pub(super) fn shown(&self, attr: Attr) -> Attr {
         match self.table.find(attr.fid) {
             Some(file) if attr.kind == Kind::File => {
                 let mut state = file.state.lock();

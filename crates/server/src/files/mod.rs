@@ -28,6 +28,7 @@ mod records;
 mod recover;
 mod remove;
 mod staged;
+mod survey;
 mod view;
 
 pub use links::Links;
@@ -223,6 +224,7 @@ impl Files {
                 end,
                 limit,
             } => files.extents(fid, start, end, limit),
+            R::Survey { fids } => files.survey(&fids),
             R::Append {
                 fid,
                 len,

@@ -29,6 +29,17 @@ pub struct CommitAttr {
     pub clear_setid: bool,
 }
 
+/// What a copy of many files wants to know of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survey {
+    /// Attributes.
+    pub attr: Attr,
+    /// It has extended attributes. If it has not, it had none at `attr`'s time of change either.
+    pub xattrs: bool,
+    /// Published bytes by the member that stores them; `None`: more than one answer looks at.
+    pub held: Option<Vec<(u16, u64)>>,
+}
+
 /// What members ask each other about file content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FilesRequest {
@@ -148,6 +159,11 @@ pub enum FilesRequest {
         /// The file.
         fid: Fid,
     },
+    /// To the owner of all of them: what a copy of many files wants to know of each. Answers `Surveyed`.
+    Survey {
+        /// The files, or other objects.
+        fids: Vec<Fid>,
+    },
     /// Owner to slice owner: remove all extents of a removed file. Answers `Done` or `More`.
     Remove {
         /// The file.
@@ -190,6 +206,8 @@ pub enum FilesReply {
         /// The limit was reached: ask again from the last end.
         more: bool,
     },
+    /// In the order asked; `None`: it was removed.
+    Surveyed(Vec<Option<Survey>>),
     /// An offset.
     Offset(u64),
     /// To `Publish`: nothing is staged here under that token.
