@@ -40,7 +40,7 @@ pub fn one(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
             let sums = bytes(job, side, task, &task.stat, &temporary, piece.range.clone());
             Ready::new(task, temporary, task.stat.clone(), sums?)
         }
-        None => match whole(job, side, task, &temporary) {
+        None => match as_seen(job, side, task, &temporary) {
             Ok((stat, sums)) => Ready::new(task, temporary, stat, sums),
             Err(trouble) => {
                 // It may not even have been made.
@@ -93,15 +93,34 @@ pub(super) fn note(
     noted.to("write the journal for", &task.target_path())
 }
 
-/// Copies a whole file with its attributes; again if it changes meanwhile. Gives the attributes it was copied with.
-fn whole(
+/// Copies a whole file with the attributes that the walk saw. Whether it has changed is asked for many together, before they
+/// land.
+fn as_seen(
     job: &Job,
     side: &Side,
     task: &Task,
     temporary: &std::ffi::OsStr,
 ) -> Result<(Stat, Vec<Sum>), Trouble> {
+    let stat = task.stat.clone();
+    match bytes(job, side, task, &stat, temporary, 0..stat.size) {
+        Err(Trouble::Changed { path }) => {
+            let now = side.from.stat(&task.from).from("look again at", &path)?;
+            whole(job, side, task, temporary, now)
+        }
+        copied => Ok((stat, copied?)),
+    }
+}
+
+/// Copies a whole file, last seen as `stat`, with its attributes; again if it changes meanwhile. Gives the attributes it was
+/// copied with.
+pub fn whole(
+    job: &Job,
+    side: &Side,
+    task: &Task,
+    temporary: &std::ffi::OsStr,
+    mut stat: Stat,
+) -> Result<(Stat, Vec<Sum>), Trouble> {
     let path = task.source_path();
-    let mut stat = task.stat.clone();
     for _ in 0..TRIES {
         let copied = bytes(job, side, task, &stat, temporary, 0..stat.size);
         let after = side.from.stat(&task.from).from("look again at", &path)?;
@@ -138,7 +157,12 @@ fn bytes(
     let mut sums = Vec::new();
     let mut end = 0;
     if !range.is_empty() {
-        let mut source = side.from.open(&task.from, false).from("open", &from_path)?;
+        // Of pieces, only the end looks again.
+        let source = match is_whole {
+            true => side.from.peek(&task.from, stat),
+            false => side.from.open(&task.from, false),
+        };
+        let mut source = source.from("open", &from_path)?;
         let mut at = range.start;
         while at < range.end {
             let data = match stat.sparse() {

@@ -1,12 +1,15 @@
-//! Landing: what is written under temporary names is brought to disk in batches, verified if asked, and gets its names.
-use super::copy::note;
+//! Landing: of what is written under temporary names it is asked whether its source is still the same; then it is brought to
+//! disk in batches, verified if asked, and gets its names.
+use super::copy::{note, whole};
 use super::job::{Job, Side};
 use super::journal::Progress;
 use super::report::{Step, Trouble, count};
-use super::task::Task;
+use super::task::{Task, stamp};
 use super::tree::{CHUNK, Place, Stat};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::ffi::OsString;
+use std::io;
 
 /// A checksum of some bytes of a file, as they were read from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +97,8 @@ pub fn rest(job: &Job, side: &Side) {
     land(job, side, batch);
 }
 
-fn land(job: &Job, side: &Side, batch: Batch) {
+fn land(job: &Job, side: &Side, mut batch: Batch) {
+    keep_unchanged(job, side, &mut batch.ready);
     if batch.ready.is_empty() {
         return;
     }
@@ -130,6 +134,42 @@ fn land(job: &Job, side: &Side, batch: Batch) {
             job.broke(&ready.task, &trouble);
         }
     }
+}
+
+/// Whole files whose source has changed since are copied again. What cannot be, and what cannot be looked at, is taken out.
+fn keep_unchanged(job: &Job, side: &Side, batch: &mut Vec<Ready>) {
+    let is_new = |ready: &Ready| ready.task.piece.is_none() && ready.sums.is_some();
+    let new = batch.iter().filter(|ready| is_new(ready));
+    let places: Vec<Place> = new.map(|ready| ready.task.from.clone()).collect();
+    let mut seen = side.from.again(&places).into_iter();
+    batch.retain_mut(|ready| {
+        let Some(seen) = is_new(ready).then(|| seen.next()).flatten() else {
+            return true;
+        };
+        let gone = |e: &io::Error| e.raw_os_error() == Some(Errno::STALE.raw_os_error());
+        let silent = matches!(&seen, Err(e) if !gone(e) && e.kind() != io::ErrorKind::NotFound);
+        let Err(trouble) = renew(job, side, ready, seen) else {
+            return true;
+        };
+        // After a stop, or where nobody answers, it stays: the next run lands it if its source is still the same.
+        if !job.report.stopped() {
+            if !silent {
+                let _ = side.to.remove(&ready.task.folder.to, &ready.temporary);
+            }
+            job.broke(&ready.task, &trouble);
+        }
+        false
+    });
+}
+
+/// Copies it again if its source, seen just now, has changed.
+fn renew(job: &Job, side: &Side, ready: &mut Ready, seen: io::Result<Stat>) -> Result<(), Trouble> {
+    let now = seen.from("look again at", &ready.task.source_path())?;
+    if stamp(&now) != stamp(&ready.stat) {
+        let (stat, sums) = whole(job, side, &ready.task, &ready.temporary, now)?;
+        (ready.stat, ready.sums) = (stat, Some(sums));
+    }
+    Ok(())
 }
 
 /// What was found damaged is copied again by the next run.

@@ -1,8 +1,8 @@
 //! Staging: files and trees between a plain directory and the service, without a mount, by all nodes at once.
 //!
 //! ```text
-//! walk (every process, same order) -> node of each task -> queue -> copy to a temporary name -> batch: sync, verify, rename
-//!                                                                         |  journal: written          journal: done
+//! walk (every process, same order) -> node of each task -> queue -> copy to a temporary name -> batch: look again, sync, verify, rename
+//!                                                                         |  journal: written              journal: done
 //! then, at one node: whole large files renamed, hard links, attributes of directories, a last sync
 //! ```
 //!

@@ -47,6 +47,7 @@ mod tests {
             ctime: Time::default(),
             id: (0, 0),
             xattrs: false,
+            attr: None,
         };
         Task::new(&folder, name.into(), name.into(), place(), stat)
     }

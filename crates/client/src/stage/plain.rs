@@ -81,6 +81,7 @@ fn stat_of(m: &std::fs::Metadata) -> Stat {
         ctime: time(m.ctime(), m.ctime_nsec()),
         id: (m.dev(), m.ino()),
         xattrs: true,
+        attr: None,
     }
 }
 
@@ -245,6 +246,10 @@ impl Tree for Plain {
         Ok(stat_of(&std::fs::symlink_metadata(path(place)?)?))
     }
 
+    fn again(&self, places: &[Place]) -> Vec<io::Result<Stat>> {
+        places.iter().map(|place| self.stat(place)).collect()
+    }
+
     fn list(&self, dir: &Place) -> io::Result<Vec<Name>> {
         let mut names = std::fs::read_dir(path(dir)?)?
             .map(|entry| Ok(entry?.file_name()))
@@ -310,6 +315,10 @@ impl Tree for Plain {
             file,
             buffer: Vec::new(),
         }))
+    }
+
+    fn peek(&self, place: &Place, _: &Stat) -> io::Result<Box<dyn SourceFile>> {
+        self.open(place, false)
     }
 
     fn holders(&self, _: &Place, _: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {

@@ -5,6 +5,7 @@ use super::tree::{
 use crate::path::walk;
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, Whence};
+use forebay_server::files::proto::Survey;
 use forebay_server::{
     Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags, SetAttr, SetTime,
 };
@@ -74,6 +75,14 @@ fn stat_of(attr: &Attr) -> Stat {
         ctime: attr.ctime,
         id: (0, attr.fid.0),
         xattrs: true,
+        attr: Some(Box::new(attr.clone())),
+    }
+}
+
+fn stat_of_survey(survey: &Survey) -> Stat {
+    Stat {
+        xattrs: survey.xattrs,
+        ..stat_of(&survey.attr)
     }
 }
 
@@ -216,6 +225,16 @@ impl Service {
         })
     }
 
+    /// What the owners say, in the order given; nothing where one of them does not answer.
+    fn survey<'a>(
+        &self,
+        places: impl Iterator<Item = Option<&'a Place>>,
+    ) -> std::vec::IntoIter<Option<Survey>> {
+        let fids: Option<Vec<Fid>> = places.map(|place| fid(place?).ok()).collect();
+        let known = fids.and_then(|fids| self.delegate.survey(&fids).ok());
+        known.unwrap_or_default().into_iter()
+    }
+
     fn make(
         &self,
         dir: &Place,
@@ -265,6 +284,18 @@ impl Tree for Service {
         Ok(stat_of(&attr))
     }
 
+    fn again(&self, places: &[Place]) -> Vec<io::Result<Stat>> {
+        let mut all = Vec::with_capacity(places.len());
+        for places in places.chunks(BATCH as usize) {
+            let mut known = self.survey(places.iter().map(Some));
+            all.extend(places.iter().map(|place| match known.next().flatten() {
+                Some(survey) => Ok(stat_of_survey(&survey)),
+                None => self.stat(place),
+            }));
+        }
+        all
+    }
+
     fn list(&self, dir: &Place) -> io::Result<Vec<Name>> {
         let dir = fid(dir)?;
         let (mut names, mut after) = (Vec::new(), None::<Vec<u8>>);
@@ -283,16 +314,11 @@ impl Tree for Service {
     }
 
     fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>> {
-        let fids: Option<Vec<Fid>> = names.iter().map(|n| fid(n.place.as_ref()?).ok()).collect();
-        let known = fids.and_then(|fids| self.delegate.survey(&fids).ok());
-        let mut known = known.unwrap_or_default().into_iter();
+        let mut known = self.survey(names.iter().map(|name| name.place.as_ref()));
         let one = |name: &Name| match known.next().flatten() {
             Some(survey) => Ok(Seen {
                 place: Place::Fid(survey.attr.fid),
-                stat: Stat {
-                    xattrs: survey.xattrs,
-                    ..stat_of(&survey.attr)
-                },
+                stat: stat_of_survey(&survey),
                 held: survey.held.map(|held| held.into_iter().collect()),
             }),
             // Something else may have the name by now; and what is wrong is told name by name.
@@ -335,6 +361,17 @@ impl Tree for Service {
             handle: opened.handle,
             last: Bytes::new(),
         }))
+    }
+
+    fn peek(&self, place: &Place, stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
+        match &stat.attr {
+            Some(attr) => Ok(Box::new(Reader {
+                delegate: self.delegate.clone(),
+                handle: self.delegate.peek(attr),
+                last: Bytes::new(),
+            })),
+            None => self.open(place, false),
+        }
     }
 
     fn holders(&self, place: &Place, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {

@@ -2,7 +2,7 @@
 //!
 //! Invariants: no call follows a symbolic link as the last name, but for `resolve_target`, which looks at the name the user
 //! gave. Errors carry the number of the system call.
-use forebay_server::{Fid, Time};
+use forebay_server::{Attr, Fid, Time};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -65,6 +65,8 @@ pub struct Stat {
     pub id: (u64, u64),
     /// It may have extended attributes.
     pub xattrs: bool,
+    /// What the service says of it, for its own calls.
+    pub attr: Option<Box<Attr>>,
 }
 
 impl Stat {
@@ -156,6 +158,8 @@ pub trait Tree: Send + Sync {
     fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)>;
     /// The object again.
     fn stat(&self, place: &Place) -> io::Result<Stat>;
+    /// These objects again: as `stat`, with fewer requests where it can be.
+    fn again(&self, places: &[Place]) -> Vec<io::Result<Stat>>;
     /// The names in a directory, sorted: so all nodes walk in the same order.
     fn list(&self, dir: &Place) -> io::Result<Vec<Name>>;
     /// What each of these names in a directory is: as `child`, with fewer requests where it can be.
@@ -166,6 +170,8 @@ pub trait Tree: Send + Sync {
     fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>>;
     /// Opens a file for reading. `fresh`: from the disk, not from a cache, as far as that can be asked for.
     fn open(&self, place: &Place, fresh: bool) -> io::Result<Box<dyn SourceFile>>;
+    /// Opens a file for reading that was seen as `stat`, for who looks at it again after.
+    fn peek(&self, place: &Place, stat: &Stat) -> io::Result<Box<dyn SourceFile>>;
     /// Bytes of the range by the member that stores them; empty where that means nothing.
     fn holders(&self, place: &Place, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>>;
     /// Whether a walk must not go there: the service's own mounts and store.

@@ -30,8 +30,8 @@ pub struct Open {
     pub file: Arc<OpenFile>,
     /// How.
     pub flags: OpenFlags,
-    /// Names the open at the owner.
-    pub token: u64,
+    /// Names the open at the owner; `None`: the owner knows nothing of it.
+    pub token: Option<u64>,
     /// Its own log, from its first write on.
     pub log: Mutex<Option<LogId>>,
     /// The generation (plus one; 0: none) whose pages the kernel holds once it has used this handle: until then it may
@@ -160,7 +160,7 @@ impl Table {
         &self,
         file: Arc<OpenFile>,
         flags: OpenFlags,
-        token: u64,
+        token: Option<u64>,
         fresh: Option<u64>,
     ) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;

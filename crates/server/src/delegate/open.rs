@@ -31,6 +31,17 @@ impl Delegate {
         self.opened(attr, flags, token, false)
     }
 
+    /// Opens a file for reading by attributes fetched before, without telling its owner. So nothing keeps its bytes once it
+    /// loses its last name: only for who looks at its attributes again after reading.
+    pub fn peek(&self, attr: &Attr) -> Handle {
+        let _at = self.counters.other();
+        let flags = OpenFlags {
+            read: true,
+            ..OpenFlags::default()
+        };
+        self.table.add(self.table.hold(attr), flags, None, None)
+    }
+
     /// Creates (or opens what another node made meanwhile, unless exclusive) and opens in one step.
     ///
     /// # Errors
@@ -83,7 +94,7 @@ impl Delegate {
         let file = &open.file;
         {
             let mut state = file.state.lock();
-            state.owed.push(open.token);
+            state.owed.extend(open.token);
             state.retired.extend(open.log.lock().take());
         }
         let published = self.publish(file, self.always_sync);
@@ -163,7 +174,7 @@ impl Delegate {
             )
         };
         let direct = flags.append || self.is_posix();
-        let handle = self.table.add(file, flags, token, fresh);
+        let handle = self.table.add(file, flags, Some(token), fresh);
         Ok(Opened {
             handle,
             attr,
