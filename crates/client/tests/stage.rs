@@ -428,3 +428,74 @@ fn rights_times_and_holes_of_a_lone_sparse_read_only_file_stay() {
     assert!(b.blocks() * 512 < 1 << 20, "{} blocks", b.blocks());
     assert!(std::fs::read(&source).unwrap() == std::fs::read(&out).unwrap());
 }
+
+#[test]
+fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again() {
+    for (direction, nodes) in [(Direction::Out, 3), (Direction::In, 1)] {
+        let place = Place::new(nodes);
+        let source = place.path("source");
+        std::fs::create_dir(&source).unwrap();
+        for n in 0..20 {
+            std::fs::write(source.join(format!("f{n}")), pattern(n, 3000)).unwrap();
+        }
+        let client = place.clients().remove(0);
+        let (from, to) = match direction {
+            Direction::Out => {
+                let run = place.run(Direction::In, &source, Path::new("/tree"), &small());
+                assert_eq!(run.outcome, Outcome::Done);
+                (Path::new("/tree").to_path_buf(), place.path("out"))
+            }
+            Direction::In => (source.clone(), Path::new("/tree").to_path_buf()),
+        };
+        let changed = from.clone();
+        let options = Options {
+            // All land together at the end, long after each was copied.
+            batch_files: 100,
+            jobs: 1,
+            hook: Some(Arc::new(move |target, _| {
+                let name = target.file_name().unwrap();
+                let path = changed.join(name);
+                let service = direction == Direction::Out;
+                match name.to_str().unwrap() {
+                    "f3" if service => {
+                        let mut content = client.read(&path).unwrap();
+                        content[100..107].copy_from_slice(b"changed");
+                        client.write(&path, &content).unwrap();
+                    }
+                    "f4" if service => client.set_xattr(&path, "user.new", b"x").unwrap(),
+                    "f5" if service => client.remove_file(&path).unwrap(),
+                    "f3" => {
+                        let file = std::fs::File::options().write(true).open(&path).unwrap();
+                        std::os::unix::fs::FileExt::write_at(&file, b"changed", 100).unwrap();
+                    }
+                    "f5" => std::fs::remove_file(&path).unwrap(),
+                    _ => {}
+                }
+            })),
+            ..small()
+        };
+        let run = place.run(direction, &from, &to, &options);
+        assert_eq!(run.outcome, Outcome::SomeFailed, "f5 is gone");
+        assert_eq!((run.counts.files, run.counts.failed), (19, 1));
+        assert!(run.lines[0].text.contains("f5"), "{:?}", run.lines);
+        let out = match direction {
+            Direction::Out => to,
+            Direction::In => {
+                let back = place.run(Direction::Out, &to, &place.path("back"), &small());
+                assert_eq!(back.outcome, Outcome::Done);
+                place.path("back")
+            }
+        };
+        let mut want = pattern(3, 3000);
+        want[100..107].copy_from_slice(b"changed");
+        assert!(std::fs::read(out.join("f3")).unwrap() == want);
+        assert!(std::fs::read(out.join("f4")).unwrap() == pattern(4, 3000));
+        if direction == Direction::Out {
+            let mut value = [0; 9];
+            let n = rustix::fs::getxattr(out.join("f4"), "user.new", &mut value).unwrap();
+            assert_eq!(&value[..n], b"x");
+        }
+        assert!(!out.join("f5").exists());
+        assert_eq!(temporary_names(&out), 0);
+    }
+}
