@@ -8,7 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `tree`, `plain`, `service` | the two sides behind the same calls |
+//! | `tree`, `plain`, `service`, `opened` | the two sides behind the same calls |
 //! | `task`, `walk`, `partition` | what there is to do, in which order, by which node |
 //! | `copy` | one file, or one piece of a large one |
 //! | `land` | making what is written durable and giving it its name |
@@ -31,6 +31,7 @@ mod job;
 mod journal;
 mod land;
 mod manifest;
+mod opened;
 mod partition;
 mod plain;
 mod queue;

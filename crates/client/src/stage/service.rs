@@ -1,14 +1,12 @@
 //! The files of the service, seen from one node, as a side of a copy: straight through the delegate, without a mount.
+use super::opened::{Reader, Writer, set};
 use super::tree::{
-    CHUNK, Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
+    Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
 };
 use crate::path::walk;
 use bytes::Bytes;
-use forebay_server::delegate::{Handle, Whence};
 use forebay_server::files::proto::Survey;
-use forebay_server::{
-    Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags, SetAttr, SetTime,
-};
+use forebay_server::{Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -38,7 +36,7 @@ impl Service {
 }
 
 /// Keeps the delegate's text, with the number of the system call.
-fn io(error: Error) -> io::Error {
+pub(super) fn io(error: Error) -> io::Error {
     match error {
         Error::Posix(errno) => errno.into(),
         other => {
@@ -83,134 +81,6 @@ fn stat_of_survey(survey: &Survey) -> Stat {
     Stat {
         xattrs: survey.xattrs,
         ..stat_of(&survey.attr)
-    }
-}
-
-struct Reader {
-    delegate: Arc<Delegate>,
-    handle: Handle,
-    last: Bytes,
-}
-
-impl SourceFile for Reader {
-    fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
-        // The buffer before goes back first, so that it can be used again.
-        self.last = Bytes::new();
-        let len = len.min(CHUNK) as u32;
-        self.last = self.delegate.read(self.handle, offset, len).map_err(io)?;
-        Ok(&self.last)
-    }
-
-    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
-        if from >= end {
-            return Ok(None);
-        }
-        let start = match self.delegate.seek(self.handle, from, Whence::Data) {
-            Ok(start) if start < end => start,
-            Ok(_) => return Ok(None),
-            Err(e) if e.errno() == Errno::NXIO => return Ok(None),
-            Err(e) => return Err(io(e)),
-        };
-        let stop = self.delegate.seek(self.handle, start, Whence::Hole);
-        Ok(Some(start..stop.map_err(io)?.min(end)))
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        // Nothing was written, so there is nothing to learn.
-        let _ = self.delegate.release(self.handle);
-    }
-}
-
-struct Writer {
-    delegate: Arc<Delegate>,
-    caller: Caller,
-    handle: Handle,
-    fid: Fid,
-    open: bool,
-}
-
-impl TargetFile for Writer {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        for (n, piece) in bytes.chunks(CHUNK as usize).enumerate() {
-            let at = offset + n as u64 * CHUNK;
-            let written = self.delegate.write(self.handle, at, piece, self.caller);
-            written.map_err(io)?;
-        }
-        Ok(())
-    }
-
-    fn reserve(&mut self, _: Range<u64>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
-        let set = SetAttr {
-            size: Some(len),
-            ..SetAttr::default()
-        };
-        let done = self
-            .delegate
-            .setattr(self.fid, &set, Some(self.handle), self.caller);
-        done.map(|_| ()).map_err(io)
-    }
-
-    fn finish(mut self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
-        let flushed = self.delegate.flush(self.handle);
-        self.open = false;
-        self.delegate.release(self.handle).map_err(io)?;
-        flushed.map_err(io)?;
-        match attributes {
-            Some((stat, xattrs)) => set(&self.delegate, self.caller, self.fid, stat, xattrs),
-            None => Ok(Vec::new()),
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if self.open {
-            // It is given up: whoever wanted the outcome has finished it.
-            let _ = self.delegate.release(self.handle);
-        }
-    }
-}
-
-fn set(
-    delegate: &Delegate,
-    caller: Caller,
-    fid: Fid,
-    stat: &Stat,
-    xattrs: &[Xattr],
-) -> io::Result<Vec<Note>> {
-    let mut notes = Vec::new();
-    for (name, value) in xattrs {
-        if let Err(e) = delegate.setxattr(fid, name.as_bytes(), value, false, false) {
-            notes.push(Note::Xattr(format!("{} ({e})", name.to_string_lossy())));
-        }
-    }
-    let all = SetAttr {
-        mode: (stat.what != What::Symlink).then_some(stat.mode),
-        uid: Some(stat.uid),
-        gid: Some(stat.gid),
-        size: None,
-        atime: Some(SetTime::At(stat.atime)),
-        mtime: Some(SetTime::At(stat.mtime)),
-    };
-    match delegate.setattr(fid, &all, None, caller) {
-        Ok(_) => Ok(notes),
-        Err(e) if e.errno() == Errno::PERM => {
-            notes.push(Note::Owner);
-            let rest = SetAttr {
-                uid: None,
-                gid: None,
-                ..all
-            };
-            delegate.setattr(fid, &rest, None, caller).map_err(io)?;
-            Ok(notes)
-        }
-        Err(e) => Err(io(e)),
     }
 }
 

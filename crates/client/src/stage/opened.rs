@@ -1,0 +1,143 @@
+//! Open files of the service as sides of a copy, and setting attributes of what was copied into it.
+use super::service::io;
+use super::tree::{CHUNK, Note, SourceFile, Stat, TargetFile, What, Xattr};
+use bytes::Bytes;
+use forebay_server::delegate::{Handle, Whence};
+use forebay_server::{Caller, Delegate, Fid, SetAttr, SetTime};
+use rustix::io::Errno;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// A file that is read.
+pub struct Reader {
+    pub delegate: Arc<Delegate>,
+    pub handle: Handle,
+    pub last: Bytes,
+}
+
+impl SourceFile for Reader {
+    fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
+        // The buffer before goes back first, so that it can be used again.
+        self.last = Bytes::new();
+        let len = len.min(CHUNK) as u32;
+        self.last = self.delegate.read(self.handle, offset, len).map_err(io)?;
+        Ok(&self.last)
+    }
+
+    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+        if from >= end {
+            return Ok(None);
+        }
+        let start = match self.delegate.seek(self.handle, from, Whence::Data) {
+            Ok(start) if start < end => start,
+            Ok(_) => return Ok(None),
+            Err(e) if e.errno() == Errno::NXIO => return Ok(None),
+            Err(e) => return Err(io(e)),
+        };
+        let stop = self.delegate.seek(self.handle, start, Whence::Hole);
+        Ok(Some(start..stop.map_err(io)?.min(end)))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // Nothing was written, so there is nothing to learn.
+        let _ = self.delegate.release(self.handle);
+    }
+}
+
+/// A file that is written.
+pub struct Writer {
+    pub delegate: Arc<Delegate>,
+    pub caller: Caller,
+    pub handle: Handle,
+    pub fid: Fid,
+    /// Not finished yet.
+    pub open: bool,
+}
+
+impl TargetFile for Writer {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        for (n, piece) in bytes.chunks(CHUNK as usize).enumerate() {
+            let at = offset + n as u64 * CHUNK;
+            let written = self.delegate.write(self.handle, at, piece, self.caller);
+            written.map_err(io)?;
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, _: Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        let set = SetAttr {
+            size: Some(len),
+            ..SetAttr::default()
+        };
+        let done = self
+            .delegate
+            .setattr(self.fid, &set, Some(self.handle), self.caller);
+        done.map(|_| ()).map_err(io)
+    }
+
+    fn finish(mut self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
+        let flushed = self.delegate.flush(self.handle);
+        self.open = false;
+        self.delegate.release(self.handle).map_err(io)?;
+        flushed.map_err(io)?;
+        match attributes {
+            Some((stat, xattrs)) => set(&self.delegate, self.caller, self.fid, stat, xattrs),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.open {
+            // It is given up: whoever wanted the outcome has finished it.
+            let _ = self.delegate.release(self.handle);
+        }
+    }
+}
+
+/// Sets attributes, each as far as allowed; says what could not be kept.
+pub fn set(
+    delegate: &Delegate,
+    caller: Caller,
+    fid: Fid,
+    stat: &Stat,
+    xattrs: &[Xattr],
+) -> io::Result<Vec<Note>> {
+    let mut notes = Vec::new();
+    for (name, value) in xattrs {
+        if let Err(e) = delegate.setxattr(fid, name.as_bytes(), value, false, false) {
+            notes.push(Note::Xattr(format!("{} ({e})", name.to_string_lossy())));
+        }
+    }
+    let all = SetAttr {
+        mode: (stat.what != What::Symlink).then_some(stat.mode),
+        uid: Some(stat.uid),
+        gid: Some(stat.gid),
+        size: None,
+        atime: Some(SetTime::At(stat.atime)),
+        mtime: Some(SetTime::At(stat.mtime)),
+    };
+    match delegate.setattr(fid, &all, None, caller) {
+        Ok(_) => Ok(notes),
+        Err(e) if e.errno() == Errno::PERM => {
+            notes.push(Note::Owner);
+            let rest = SetAttr {
+                uid: None,
+                gid: None,
+                ..all
+            };
+            delegate.setattr(fid, &rest, None, caller).map_err(io)?;
+            Ok(notes)
+        }
+        Err(e) => Err(io(e)),
+    }
+}
