@@ -14,7 +14,7 @@ MPICH = $(shell command -v mpicc.mpich)
 WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
 # Servers for another MPI are another program: they have a target directory of their own.
 MPICH_DIR = $${CARGO_TARGET_DIR:-target}/mpich
-MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test run_mpi_killed --test mpi_programs --test slurm
+MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test run_mpi_killed --test mpi_programs --test slurm --test stage_mpi --test status_mpi
 FEATURES =
 
 .PHONY: help setup build demo test soak bench-mount bench-stage

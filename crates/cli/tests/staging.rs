@@ -238,6 +238,53 @@ fn what_cannot_be_staged_is_refused_in_one_line() {
     );
 }
 
+/// A file system that cannot be written, until it is dropped.
+struct ReadOnly(std::path::PathBuf);
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_read_only_target_is_named_once_and_nothing_is_lost() {
+    if !fuse() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may mount a file system that cannot be written");
+        return;
+    }
+    let place = Place::new();
+    let target = place.path("target");
+    std::fs::create_dir(&target).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "ro", "forebay-test"])
+        .arg(&target)
+        .status();
+    assert!(mounted.unwrap().success());
+    let target = ReadOnly(target);
+    plant(&place.path("source"), 20, 10_000);
+    place.mount_well(&["--nodes", "1"]);
+    let (source, kept) = (place.text("source"), place.text("m/kept"));
+    let (code, _, err) = forebay(&["stage", "in", &source, &kept]);
+    assert_eq!(code, 0, "{err}");
+    let into = target.0.join("copy");
+    let out = ["stage", "out", &kept, into.to_str().unwrap()];
+    let (code, _, err) = forebay(&out);
+    assert_eq!(code, 1, "{err}");
+    let said = err
+        .lines()
+        .filter(|l| l.to_lowercase().contains("read-only"));
+    assert_eq!(said.count(), 1, "{err}");
+    same(&place.path("source"), &place.path("m/kept"));
+    drop(target);
+    let (code, _, err) = forebay(&out);
+    assert_eq!(code, 0, "{err}");
+    same(&place.path("source"), &into);
+}
+
 #[test]
 fn after_the_service_is_killed_the_same_command_goes_on() {
     if !fuse() {

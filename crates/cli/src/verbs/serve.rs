@@ -124,17 +124,45 @@ fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
             format!("others may read the secret in {shown}"),
             format!("run `chmod 600 {shown}`"),
         ),
-        Ok(_) => std::fs::read(path).or_else(|e| {
-            wrong(
+        Ok(_) => match std::fs::read(path) {
+            // The end of a line is an editor's or `echo`'s, and no part of the secret.
+            Ok(bytes) if !bytes.trim_ascii().is_empty() => Ok(bytes.trim_ascii().to_vec()),
+            Ok(_) => wrong(
+                format!("{shown} holds no secret: it is empty"),
+                format!("write one: `(umask 077; openssl rand -hex 32 > {shown})`"),
+            ),
+            Err(e) => wrong(
                 format!("cannot read the secret in {shown}: {e}"),
                 "name a file of your own with --secret-file".into(),
-            )
-        }),
+            ),
+        },
         Err(e) => wrong(
             format!("cannot read the secret in {shown}: {e}"),
             format!(
                 "make it on every node: `(umask 077; openssl rand -hex 32 > {shown})` once, then copy it"
             ),
         ),
+    }
+}
+
+#[cfg(all(test, feature = "mpi"))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_secret_is_what_the_file_says_without_the_end_of_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("secret");
+        let write = |text: &str, mode| {
+            std::fs::write(&file, text).unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+            secret(Some(&file))
+        };
+        assert_eq!(write("abc123\n", 0o600).unwrap(), b"abc123");
+        assert!(write("\n", 0o600).unwrap_err().text.contains("empty"));
+        assert!(write("abc", 0o644).unwrap_err().text.contains("chmod 600"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(secret(Some(&file)).unwrap_err().text.contains("openssl"));
     }
 }
