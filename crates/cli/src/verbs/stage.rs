@@ -14,11 +14,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest wait for one answer.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The first looks follow each other quickly, for small jobs.
+/// Looks are this part of the job's time so far apart: its end is not seen later than by that part.
+const SHARE: u32 = 32;
 const SHORT: Duration = Duration::from_millis(10);
 const LONG: Duration = Duration::from_millis(200);
 
@@ -100,7 +101,7 @@ fn follow(
     lines: &mut Vec<Line>,
 ) -> Result<StageJob> {
     let bar = progress::bytes("staging", 0);
-    let (mut looks, mut cancelled) = (0, false);
+    let (since, mut cancelled) = (Instant::now(), false);
     loop {
         if asked.load(Ordering::SeqCst) && !std::mem::replace(&mut cancelled, true) {
             bar.suspend(|| eprintln!("forebay: ending the job; again to leave at once"));
@@ -121,9 +122,8 @@ fn follow(
             bar.finish_and_clear();
             return Ok(*seen);
         }
-        looks += 1;
         if seen.lines.is_empty() {
-            std::thread::sleep(if looks < 20 { SHORT } else { LONG });
+            std::thread::sleep((since.elapsed() / SHARE).clamp(SHORT, LONG));
         }
     }
 }

@@ -4,10 +4,11 @@ use super::job::{Job, Left, Side};
 use super::journal::Progress;
 use super::report::{Step, Trouble, count};
 use super::task::{Folder, Link, Task, is_temporary, stamp};
-use super::tree::{Name, Stat, What};
-use super::walk::Found;
+use super::tree::{Name, Place, Stat, What};
+use super::walk::{Found, LOOK};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io;
 use std::sync::Arc;
 
 /// Does it, naming what fails. `left`: what the parts of all processes left.
@@ -40,9 +41,13 @@ pub fn finish(job: &Job, found: &Found, left: &Left) -> Result<(), Trouble> {
     let unfinished = found.large.iter().filter(|task| broken.contains(&task.key));
     let wanted: BTreeSet<OsString> = unfinished.map(|t| t.temporary(job.number, true)).collect();
     // From the bottom up: taking rights away from a directory must not lock out what is below it.
-    for folder in found.folders.iter().rev() {
-        let leftovers = (!left.fresh).then_some(&wanted);
-        tell(directory(job, side, folder, leftovers))?;
+    for folders in found.folders.rchunks(LOOK) {
+        let places: Vec<Place> = folders.iter().map(|f| f.from.clone()).collect();
+        let seen = side.from.again(&places);
+        for (folder, seen) in folders.iter().zip(seen).rev() {
+            let leftovers = (!left.fresh).then_some(&wanted);
+            tell(directory(job, side, folder, seen, leftovers))?;
+        }
     }
     if job.options.sync {
         let path = job.pairs.first().map(|p| p.to.clone()).unwrap_or_default();
@@ -130,11 +135,13 @@ fn link(job: &Job, side: &Side, link: &Link) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Removes what cut-off runs left in a directory, but for what is `wanted`, and gives it the attributes of its source.
+/// Removes what cut-off runs left in a directory, but for what is `wanted`, and gives it the attributes of its source, `seen`
+/// just now.
 fn directory(
     job: &Job,
     side: &Side,
     folder: &Arc<Folder>,
+    seen: io::Result<Stat>,
     wanted: Option<&BTreeSet<OsString>>,
 ) -> Result<(), Trouble> {
     let path = &folder.to_path;
@@ -147,15 +154,15 @@ fn directory(
             }
         }
     }
-    let stat: Stat = side
-        .from
-        .stat(&folder.from)
-        .from("look again at", &folder.from_path)?;
+    let stat = seen.from("look again at", &folder.from_path)?;
     debug_assert_eq!(stat.what, What::Dir);
-    let xattrs = side
-        .from
-        .xattrs(&folder.from)
-        .from("read attributes of", &folder.from_path)?;
+    let xattrs = match stat.xattrs {
+        true => side
+            .from
+            .xattrs(&folder.from)
+            .from("read attributes of", &folder.from_path)?,
+        false => Vec::new(),
+    };
     let set = side.to.set_attributes(&folder.to, &stat, &xattrs);
     job.report.notes(path, &set.to("set attributes of", path)?);
     Ok(())

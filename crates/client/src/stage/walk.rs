@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Names looked at together.
-const LOOK: usize = 1024;
+pub(super) const LOOK: usize = 1024;
 
 /// What must wait for the end.
 #[derive(Debug, Default)]

@@ -8,11 +8,13 @@ use super::talk::{PartAsk, PartSeen, PartSpec};
 use forebay_client::stage::{Counts, Left, Outcome, Stop};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long another server may take to start its part (it reads what an earlier run has left), or to answer.
 const ANSWER: Duration = Duration::from_secs(60);
-/// The first looks follow each other quickly, for small jobs.
+/// Looks are this part of the time apart that a job, or the wait for other servers at its end, has taken: an end is not seen
+/// later than by that part.
+const SHARE: u32 = 32;
 const SHORT: Duration = Duration::from_millis(10);
 const LONG: Duration = Duration::from_millis(250);
 /// What tells how to go on.
@@ -87,9 +89,12 @@ impl Coordinator<'_> {
 
     /// Until every part has ended, here and elsewhere.
     fn parts(&self, others: &mut BTreeMap<u16, Other>) {
-        let (mut looks, mut cancelled) = (0, false);
+        let (mut since, mut ended, mut cancelled) = (Instant::now(), false, false);
         loop {
-            let ended = self.pause(looks, others);
+            let pause = (since.elapsed() / SHARE).clamp(SHORT, LONG);
+            if self.pause(pause, others) && !std::mem::replace(&mut ended, true) {
+                since = Instant::now();
+            }
             if self.part.report().stopped() && !std::mem::replace(&mut cancelled, true) {
                 self.cancel(others);
             }
@@ -97,13 +102,11 @@ impl Coordinator<'_> {
                 return;
             }
             self.look(others);
-            looks += 1;
         }
     }
 
     /// Waits a little, or until the own part has ended; whether it has.
-    fn pause(&self, looks: u32, others: &BTreeMap<u16, Other>) -> bool {
-        let pause = if looks < 20 { SHORT } else { LONG };
+    fn pause(&self, pause: Duration, others: &BTreeMap<u16, Other>) -> bool {
         let ended = self.part.ended();
         match others.values().all(Other::over) {
             true => self.part.wait(None),
