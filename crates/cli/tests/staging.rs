@@ -290,21 +290,24 @@ fn after_the_service_is_killed_the_same_command_goes_on() {
     if !fuse() {
         return;
     }
-    let files = if soak() { 10_000 } else { 2000 };
+    // Five pieces on four threads: past this much at least one piece is whole, or half of the small files are.
+    let (files, large, far) = if soak() {
+        (10_000, 4u64 << 30, 2 << 30)
+    } else {
+        (2000, 280 << 20, 270 << 20)
+    };
     let place = Place::new();
     let nodes = ["--nodes", "2"];
     place.mount_well(&nodes);
-    let large = 280u64 << 20;
     plant(&place.path("src"), files, large as usize);
     let mut hit = 0;
     for (way, from, to) in [("in", "src", "m/0/tree"), ("out", "m/1/tree", "out")] {
         let (from, to) = (place.text(from), place.text(to));
         let args = ["stage", way, &from, &to];
         let child = start(&args);
-        // Five pieces on four threads: past this much at least one piece is whole, or half of the small files are.
         wait_for(&place, |job| {
             let done = job["counts"]["bytes"].as_u64().unwrap();
-            let far = job["state"] == "running" && done > large - (10 << 20);
+            let far = job["state"] == "running" && done > far;
             job["what"].as_str().unwrap().starts_with(way) && (far || job["state"] == "done")
         });
         kill(place.pid());
