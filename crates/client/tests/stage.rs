@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod staging;
 
+use forebay_client::OpenOptions;
 use forebay_client::stage::{Direction, LineKind, Options, Outcome, Stop};
 use staging::{Place, assert_same, pattern, plant, temporary_names};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -199,6 +200,46 @@ fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
     }
     assert_same(&source, &place.path("out"), false);
     assert_eq!(temporary_names(&place.path("out")), 0);
+}
+
+/// As when one of several servers is killed after the end of a job, before it is told to forget what it has done.
+#[test]
+fn a_journal_that_outlives_its_job_says_nothing_of_the_next_copy() {
+    let place = Place::new(2);
+    for (node, at) in [(0, 0), (1, 3 << 20)] {
+        let client = &place.clients()[node];
+        let options = OpenOptions::new().create(true).write(true).clone();
+        let file = options.open(client, "/large").unwrap();
+        file.write_at(&pattern(node as u64, 3 << 20), at).unwrap();
+        file.close().unwrap();
+    }
+    let want = [pattern(0, 3 << 20), pattern(1, 3 << 20)].concat();
+    let out = place.path("out");
+    let again = || {
+        let run = place.run(Direction::Out, Path::new("/large"), &out, &small());
+        assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+        assert!(std::fs::read(&out).unwrap() == want, "{:?}", run.counts);
+        run.counts
+    };
+    for _ in 0..2 {
+        let job = place.job(Direction::Out, Path::new("/large"), &out, &small());
+        let parts = job.parts();
+        let journals = place.path("store/node-1/stage");
+        let journal = std::fs::read_dir(&journals)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        let noted = std::fs::read(journal.path()).unwrap();
+        assert_eq!(job.finish(parts), Outcome::Done);
+        assert!(!journal.path().exists());
+        std::fs::write(journal.path(), noted).unwrap();
+        again();
+    }
+    // What was written of a copy that is not finished is kept, as before.
+    let job = place.job(Direction::Out, Path::new("/large"), &out, &small());
+    drop(job.parts());
+    assert_eq!(again().kept_bytes, 6 << 20);
 }
 
 #[test]

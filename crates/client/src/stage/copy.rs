@@ -1,4 +1,5 @@
 //! Copying one file, or one piece of a large one, to its temporary name; links and pipes at once to their own.
+use super::hash::Hash;
 use super::job::{Job, Side};
 use super::journal::Progress;
 use super::land::{self, Ready, Sum};
@@ -18,10 +19,15 @@ pub fn one(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
         return special(job, side, task);
     }
     let temporary = task.temporary(job.number, task.piece.is_some());
-    match side.journal.find(task.record(), stamp(&task.stat)) {
-        Some(Progress::Done { .. }) if is_there(side, task, &temporary) => {
+    let known = mark(job, side, task, &task.stat);
+    let noted = known.and_then(|known| side.journal.find(task.record(), known.stamp));
+    match noted {
+        Some(Progress::Done { .. }) if task.piece.is_some() || is_there(side, task) => {
             if task.piece.is_none() {
                 return kept(job, side, task);
+            }
+            if known.is_some_and(|known| known.finished) {
+                job.broken.lock().insert(task.finished());
             }
             let ready = Ready::kept(task, temporary);
             return land::push(job, side, ready);
@@ -55,15 +61,47 @@ pub fn one(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
             &task.folder.to_path.join(&ready.temporary),
         );
     }
-    note(side, task, &ready.stat, Progress::Written)?;
+    note(job, side, task, &ready.stat, Progress::Written)?;
     land::push(job, side, ready)
 }
 
-/// Whether the target of a finished task is there as it was left; for a piece, the file that it is a piece of.
-fn is_there(side: &Side, task: &Task, temporary: &std::ffi::OsStr) -> bool {
+/// Whether the target of a finished file is there as it was left.
+pub(super) fn is_there(side: &Side, task: &Task) -> bool {
     let there = side.to.child(&task.folder.to, &task.target);
-    let whole = there.is_ok_and(|(_, there)| there.same_content(&task.stat));
-    whole || (task.piece.is_some() && side.to.child(&task.folder.to, temporary).is_ok())
+    there.is_ok_and(|(_, there)| there.same_content(&task.stat))
+}
+
+/// What the journal knows a copy by.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    stamp: u64,
+    /// Of a piece: the file that it is in has its own name already.
+    pub finished: bool,
+}
+
+/// The mark of a copy of this source. A piece is in one file only: under its temporary name, or under its own once it is whole.
+/// If somebody has begun another, what the journal says of the piece is of no use, and it is copied again. So it is where the
+/// target does not tell files apart for ever.
+pub(super) fn mark(job: &Job, side: &Side, task: &Task, stat: &Stat) -> Option<Mark> {
+    if task.piece.is_none() {
+        let (stamp, finished) = (stamp(stat), false);
+        return Some(Mark { stamp, finished });
+    }
+    let dir = &task.folder.to;
+    let (there, finished) = match side.to.child(dir, &task.temporary(job.number, true)) {
+        Ok((_, there)) => (there, false),
+        Err(_) => {
+            let (_, there) = side.to.child(dir, &task.target).ok()?;
+            (there.same_content(&task.stat).then_some(there)?, true)
+        }
+    };
+    let born = there.born?;
+    let hash = Hash::new(stamp(stat)).number(there.id.0).number(there.id.1);
+    let stamp = hash
+        .number(born.secs as u64)
+        .number(born.nanos.into())
+        .end();
+    Some(Mark { stamp, finished })
 }
 
 /// A whole file that an earlier run has finished.
@@ -83,12 +121,16 @@ fn kept(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
 }
 
 pub(super) fn note(
+    job: &Job,
     side: &Side,
     task: &Task,
     stat: &Stat,
     progress: Progress,
 ) -> Result<(), Trouble> {
-    let noted = side.journal.add(task.record(), stamp(stat), progress);
+    let Some(known) = mark(job, side, task, stat) else {
+        return Ok(());
+    };
+    let noted = side.journal.add(task.record(), known.stamp, progress);
     // A full store must not end in copies that look unfinished: it is told as what it is.
     noted.to("write the journal for", &task.target_path())
 }

@@ -1,5 +1,5 @@
 //! What must wait until everything is copied: names of large files, further names of files, attributes of directories.
-use super::copy::note;
+use super::copy::{is_there, note};
 use super::job::{Job, Left, Side};
 use super::journal::Progress;
 use super::report::{Step, Trouble, count};
@@ -32,7 +32,7 @@ pub fn finish(job: &Job, found: &Found, left: &Left) -> Result<(), Trouble> {
         .iter()
         .filter(|task| !broken.contains(&task.key))
     {
-        tell(large(job, side, task))?;
+        tell(large(job, side, task, broken.contains(&task.finished())))?;
     }
     for one in &found.links {
         tell(link(job, side, one))?;
@@ -57,20 +57,24 @@ pub fn finish(job: &Job, found: &Found, left: &Left) -> Result<(), Trouble> {
 }
 
 /// Gives a large file, whose pieces are all written, its length, attributes and name.
-fn large(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
+fn large(job: &Job, side: &Side, task: &Task, finished: bool) -> Result<(), Trouble> {
     let (path, dir) = (task.target_path(), &task.folder.to);
     let temporary = task.temporary(job.number, true);
     let (place, written) = match side.to.child(dir, &temporary) {
+        Ok((_, _)) if finished && is_there(side, task) => {
+            // One process has begun it again, not knowing that it was finished: there is a journal that knows.
+            let _ = side.to.remove(dir, &temporary);
+            count(&job.report.counters.kept_files, 1);
+            return Ok(());
+        }
         Ok(found) => found,
         // An earlier run was cut off after this step.
         Err(e) => {
-            return match side.to.child(dir, &task.target) {
-                Ok((_, there)) if there.same_content(&task.stat) => {
-                    count(&job.report.counters.kept_files, 1);
-                    Ok(())
-                }
-                _ => Err(e).to("find what was written of", &path),
-            };
+            if !is_there(side, task) {
+                return Err(e).to("find what was written of", &path);
+            }
+            count(&job.report.counters.kept_files, 1);
+            return Ok(());
         }
     };
     let now = side
@@ -104,7 +108,7 @@ fn large(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
         .rename(dir, &temporary, &task.target)
         .to("give its name to", &path)?;
     let synced = job.options.sync;
-    note(side, task, &task.stat, Progress::Done { synced })?;
+    note(job, side, task, &task.stat, Progress::Done { synced })?;
     count(&job.report.counters.files, 1);
     if job.options.verify {
         count(&job.report.counters.verified_files, 1);

@@ -115,7 +115,7 @@ pub struct Job {
     pub(super) report: Arc<Report>,
     /// What the walk tells: the report, unless another process leads.
     pub(super) seen: Arc<Report>,
-    /// Large files, by key, of which a piece failed here.
+    /// Large files, by key, of which a piece failed here; and by [`Task::finished`] those that an earlier run has finished.
     pub(super) broken: Mutex<BTreeSet<u64>>,
 }
 
@@ -129,7 +129,7 @@ pub struct Parts {
 /// What the parts of a process leave that the end must know. Grows with large files that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// Large files, by key, of which a piece failed. Those of all processes together decide.
+    /// Large files, by key, of which a piece failed; and, by another key of theirs, those that an earlier run has finished. Those of all processes together decide.
     pub broken: BTreeSet<u64>,
     /// Of what the walk saw, and which node each task is of.
     pub digest: u64,

@@ -14,7 +14,8 @@
 //!
 //! The header's crc (CRC32C) covers version, length and description: what the job copies, for people and for `matches`. A
 //! record's crc covers its other bytes. `key` is a hash of the target's path and of the piece, `stamp` one of the source's size,
-//! times and number: a source that changed since has another stamp, and is copied again.
+//! times and number: a source that changed since has another stamp, and is copied again. The stamp of a piece also names the
+//! temporary file that the piece is in: one that was begun anew since does not have it.
 //!
 //! | kind | means |
 //! |---|---|

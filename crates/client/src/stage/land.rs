@@ -1,6 +1,6 @@
 //! Landing: of what is written under temporary names it is asked whether its source is still the same; then it is brought to
 //! disk in batches, verified if asked, and gets its names.
-use super::copy::{note, whole};
+use super::copy::{mark, note, whole};
 use super::job::{Job, Side};
 use super::journal::Progress;
 use super::report::{Step, Trouble, count};
@@ -174,9 +174,18 @@ fn renew(job: &Job, side: &Side, ready: &mut Ready, seen: io::Result<Stat>) -> R
 
 /// What was found damaged is copied again by the next run.
 pub fn disown(job: &Job, side: &Side, task: &Task, stat: &Stat, trouble: &Trouble) {
-    if let Trouble::Differs { .. } = trouble
-        && let Err(trouble) = note(side, task, stat, Progress::Void)
-    {
+    if !matches!(trouble, Trouble::Differs { .. }) {
+        return;
+    }
+    let finished = mark(job, side, task, stat).is_some_and(|mark| mark.finished);
+    let mut noted = note(job, side, task, stat, Progress::Void);
+    if finished {
+        // It is not whole: the next run goes on with it, and copies this piece only.
+        let temporary = task.temporary(job.number, true);
+        let renamed = side.to.rename(&task.folder.to, &task.target, &temporary);
+        noted = noted.and(renamed.to("take its name from", &task.target_path()));
+    }
+    if let Err(trouble) = noted {
         job.report.failed(&trouble);
     }
 }
@@ -207,13 +216,13 @@ fn settle(job: &Job, side: &Side, ready: &Ready) -> Result<(), Trouble> {
         if ready.sums.is_none() {
             count(&report.counters.kept_bytes, ready.data());
         }
-        return note(side, task, &ready.stat, Progress::Done { synced });
+        return note(job, side, task, &ready.stat, Progress::Done { synced });
     }
     let renamed = side
         .to
         .rename(&task.folder.to, &ready.temporary, &task.target);
     renamed.to("give its name to", &path)?;
-    note(side, task, &ready.stat, Progress::Done { synced })?;
+    note(job, side, task, &ready.stat, Progress::Done { synced })?;
     if job.options.verify {
         count(&report.counters.verified_files, 1);
     }

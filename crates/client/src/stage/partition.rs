@@ -46,6 +46,7 @@ mod tests {
             mtime: Time::default(),
             ctime: Time::default(),
             id: (0, 0),
+            born: None,
             xattrs: false,
             attr: None,
         };

@@ -80,6 +80,13 @@ fn stat_of(m: &std::fs::Metadata) -> Stat {
         mtime: time(m.mtime(), m.mtime_nsec()),
         ctime: time(m.ctime(), m.ctime_nsec()),
         id: (m.dev(), m.ino()),
+        born: m.created().ok().and_then(|born| {
+            let since = born.duration_since(std::time::UNIX_EPOCH).ok()?;
+            Some(time(
+                since.as_secs() as i64,
+                i64::from(since.subsec_nanos()),
+            ))
+        }),
         xattrs: true,
         attr: None,
     }

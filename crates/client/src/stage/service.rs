@@ -6,7 +6,9 @@ use super::tree::{
 use crate::path::walk;
 use bytes::Bytes;
 use forebay_server::files::proto::Survey;
-use forebay_server::{Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags};
+use forebay_server::{
+    Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time,
+};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -72,6 +74,8 @@ fn stat_of(attr: &Attr) -> Stat {
         mtime: attr.mtime,
         ctime: attr.ctime,
         id: (0, attr.fid.0),
+        // Its number is never given again.
+        born: Some(Time { secs: 0, nanos: 0 }),
         xattrs: true,
         attr: Some(Box::new(attr.clone())),
     }

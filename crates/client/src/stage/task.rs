@@ -100,6 +100,11 @@ impl Task {
         }
     }
 
+    /// Names a large file of which an earlier run has finished a piece, and the rest: the copy that has its name is whole.
+    pub fn finished(&self) -> u64 {
+        Hash::new(self.key).number(u64::MAX).end()
+    }
+
     /// The name it has in the target until it is whole. Pieces of a changed source go to another one.
     pub fn temporary(&self, job: u64, large: bool) -> OsString {
         let number = match large {

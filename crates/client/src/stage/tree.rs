@@ -63,6 +63,8 @@ pub struct Stat {
     pub ctime: Time,
     /// Its file system and number there.
     pub id: (u64, u64),
+    /// When it was made, where that is told. With `id` it names a file for ever, for numbers are given again.
+    pub born: Option<Time>,
     /// It may have extended attributes.
     pub xattrs: bool,
     /// What the service says of it, for its own calls.
