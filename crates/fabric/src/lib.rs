@@ -5,7 +5,7 @@
 //!
 //! A transport implements [`Fabric`] and passes [`conformance`]. Here are [`local`] (ranks are threads of one process),
 //! `mpi` (ranks are processes of an MPI job; cargo feature `mpi`, which needs an MPI to build), and [`fault`], a wrapper
-//! that loses, delays and kills on purpose.
+//! that loses, delays and kills on purpose. [`ring`] stands on any of them: collectives of many ranks with one.
 
 pub mod conformance;
 mod error;
@@ -16,6 +16,7 @@ mod message;
 pub mod mpi;
 mod port;
 mod replier;
+pub mod ring;
 mod slot;
 mod transport;
 

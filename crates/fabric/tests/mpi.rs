@@ -90,6 +90,19 @@ fn a_killed_rank_is_noticed_and_its_requests_end() {
 }
 
 #[test]
+fn a_collective_over_a_killed_rank_fails_and_others_go_on() {
+    let Some((said, ok)) = Launch::new("ring-killed", 4).with_recovery().output() else {
+        return;
+    };
+    if forebay_fabric::mpi::library().contains("Open MPI") {
+        says(&said, "goes on without rank 1", 3);
+    } else {
+        assert!(!ok, "{said}");
+        says(&said, "Killed (signal 9)", 1);
+    }
+}
+
+#[test]
 fn a_rank_declared_dead_stays_dead() {
     let Some((said, _)) = Launch::new("stopped", 2).with_recovery().output() else {
         return;

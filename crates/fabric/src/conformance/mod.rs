@@ -13,6 +13,7 @@ mod large;
 mod meet;
 mod messages;
 mod requests;
+mod ring;
 
 pub use handlers::Functions;
 pub use meet::{Meet, OverFabric, Threads};
@@ -87,6 +88,11 @@ pub const CHECKS: &[Check] = checks![
     1 failures::a_closed_end_refuses,
     2 failures::closing_ends_calls_in_flight,
     1 failures::no_such_rank,
+    1 ring::everyone_gets_the_roots_answer,
+    1 ring::a_group_of_some_ranks,
+    1 ring::operations_at_once,
+    2 ring::a_rank_that_stays_away_fails_it,
+    2 ring::a_dead_rank_fails_it_at_once,
 ];
 
 /// Checks that need gigabytes of memory; transports that copy run them too, apart from the others.

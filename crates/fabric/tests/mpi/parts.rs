@@ -21,6 +21,7 @@ pub fn play() {
         "slow" => slow(),
         "killed" => killed(),
         "stopped" => stopped(),
+        "ring-killed" => ring_killed(),
         other => panic!("no part {other}"),
     }
 }
@@ -55,7 +56,7 @@ fn join(change: impl Fn(&mut Identity, u32)) -> Result<World, StartError> {
         ..timing()
     };
     let part = std::env::var("FOREBAY_MPI_PART").unwrap_or_default();
-    let deaths = ["killed", "stopped"].contains(&part.as_str());
+    let deaths = ["killed", "stopped", "ring-killed"].contains(&part.as_str());
     job.join(identity, if deaths { timing() } else { patient })
 }
 
@@ -272,6 +273,57 @@ fn killed() {
     assert_eq!(asked_by, [0, 2, 3]);
     println!("rank {rank} saw rank 1 die after {after:?}");
     drop((own, meeting));
+    assert_eq!(world.stop(LONG), Ending::Abandoned);
+}
+
+/// Rank 1 is killed while the others are in a collective with it; they hear of it long before the limits of the operation, and
+/// the next one, without it, works.
+fn ring_killed() {
+    use forebay_fabric::ring::{Collectives, Failure, Group, Limits, Operation, Settings, Shape};
+    let world = world();
+    let limit = world.timing().limit;
+    let meeting = OverFabric::new(end(&world));
+    let own = end(&world);
+    let rank = own.rank();
+    let collectives = Arc::new(Collectives::new(own.clone(), Settings::default()));
+    own.serve(collectives.clone());
+    let listener = Arc::downgrade(&collectives);
+    world.on_death(move |rank| {
+        if let Some(collectives) = listener.upgrade() {
+            collectives.rank_died(rank);
+        }
+    });
+    meeting.meet();
+    if rank == 1 {
+        // After the others have most likely begun; either way it fails.
+        std::thread::sleep(Duration::from_millis(300));
+        let own = rustix::process::getpid();
+        let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+    }
+    let mut operation = Operation {
+        group: Group::all(1, 4, Shape::Ring).expect("a group"),
+        key: "key".into(),
+        round: 0,
+        root: 0,
+        limits: Limits {
+            base: LONG,
+            per_level: LONG,
+        },
+    };
+    let join = |a: bytes::Bytes, b: bytes::Bytes| [a, b].concat().into();
+    let sum = |operation: &Operation| collectives.reduce(operation, vec![1u8].into(), join, |all| all);
+    let begun = Instant::now();
+    let outcome = sum(&operation);
+    let after = begun.elapsed();
+    assert!(matches!(outcome, Err(Failure::Missing(1) | Failure::Lost(1))), "{outcome:?}");
+    assert!(after < limit * 2 + Duration::from_secs(3), "{after:?}");
+    operation.group = Group::new(2, vec![0, 2, 3], Shape::Ring).expect("a group");
+    assert_eq!(sum(&operation), Ok(vec![1u8; 3].into()));
+    println!("rank {rank} goes on without rank 1 ({after:?})");
+    // The root's reply may still be on its way to the others when it leaves.
+    operation.round = 1;
+    let _ = sum(&operation);
+    drop((own, meeting, collectives));
     assert_eq!(world.stop(LONG), Ending::Abandoned);
 }
 

@@ -1,0 +1,195 @@
+//! Collectives over the transport.
+
+use super::{LONG, Party};
+use crate::Rank;
+use crate::ring::topology::fan_in;
+use crate::ring::{Collectives, Failure, Fit, Group, Limits, Operation, Settings, Shape};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const PATIENT: Limits = Limits {
+    base: LONG,
+    per_level: Duration::from_secs(1),
+};
+const FITTED: Shape = Shape::Fitted(Fit { hop: 5, gap: 1 });
+
+fn number(n: u64) -> Bytes {
+    Bytes::copy_from_slice(&n.to_le_bytes())
+}
+
+fn read(bytes: &Bytes) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes[..].try_into().ok()?))
+}
+
+fn add(a: Bytes, b: Bytes) -> Bytes {
+    number(read(&a).unwrap_or(0) + read(&b).unwrap_or(0))
+}
+
+/// A rank's collectives, and how often an operation ran here.
+struct Member {
+    collectives: Arc<Collectives>,
+    ran: AtomicU64,
+}
+
+impl Member {
+    fn of(party: &Party) -> Member {
+        let collectives = Collectives::new(party.end.clone(), Settings::default());
+        let collectives = Arc::new(collectives);
+        party.end.serve(collectives.clone());
+        party.meet();
+        Member {
+            collectives,
+            ran: AtomicU64::new(0),
+        }
+    }
+
+    /// The sum of `2^rank` over the members, from the root.
+    fn sum(&self, rank: Rank, operation: &Operation) -> Result<Option<u64>, Failure> {
+        let own = number(1 << rank);
+        let answer = self.collectives.reduce(operation, own, add, |sum| {
+            self.ran.fetch_add(1, Ordering::SeqCst);
+            sum
+        });
+        answer.map(|a| read(&a))
+    }
+}
+
+fn operation(ranks: Vec<Rank>, shape: Shape, round: u64, root: Rank) -> Option<Operation> {
+    Some(Operation {
+        group: Group::new(1, ranks, shape).ok()?,
+        key: Bytes::from_static(b"sum"),
+        round,
+        root,
+        limits: PATIENT,
+    })
+}
+
+/// Every rank in turn is the root, in every shape; it receives exactly the messages that it should.
+pub fn everyone_gets_the_roots_answer(party: &Party) {
+    let member = Member::of(party);
+    let n = party.size();
+    let all = (1u64 << n) - 1;
+    let shapes = [Shape::Ring, FITTED, Shape::Direct];
+    let mut before = member.collectives.counts();
+    party.meet();
+    for (round, shape) in (0..).zip(shapes) {
+        for root in 0..n {
+            let round = round * u64::from(n) + u64::from(root);
+            let Some(operation) = operation((0..n).collect(), shape, round, root) else {
+                panic!("all ranks are a group");
+            };
+            let ran = member.ran.load(Ordering::SeqCst);
+            assert_eq!(member.sum(party.rank(), &operation), Ok(Some(all)));
+            if party.rank() == root {
+                let expected = match shape {
+                    Shape::Direct => n - 1,
+                    _ => fan_in(n),
+                };
+                let now = member.collectives.counts();
+                assert_eq!(now.values - before.values, u64::from(expected));
+                assert_eq!(now.answers - before.answers, u64::from(expected));
+                assert_eq!(member.ran.load(Ordering::SeqCst), ran + 1);
+            }
+            // Counted before any message of the next round comes.
+            before = member.collectives.counts();
+            party.meet();
+        }
+    }
+}
+
+/// Some ranks, in an order of their own, while the others do something else.
+pub fn a_group_of_some_ranks(party: &Party) {
+    let (member, n) = (Member::of(party), party.size());
+    let ranks: Vec<Rank> = (0..n).rev().filter(|r| r % 2 == 0).collect();
+    let expected = ranks.iter().map(|r| 1u64 << r).sum();
+    for round in 0..20 {
+        let root = ranks[round as usize % ranks.len()];
+        let Some(operation) = operation(ranks.clone(), Shape::Ring, round, root) else {
+            panic!("some ranks are a group");
+        };
+        let outcome = member.sum(party.rank(), &operation);
+        if party.rank() % 2 == 0 {
+            assert_eq!(outcome, Ok(Some(expected)));
+        } else {
+            assert_eq!(outcome, Err(Failure::NotAMember(party.rank())));
+        }
+    }
+    party.meet();
+}
+
+/// Four threads of each rank, each with operations of its own.
+pub fn operations_at_once(party: &Party) {
+    let (member, n) = (&Member::of(party), party.size());
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            scope.spawn(move || {
+                for round in 0..25u64 {
+                    let root = (round as u32 + u32::from(thread)) % n;
+                    let Some(operation) = operation((0..n).collect(), FITTED, round, root) else {
+                        panic!("all ranks are a group");
+                    };
+                    let key = Bytes::copy_from_slice(&[thread]);
+                    let outcome = member.sum(party.rank(), &Operation { key, ..operation });
+                    assert_eq!(outcome, Ok(Some((1u64 << n) - 1)));
+                }
+            });
+        }
+    });
+    party.meet();
+}
+
+/// One rank does not come: all others fail in time, the operation never runs, the late one fails too, and the next works.
+pub fn a_rank_that_stays_away_fails_it(party: &Party) {
+    let (member, n) = (Member::of(party), party.size());
+    let Some(patient) = operation((0..n).collect(), Shape::Ring, 1, 0) else {
+        panic!("all ranks are a group");
+    };
+    let hasty = Operation {
+        limits: Limits {
+            base: Duration::from_millis(300),
+            per_level: Duration::from_millis(100),
+        },
+        round: 0,
+        ..patient.clone()
+    };
+    let away = party.rank() == 1;
+    if !away {
+        let outcome = member.sum(party.rank(), &hasty);
+        assert!(outcome.is_err(), "{outcome:?}");
+    }
+    party.meet();
+    if away {
+        let outcome = member.sum(party.rank(), &hasty);
+        assert!(outcome.is_err(), "{outcome:?}");
+    }
+    party.meet();
+    assert_eq!(member.ran.load(Ordering::SeqCst), 0);
+    let outcome = member.sum(party.rank(), &patient);
+    assert_eq!(outcome, Ok(Some((1u64 << n) - 1)));
+    party.meet();
+}
+
+/// One rank is gone, and the others know: all fail long before their limits.
+pub fn a_dead_rank_fails_it_at_once(party: &Party) {
+    let (member, n) = (Member::of(party), party.size());
+    if party.rank() == 1 {
+        party.end.close();
+    }
+    party.meet();
+    if party.rank() != 1 {
+        let Some(operation) = operation((0..n).collect(), Shape::Ring, 0, 0) else {
+            panic!("all ranks are a group");
+        };
+        member.collectives.rank_died(1);
+        let begun = std::time::Instant::now();
+        let outcome = member.sum(party.rank(), &operation);
+        assert!(
+            matches!(outcome, Err(Failure::Missing(1) | Failure::Lost(1))),
+            "{outcome:?}"
+        );
+        assert!(begun.elapsed() < PATIENT.base);
+    }
+    party.meet();
+}

@@ -1,0 +1,121 @@
+//! A caller's thread collects what its children send.
+
+use super::super::group::Place;
+use super::super::reduction::{Reduction, Refused, Step};
+use super::super::wire::{Failure, Id};
+use super::Operation;
+use super::pending::{Arrival, Table};
+use crate::{Rank, Replier};
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(super) struct Gathering {
+    reduction: Reduction<Bytes>,
+    /// The children's rights to an answer.
+    repliers: HashMap<Rank, Replier>,
+    changed: Arc<Condvar>,
+    plan: u64,
+    root: Rank,
+    until: Option<Instant>,
+}
+
+type Combine<'a> = &'a dyn Fn(Bytes, Bytes) -> Bytes;
+
+impl Gathering {
+    pub fn new(operation: &Operation, place: &Place, changed: Arc<Condvar>) -> Gathering {
+        let gather = operation.limits.gather(place.height);
+        Gathering {
+            reduction: Reduction::new(place.parent, place.children.iter().copied()),
+            repliers: HashMap::new(),
+            changed,
+            plan: operation.group.plan(),
+            root: operation.root,
+            until: Instant::now().checked_add(gather),
+        }
+    }
+
+    /// The own value and all children's, combined.
+    pub fn all(
+        &mut self,
+        table: &Mutex<Table>,
+        id: &Id,
+        own: Bytes,
+        combine: Combine,
+    ) -> Result<Bytes, Failure> {
+        // Cannot be refused: it is the first.
+        let first = self.reduction.own(own, combine);
+        if let Ok(Step::Up(_, value) | Step::Execute(value)) = first {
+            return Ok(value);
+        }
+        loop {
+            let arrivals = self.wait(table, id)?;
+            if let Some(value) = self.take(arrivals, combine)? {
+                return Ok(value);
+            }
+        }
+    }
+
+    /// Waits until something came; fails if a child will not come.
+    fn wait(&self, table: &Mutex<Table>, id: &Id) -> Result<Vec<Arrival>, Failure> {
+        let mut table = table.lock();
+        loop {
+            let arrivals = table.take(id);
+            if !arrivals.is_empty() {
+                return Ok(arrivals);
+            }
+            if let Some(dead) = self.reduction.absent().find(|r| table.is_dead(*r)) {
+                return Err(Failure::Missing(dead));
+            }
+            let Some(until) = self.until else {
+                self.changed.wait(&mut table);
+                continue;
+            };
+            if self.changed.wait_until(&mut table, until).timed_out() {
+                let arrivals = table.take(id);
+                return match self.reduction.absent().next() {
+                    Some(rank) if arrivals.is_empty() => Err(Failure::Missing(rank)),
+                    _ => Ok(arrivals),
+                };
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        mut arrivals: Vec<Arrival>,
+        combine: Combine,
+    ) -> Result<Option<Bytes>, Failure> {
+        // All first: whatever happens on the way, everyone is answered.
+        for arrival in &mut arrivals {
+            let replier = arrival.replier.take();
+            self.repliers.extend(replier.map(|r| (arrival.from, r)));
+        }
+        let mut whole = None;
+        for arrival in arrivals {
+            if arrival.plan != self.plan || arrival.root != self.root {
+                return Err(Failure::Mismatch(arrival.from));
+            }
+            let value = arrival.content?;
+            match self.reduction.child(arrival.from, value, combine) {
+                Ok(Step::Wait) | Err(Refused::Twice | Refused::Over) => {}
+                Ok(Step::Up(_, value) | Step::Execute(value)) => whole = Some(value),
+                Err(Refused::NotAChild) => return Err(Failure::Mismatch(arrival.from)),
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Who waits for the outcome: the children in their order, then others.
+    pub fn into_repliers(mut self) -> Vec<Replier> {
+        let mut repliers: Vec<Replier> = self
+            .reduction
+            .end()
+            .filter_map(|child| self.repliers.remove(&child))
+            .collect();
+        repliers.extend(self.repliers.into_values());
+        repliers
+    }
+}

@@ -1,0 +1,301 @@
+//! Collectives over any fabric: each member of a group calls [`Collectives::reduce`] with its value, the root runs the
+//! operation once on all of them, and everyone gets its answer.
+//!
+//! # How
+//! A rank keeps what its children send (a value, and the right to answer it) until its own caller comes; the caller's thread
+//! combines, asks the parent with one request, and hands the reply down. So there is no thread of its own, a message up and one
+//! down for each link of the tree, and a handler here never blocks.
+//!
+//! # Invariants
+//! - **The operation runs once at most**, and only on the values of all members: a rank that misses one sends nothing up but
+//!   the failure.
+//! - **Nobody waits for ever.** A rank waits for its children as long as [`Limits::gather`] says, and for the whole operation as
+//!   long as [`Limits::whole`]. Who fails first tells its parent and, by its answers, its children; so all hear who is missing
+//!   about when the first one notices.
+//! - If a rank hears a failure for which [`Failure::may_have_happened`] is false, the operation never ran and never will,
+//!   as long as its id is remembered somewhere on the way (below).
+//! - **Late and doubled messages are harmless.** An operation is named by group, key and round, which never come again together.
+//!   Those that ended are remembered, and what comes for them is answered with why. What comes for one that nobody here
+//!   takes part in is dropped when its sender has stopped waiting.
+//! - **Memory is bounded** by [`Settings`]: operations kept, operations remembered; one message a rank for each.
+//! - No lock is held while the caller's functions, or the fabric, run.
+
+mod gather;
+mod pending;
+
+use super::group::{Group, Limits};
+use super::wire::{self, Failure, Id, Up};
+use crate::{Fabric, Handler, Message, Rank, Replier};
+use bytes::Bytes;
+use gather::Gathering;
+use parking_lot::Mutex;
+use pending::{Arrival, Table};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Bounds on memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Operations that wait here at once; more are refused with `Busy`.
+    pub pending: usize,
+    /// Ended operations remembered, the last ones.
+    pub remembered: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            pending: 1024,
+            remembered: 4096,
+        }
+    }
+}
+
+/// One collective operation, described alike at every member.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    /// Who takes part.
+    pub group: Group,
+    /// What it is about.
+    pub key: Bytes,
+    /// Tells operations of the same group and key apart: each has another one.
+    pub round: u64,
+    /// Who carries it out.
+    pub root: Rank,
+    /// How long it may last.
+    pub limits: Limits,
+}
+
+/// What one rank received and sent so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Values that came from children.
+    pub values: u64,
+    /// Answers sent to children.
+    pub answers: u64,
+    /// Failures that came from children.
+    pub failures: u64,
+    /// Messages refused: late, doubled, malformed, or too many.
+    pub refused: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    values: AtomicU64,
+    answers: AtomicU64,
+    failures: AtomicU64,
+    refused: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// One rank's part in all its collectives. Its messages are known by [`is_ring`](Collectives::is_ring): a server hands them to
+/// [`Handler`] here, whatever else its own handler does. The fabric given may wrap heads in the server's own format.
+pub struct Collectives {
+    fabric: Arc<dyn Fabric>,
+    table: Mutex<Table>,
+    counters: Counters,
+}
+
+impl Collectives {
+    /// For the rank of `fabric`. The caller makes its handler pass messages on, before any member begins.
+    pub fn new(fabric: Arc<dyn Fabric>, settings: Settings) -> Collectives {
+        Collectives {
+            fabric,
+            table: Mutex::new(Table::new(settings)),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether `message` is for [`Collectives`].
+    pub fn is_ring(message: &Message) -> bool {
+        wire::is_ring(message)
+    }
+
+    /// Takes part in an operation: the other members call this too, with values of their own. `combine` makes one value of
+    /// two, in whatever order they come. At the root `execute` runs once, on all members' values combined; its answer is
+    /// everyone's.
+    ///
+    /// # Errors
+    /// See [`Failure`]; within [`Limits::whole`] of the call, not counting the time that `combine` and `execute` take here.
+    ///
+    /// # Panics
+    /// When `combine` or `execute` does, here; the others get `Panicked`.
+    pub fn reduce(
+        &self,
+        operation: &Operation,
+        value: Bytes,
+        combine: impl Fn(Bytes, Bytes) -> Bytes,
+        execute: impl FnOnce(Bytes) -> Bytes,
+    ) -> Result<Bytes, Failure> {
+        let (me, group) = (self.fabric.rank(), &operation.group);
+        let outsider = if group.has(me) { operation.root } else { me };
+        let place = group
+            .place(me, operation.root)
+            .ok_or(Failure::NotAMember(outsider))?;
+        let id = Id {
+            group: group.number(),
+            round: operation.round,
+            key: operation.key.clone(),
+        };
+        let begun = Instant::now();
+        let attended = self.table.lock().attend(&id, me);
+        let attended = attended.inspect_err(|failure| {
+            // Its children gave up before this rank came; the parent need not wait either.
+            if !matches!(failure, Failure::Busy(_)) {
+                self.tell(place.parent, operation, &id, *failure);
+            }
+        })?;
+        let mut gathering = Gathering::new(operation, &place, attended);
+        let parent = place.parent;
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            let value = gathering.all(&self.table, &id, value, &combine)?;
+            // From here on the others may carry it out.
+            Ok(match parent {
+                None => Ok(execute(value)),
+                Some(parent) => self.ask(parent, operation, &id, value, &place, begun),
+            })
+        }));
+        let outcome = match ran {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(failure)) => {
+                self.tell(parent, operation, &id, failure);
+                Err(failure)
+            }
+            Err(panic) => {
+                let failure = Failure::Panicked(me);
+                self.tell(parent, operation, &id, failure);
+                self.end(&id, gathering, Err(failure));
+                resume_unwind(panic);
+            }
+        };
+        self.end(&id, gathering, outcome.clone());
+        outcome
+    }
+
+    /// `rank` is dead: operations that wait for it fail now.
+    pub fn rank_died(&self, rank: Rank) {
+        self.table.lock().died(rank);
+    }
+
+    /// What this rank received and sent so far.
+    pub fn counts(&self) -> Counts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            values: get(&self.counters.values),
+            answers: get(&self.counters.answers),
+            failures: get(&self.counters.failures),
+            refused: get(&self.counters.refused),
+        }
+    }
+
+    /// Operations kept and remembered now.
+    pub fn held(&self) -> (usize, usize) {
+        self.table.lock().held()
+    }
+
+    fn ask(
+        &self,
+        parent: Rank,
+        operation: &Operation,
+        id: &Id,
+        value: Bytes,
+        place: &super::group::Place,
+        begun: Instant,
+    ) -> Result<Bytes, Failure> {
+        let whole = operation.limits.whole(place.levels);
+        let left = whole.saturating_sub(begun.elapsed());
+        let up = Up {
+            id: id.clone(),
+            plan: operation.group.plan(),
+            root: operation.root,
+            worth: left,
+            content: Ok(value),
+        };
+        let reply = self.fabric.call(parent, up.encode(), left);
+        // Whatever the reason, the parent may have the value.
+        let reply = reply.map_err(|_| Failure::Lost(parent))?;
+        wire::decode_down(reply).unwrap_or(Err(Failure::Lost(parent)))
+    }
+
+    /// Says upwards that nothing will come. If it is lost, the parent finds out by itself, later.
+    fn tell(&self, parent: Option<Rank>, operation: &Operation, id: &Id, failure: Failure) {
+        let Some(parent) = parent else { return };
+        let up = Up {
+            id: id.clone(),
+            plan: operation.group.plan(),
+            root: operation.root,
+            worth: operation.limits.base,
+            content: Err(failure),
+        };
+        let _ = self.fabric.send(parent, up.encode());
+    }
+
+    /// Ends it here, and answers the children.
+    fn end(&self, id: &Id, gathering: Gathering, outcome: Result<Bytes, Failure>) {
+        let why = outcome.clone().err();
+        let why = why.unwrap_or(Failure::Over(self.fabric.rank()));
+        let late = self.table.lock().end(id, why);
+        for replier in gathering.into_repliers() {
+            if outcome.is_ok() {
+                count(&self.counters.answers);
+            }
+            replier.reply(wire::encode_down(outcome.clone()));
+        }
+        for arrival in late {
+            count(&self.counters.refused);
+            refuse(arrival.replier, why);
+        }
+    }
+
+    fn arrive(&self, from: Rank, message: Message, replier: Option<Replier>) {
+        let Some(up) = Up::decode(message) else {
+            count(&self.counters.refused);
+            return refuse(replier, Failure::Malformed(from));
+        };
+        count(match up.content {
+            Ok(_) => &self.counters.values,
+            Err(_) => &self.counters.failures,
+        });
+        let me = self.fabric.rank();
+        let arrival = Arrival {
+            from,
+            plan: up.plan,
+            root: up.root,
+            content: up.content,
+            replier,
+        };
+        let (refused, expired) = self.table.lock().keep(up.id, arrival, up.worth, me);
+        if let Some((arrival, failure)) = refused {
+            count(&self.counters.refused);
+            refuse(arrival.replier, failure);
+        }
+        for arrival in expired {
+            count(&self.counters.refused);
+            refuse(arrival.replier, Failure::Missing(me));
+        }
+    }
+}
+
+fn refuse(replier: Option<Replier>, failure: Failure) {
+    if let Some(replier) = replier {
+        replier.reply(wire::encode_down(Err(failure)));
+    }
+}
+
+impl Handler for Collectives {
+    fn request(&self, from: Rank, message: Message, replier: Replier) {
+        self.arrive(from, message, Some(replier));
+    }
+
+    fn message(&self, from: Rank, message: Message) {
+        self.arrive(from, message, None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

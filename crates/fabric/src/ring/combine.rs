@@ -1,0 +1,209 @@
+//! Combining requests of one rank that ask the same thing.
+//!
+//! # Invariants
+//! - A request never joins one that was already sent: that one may answer with a state older than the request. Those that come
+//!   while one is in flight are merged and form the next one, which is sent when the first is over.
+//! - So an answer never shows a state from before its request came, and a burst of `n` requests sends two.
+//! - One of the requesters sends; the others wait. What the sending panics with, its waiters are told; the next request goes on.
+//! - Nothing is kept for a key that nobody asks about.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// The request was sent by another thread, which panicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the thread that sent the combined request panicked")]
+pub struct Panicked;
+
+/// Combines requests `Q` by what they are about, `K`. An answer `A` goes to all who asked; a failure is an answer too.
+pub struct Combiner<K, Q, A> {
+    state: Mutex<HashMap<K, Line<Q, A>>>,
+}
+
+/// What is under way about one key. It is here while a request is in flight.
+struct Line<Q, A> {
+    next: Option<Next<Q, A>>,
+}
+
+/// The requests that came while one was in flight.
+struct Next<Q, A> {
+    request: Q,
+    batch: Arc<Batch<A>>,
+    joined: usize,
+}
+
+struct Batch<A> {
+    state: Mutex<State<A>>,
+    changed: Condvar,
+}
+
+enum State<A> {
+    Waiting,
+    /// The first of the batch may send.
+    Turn,
+    Done(Result<A, Panicked>),
+}
+
+impl<A> Batch<A> {
+    fn set(&self, state: State<A>) {
+        *self.state.lock() = state;
+        self.changed.notify_all();
+    }
+}
+
+impl<K, Q, A> Default for Combiner<K, Q, A> {
+    fn default() -> Self {
+        Combiner {
+            state: Mutex::default(),
+        }
+    }
+}
+
+enum Role<Q, A> {
+    Send(Q),
+    Lead(Arc<Batch<A>>),
+    Join(Arc<Batch<A>>),
+}
+
+impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
+    /// Without requests.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks: by `send` if none is in flight about `key`; else with those that come meanwhile, `merge`d, by the `send` of the
+    /// first of them. `merge` must be quick, as it runs under a lock, and if it panics leave the first request whole.
+    ///
+    /// Waits as long as the request in flight and its own take: what `send` does needs a deadline of its own.
+    ///
+    /// # Errors
+    /// `Panicked` if another thread sent it, and panicked.
+    ///
+    /// # Panics
+    /// When `send` or `merge` does, here.
+    pub fn ask(
+        &self,
+        key: K,
+        request: Q,
+        merge: impl FnOnce(&mut Q, Q),
+        send: impl FnOnce(Q) -> A,
+    ) -> Result<A, Panicked> {
+        match self.enter(&key, request, merge) {
+            Role::Send(request) => {
+                let _next = Passing {
+                    of: self,
+                    key: &key,
+                };
+                Ok(send(request))
+            }
+            Role::Join(batch) => batch.outcome(),
+            Role::Lead(batch) => {
+                batch.turn();
+                let _next = Passing {
+                    of: self,
+                    key: &key,
+                };
+                let Some(request) = self.depart(&key) else {
+                    // Cannot be: only the leader takes the request, and it does so once. Waiters are told all the same.
+                    batch.set(State::Done(Err(Panicked)));
+                    return Err(Panicked);
+                };
+                match catch_unwind(AssertUnwindSafe(|| send(request))) {
+                    Ok(answer) => {
+                        batch.set(State::Done(Ok(answer.clone())));
+                        Ok(answer)
+                    }
+                    Err(panic) => {
+                        batch.set(State::Done(Err(Panicked)));
+                        resume_unwind(panic)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Requests about `key` that wait for the one in flight; `None` if none is in flight.
+    pub fn waiting(&self, key: &K) -> Option<usize> {
+        let state = self.state.lock();
+        let line = state.get(key)?;
+        Some(line.next.as_ref().map_or(0, |next| next.joined))
+    }
+
+    fn enter(&self, key: &K, request: Q, merge: impl FnOnce(&mut Q, Q)) -> Role<Q, A> {
+        let mut state = self.state.lock();
+        let Some(line) = state.get_mut(key) else {
+            state.insert(key.clone(), Line { next: None });
+            return Role::Send(request);
+        };
+        match &mut line.next {
+            None => {
+                let batch = Arc::new(Batch {
+                    state: Mutex::new(State::Waiting),
+                    changed: Condvar::new(),
+                });
+                line.next = Some(Next {
+                    request,
+                    batch: batch.clone(),
+                    joined: 1,
+                });
+                Role::Lead(batch)
+            }
+            Some(next) => {
+                merge(&mut next.request, request);
+                next.joined += 1;
+                Role::Join(next.batch.clone())
+            }
+        }
+    }
+
+    /// The merged request of the batch whose turn it is; from now on nobody joins it.
+    fn depart(&self, key: &K) -> Option<Q> {
+        let mut state = self.state.lock();
+        Some(state.get_mut(key)?.next.take()?.request)
+    }
+}
+
+impl<A: Clone> Batch<A> {
+    /// Waits until the first of the batch may send.
+    fn turn(&self) {
+        let mut state = self.state.lock();
+        while matches!(*state, State::Waiting) {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn outcome(&self) -> Result<A, Panicked> {
+        let mut state = self.state.lock();
+        loop {
+            if let State::Done(outcome) = &*state {
+                return outcome.clone();
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+}
+
+/// When a request is over, however it ended, the next batch has its turn.
+struct Passing<'a, K: Eq + Hash, Q, A> {
+    of: &'a Combiner<K, Q, A>,
+    key: &'a K,
+}
+
+impl<K: Eq + Hash, Q, A> Drop for Passing<'_, K, Q, A> {
+    fn drop(&mut self) {
+        let mut state = self.of.state.lock();
+        let next = state.get(self.key).and_then(|line| line.next.as_ref());
+        match next.map(|next| next.batch.clone()) {
+            Some(batch) => batch.set(State::Turn),
+            None => {
+                state.remove(self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

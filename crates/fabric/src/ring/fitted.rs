@@ -1,0 +1,167 @@
+//! A tree with the root of the log-ring and the latency of the network: no rank has more than `ceil(log2 n)` children, and
+//! under that law no tree is faster.
+//!
+//! Why: on the log-ring's links the rank at distance `2^k - 1` is `k` hops away whatever the order, so an operation lasts
+//! `k` times the time of one message. Where that time is several times the gap between two messages of one rank, ranks
+//! near the root would rather serve more children themselves than wait. Karp, Sahay, Santos and Schauser (Optimal broadcast and
+//! summation in the LogP model, SPAA 1993) let each rank that was reached send on as fast as it can; each message goes to a
+//! rank not yet reached. This is that tree with a limit on children. It is built backwards for the reduction: who is served
+//! first on the way down comes in last on the way up.
+//!
+//! Positions are numbered as they are reached, so the number is the distance from the root, and the rank's place follows from
+//! it as on the log-ring. `2^j` messages at most can be in order before the root's `j`th, so for `hop >= gap` the root has
+//! exactly `ceil(log2 n)` children and the depth is at most that.
+
+use super::topology::fan_in;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What a tree is fitted to. Only the ratio matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fit {
+    /// Nanoseconds from the start of sending a message to the end of receiving it.
+    pub hop: u32,
+    /// Nanoseconds between the starts of two messages of one rank.
+    pub gap: u32,
+}
+
+impl Default for Fit {
+    /// A message lasts as long as five sent in a row: InfiniBand QDR as `bench` has it.
+    fn default() -> Fit {
+        Fit { hop: 5, gap: 1 }
+    }
+}
+
+impl Fit {
+    /// With the smallest values that mean anything: a gap of at least 1, a hop of at least a gap.
+    pub(super) fn sane(self) -> Fit {
+        let gap = self.gap.max(1);
+        Fit {
+            hop: self.hop.max(gap),
+            gap,
+        }
+    }
+}
+
+/// The parents by distance; that of the root is the root.
+pub(super) fn parents(n: u32, fit: Fit) -> Vec<u32> {
+    grow(n, fit, fan_in(n)).0
+}
+
+/// The parents of the best tree there is.
+pub(super) fn best_parents(n: u32, fit: Fit) -> Vec<u32> {
+    grow(n, fit, u32::MAX).0
+}
+
+/// When the last of `n` positions is reached, in nanoseconds; `limit` children at most, `u32::MAX` for the best tree there is.
+pub fn finish(n: u32, fit: Fit, limit: u32) -> u64 {
+    grow(n, fit, limit).1
+}
+
+fn grow(n: u32, fit: Fit, limit: u32) -> (Vec<u32>, u64) {
+    let fit = fit.sane();
+    let (hop, gap) = (u64::from(fit.hop), u64::from(fit.gap));
+    let mut parents = Vec::with_capacity(n as usize);
+    parents.push(0);
+    // (when the message arrives, who sends it, the how-manieth of its messages); the nearest to the root wins a tie.
+    let mut next = BinaryHeap::from([Reverse((hop, 0u32, 1u32))]);
+    let mut last = 0;
+    while (parents.len() as u32) < n {
+        let Some(Reverse((time, from, count))) = next.pop() else {
+            break;
+        };
+        let reached = parents.len() as u32;
+        parents.push(from);
+        last = time;
+        if count < limit.max(1) {
+            next.push(Reverse((time + gap, from, count + 1)));
+        }
+        next.push(Reverse((time + hop, reached, 1)));
+    }
+    (parents, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hop_as_short_as_a_gap_gives_the_binomial_tree() {
+        let parents = parents(8, Fit { hop: 1, gap: 1 });
+        assert_eq!(parents, [0, 0, 0, 1, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn without_a_limit_a_long_hop_gives_a_star() {
+        let fit = Fit { hop: 100, gap: 1 };
+        assert_eq!(grow(9, fit, u32::MAX), (vec![0; 9], 107));
+        // The limit costs a second level.
+        assert_eq!(grow(9, fit, 4).1, 202);
+    }
+
+    /// Every size up to the largest asked for. The tree of `n` is the beginning of that of the next power of two.
+    #[test]
+    fn fan_in_and_depth_for_every_size_and_several_networks() {
+        for (hop, gap) in [(1, 1), (3, 2), (5, 1), (5858, 1170), (40, 1), (1000, 1)] {
+            let fit = Fit { hop, gap };
+            for k in 1..=14u32 {
+                let whole = parents(1 << k, fit);
+                let mut fan_ins = vec![0u32; 1 << k];
+                let mut depths = vec![0u32; 1 << k];
+                for n in 2..=1u32 << k {
+                    let (added, up) = (n as usize - 1, whole[n as usize - 1] as usize);
+                    fan_ins[up] += 1;
+                    depths[added] = depths[up] + 1;
+                    assert!(fan_ins[up] <= k && depths[added] <= k, "{n} {fit:?}");
+                    if n > 1 << (k - 1) {
+                        assert_eq!((fan_ins[0], fan_in(n)), (k, k), "{n} {fit:?}");
+                    }
+                }
+                let some = (1 << (k - 1)) + 1 + (1 << k) / 5;
+                let some = some.min(1 << k);
+                assert_eq!(parents(some, fit)[..], whole[..some as usize]);
+            }
+        }
+    }
+
+    /// Against every tree there is, for small sizes.
+    #[test]
+    fn no_tree_is_faster() {
+        // The least time to reach n positions with `limit` children each, by trying all splits.
+        fn best(n: usize, limit: u32, fit: Fit) -> u64 {
+            // reach[k][n]: with k children still allowed.
+            fn go(n: usize, allowed: u32, limit: u32, fit: Fit) -> u64 {
+                if n == 1 {
+                    return 0;
+                }
+                if allowed == 0 {
+                    return u64::MAX / 2;
+                }
+                (1..n)
+                    .map(|first| {
+                        let below = u64::from(fit.hop) + go(first, limit, limit, fit);
+                        let rest = match n - first {
+                            1 => 0,
+                            rest => u64::from(fit.gap) + go(rest, allowed - 1, limit, fit),
+                        };
+                        below.max(rest)
+                    })
+                    .min()
+                    .unwrap_or(0)
+            }
+            go(n, limit, limit, fit)
+        }
+        for (hop, gap) in [(1, 1), (3, 2), (5, 1), (9, 2)] {
+            let fit = Fit { hop, gap };
+            for n in 2..=9u32 {
+                for limit in [fan_in(n), 16] {
+                    assert_eq!(
+                        finish(n, fit, limit),
+                        best(n as usize, limit, fit),
+                        "{n} {fit:?} {limit}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Log-ring collectives: many ranks ask one rank the same thing at once, and it receives `ceil(log2 n)` messages for it.
+//!
+//! - [`topology`]: who is next on the way to a root, by bit operations on the distance. Pure.
+//! - [`Tree`]: the tree below any root as a table, in one of the [`Shape`]s. Pure.
+//! - [`Group`]: the ranks that act together, on a ring of their own.
+//! - [`Reduction`]: what one rank does in one collective. Pure; the simulator of `bench` runs it too.
+//! - [`Collectives`]: collectives over any [`Fabric`](crate::Fabric).
+//! - [`Combiner`]: requests of one rank that ask the same thing while one is under way.
+
+mod collective;
+mod combine;
+mod fitted;
+mod group;
+mod reduction;
+pub mod topology;
+mod tree;
+mod wire;
+
+pub use collective::{Collectives, Counts, Operation, Settings};
+pub use combine::{Combiner, Panicked};
+pub use fitted::{Fit, finish as fitted_finish};
+pub use group::{Group, GroupError, Limits};
+pub use reduction::{Reduction, Refused, Step};
+pub use tree::{Shape, Tree};
+pub use wire::Failure;

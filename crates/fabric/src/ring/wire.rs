@@ -1,0 +1,296 @@
+//! What ranks tell each other, byte by byte. Numbers are little-endian. The transport carries messages whole and unchanged
+//! (that of MPI checks them), so there is no checksum here.
+//!
+//! ```text
+//! up: a request with a value, or a one-way message with a failure
+//!  0   4  "FRNG": tells these from other heads on the same fabric
+//!  4   1  version, 1
+//!  5   1  kind: 1 value, 2 failure
+//!  6   1  failure's kind
+//!  7   1  0
+//!  8   8  group's number      16   8  group's plan: members disagree about it if this differs
+//! 24   8  round               32   4  root
+//! 36   4  milliseconds that the sender still waits: how long this is worth keeping
+//! 40   4  failure's rank
+//! 44   …  key                 bulk[0]: the value
+//!
+//! down: the reply
+//!  0   4  "FRNG"     4   1  version     5   1  kind: 3 answer, 2 failure     6   1  failure's kind     7   1  0
+//!  8   4  failure's rank                bulk[0]: the answer
+//! ```
+
+use crate::{Message, Rank};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::time::Duration;
+
+const MAGIC: &[u8; 4] = b"FRNG";
+const VERSION: u8 = 1;
+const VALUE: u8 = 1;
+const FAILURE: u8 = 2;
+const ANSWER: u8 = 3;
+const UP_LEN: usize = 44;
+const DOWN_LEN: usize = 12;
+
+/// Why an operation failed. The rank is where it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// This rank did not take part in time, or is dead.
+    #[error("rank {0} did not take part in time")]
+    Missing(Rank),
+    /// The caller's function panicked at this rank.
+    #[error("the operation panicked at rank {0}")]
+    Panicked(Rank),
+    /// This rank has another idea of the group, its shape or the root.
+    #[error(
+        "rank {0} has another idea of the group; start the operation with the same list everywhere"
+    )]
+    Mismatch(Rank),
+    /// This rank is in as many operations as it can keep, or in this one already.
+    #[error("rank {0} is busy")]
+    Busy(Rank),
+    /// At this rank the operation had ended before.
+    #[error("the operation was over at rank {0}")]
+    Over(Rank),
+    /// No answer came from this rank, which had the value: the operation may have been carried out.
+    #[error("no answer from rank {0}; the operation may have been carried out")]
+    Lost(Rank),
+    /// This rank's message was not understood.
+    #[error("rank {0} sent what is no message of this version")]
+    Malformed(Rank),
+    /// This rank is not in the group.
+    #[error("rank {0} is not in the group")]
+    NotAMember(Rank),
+}
+
+impl Failure {
+    /// Whether the root may have run the operation all the same.
+    pub fn may_have_happened(&self) -> bool {
+        matches!(self, Failure::Lost(_) | Failure::Panicked(_))
+    }
+
+    fn code(self) -> (u8, Rank) {
+        match self {
+            Failure::Missing(r) => (1, r),
+            Failure::Panicked(r) => (2, r),
+            Failure::Mismatch(r) => (3, r),
+            Failure::Busy(r) => (4, r),
+            Failure::Over(r) => (5, r),
+            Failure::Lost(r) => (6, r),
+            Failure::Malformed(r) => (7, r),
+            Failure::NotAMember(r) => (8, r),
+        }
+    }
+
+    fn from_code(code: u8, rank: Rank) -> Option<Failure> {
+        let kinds = [
+            Failure::Missing,
+            Failure::Panicked,
+            Failure::Mismatch,
+            Failure::Busy,
+            Failure::Over,
+            Failure::Lost,
+            Failure::Malformed,
+            Failure::NotAMember,
+        ];
+        let kind = kinds.get(usize::from(code).checked_sub(1)?)?;
+        Some(kind(rank))
+    }
+}
+
+/// Which operation: the same at all members, and never twice.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Id {
+    pub group: u64,
+    pub round: u64,
+    pub key: Bytes,
+}
+
+/// A message from a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Up {
+    pub id: Id,
+    pub plan: u64,
+    pub root: Rank,
+    pub worth: Duration,
+    pub content: Result<Bytes, Failure>,
+}
+
+/// Whether a message is one of a collective.
+pub(super) fn is_ring(message: &Message) -> bool {
+    message.head.starts_with(MAGIC)
+}
+
+fn head(kind: u8, failure: Option<Failure>, len: usize) -> (BytesMut, Rank) {
+    let (code, rank) = failure.map_or((0, 0), Failure::code);
+    let mut head = BytesMut::with_capacity(len);
+    head.put_slice(MAGIC);
+    head.put_slice(&[VERSION, kind, code, 0]);
+    (head, rank)
+}
+
+fn bulk(value: Bytes) -> Vec<Bytes> {
+    vec![value]
+}
+
+impl Up {
+    pub fn encode(self) -> Message {
+        let (value, failure) = match self.content {
+            Ok(value) => (Some(value), None),
+            Err(failure) => (None, Some(failure)),
+        };
+        let kind = if value.is_some() { VALUE } else { FAILURE };
+        let (mut head, rank) = head(kind, failure, UP_LEN + self.id.key.len());
+        for number in [self.id.group, self.plan, self.id.round] {
+            head.put_u64_le(number);
+        }
+        head.put_u32_le(self.root);
+        head.put_u32_le(u32::try_from(self.worth.as_millis()).unwrap_or(u32::MAX));
+        head.put_u32_le(rank);
+        head.put_slice(&self.id.key);
+        Message {
+            head: head.freeze(),
+            bulk: value.map(bulk).unwrap_or_default(),
+        }
+    }
+
+    /// `None` if it is none of this version.
+    pub fn decode(message: Message) -> Option<Up> {
+        let mut head = message.head;
+        if head.len() < UP_LEN {
+            return None;
+        }
+        let (kind, code) = start(&mut head)?;
+        let group = head.get_u64_le();
+        let plan = head.get_u64_le();
+        let round = head.get_u64_le();
+        let root = head.get_u32_le();
+        let worth = Duration::from_millis(head.get_u32_le().into());
+        let rank = head.get_u32_le();
+        let content = content(kind, VALUE, code, rank, message.bulk)?;
+        Some(Up {
+            id: Id {
+                group,
+                round,
+                key: head,
+            },
+            plan,
+            root,
+            worth,
+            content,
+        })
+    }
+}
+
+/// A reply.
+pub(super) fn encode_down(outcome: Result<Bytes, Failure>) -> Message {
+    let kind = if outcome.is_ok() { ANSWER } else { FAILURE };
+    let (mut head, rank) = head(kind, outcome.as_ref().err().copied(), DOWN_LEN);
+    head.put_u32_le(rank);
+    Message {
+        head: head.freeze(),
+        bulk: outcome.ok().map(bulk).unwrap_or_default(),
+    }
+}
+
+/// `None` if it is none of this version.
+pub(super) fn decode_down(message: Message) -> Option<Result<Bytes, Failure>> {
+    let mut head = message.head;
+    if head.len() != DOWN_LEN {
+        return None;
+    }
+    let (kind, code) = start(&mut head)?;
+    let rank = head.get_u32_le();
+    content(kind, ANSWER, code, rank, message.bulk)
+}
+
+/// Kind and failure's kind from the first 8 bytes.
+fn start(head: &mut Bytes) -> Option<(u8, u8)> {
+    let start = head.split_to(8);
+    let right = start[..4] == MAGIC[..] && start[4] == VERSION && start[7] == 0;
+    right.then(|| (start[5], start[6]))
+}
+
+fn content(
+    kind: u8,
+    value: u8,
+    code: u8,
+    rank: Rank,
+    mut bulk: Vec<Bytes>,
+) -> Option<Result<Bytes, Failure>> {
+    match (kind, bulk.len()) {
+        (k, 1) if k == value && code == 0 && rank == 0 => bulk.pop().map(Ok),
+        (FAILURE, 0) => Failure::from_code(code, rank).map(Err),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn failures() -> impl Strategy<Value = Failure> {
+        (1u8..=8, any::<u32>()).prop_map(|(c, r)| Failure::from_code(c, r).unwrap())
+    }
+
+    fn outcomes() -> impl Strategy<Value = Result<Bytes, Failure>> {
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..20).prop_map(|v| Ok(v.into())),
+            failures().prop_map(Err),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_read(
+            numbers in any::<[u64; 3]>(),
+            key in proptest::collection::vec(any::<u8>(), 0..20),
+            root in any::<u32>(),
+            worth in any::<u32>(),
+            content in outcomes(),
+        ) {
+            let up = Up {
+                id: Id { group: numbers[0], round: numbers[1], key: key.into() },
+                plan: numbers[2],
+                root,
+                worth: Duration::from_millis(worth.into()),
+                content: content.clone(),
+            };
+            let message = up.clone().encode();
+            prop_assert!(is_ring(&message));
+            prop_assert_eq!(Up::decode(message), Some(up));
+            prop_assert_eq!(decode_down(encode_down(content.clone())), Some(content));
+        }
+
+        #[test]
+        fn other_bytes_are_refused_or_read_never_worse(
+            mut head in proptest::collection::vec(any::<u8>(), 0..60),
+            buffers in 0usize..3,
+            version in any::<bool>(),
+        ) {
+            if version && head.len() >= 5 {
+                head[..4].copy_from_slice(MAGIC);
+                head[4] = VERSION;
+            }
+            let message = Message { head: head.into(), bulk: vec![Bytes::new(); buffers] };
+            if let Some(up) = Up::decode(message.clone()) {
+                prop_assert_eq!(up.encode(), message.clone());
+            }
+            if let Some(outcome) = decode_down(message.clone())
+                && outcome.is_ok() {
+                prop_assert_eq!(&encode_down(outcome).head[..8], &message.head[..8]);
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_is_not_read() {
+        let mut head = encode_down(Ok(Bytes::new())).head.to_vec();
+        head[4] = 2;
+        let message = Message {
+            head: head.into(),
+            bulk: vec![Bytes::new()],
+        };
+        assert_eq!(decode_down(message), None);
+    }
+}
