@@ -1,7 +1,7 @@
 //! `forebay-bench`: Forebay measured against its peers, both sides in one run.
 //!
 //! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
-//! `forebay stage out` with `cp`. Standard output is a
+//! `forebay stage out` with `cp`; `ring` compares ways in which many servers ask one, measured and simulated. Standard output is a
 //! table, or with `--json` one object a line; what a person should know beside goes to standard error.
 
 mod cache;
@@ -10,9 +10,11 @@ mod cpu;
 mod fail;
 mod gang;
 mod job;
+mod loggp;
 mod mount;
 mod passthrough;
 mod report;
+mod ring;
 mod sizes;
 mod stage;
 mod subjects;
@@ -35,6 +37,12 @@ enum Verb {
     Mount(MountArgs),
     /// `forebay stage out` against `cp -a` and `sync` of the same data from the same disk
     Stage(StageArgs),
+    /// Many servers that ask one the same thing at once: log-ring, direct, each client by itself, and the best tree there is
+    Ring(ring::RingArgs),
+    /// One rank of the benchmark `ring` under `mpirun`
+    #[cfg(feature = "mpi")]
+    #[command(name = "__ring-rank", hide = true)]
+    RingRank(ring::Work),
     /// Serve a pass-through mount until standard input ends
     #[command(name = "__passthrough", hide = true)]
     Passthrough { source: PathBuf, point: PathBuf },
@@ -114,6 +122,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Mount(args) => mount::run(&args),
         Verb::Stage(args) => stage::run(&args),
+        Verb::Ring(args) => ring::run(&args),
+        #[cfg(feature = "mpi")]
+        Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough { source, point } => passthrough::serve(&source, &point),
         Verb::Worker { job } => job::work(&job),
     };

@@ -45,6 +45,12 @@ impl Report {
         }
     }
 
+    /// `(median, min, max)` of one series, if it is there.
+    pub fn spread(&self, case: &str, metric: &str, subject: &str) -> Option<(f64, f64, f64)> {
+        let same = |s: &&Series| (s.case, s.metric, s.subject) == (case, metric, subject);
+        self.series.iter().find(same).map(Series::spread)
+    }
+
     /// One more value.
     pub fn add(
         &mut self,

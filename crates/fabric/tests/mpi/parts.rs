@@ -311,11 +311,15 @@ fn ring_killed() {
         },
     };
     let join = |a: bytes::Bytes, b: bytes::Bytes| [a, b].concat().into();
-    let sum = |operation: &Operation| collectives.reduce(operation, vec![1u8].into(), join, |all| all);
+    let sum =
+        |operation: &Operation| collectives.reduce(operation, vec![1u8].into(), join, |all| all);
     let begun = Instant::now();
     let outcome = sum(&operation);
     let after = begun.elapsed();
-    assert!(matches!(outcome, Err(Failure::Missing(1) | Failure::Lost(1))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(Failure::Missing(1) | Failure::Lost(1))),
+        "{outcome:?}"
+    );
     assert!(after < limit * 2 + Duration::from_secs(3), "{after:?}");
     operation.group = Group::new(2, vec![0, 2, 3], Shape::Ring).expect("a group");
     assert_eq!(sum(&operation), Ok(vec![1u8; 3].into()));

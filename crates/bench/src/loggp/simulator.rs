@@ -1,0 +1,318 @@
+//! The events: a message arrives at a server, the server has received it.
+//!
+//! # The model
+//! - A processor does one thing at a time: `o` to send, `o` to receive, `work` to combine.
+//! - Two sends of a server start `g + (k - 1) G` apart at least; so do two receptions.
+//! - A message of `k` bytes is at its receiver `(k - 1) G + L` after its `o` of sending.
+//! - A server receives in the order of arrival, as soon as it can.
+//! - `P` is the number of servers; the network's capacity is not limited beyond the gaps.
+
+use super::Network;
+use forebay_fabric::ring::{Fit, Reduction, Shape, Step, Tree, fitted_finish};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What one simulated operation took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Nanoseconds until the root had everything.
+    pub gathered: u64,
+    /// Nanoseconds until the last server had its answer.
+    pub finished: u64,
+    /// Messages that the root received.
+    pub root_messages: u64,
+}
+
+/// A server's processor and network card: when each is free.
+#[derive(Debug, Clone, Copy, Default)]
+struct Server {
+    processor: u64,
+    sending: u64,
+    receiving: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// At the card of `to`.
+    Arrives { to: u32, from: u32, up: bool },
+    /// The processor of `to` has it.
+    Received { to: u32, from: u32, up: bool },
+}
+
+struct World {
+    network: Network,
+    servers: Vec<Server>,
+    /// By time; at the same time, in the order in which they were caused.
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    caused: u64,
+}
+
+impl World {
+    fn new(network: Network, servers: u32) -> World {
+        World {
+            network,
+            servers: vec![Server::default(); servers as usize],
+            events: BinaryHeap::new(),
+            caused: 0,
+        }
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.caused += 1;
+        self.events.push(Reverse((time, self.caused, event)));
+    }
+
+    fn send(&mut self, now: u64, from: u32, to: u32, up: bool) {
+        let net = self.network;
+        let server = &mut self.servers[from as usize];
+        let start = now.max(server.processor).max(server.sending);
+        server.processor = start + net.send;
+        server.sending = start + net.gap + net.bytes();
+        let arrival = start + net.send + net.bytes() + net.latency;
+        self.at(arrival, Event::Arrives { to, from, up });
+    }
+
+    /// The processor of `to` takes what has arrived; requests are work too.
+    fn receive(&mut self, now: u64, to: u32, from: u32, up: bool) {
+        let net = self.network;
+        let server = &mut self.servers[to as usize];
+        let start = now.max(server.processor).max(server.receiving);
+        server.processor = start + net.receive + if up { net.work } else { 0 };
+        server.receiving = start + net.gap + net.bytes();
+        let done = server.processor;
+        self.at(done, Event::Received { to, from, up });
+    }
+}
+
+/// A collective of `n` servers that all begin at 0: up the tree of `shape`, and down again.
+pub fn collective(network: &Network, shape: Shape, n: u32) -> Outcome {
+    let tree = Tree::new(shape, n);
+    let mut world = World::new(*network, n);
+    let mut outcome = Outcome {
+        gathered: 0,
+        finished: 0,
+        root_messages: 0,
+    };
+    let mut ranks: Vec<Reduction<u64>> = (0..n)
+        .map(|rank| Reduction::new(tree.parent(rank, 0), tree.children(rank, 0)))
+        .collect();
+    let mut answered = vec![false; n as usize];
+    for rank in 0..n {
+        let step = ranks[rank as usize].own(1, |a, b| a + b);
+        act(
+            step,
+            0,
+            rank,
+            &mut world,
+            &mut ranks,
+            &mut outcome,
+            &mut answered,
+        );
+    }
+    while let Some(Reverse((now, _, event))) = world.events.pop() {
+        match event {
+            Event::Arrives { to, from, up } => world.receive(now, to, from, up),
+            Event::Received { to, from, up: true } => {
+                outcome.root_messages += u64::from(to == 0);
+                let step = ranks[to as usize].child(from, 1, |a, b| a + b);
+                act(
+                    step,
+                    now,
+                    to,
+                    &mut world,
+                    &mut ranks,
+                    &mut outcome,
+                    &mut answered,
+                );
+            }
+            Event::Received { to, up: false, .. } => {
+                answer(now, to, &mut world, &mut ranks, &mut outcome, &mut answered);
+            }
+        }
+    }
+    assert!(answered.iter().all(|a| *a), "a server without an answer");
+    outcome
+}
+
+fn act(
+    step: Result<Step<u64>, forebay_fabric::ring::Refused>,
+    now: u64,
+    rank: u32,
+    world: &mut World,
+    ranks: &mut [Reduction<u64>],
+    outcome: &mut Outcome,
+    answered: &mut [bool],
+) {
+    match step {
+        Ok(Step::Wait) => {}
+        Ok(Step::Up(parent, _)) => world.send(now, rank, parent, true),
+        Ok(Step::Execute(_)) => {
+            outcome.gathered = now;
+            answer(now, rank, world, ranks, outcome, answered);
+        }
+        Err(refused) => unreachable!("the simulated network doubles nothing: {refused}"),
+    }
+}
+
+/// `rank` has the answer, and hands it on.
+fn answer(
+    now: u64,
+    rank: u32,
+    world: &mut World,
+    ranks: &mut [Reduction<u64>],
+    outcome: &mut Outcome,
+    answered: &mut [bool],
+) {
+    outcome.finished = outcome.finished.max(now);
+    let again = std::mem::replace(&mut answered[rank as usize], true);
+    assert!(!again, "answered twice");
+    for child in ranks[rank as usize].end() {
+        world.send(now, rank, child, false);
+    }
+}
+
+/// `clients` that each ask one server by themselves, all at 0, as MDHIM's clients do: it receives, carries out and answers one
+/// after the other.
+pub fn independent(network: &Network, clients: u32) -> Outcome {
+    let arrival = network.send + network.bytes() + network.latency;
+    let mut server = Server::default();
+    let mut outcome = Outcome {
+        gathered: 0,
+        finished: 0,
+        root_messages: clients.into(),
+    };
+    for _ in 0..clients {
+        let start = arrival.max(server.processor).max(server.receiving);
+        server.receiving = start + network.gap + network.bytes();
+        outcome.gathered = start + network.receive + network.work;
+        let start = outcome.gathered.max(server.sending);
+        server.sending = start + network.gap + network.bytes();
+        server.processor = start + network.send;
+        outcome.finished = start + network.hop();
+    }
+    outcome
+}
+
+/// The least that a reduction to one server and a broadcast from it can take: the best tree for each, no limit on messages at the
+/// root (Karp, Sahay, Santos, Schauser: Optimal broadcast and summation in the LogP model, SPAA 1993).
+pub fn best(network: &Network, n: u32) -> Outcome {
+    let fit = |hop: u64, gap: u64| Fit {
+        hop: u32::try_from(hop).unwrap_or(u32::MAX),
+        gap: u32::try_from(gap).unwrap_or(u32::MAX),
+    };
+    // A reduction is a broadcast backwards.
+    let up = fit(network.hop() + network.work, network.between_receptions());
+    let down = fit(network.hop(), network.between_sends());
+    if n < 2 {
+        return Outcome {
+            gathered: 0,
+            finished: 0,
+            root_messages: 0,
+        };
+    }
+    let gathered = fitted_finish(n, up, u32::MAX);
+    Outcome {
+        gathered,
+        finished: gathered + fitted_finish(n, down, u32::MAX),
+        root_messages: Tree::new(Shape::Best(up), n).children(0, 0).count() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Round numbers: a hop of 10, of which 2 to send and 3 to receive; 4 between messages.
+    const ROUND: Network = Network {
+        latency: 5,
+        send: 2,
+        receive: 3,
+        gap: 4,
+        byte: 0,
+        size: 1,
+        work: 0,
+    };
+
+    fn fit(network: &Network) -> Shape {
+        Shape::Fitted(Fit {
+            hop: network.hop() as u32,
+            gap: network.between_receptions().max(network.between_sends()) as u32,
+        })
+    }
+
+    #[test]
+    fn two_servers_take_a_round_trip() {
+        let outcome = collective(&ROUND, Shape::Ring, 2);
+        assert_eq!((outcome.gathered, outcome.finished), (10, 20));
+        let long = Network {
+            size: 1001,
+            byte: 2000,
+            ..ROUND
+        };
+        assert_eq!(collective(&long, Shape::Ring, 2).finished, 20 + 2 * 2000);
+    }
+
+    #[test]
+    fn direct_is_what_one_can_work_out() {
+        // Receptions 4 apart, the last of 7 ends at 10 + 6 * 4; sends 4 apart, and a hop.
+        let outcome = collective(&ROUND, Shape::Direct, 8);
+        assert_eq!((outcome.gathered, outcome.finished), (34, 34 + 24 + 10));
+        assert_eq!(outcome.root_messages, 7);
+    }
+
+    #[test]
+    fn the_ring_of_a_power_of_two_is_that_many_hops() {
+        let outcome = collective(&ROUND, Shape::Ring, 1024);
+        assert_eq!((outcome.gathered, outcome.finished), (100, 200));
+        assert_eq!(outcome.root_messages, 10);
+    }
+
+    #[test]
+    fn one_by_one_the_server_is_the_bottleneck() {
+        let outcome = independent(&ROUND, 100);
+        // The first arrives at 7; each costs the server 5 of processor time; the last answer has 5 + 3 to go.
+        assert_eq!(outcome.finished, 7 + 500 + 8);
+        assert_eq!(outcome.root_messages, 100);
+    }
+
+    /// The formula of the best tree is what the simulator finds when it runs that tree.
+    #[test]
+    fn the_best_tree_takes_what_the_formula_says() {
+        for network in [ROUND, Network::default(), Network { work: 700, ..ROUND }] {
+            for n in [2, 3, 7, 64, 100, 1000] {
+                let best = best(&network, n);
+                let up = Fit {
+                    hop: (network.hop() + network.work) as u32,
+                    gap: network.between_receptions() as u32,
+                };
+                let down = Fit {
+                    hop: network.hop() as u32,
+                    gap: network.between_sends() as u32,
+                };
+                let gathered = collective(&network, Shape::Best(up), n).gathered;
+                let there = collective(&network, Shape::Best(down), n);
+                assert_eq!(gathered, best.gathered, "{n} {network:?}");
+                assert_eq!(
+                    there.finished - there.gathered,
+                    best.finished - best.gathered,
+                    "{n} {network:?}"
+                );
+            }
+        }
+    }
+
+    /// Nothing beats the best tree.
+    #[test]
+    fn no_shape_is_faster_than_the_best_tree() {
+        let free = Network { gap: 1, ..ROUND };
+        for network in [ROUND, free, Network::default()] {
+            for n in (2..300).chain([1000, 1024]) {
+                let best = best(&network, n).finished;
+                for shape in [Shape::Ring, Shape::Direct, fit(&network)] {
+                    let found = collective(&network, shape, n).finished;
+                    assert!(found >= best, "{n} {shape:?}: {found} < {best}");
+                }
+            }
+        }
+    }
+}

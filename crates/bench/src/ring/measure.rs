@@ -1,0 +1,299 @@
+//! One server's part in a measured run, over any transport; and all of them as threads.
+
+use crate::fail::{Failure, Result};
+use bytes::Bytes;
+use crossbeam_channel::{Sender, unbounded};
+use forebay_fabric::conformance::{Meet, Threads};
+use forebay_fabric::ring::{Collectives, Group, Limits, Operation, Settings, Shape};
+use forebay_fabric::{Fabric, Handler, Message, Rank, Replier, local};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Work {
+    /// Clients of each server
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub clients: u32,
+    /// Operations of a measured run
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+}
+
+/// Who is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Subject {
+    Ring,
+    Fitted,
+    Direct,
+    Mdhim,
+}
+
+impl Subject {
+    pub const ALL: [Subject; 4] = [
+        Subject::Ring,
+        Subject::Fitted,
+        Subject::Direct,
+        Subject::Mdhim,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Ring => "ring",
+            Subject::Fitted => "ring-fitted",
+            Subject::Direct => "direct",
+            Subject::Mdhim => "mdhim",
+        }
+    }
+}
+
+/// What the root found about one subject.
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
+pub struct Measured {
+    pub subject: Subject,
+    /// Median over the operations.
+    pub latency_us: f64,
+    /// Requests that reached the root for one operation.
+    pub root_messages: f64,
+}
+
+const LONG: Duration = Duration::from_secs(60);
+const LIMITS: Limits = Limits {
+    base: LONG,
+    per_level: LONG,
+};
+
+/// `n` servers as threads of this process.
+pub fn local(n: u32, work: &Work) -> Result<Vec<Measured>> {
+    let threads = Threads::new(n);
+    let found = Mutex::new(Vec::new());
+    let failed = || Failure::new("a server panicked");
+    std::thread::scope(|scope| {
+        let servers: Vec<_> = local::fabric(n)
+            .into_iter()
+            .map(|end| {
+                let (threads, found) = (&threads, &found);
+                scope.spawn(move || {
+                    let measured = serve(end, threads, work)?;
+                    found.lock().map_err(|_| failed())?.extend(measured);
+                    Ok(())
+                })
+            })
+            .collect();
+        let outcomes = servers.into_iter().map(|s| s.join().map_err(|_| failed())?);
+        outcomes.collect::<Result<()>>()
+    })?;
+    found.into_inner().map_err(|_| failed())
+}
+
+/// A server that passes on what is for its collectives, and carries out the rest one by one on one thread, as MDHIM's do.
+struct Server {
+    collectives: Arc<Collectives>,
+    requests: Sender<(Message, Replier)>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Handler for Server {
+    fn request(&self, from: Rank, message: Message, replier: Replier) {
+        if Collectives::is_ring(&message) {
+            self.collectives.request(from, message, replier);
+        } else {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            // Fails only when the thread is gone; then the replier says so.
+            let _ = self.requests.send((message, replier));
+        }
+    }
+
+    fn message(&self, from: Rank, message: Message) {
+        self.collectives.message(from, message);
+    }
+}
+
+fn number(n: u64) -> Bytes {
+    Bytes::copy_from_slice(&n.to_le_bytes())
+}
+
+fn read(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+fn max(a: Bytes, b: Bytes) -> Bytes {
+    if read(&a) >= read(&b) { a } else { b }
+}
+
+/// One server's part; what was found, at rank 0 only.
+///
+/// # Errors
+/// If a message is lost.
+pub fn serve(end: Arc<dyn Fabric>, meet: &dyn Meet, work: &Work) -> Result<Vec<Measured>> {
+    let collectives = Arc::new(Collectives::new(end.clone(), Settings::default()));
+    let (requests, queue) = unbounded::<(Message, Replier)>();
+    let asked = Arc::new(AtomicU64::new(0));
+    end.serve(Arc::new(Server {
+        collectives: collectives.clone(),
+        requests,
+        asked: asked.clone(),
+    }));
+    let server = std::thread::spawn(move || {
+        let mut size = 0;
+        for (message, replier) in queue {
+            size = read(&message.head).max(size);
+            replier.reply(Message::new(number(size)));
+        }
+    });
+    meet.meet();
+    let mut found = Vec::new();
+    for subject in Subject::ALL {
+        let part = Part {
+            end: &end,
+            collectives: &collectives,
+            asked: &asked,
+            meet,
+            work,
+            subject,
+        };
+        found.extend(part.measure()?);
+    }
+    meet.meet();
+    end.close();
+    // Its queue ends with the handler.
+    server
+        .join()
+        .map_err(|_| Failure::new("the server panicked"))?;
+    Ok(found)
+}
+
+struct Part<'a> {
+    end: &'a Arc<dyn Fabric>,
+    collectives: &'a Arc<Collectives>,
+    asked: &'a AtomicU64,
+    meet: &'a dyn Meet,
+    work: &'a Work,
+    subject: Subject,
+}
+
+impl Part<'_> {
+    fn operation(&self, key: &'static str, round: u32) -> Result<Operation> {
+        let shape = match self.subject {
+            Subject::Ring | Subject::Mdhim => Shape::Ring,
+            Subject::Fitted => Shape::Fitted(Default::default()),
+            Subject::Direct => Shape::Direct,
+        };
+        Ok(Operation {
+            group: Group::all(self.subject as u64, self.end.size(), shape)?,
+            key: key.into(),
+            round: round.into(),
+            root: 0,
+            limits: LIMITS,
+        })
+    }
+
+    /// Requests that came here so far.
+    fn messages(&self) -> u64 {
+        match self.subject {
+            Subject::Mdhim => self.asked.load(Ordering::SeqCst),
+            _ => self.collectives.counts().values,
+        }
+    }
+
+    /// One operation of this server's clients: `client` is one of them.
+    fn client(&self, client: u32, operation: &Operation, steps: &Barrier) -> Result<()> {
+        let size = u64::from(self.end.rank() * self.work.clients + client);
+        let last = u64::from(self.end.size() * self.work.clients - 1);
+        match self.subject {
+            Subject::Mdhim => {
+                self.end.call(0, Message::new(number(size)), LONG)?;
+            }
+            _ => {
+                // All clients' requests are here; the first stands for the server.
+                steps.wait();
+                if client == 0 {
+                    let own = u64::from((self.end.rank() + 1) * self.work.clients - 1);
+                    let answer = self
+                        .collectives
+                        .reduce(operation, number(own), max, |m| m)?;
+                    if read(&answer) != last {
+                        return Err(Failure::new("a wrong answer"));
+                    }
+                }
+            }
+        }
+        steps.wait();
+        Ok(())
+    }
+
+    fn measure(&self) -> Result<Option<Measured>> {
+        let clients = self.work.clients;
+        let (mut latencies, mut messages) = (Vec::new(), Vec::new());
+        let operations = (0..self.work.rounds).map(|round| self.operation("measured", round));
+        let operations = operations.collect::<Result<Vec<_>>>()?;
+        let steps = Barrier::new(clients as usize);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..clients)
+                .map(|client| {
+                    let (steps, operations) = (&steps, &operations);
+                    scope.spawn(move || {
+                        for operation in operations {
+                            steps.wait();
+                            self.client(client, operation, steps)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            for (round, operation) in operations.iter().enumerate() {
+                let before = self.messages();
+                self.meet.meet();
+                steps.wait();
+                let begun = Instant::now();
+                self.client(0, operation, &steps)?;
+                let latency = begun.elapsed().as_nanos() as u64;
+                let came = self.messages() - before;
+                // Before the messages of the next collective come.
+                self.meet.meet();
+                let exchange = self.operation("slowest", round as u32)?;
+                let slowest = self
+                    .collectives
+                    .reduce(&exchange, number(latency), max, |m| m)?;
+                latencies.push(read(&slowest) as f64 / 1000.0);
+                messages.push(came as f64);
+            }
+            let failed = |_| Failure::new("a client panicked");
+            let outcomes = others.into_iter().map(|o| o.join().map_err(failed)?);
+            outcomes.collect::<Result<()>>()
+        })?;
+        let median = |values: &mut Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        Ok((self.end.rank() == 0).then(|| Measured {
+            subject: self.subject,
+            latency_us: median(&mut latencies),
+            root_messages: median(&mut messages),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_at_the_root_are_what_they_should_be() {
+        let work = Work {
+            clients: 3,
+            rounds: 4,
+        };
+        let found = local(6, &work).unwrap();
+        let messages: Vec<_> = found.iter().map(|m| (m.subject, m.root_messages)).collect();
+        let expected = [
+            (Subject::Ring, 3.0),
+            (Subject::Fitted, 3.0),
+            (Subject::Direct, 5.0),
+            (Subject::Mdhim, 18.0),
+        ];
+        assert_eq!(messages, expected);
+        assert!(found.iter().all(|m| m.latency_us > 0.0));
+    }
+}

@@ -1,0 +1,204 @@
+//! Many servers ask one the same thing at once, as N-1 opens and closes do: measured with servers of this process and with
+//! processes of an MPI job, simulated beyond.
+//!
+//! # Subjects
+//! - `ring`: the paper's log-ring. `ring-fitted`: as many messages at the root, a tree fitted to the network.
+//! - `direct`: every server asks the root, which answers all when all have asked. MetaKV-Direct in the paper.
+//! - `mdhim`: every client asks the root by itself, and is answered by itself.
+//! - `best-tree`: the least time any tree can take on the simulated network.
+//!
+//! Measured latencies are from the moment that all have met until the slowest client has its answer; clients of a server are
+//! threads beside it, gathered there first except for `mdhim`. Simulated ones are from server to server: the clients of a
+//! server are its own business there, and cost `mdhim` one message each.
+
+mod cases;
+mod measure;
+#[cfg(feature = "mpi")]
+mod processes;
+mod table;
+
+pub use measure::Work;
+#[cfg(feature = "mpi")]
+pub use processes::rank;
+
+use crate::fail::{Context, Result};
+use crate::loggp::{self, Network};
+use crate::report::Report;
+use cases::{Case, Kind};
+use forebay_fabric::ring::{Fit, Shape};
+use std::io::Write as _;
+
+/// What `ring` does.
+#[derive(Debug, clap::Args)]
+pub struct RingArgs {
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE")]
+    cases: Vec<String>,
+    /// Runs of a measured case; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    #[command(flatten)]
+    work: Work,
+    #[command(flatten)]
+    network: Network,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If there is no such case, or MPI does not run.
+pub fn run(args: &RingArgs) -> Result<()> {
+    if args.list {
+        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+        return Ok(());
+    }
+    let chosen = cases::select(&args.cases)?;
+    let header = header(args);
+    let mut out = std::io::stdout().lock();
+    match args.json {
+        true => eprint!("{header}"),
+        false => write!(out, "{header}{}", table::HEAD).doing("standard output")?,
+    }
+    let mut report = Report::new("ring", "direct");
+    for case in chosen {
+        match case.kind {
+            Kind::Local(n) => measured(case, args, &mut report, |work| measure::local(n, work))?,
+            #[cfg(feature = "mpi")]
+            Kind::Mpi(n) => measured(case, args, &mut report, |work| processes::start(n, work))?,
+            Kind::Simulated(n) => simulated(case, n, args, &mut report),
+            Kind::Every(last) => every(case, last, &args.network, &mut report),
+        }
+        let text = match args.json {
+            true => report.json(case.name),
+            false => table::rows(&report, case.name),
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
+    }
+    Ok(())
+}
+
+fn header(args: &RingArgs) -> String {
+    let net = &args.network;
+    format!(
+        "# ring: {} runs of {} operations each where measured; {} clients a server\n\
+         # durability, memory: nothing is stored; caches: none\n\
+         # local: servers are threads of this process, so a message is a call, and all share its processors\n\
+         # sim: LogGP, L {} ns, o {} + {} ns, g {} ns, G {} ps/B, messages of {} B, {} ns to combine or carry out one\n\
+         # best: times the best tree's; direct: how many times faster than direct\n",
+        args.runs,
+        args.work.rounds,
+        args.work.clients,
+        net.latency,
+        net.send,
+        net.receive,
+        net.gap,
+        net.byte,
+        net.size,
+        net.work,
+    )
+}
+
+fn measured(
+    case: &'static Case,
+    args: &RingArgs,
+    report: &mut Report,
+    measure: impl Fn(&Work) -> Result<Vec<measure::Measured>>,
+) -> Result<()> {
+    for _ in 0..args.runs {
+        for found in measure(&args.work).doing(case.name)? {
+            let subject = found.subject.name();
+            report.add(case.name, "latency_us", subject, "us", found.latency_us);
+            let messages = found.root_messages;
+            report.add(case.name, "root_messages", subject, "messages", messages);
+        }
+    }
+    Ok(())
+}
+
+/// The tree that suits the network.
+fn fitted(network: &Network) -> Shape {
+    let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let gap = network.between_receptions().max(network.between_sends());
+    Shape::Fitted(Fit {
+        hop: short(network.hop() + network.work),
+        gap: short(gap),
+    })
+}
+
+fn simulated(case: &'static Case, n: u32, args: &RingArgs, report: &mut Report) {
+    let net = &args.network;
+    let outcomes = [
+        ("ring", loggp::collective(net, Shape::Ring, n)),
+        ("ring-fitted", loggp::collective(net, fitted(net), n)),
+        ("direct", loggp::collective(net, Shape::Direct, n)),
+        ("mdhim", loggp::independent(net, n * args.work.clients)),
+        ("best-tree", loggp::best(net, n)),
+    ];
+    for (subject, outcome) in outcomes {
+        let latency = outcome.finished as f64 / 1000.0;
+        report.add(case.name, "latency_us", subject, "us", latency);
+        let messages = outcome.root_messages as f64;
+        report.add(case.name, "root_messages", subject, "messages", messages);
+    }
+}
+
+/// The largest ratio to the best tree over every number of servers, and where it is.
+fn every(case: &'static Case, last: u32, net: &Network, report: &mut Report) {
+    for (subject, shape) in [("ring", Shape::Ring), ("ring-fitted", fitted(net))] {
+        let mut worst = (0.0, 0);
+        let mut wrong = 0u32;
+        for n in 2..=last {
+            let found = loggp::collective(net, shape, n);
+            let ratio = found.finished as f64 / loggp::best(net, n).finished as f64;
+            if ratio > worst.0 {
+                worst = (ratio, n);
+            }
+            let law = u64::from(forebay_fabric::ring::topology::fan_in(n));
+            wrong += u32::from(found.root_messages != law);
+        }
+        report.add(case.name, "worst_ratio_to_best", subject, "x", worst.0);
+        let at = f64::from(worst.1);
+        report.add(case.name, "worst_at_servers", subject, "servers", at);
+        let wrong = f64::from(wrong);
+        report.add(
+            case.name,
+            "sizes_with_other_root_messages",
+            subject,
+            "sizes",
+            wrong,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures asked for, on the default network, at a sample of sizes; `ring-sim-every` has all.
+    #[test]
+    fn the_fitted_ring_is_near_the_best_tree_and_far_from_direct() {
+        let net = Network::default();
+        for n in (2..130).chain([200, 500, 1000, 1024, 1500, 3000]) {
+            let best = loggp::best(&net, n).finished as f64;
+            let found = loggp::collective(&net, fitted(&net), n);
+            assert!(
+                found.finished as f64 <= 1.5 * best,
+                "{n}: {} / {best}",
+                found.finished
+            );
+            let law = forebay_fabric::ring::topology::fan_in(n);
+            assert_eq!(found.root_messages, u64::from(law));
+        }
+        let direct = loggp::collective(&net, Shape::Direct, 1024).finished;
+        assert!(direct >= 10 * loggp::collective(&net, Shape::Ring, 1024).finished);
+        assert!(direct >= 10 * loggp::collective(&net, fitted(&net), 1024).finished);
+    }
+}
