@@ -8,7 +8,7 @@
 //! - `P` is the number of servers; the network's capacity is not limited beyond the gaps.
 
 use super::Network;
-use forebay_fabric::ring::{Fit, Reduction, Shape, Step, Tree, fitted_finish};
+use forebay_fabric::ring::{Reduction, Shape, Step, Tree};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -193,34 +193,11 @@ pub fn independent(network: &Network, clients: u32) -> Outcome {
     outcome
 }
 
-/// The least that a reduction to one server and a broadcast from it can take: the best tree for each, no limit on messages at the
-/// root (Karp, Sahay, Santos, Schauser: Optimal broadcast and summation in the LogP model, SPAA 1993).
-pub fn best(network: &Network, n: u32) -> Outcome {
-    let fit = |hop: u64, gap: u64| Fit {
-        hop: u32::try_from(hop).unwrap_or(u32::MAX),
-        gap: u32::try_from(gap).unwrap_or(u32::MAX),
-    };
-    // A reduction is a broadcast backwards.
-    let up = fit(network.hop() + network.work, network.between_receptions());
-    let down = fit(network.hop(), network.between_sends());
-    if n < 2 {
-        return Outcome {
-            gathered: 0,
-            finished: 0,
-            root_messages: 0,
-        };
-    }
-    let gathered = fitted_finish(n, up, u32::MAX);
-    Outcome {
-        gathered,
-        finished: gathered + fitted_finish(n, down, u32::MAX),
-        root_messages: Tree::new(Shape::Best(up), n).children(0, 0).count() as u64,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{Best, quick};
     use super::*;
+    use forebay_fabric::ring::Fit;
 
     /// Round numbers: a hop of 10, of which 2 to send and 3 to receive; 4 between messages.
     const ROUND: Network = Network {
@@ -280,7 +257,7 @@ mod tests {
     fn the_best_tree_takes_what_the_formula_says() {
         for network in [ROUND, Network::default(), Network { work: 700, ..ROUND }] {
             for n in [2, 3, 7, 64, 100, 1000] {
-                let best = best(&network, n);
+                let best = Best::new(&network, n).outcome(n);
                 let up = Fit {
                     hop: (network.hop() + network.work) as u32,
                     gap: network.between_receptions() as u32,
@@ -307,10 +284,28 @@ mod tests {
         let free = Network { gap: 1, ..ROUND };
         for network in [ROUND, free, Network::default()] {
             for n in (2..300).chain([1000, 1024]) {
-                let best = best(&network, n).finished;
+                let best = Best::new(&network, n).outcome(n).finished;
                 for shape in [Shape::Ring, Shape::Direct, fit(&network)] {
                     let found = collective(&network, shape, n).finished;
                     assert!(found >= best, "{n} {shape:?}: {found} < {best}");
+                }
+            }
+        }
+    }
+
+    /// Without events, the same times.
+    #[test]
+    fn the_quick_way_finds_the_same() {
+        let odd = Network {
+            work: 700,
+            gap: 1,
+            ..ROUND
+        };
+        for network in [ROUND, odd, Network::default()] {
+            for n in (1..200).chain([777, 1024]) {
+                for shape in [Shape::Ring, Shape::Direct, fit(&network)] {
+                    let found = quick(&network, &Tree::new(shape, n));
+                    assert_eq!(found, collective(&network, shape, n), "{n} {shape:?}");
                 }
             }
         }

@@ -22,10 +22,10 @@ pub use measure::Work;
 pub use processes::rank;
 
 use crate::fail::{Context, Result};
-use crate::loggp::{self, Network};
+use crate::loggp::{self, Best, Network};
 use crate::report::Report;
 use cases::{Case, Kind};
-use forebay_fabric::ring::{Fit, Shape};
+use forebay_fabric::ring::{Fit, Shape, Tree};
 use std::io::Write as _;
 
 /// What `ring` does.
@@ -140,7 +140,7 @@ fn simulated(case: &'static Case, n: u32, args: &RingArgs, report: &mut Report) 
         ("ring-fitted", loggp::collective(net, fitted(net), n)),
         ("direct", loggp::collective(net, Shape::Direct, n)),
         ("mdhim", loggp::independent(net, n * args.work.clients)),
-        ("best-tree", loggp::best(net, n)),
+        ("best-tree", Best::new(net, n).outcome(n)),
     ];
     for (subject, outcome) in outcomes {
         let latency = outcome.finished as f64 / 1000.0;
@@ -152,12 +152,13 @@ fn simulated(case: &'static Case, n: u32, args: &RingArgs, report: &mut Report) 
 
 /// The largest ratio to the best tree over every number of servers, and where it is.
 fn every(case: &'static Case, last: u32, net: &Network, report: &mut Report) {
+    let best = Best::new(net, last);
     for (subject, shape) in [("ring", Shape::Ring), ("ring-fitted", fitted(net))] {
         let mut worst = (0.0, 0);
         let mut wrong = 0u32;
         for n in 2..=last {
-            let found = loggp::collective(net, shape, n);
-            let ratio = found.finished as f64 / loggp::best(net, n).finished as f64;
+            let found = loggp::quick(net, &Tree::new(shape, n));
+            let ratio = found.finished as f64 / best.outcome(n).finished as f64;
             if ratio > worst.0 {
                 worst = (ratio, n);
             }
@@ -187,7 +188,7 @@ mod tests {
     fn the_fitted_ring_is_near_the_best_tree_and_far_from_direct() {
         let net = Network::default();
         for n in (2..130).chain([200, 500, 1000, 1024, 1500, 3000]) {
-            let best = loggp::best(&net, n).finished as f64;
+            let best = Best::new(&net, n).outcome(n).finished as f64;
             let found = loggp::collective(&net, fitted(&net), n);
             assert!(
                 found.finished as f64 <= 1.5 * best,

@@ -53,37 +53,43 @@ pub(super) fn best_parents(n: u32, fit: Fit) -> Vec<u32> {
     grow(n, fit, u32::MAX).0
 }
 
-/// When the last of `n` positions is reached, in nanoseconds; `limit` children at most, `u32::MAX` for the best tree there is.
-pub fn finish(n: u32, fit: Fit, limit: u32) -> u64 {
+/// When each of `n` positions is reached, in nanoseconds, in ascending order; `limit` children at most, `u32::MAX` for the best
+/// tree there is. Those of fewer positions are the beginning of it as long as the limit is the same.
+pub fn reached(n: u32, fit: Fit, limit: u32) -> Vec<u64> {
     grow(n, fit, limit).1
 }
 
-fn grow(n: u32, fit: Fit, limit: u32) -> (Vec<u32>, u64) {
+fn grow(n: u32, fit: Fit, limit: u32) -> (Vec<u32>, Vec<u64>) {
     let fit = fit.sane();
     let (hop, gap) = (u64::from(fit.hop), u64::from(fit.gap));
     let mut parents = Vec::with_capacity(n as usize);
+    let mut times = Vec::with_capacity(n as usize);
     parents.push(0);
+    times.push(0);
     // (when the message arrives, who sends it, the how-manieth of its messages); the nearest to the root wins a tie.
     let mut next = BinaryHeap::from([Reverse((hop, 0u32, 1u32))]);
-    let mut last = 0;
     while (parents.len() as u32) < n {
         let Some(Reverse((time, from, count))) = next.pop() else {
             break;
         };
-        let reached = parents.len() as u32;
+        let position = parents.len() as u32;
         parents.push(from);
-        last = time;
+        times.push(time);
         if count < limit.max(1) {
             next.push(Reverse((time + gap, from, count + 1)));
         }
-        next.push(Reverse((time + hop, reached, 1)));
+        next.push(Reverse((time + hop, position, 1)));
     }
-    (parents, last)
+    (parents, times)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn last(n: u32, fit: Fit, limit: u32) -> u64 {
+        reached(n, fit, limit)[n as usize - 1]
+    }
 
     #[test]
     fn a_hop_as_short_as_a_gap_gives_the_binomial_tree() {
@@ -94,9 +100,10 @@ mod tests {
     #[test]
     fn without_a_limit_a_long_hop_gives_a_star() {
         let fit = Fit { hop: 100, gap: 1 };
-        assert_eq!(grow(9, fit, u32::MAX), (vec![0; 9], 107));
+        assert_eq!(grow(9, fit, u32::MAX).0, [0; 9]);
+        assert_eq!(last(9, fit, u32::MAX), 107);
         // The limit costs a second level.
-        assert_eq!(grow(9, fit, 4).1, 202);
+        assert_eq!(last(9, fit, 4), 202);
     }
 
     /// Every size up to the largest asked for. The tree of `n` is the beginning of that of the next power of two.
@@ -156,7 +163,7 @@ mod tests {
             for n in 2..=9u32 {
                 for limit in [fan_in(n), 16] {
                     assert_eq!(
-                        finish(n, fit, limit),
+                        last(n, fit, limit),
                         best(n as usize, limit, fit),
                         "{n} {fit:?} {limit}"
                     );

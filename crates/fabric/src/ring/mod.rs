@@ -18,7 +18,7 @@ mod wire;
 
 pub use collective::{Collectives, Counts, Operation, Settings};
 pub use combine::{Combiner, Panicked};
-pub use fitted::{Fit, finish as fitted_finish};
+pub use fitted::{Fit, reached};
 pub use group::{Group, GroupError, Limits};
 pub use reduction::{Reduction, Refused, Step};
 pub use tree::{Shape, Tree};

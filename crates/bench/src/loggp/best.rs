@@ -1,0 +1,51 @@
+//! The least that a reduction to one server and a broadcast from it can take: the best tree for each, no limit on messages at the
+//! root (Karp, Sahay, Santos, Schauser: Optimal broadcast and summation in the LogP model, SPAA 1993).
+
+use super::{Network, Outcome};
+use forebay_fabric::ring::{Fit, reached};
+
+/// The best times for every number of servers up to one.
+pub struct Best {
+    up: Vec<u64>,
+    down: Vec<u64>,
+    hop: u64,
+    gap: u64,
+}
+
+impl Best {
+    /// For up to `last` servers.
+    pub fn new(network: &Network, last: u32) -> Best {
+        let (hop, gap) = (network.hop() + network.work, network.between_receptions());
+        // A reduction is a broadcast backwards.
+        Best {
+            up: reached(last, fit(hop, gap), u32::MAX),
+            down: reached(last, fit(network.hop(), network.between_sends()), u32::MAX),
+            hop,
+            gap,
+        }
+    }
+
+    /// What `n` servers take; no more than `last`.
+    pub fn outcome(&self, n: u32) -> Outcome {
+        let at = n.max(1) as usize - 1;
+        let gathered = self.up[at];
+        // The root's receptions end a gap apart, the first a hop after the start.
+        let root_messages = match gathered.checked_sub(self.hop) {
+            Some(rest) if n > 1 => rest / self.gap + 1,
+            _ => 0,
+        };
+        Outcome {
+            gathered,
+            finished: gathered + self.down[at],
+            root_messages: root_messages.min(u64::from(n) - 1),
+        }
+    }
+}
+
+fn fit(hop: u64, gap: u64) -> Fit {
+    let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    Fit {
+        hop: short(hop),
+        gap: short(gap),
+    }
+}
