@@ -17,7 +17,7 @@ MPICH_DIR = $${CARGO_TARGET_DIR:-target}/mpich
 MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test run_mpi_killed --test mpi_programs --test slurm --test stage_mpi --test status_mpi
 FEATURES =
 
-.PHONY: help setup build demo test soak bench-mount bench-stage
+.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,3 +53,8 @@ bench-mount: setup ## The mount against a pass-through file system and the plain
 bench-stage: setup ## Staging out against cp of the same data from the same disk
 	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release $(WITH_MPI) -p forebay-cli -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench stage $(ARGS)
+
+# With MPI processes too where MPI can be built against.
+bench-ring: setup ## Many servers that ask one: log-ring, direct, one by one, the best tree; measured and simulated
+	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release -p forebay-bench $(if $(MPI),--features forebay-bench/mpi)
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench ring $(ARGS)

@@ -110,7 +110,7 @@ pub fn a_group_of_some_ranks(party: &Party) {
             panic!("some ranks are a group");
         };
         let outcome = member.sum(party.rank(), &operation);
-        if party.rank() % 2 == 0 {
+        if party.rank().is_multiple_of(2) {
             assert_eq!(outcome, Ok(Some(expected)));
         } else {
             assert_eq!(outcome, Err(Failure::NotAMember(party.rank())));
