@@ -249,9 +249,14 @@ impl Part<'_> {
                 let begun = Instant::now();
                 self.client(0, operation, &steps)?;
                 let latency = begun.elapsed().as_nanos() as u64;
-                let came = self.messages() - before;
-                // Before the messages of the next collective come.
+                // A collective is over at the root when all its messages came; counted before those of the next come.
+                let reduced = self.messages() - before;
                 self.meet.meet();
+                // Clients by themselves are done when all have met.
+                let came = match self.subject {
+                    Subject::Mdhim => self.messages() - before,
+                    _ => reduced,
+                };
                 let exchange = self.operation("slowest", round as u32)?;
                 let slowest = self
                     .collectives
