@@ -9,6 +9,7 @@
 //! `L` there is half a round trip, overheads included; LogGP's own is what is left without them:
 //! `11.719927 / 2 - o_s - o_r = 3.553 us`.
 //!
+//! The file says InfiniBand, not which rate; that Tukey had QDR is from memory, and 2 GB/s agrees with it but would with DDR too.
 //! The paper's machine (Catalyst, InfiniBand QDR by QLogic) has no published set that we know of. What decides about trees is
 //! not the speed but the ratio of a message's whole time to the gap between two of them, here `5.86 / 1.17 = 5.0`.
 
