@@ -1,0 +1,337 @@
+//! One column: the difference of each value from the one before, then LZ77 [Ziv and Lempel 1977] over the differences.
+//!
+//! MetaKV (section III-A) delta-codes each column and LZ77-codes the deltas. Here a symbol of the LZ77 is a whole difference,
+//! not a byte of it: a match then never begins inside a number, and a block of a hundred records has a hundred symbols.
+//!
+//! ```text
+//!  column = tokens until all rows are there
+//!
+//!  | 0 n:7 | n + 1 differences, each a folded varint                                literals
+//!  | 1 n:7 | if n = 127: varint e | distance - 1 varint |                           match
+//!            n (or 127 + e) + 2 differences, the same as those `distance` back, which may overlap them
+//! ```
+//!
+//! The value before the first is 0; differences wrap around at 2^64. No bytes at all: every value is 0.
+use crate::varint;
+
+/// The most literals of one token.
+const LITERALS: usize = 128;
+/// The shortest match.
+const SHORTEST: usize = 2;
+/// Match lengths from here on take another varint.
+const LONG: usize = 127;
+/// Earlier places that are tried for a match.
+const TRIES: usize = 8;
+
+/// Buffers of the encoder.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Folded differences.
+    symbols: Vec<u64>,
+    /// The last place of each hash of two symbols, plus 1; 0 for none.
+    heads: Vec<u32>,
+    /// The place before with the same hash, as in `heads`.
+    chain: Vec<u32>,
+    /// log2 of the length of `heads`.
+    bits: u32,
+}
+
+/// A match: `len` symbols as those `distance` before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Match {
+    len: usize,
+    distance: usize,
+}
+
+impl Match {
+    /// Bytes of its token.
+    fn cost(self) -> usize {
+        let rest = self.len - SHORTEST;
+        let more = if rest >= LONG {
+            varint::len((rest - LONG) as u64)
+        } else {
+            0
+        };
+        1 + more + varint::len(self.distance as u64 - 1)
+    }
+}
+
+impl Work {
+    /// Appends the column to `out`.
+    pub fn encode(&mut self, values: &[u64], out: &mut Vec<u8>) {
+        if values.iter().all(|value| *value == 0) {
+            return;
+        }
+        self.prepare(values);
+        let mut at = 0;
+        let mut literals = 0;
+        while at < self.symbols.len() {
+            match self.find(at) {
+                Some(found) => {
+                    self.put_literals(literals, at, out);
+                    put_match(found, out);
+                    for place in at..at + found.len {
+                        self.remember(place);
+                    }
+                    at += found.len;
+                    literals = at;
+                }
+                None => {
+                    self.remember(at);
+                    at += 1;
+                }
+            }
+        }
+        self.put_literals(literals, at, out);
+    }
+
+    fn prepare(&mut self, values: &[u64]) {
+        let mut before = 0u64;
+        self.symbols.clear();
+        self.symbols.extend(values.iter().map(|value| {
+            let difference = value.wrapping_sub(before);
+            before = *value;
+            varint::fold(difference)
+        }));
+        self.bits = values
+            .len()
+            .next_power_of_two()
+            .trailing_zeros()
+            .clamp(6, 16);
+        self.heads.clear();
+        self.heads.resize(1 << self.bits, 0);
+        self.chain.resize(values.len().max(self.chain.len()), 0);
+    }
+
+    fn hash(&self, at: usize) -> Option<usize> {
+        let pair = self.symbols.get(at..at + SHORTEST)?;
+        let mixed = (pair[0].wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ pair[1])
+            .wrapping_mul(0xd6e8_feb8_6659_fd93);
+        Some((mixed >> (64 - self.bits)) as usize)
+    }
+
+    fn remember(&mut self, at: usize) {
+        if let Some(hash) = self.hash(at) {
+            self.chain[at] = std::mem::replace(&mut self.heads[hash], at as u32 + 1);
+        }
+    }
+
+    /// The longest match at `at` that is shorter than its literals.
+    fn find(&self, at: usize) -> Option<Match> {
+        let mut best = Match::default();
+        let mut place = self.heads[self.hash(at)?];
+        for _ in 0..TRIES {
+            let Some(from) = (place as usize).checked_sub(1) else {
+                break;
+            };
+            let len = self.same(from, at);
+            if len > best.len {
+                best = Match {
+                    len,
+                    distance: at - from,
+                };
+                if at + len == self.symbols.len() {
+                    break;
+                }
+            }
+            place = self.chain[from];
+        }
+        (best.len >= SHORTEST && self.pays(at, best)).then_some(best)
+    }
+
+    /// How many symbols from `at` on are those from `from` on.
+    fn same(&self, from: usize, at: usize) -> usize {
+        let pairs = self.symbols[at..].iter().zip(&self.symbols[from..]);
+        pairs.take_while(|(a, b)| a == b).count()
+    }
+
+    /// Whether the match takes less than its literals. At the same length it does not pay: it would cut a run of literals.
+    fn pays(&self, at: usize, found: Match) -> bool {
+        let cost = found.cost();
+        let mut literals = 0;
+        for symbol in &self.symbols[at..at + found.len] {
+            literals += varint::len(*symbol);
+            if literals > cost {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn put_literals(&self, from: usize, to: usize, out: &mut Vec<u8>) {
+        for literals in self.symbols[from..to].chunks(LITERALS) {
+            out.push(literals.len() as u8 - 1);
+            for symbol in literals {
+                varint::put(out, *symbol);
+            }
+        }
+    }
+}
+
+fn put_match(found: Match, out: &mut Vec<u8>) {
+    let rest = found.len - SHORTEST;
+    out.push(0x80 | rest.min(LONG) as u8);
+    if rest >= LONG {
+        varint::put(out, (rest - LONG) as u64);
+    }
+    varint::put(out, found.distance as u64 - 1);
+}
+
+/// Reads a column of `values.len()` rows; all of `bytes` must belong to it. `None` if they are no such column.
+pub fn decode(mut bytes: &[u8], values: &mut [u64]) -> Option<()> {
+    if bytes.is_empty() {
+        values.fill(0);
+        return Some(());
+    }
+    let mut at = 0;
+    let mut before = 0u64;
+    while at < values.len() {
+        let (&token, rest) = bytes.split_first()?;
+        bytes = rest;
+        let n = usize::from(token & 0x7f);
+        if token < 0x80 {
+            for value in values.get_mut(at..at + n + 1)? {
+                before = before.wrapping_add(varint::unfold(varint::take(&mut bytes)?));
+                *value = before;
+            }
+            at += n + 1;
+            continue;
+        }
+        let more = match n {
+            LONG => usize::try_from(varint::take(&mut bytes)?).ok()?,
+            _ => 0,
+        };
+        let end = at.checked_add(n + SHORTEST)?.checked_add(more)?;
+        let distance = usize::try_from(varint::take(&mut bytes)?).ok()?;
+        let from = at.checked_sub(distance.checked_add(1)?)?;
+        if end > values.len() {
+            return None;
+        }
+        copy(values, from, at, end);
+        before = values[end - 1];
+        at = end;
+    }
+    bytes.is_empty().then_some(())
+}
+
+/// Fills `at..end` with differences as those from `from` on; `from < at < end`.
+fn copy(values: &mut [u64], from: usize, at: usize, end: usize) {
+    let mut value = values[at - 1];
+    // The value before the first is 0.
+    let mut old = from.checked_sub(1).map_or(0, |before| values[before]);
+    if from + 1 == at {
+        let difference = values[from].wrapping_sub(old);
+        for slot in &mut values[at..end] {
+            value = value.wrapping_add(difference);
+            *slot = value;
+        }
+        return;
+    }
+    for (source, target) in (from..).zip(at..end) {
+        let next = values[source];
+        value = value.wrapping_add(next.wrapping_sub(old));
+        old = next;
+        values[target] = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(values: &[u64]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Work::default().encode(values, &mut out);
+        out
+    }
+
+    fn there_and_back(values: &[u64]) -> usize {
+        let bytes = bytes(values);
+        let mut back = vec![7; values.len()];
+        decode(&bytes, &mut back).unwrap();
+        assert_eq!(back, values);
+        bytes.len()
+    }
+
+    #[test]
+    fn regular_columns_take_few_bytes_however_long() {
+        for n in [100u64, 10_000] {
+            let shown = |f: fn(u64) -> u64| there_and_back(&(0..n).map(f).collect::<Vec<_>>());
+            assert_eq!(shown(|_| 0), 0, "zeros");
+            assert!(shown(|_| 1 << 60) <= 16, "a constant");
+            assert!(shown(|i| i * 47008) <= 16, "a stride");
+            assert!(shown(|i| 1000 + i % 16) <= 20, "sixteen writers in turn");
+            assert!(shown(|i| i / 16 * 4096) <= 20, "their logs' addresses");
+            assert!(shown(|i| u64::MAX - i) <= 8, "downwards, around zero");
+        }
+    }
+
+    #[test]
+    fn irregular_columns_take_little_more_than_their_differences() {
+        let mut state = 1u64;
+        let values: Vec<u64> = (0..1000)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                state >> 33
+            })
+            .collect();
+        // 31 bits and a sign: five bytes each, and a byte for each 128.
+        assert!(there_and_back(&values) <= 5 * 1000 + 8);
+    }
+
+    #[test]
+    fn an_empty_column_and_one_row() {
+        there_and_back(&[]);
+        there_and_back(&[0]);
+        there_and_back(&[u64::MAX]);
+    }
+
+    /// Runs, strides and repetitions, as real columns have them.
+    fn columns() -> impl Strategy<Value = Vec<u64>> {
+        let piece = prop_oneof![
+            (any::<u64>(), 0u64..5, 1usize..300).prop_map(|(start, step, n)| {
+                (0..n as u64)
+                    .map(|i| start.wrapping_add(i.wrapping_mul(step)))
+                    .collect::<Vec<_>>()
+            }),
+            (proptest::collection::vec(0u64..1000, 1..20), 1usize..20)
+                .prop_map(|(period, n)| period.repeat(n)),
+            proptest::collection::vec(any::<u64>(), 0..50),
+        ];
+        proptest::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn any_column_comes_back(values in columns()) {
+            let mut work = Work::default();
+            let mut first = Vec::new();
+            work.encode(&values, &mut first);
+            // Buffers of one column leave no trace in the next.
+            work.encode(&[5, 5, 9], &mut Vec::new());
+            let mut second = Vec::new();
+            work.encode(&values, &mut second);
+            prop_assert_eq!(&first, &second);
+            let mut back = vec![7; values.len()];
+            prop_assert!(decode(&first, &mut back).is_some());
+            prop_assert_eq!(back, values);
+        }
+
+        #[test]
+        fn a_column_cut_short_or_with_more_behind_it_is_refused(values in columns(), more in 0u8..255, cut: usize) {
+            let whole = bytes(&values);
+            prop_assume!(!whole.is_empty());
+            let mut back = vec![0; values.len()];
+            let short = &whole[..cut % whole.len()];
+            prop_assert!(short.is_empty() || decode(short, &mut back).is_none());
+            let long = [&whole[..], &[more]].concat();
+            prop_assert!(decode(&long, &mut back).is_none());
+        }
+
+        #[test]
+        fn garbage_gives_numbers_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200), rows in 0usize..500) {
+            let _ = decode(&bytes, &mut vec![0; rows]);
+        }
+    }
+}

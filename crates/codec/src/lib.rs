@@ -1,0 +1,19 @@
+//! Codecs: how regular data becomes few bytes, and comes back.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`columns`] | a block of records, stored by columns (MetaKV, section III-A) |
+//! | `column` | one column: deltas, then LZ77 over the deltas |
+//!
+//! What this crate knows: integers and bytes. What it must not know: what a column means, where a block is stored. It does
+//! no I/O, and keeps no state between calls but buffers.
+//!
+//! Invariants: what is encoded comes back exactly; bytes that nobody encoded are refused or give some numbers, but never a
+//! panic, and never more memory than the caller's limit of rows allows.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod column;
+pub mod columns;
+mod varint;
+
+pub use columns::{Columns, Encoder};
