@@ -10,6 +10,7 @@
 //! 3. No stored extent is empty.
 
 mod change;
+pub mod cluster;
 mod encoding;
 mod extent;
 mod get;

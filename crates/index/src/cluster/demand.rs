@@ -1,0 +1,195 @@
+//! Requests that wait for blocks of one table file, and which region is read for them next.
+use super::{Alpha, Region, cluster};
+use std::collections::BTreeMap;
+
+/// Requests between two clusterings (the paper's n/1000 levels).
+const LEVEL: u64 = 1000;
+
+/// See the head of this file. `R` is what a request needs to be answered.
+///
+/// Invariant: every request that was added is in exactly one round.
+#[derive(Debug)]
+pub struct Demand<R> {
+    alpha: Alpha,
+    /// Requests by block.
+    waiting: BTreeMap<u32, Vec<R>>,
+    /// How many wait.
+    count: u64,
+    /// The level of `count` when the regions were formed.
+    level: u64,
+    /// What the last clustering left to read, in ascending order.
+    regions: Vec<Region>,
+}
+
+/// What one I/O is for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Round<R> {
+    /// What to read.
+    pub region: Region,
+    /// The requests by block, in ascending order of blocks. Blocks of the region that nobody asked for are not here.
+    pub requests: Vec<(u32, Vec<R>)>,
+}
+
+impl<R> Demand<R> {
+    /// No requests yet.
+    pub fn new(alpha: Alpha) -> Demand<R> {
+        Demand {
+            alpha,
+            waiting: BTreeMap::new(),
+            count: 0,
+            level: 0,
+            regions: Vec::new(),
+        }
+    }
+
+    /// A request for something in `block`.
+    pub fn add(&mut self, block: u32, request: R) {
+        self.waiting.entry(block).or_default().push(request);
+        self.count += 1;
+    }
+
+    /// Requests that wait.
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes the region with the highest request density (equation 2: requests by blocks), and all its requests. `None` if
+    /// nothing waits.
+    ///
+    /// Clusters anew when the number of waiting requests has reached another level, or no region of the last clustering is left;
+    /// what was asked for between two clusterings and lies in no region waits until then.
+    pub fn round(&mut self) -> Option<Round<R>> {
+        if self.is_empty() {
+            return None;
+        }
+        if self.regions.is_empty() || self.count / LEVEL != self.level {
+            let requested: Vec<u32> = self.waiting.keys().copied().collect();
+            self.regions = cluster(&requested, self.alpha);
+            self.level = self.count / LEVEL;
+        }
+        let (at, _) = self
+            .regions
+            .iter()
+            .enumerate()
+            // Of equals the first in the file.
+            .max_by(|(i, a), (j, b)| self.denser(**a, **b).then(j.cmp(i)))?;
+        let region = self.regions.remove(at);
+        let mut rest = self.waiting.split_off(&region.first);
+        if let Some(behind) = region.last.checked_add(1) {
+            self.waiting.append(&mut rest.split_off(&behind));
+        }
+        let requests: Vec<(u32, Vec<R>)> = rest.into_iter().collect();
+        self.count -= requests.iter().map(|(_, r)| r.len() as u64).sum::<u64>();
+        Some(Round { region, requests })
+    }
+
+    fn requests(&self, region: Region) -> u64 {
+        let blocks = self.waiting.range(region.first..=region.last);
+        blocks.map(|(_, requests)| requests.len() as u64).sum()
+    }
+
+    /// Compares densities without dividing.
+    fn denser(&self, a: Region, b: Region) -> std::cmp::Ordering {
+        let scaled = |one: Region, other: Region| {
+            u128::from(self.requests(one)) * u128::from(other.blocks())
+        };
+        scaled(a, b).cmp(&scaled(b, a))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_densest_region_comes_first_and_takes_what_arrived_meanwhile() {
+        let mut demand = Demand::new(Alpha::default());
+        for (block, request) in [
+            (0, 'a'),
+            (1, 'b'),
+            (10, 'c'),
+            (10, 'd'),
+            (11, 'e'),
+            (30, 'f'),
+        ] {
+            demand.add(block, request);
+        }
+        let first = demand.round().unwrap();
+        assert_eq!(
+            first.region,
+            Region {
+                first: 10,
+                last: 11
+            }
+        );
+        assert_eq!(first.requests, [(10, vec!['c', 'd']), (11, vec!['e'])]);
+        // In a region of the last clustering, and in none.
+        demand.add(1, 'g');
+        demand.add(31, 'h');
+        assert_eq!(demand.len(), 5);
+        let second = demand.round().unwrap();
+        assert_eq!(second.requests, [(0, vec!['a']), (1, vec!['b', 'g'])]);
+        assert_eq!(demand.round().unwrap().requests, [(30, vec!['f'])]);
+        assert_eq!(
+            demand.round().unwrap().region,
+            Region {
+                first: 31,
+                last: 31
+            }
+        );
+        assert_eq!(demand.round(), None);
+    }
+
+    #[test]
+    fn another_level_of_requests_clusters_anew() {
+        let mut demand = Demand::new(Alpha::default());
+        for block in [0, 5, 9] {
+            demand.add(block, ());
+        }
+        assert_eq!(demand.round().unwrap().region, Region { first: 0, last: 0 });
+        for i in 0..1000 {
+            demand.add(5 + i % 5, ());
+        }
+        assert_eq!(demand.round().unwrap().region, Region { first: 5, last: 9 });
+        assert!(demand.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn every_request_is_in_one_round(
+            arrivals in proptest::collection::vec(proptest::collection::vec(0u32..40, 0..30), 1..10),
+            a in 0.05f64..1.0,
+        ) {
+            let mut demand = Demand::new(Alpha::new(a).unwrap());
+            let (mut added, mut served) = (Vec::new(), Vec::new());
+            let mut take = |round: Round<(u32, usize)>| {
+                for (block, requests) in round.requests {
+                    assert!(round.region.holds(block) && !requests.is_empty());
+                    assert!(requests.iter().all(|(b, _)| *b == block));
+                    served.extend(requests);
+                }
+            };
+            for blocks in arrivals {
+                for block in blocks {
+                    demand.add(block, (block, added.len()));
+                    added.push((block, added.len()));
+                }
+                if let Some(round) = demand.round() {
+                    take(round);
+                }
+            }
+            while let Some(round) = demand.round() {
+                take(round);
+            }
+            prop_assert!(demand.is_empty());
+            served.sort_unstable_by_key(|(_, n)| *n);
+            prop_assert_eq!(served, added);
+        }
+    }
+}
