@@ -11,6 +11,7 @@
 
 mod change;
 pub mod cluster;
+pub mod csm;
 mod encoding;
 mod extent;
 mod get;

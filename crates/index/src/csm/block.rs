@@ -1,0 +1,204 @@
+//! Blocks: the unit of compression, 4 KiB of records by default.
+//!
+//! ```text
+//!  columns of a block, coded by `forebay_codec`: fid | offset | len | member | log | addr | seq
+//! ```
+//!
+//! Invariant: the records of a block ascend strictly by key, `first` is its least key and `last` its greatest.
+use super::record::{Key, RECORD, Record};
+use crate::MAX_EXTENT;
+use bytes::Bytes;
+use forebay_codec::{Columns, Encoder};
+
+/// Columns of a block.
+const COLUMNS: usize = 7;
+/// No block has more records, whatever the settings: 16 MiB of them.
+const MOST: usize = (16 << 20) / RECORD;
+
+/// A compressed block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The least key.
+    pub first: Key,
+    /// The greatest key.
+    pub last: Key,
+    /// Number of records.
+    pub records: u32,
+    /// Whether some of them are deletes.
+    pub deletes: bool,
+    /// Its bytes.
+    pub bytes: Bytes,
+}
+
+impl Block {
+    /// Whether the key ranges have a key in common.
+    pub fn overlaps(&self, other: &Block) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// Appends its records to `out`. `None` if the bytes are not a block with this range and number of records.
+    pub fn records(&self, out: &mut Vec<Record>) -> Option<()> {
+        let columns = Columns::<COLUMNS>::open(&self.bytes, MOST)?;
+        if columns.rows() != self.records as usize {
+            return None;
+        }
+        let start = out.len();
+        let [mut a, mut b] = [Vec::new(), Vec::new()];
+        columns.column(0, &mut a)?;
+        columns.column(1, &mut b)?;
+        out.extend(a.iter().zip(&b).map(|(fid, offset)| {
+            Record::delete(Key {
+                fid: *fid,
+                offset: *offset,
+            })
+        }));
+        let records = &mut out[start..];
+        columns.column(2, &mut a)?;
+        columns.column(3, &mut b)?;
+        for (record, (len, member)) in records.iter_mut().zip(a.iter().zip(&b)) {
+            if *len > MAX_EXTENT {
+                return None;
+            }
+            record.len = *len as u32;
+            record.member = u16::try_from(*member).ok()?;
+        }
+        columns.column(4, &mut a)?;
+        columns.column(5, &mut b)?;
+        for (record, (log, addr)) in records.iter_mut().zip(a.iter().zip(&b)) {
+            (record.log, record.addr) = (*log, *addr);
+        }
+        columns.column(6, &mut a)?;
+        for (record, seq) in records.iter_mut().zip(&a) {
+            record.seq = *seq;
+        }
+        let ranged = records.first().is_some_and(|r| r.key == self.first)
+            && records.last().is_some_and(|r| r.key == self.last);
+        let ascending = records.is_sorted_by(|a, b| a.key < b.key);
+        (ranged && ascending).then_some(())
+    }
+}
+
+/// Cuts ascending records into blocks.
+#[derive(Debug)]
+pub struct Cutter {
+    /// Records of a full block.
+    full: usize,
+    pending: Vec<Record>,
+    columns: [Vec<u64>; COLUMNS],
+    encoder: Encoder,
+    bytes: Vec<u8>,
+}
+
+impl Cutter {
+    /// Cuts blocks of about `block_bytes` before compression.
+    pub fn new(block_bytes: usize) -> Cutter {
+        Cutter {
+            full: (block_bytes / RECORD).clamp(1, MOST),
+            pending: Vec::new(),
+            columns: Default::default(),
+            encoder: Encoder::default(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Records of a full block.
+    pub fn full(&self) -> usize {
+        self.full
+    }
+
+    /// Records that wait for their block.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The last record that waits.
+    pub fn last(&self) -> Option<&Record> {
+        self.pending.last()
+    }
+
+    /// Adds a record, whose key is above those before; the block, if that fills one.
+    pub fn add(&mut self, record: Record) -> Option<Block> {
+        self.pending.push(record);
+        if self.pending.len() < self.full {
+            return None;
+        }
+        self.cut()
+    }
+
+    /// The block of what waits, if anything does.
+    pub fn cut(&mut self) -> Option<Block> {
+        let pending = std::mem::take(&mut self.pending);
+        let block = self.encode(&pending);
+        self.pending = pending;
+        self.pending.clear();
+        block
+    }
+
+    /// The block of these records, ascending; `None` for none.
+    pub fn encode(&mut self, records: &[Record]) -> Option<Block> {
+        let (first, last) = (records.first()?, records.last()?);
+        let fields: [fn(&Record) -> u64; COLUMNS] = [
+            |r| r.key.fid,
+            |r| r.key.offset,
+            |r| r.len.into(),
+            |r| r.member.into(),
+            |r| r.log,
+            |r| r.addr,
+            |r| r.seq,
+        ];
+        for (column, field) in self.columns.iter_mut().zip(fields) {
+            column.clear();
+            column.extend(records.iter().map(field));
+        }
+        self.bytes.clear();
+        self.encoder
+            .encode(&self.columns.each_ref().map(|c| &c[..]), &mut self.bytes);
+        Some(Block {
+            first: first.key,
+            last: last.key,
+            records: records.len() as u32,
+            deletes: records.iter().any(|r| r.len == 0),
+            bytes: Bytes::copy_from_slice(&self.bytes),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::records;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn records_come_back_in_blocks_of_the_size_asked_for(
+            records in records(300), block_bytes in 1usize..8000,
+        ) {
+            let mut cutter = Cutter::new(block_bytes);
+            let mut blocks: Vec<Block> = records.iter().filter_map(|r| cutter.add(*r)).collect();
+            blocks.extend(cutter.cut());
+            prop_assert_eq!(cutter.cut(), None);
+            let mut back = Vec::new();
+            for (i, block) in blocks.iter().enumerate() {
+                block.records(&mut back).unwrap();
+                prop_assert!(i + 1 == blocks.len() || block.records as usize == (block_bytes / RECORD).max(1));
+            }
+            prop_assert_eq!(back, records);
+        }
+
+        #[test]
+        fn a_block_whose_range_or_count_is_another_is_refused(records in records(50)) {
+            let Some(block) = Cutter::new(1 << 20).encode(&records) else { return Ok(()) };
+            let mut out = Vec::new();
+            let wrong = [
+                Block { records: block.records + 1, ..block.clone() },
+                Block { first: Key { fid: block.first.fid ^ 1, ..block.first }, ..block.clone() },
+                Block { last: Key { offset: block.last.offset ^ 1, ..block.last }, ..block.clone() },
+                Block { bytes: block.bytes.slice(1..), ..block.clone() },
+            ];
+            for block in wrong {
+                prop_assert!(block.records(&mut out).is_none());
+            }
+        }
+    }
+}

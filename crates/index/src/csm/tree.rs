@@ -1,0 +1,111 @@
+//! The blocks of one sealed MemTable in the compression buffer: a balanced search tree by minimum key, whose nodes know their
+//! key range (MetaKV, figure 4).
+//!
+//! Invariant: the ranges of its blocks do not overlap.
+use super::block::{Block, Cutter};
+use super::record::{Key, Record};
+use std::collections::BTreeMap;
+
+/// What a node of the tree costs beyond the block's bytes.
+const NODE: usize = size_of::<(Key, Block)>() + 32;
+
+/// See the head of this file.
+#[derive(Debug, Clone, Default)]
+pub struct Tree {
+    blocks: BTreeMap<Key, Block>,
+    bytes: usize,
+    records: u64,
+}
+
+impl Tree {
+    /// The tree of these records, in strictly ascending order.
+    pub fn of(records: impl IntoIterator<Item = Record>, cutter: &mut Cutter) -> Tree {
+        let mut tree = Tree::default();
+        for record in records {
+            if let Some(block) = cutter.add(record) {
+                tree.push(block);
+            }
+        }
+        if let Some(block) = cutter.cut() {
+            tree.push(block);
+        }
+        tree
+    }
+
+    /// Adds a block whose range overlaps no other's.
+    pub fn push(&mut self, block: Block) {
+        self.bytes += block.bytes.len() + NODE;
+        self.records += u64::from(block.records);
+        self.blocks.insert(block.first, block);
+    }
+
+    /// Memory held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Number of records, deletes included.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Number of blocks.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The blocks that may hold a key from `from` to `to`, both included, in order.
+    pub fn range(&self, from: Key, to: Key) -> impl Iterator<Item = &Block> {
+        // Of those that start before, only the last can reach `from`.
+        let before = self.blocks.range(..from).next_back();
+        let before = before.filter(move |(_, block)| block.last >= from);
+        let within = if from <= to {
+            Some(self.blocks.range(from..=to))
+        } else {
+            None
+        };
+        before
+            .into_iter()
+            .filter(move |_| from <= to)
+            .chain(within.into_iter().flatten())
+            .map(|(_, block)| block)
+    }
+
+    /// All blocks, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.values()
+    }
+
+    /// All blocks, in order.
+    pub fn into_blocks(self) -> impl Iterator<Item = Block> {
+        self.blocks.into_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::records;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_range_gives_the_blocks_that_may_hold_its_keys(
+            records in records(200), block_bytes in 1usize..1000, probes in proptest::collection::vec((0u64..4, 0u64..5000, 0u64..4, 0u64..5000), 10),
+        ) {
+            let tree = Tree::of(records.iter().copied(), &mut Cutter::new(block_bytes));
+            prop_assert_eq!(tree.records(), records.len() as u64);
+            for (fid, offset, to_fid, to_offset) in probes {
+                let (from, to) = (Key { fid, offset }, Key { fid: to_fid, offset: to_offset });
+                let found: Vec<&Block> = tree.range(from, to).collect();
+                let want: Vec<&Block> = tree.iter().filter(|b| from <= to && b.first <= to && from <= b.last).collect();
+                prop_assert_eq!(found, want);
+            }
+        }
+    }
+}
