@@ -59,7 +59,7 @@ pub enum Error {
 
 impl Error {
     /// Wraps a system error; a full disk (or quota) becomes [`Error::NoSpace`].
-    pub(crate) fn io(what: &'static str, path: &Path, source: io::Error) -> Error {
+    pub fn io(what: &'static str, path: &Path, source: io::Error) -> Error {
         let path = path.to_path_buf();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path },

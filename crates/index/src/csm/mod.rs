@@ -7,10 +7,11 @@
 //! | `tree` | the blocks of one sealed MemTable, by minimum key |
 //! | `merge` | two sorted sequences of blocks become one; only overlapping blocks are decompressed |
 //!
-//! Pure: no file is touched here.
+//! | `table` | the same on disk |
 mod block;
 mod merge;
 mod record;
+pub mod table;
 #[cfg(test)]
 mod tests;
 mod tree;

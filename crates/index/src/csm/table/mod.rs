@@ -1,0 +1,21 @@
+//! Table files: up to 256 compressed blocks in key order, a metadata region, a footer (MetaKV, figure 4).
+//!
+//! ```text
+//!  | block 0 | block 1 | ... | metadata region | footer, 64 bytes |
+//! ```
+//!
+//! Invariants: a table file is whole and on disk before anything names it; it never changes; the ranges of its blocks ascend
+//! and do not overlap.
+mod footer;
+mod reader;
+mod region;
+mod writer;
+
+pub use reader::Table;
+pub use region::Place;
+pub use writer::{Meta, Writer};
+
+/// Path of table file `number` below `dir`.
+fn path(dir: &std::path::Path, number: u64) -> std::path::PathBuf {
+    dir.join(format!("index-{number:010}.tbl"))
+}

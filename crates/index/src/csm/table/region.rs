@@ -1,0 +1,112 @@
+//! The metadata region: key range, place and checksum of every block, for binary search.
+//!
+//! ```text
+//!  columns, one row a block, coded by `forebay_codec`:
+//!  first fid | first offset | last fid | last offset | records | deletes, 0 or 1 | length | CRC32C
+//! ```
+//!
+//! Blocks stand one behind the other from the start of the file, so their offsets are the sums of the lengths before.
+use super::super::block::Block;
+use super::super::record::Key;
+use forebay_codec::{Columns, Encoder};
+
+const COLUMNS: usize = 8;
+
+/// What is known of a block without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The least key.
+    pub first: Key,
+    /// The greatest key.
+    pub last: Key,
+    /// Where it starts in the file, bytes.
+    pub offset: u64,
+    /// Its length, bytes.
+    pub length: u32,
+    /// CRC32C of its bytes.
+    pub crc: u32,
+    /// Number of records.
+    pub records: u32,
+    /// Whether some of them are deletes.
+    pub deletes: bool,
+}
+
+impl Place {
+    /// The place of `block` if it is written at `offset`.
+    pub fn of(block: &Block, offset: u64) -> Place {
+        Place {
+            first: block.first,
+            last: block.last,
+            offset,
+            length: block.bytes.len() as u32,
+            crc: crc32c::crc32c(&block.bytes),
+            records: block.records,
+            deletes: block.deletes,
+        }
+    }
+
+    /// The offset behind its last byte.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.length)
+    }
+}
+
+/// Appends the region of these blocks, which follow each other from offset 0.
+pub fn encode(places: &[Place], out: &mut Vec<u8>) {
+    let fields: [fn(&Place) -> u64; COLUMNS] = [
+        |p| p.first.fid,
+        |p| p.first.offset,
+        |p| p.last.fid,
+        |p| p.last.offset,
+        |p| p.records.into(),
+        |p| p.deletes.into(),
+        |p| p.length.into(),
+        |p| p.crc.into(),
+    ];
+    let columns = fields.map(|field| places.iter().map(field).collect::<Vec<u64>>());
+    Encoder::default().encode(&columns.each_ref().map(|c| &c[..]), out);
+}
+
+/// Reads the region of `blocks` blocks that end at `end`. `None` if it is not one.
+pub fn decode(bytes: &[u8], blocks: u32, end: u64) -> Option<Vec<Place>> {
+    let columns = Columns::<COLUMNS>::open(bytes, blocks as usize)?;
+    if columns.rows() != blocks as usize {
+        return None;
+    }
+    let mut fields: [Vec<u64>; COLUMNS] = Default::default();
+    for (k, field) in fields.iter_mut().enumerate() {
+        columns.column(k, field)?;
+    }
+    let mut places = Vec::with_capacity(columns.rows());
+    let mut offset = 0;
+    let rows = (0..columns.rows()).map(|i| fields.each_ref().map(|field| field[i]));
+    for [
+        fid,
+        from,
+        last_fid,
+        last_from,
+        records,
+        deletes,
+        length,
+        crc,
+    ] in rows
+    {
+        let place = Place {
+            first: Key { fid, offset: from },
+            last: Key {
+                fid: last_fid,
+                offset: last_from,
+            },
+            offset,
+            length: u32::try_from(length).ok()?,
+            crc: u32::try_from(crc).ok()?,
+            records: u32::try_from(records).ok()?,
+            deletes: deletes != 0,
+        };
+        offset = place.end();
+        places.push(place);
+    }
+    let ascending = places.iter().all(|p| p.first <= p.last)
+        && places.windows(2).all(|pair| pair[0].last < pair[1].first);
+    (ascending && offset == end).then_some(places)
+}

@@ -1,0 +1,118 @@
+//! Writing a table file.
+use super::footer::Footer;
+use super::path;
+use super::region::{self, Place};
+use crate::csm::block::Block;
+use crate::csm::record::Key;
+use forebay_storage::{Error, File, Io, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What names a table file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    /// The number in its name.
+    pub number: u64,
+    /// Its length, bytes.
+    pub bytes: u64,
+    /// Number of records, deletes included.
+    pub records: u64,
+    /// The least key.
+    pub first: Key,
+    /// The greatest key.
+    pub last: Key,
+    /// Whether some records are deletes.
+    pub deletes: bool,
+}
+
+/// A table file being written. Until `finish` has returned it is an orphan.
+pub struct Writer<'a> {
+    io: &'a dyn Io,
+    dir: PathBuf,
+    path: PathBuf,
+    number: u64,
+    file: Arc<dyn File>,
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+impl<'a> Writer<'a> {
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// Those of creating it.
+    pub fn create(io: &'a dyn Io, dir: &Path, number: u64) -> Result<Writer<'a>> {
+        let path = path(dir, number);
+        let file = io.create(&path);
+        let file = file.map_err(|e| Error::io("create", &path, e))?;
+        Ok(Writer {
+            io,
+            dir: dir.to_path_buf(),
+            path,
+            number,
+            file,
+            bytes: Vec::new(),
+            places: Vec::new(),
+        })
+    }
+
+    /// Adds a block, whose keys are above those before.
+    pub fn add(&mut self, block: &Block) {
+        self.places.push(Place::of(block, self.bytes.len() as u64));
+        self.bytes.extend_from_slice(&block.bytes);
+    }
+
+    /// Number of blocks so far.
+    pub fn blocks(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Writes the file and brings it to disk; its directory entry is not synced yet.
+    ///
+    /// # Errors
+    /// Those of writing; the file is removed then.
+    ///
+    /// # Panics
+    /// If no block was added.
+    pub fn finish(mut self) -> Result<Meta> {
+        let end = self.bytes.len() as u64;
+        region::encode(&self.places, &mut self.bytes);
+        let region = &self.bytes[end as usize..];
+        let footer = Footer {
+            blocks: self.places.len() as u32,
+            records: self.places.iter().map(|p| u64::from(p.records)).sum(),
+            region_at: end,
+            region_len: region.len() as u32,
+            region_crc: crc32c::crc32c(region),
+        };
+        self.bytes.extend_from_slice(&footer.encode());
+        let written = self.file.write_at(&self.bytes, 0);
+        let written = written.and_then(|()| self.file.sync());
+        if let Err(e) = written {
+            let error = Error::io("write", &self.path, e);
+            self.abandon();
+            return Err(error);
+        }
+        Ok(Meta {
+            number: self.number,
+            bytes: self.bytes.len() as u64,
+            records: footer.records,
+            first: self.places[0].first,
+            last: self.places[self.places.len() - 1].last,
+            deletes: self.places.iter().any(|p| p.deletes),
+        })
+    }
+
+    /// Removes the file.
+    pub fn abandon(self) {
+        remove(self.io, &self.dir, self.number);
+    }
+}
+
+/// Removes a table file that nothing names. Failure leaves an orphan for the next open.
+pub fn remove(io: &dyn Io, dir: &Path, number: u64) {
+    let path = path(dir, number);
+    if let Err(e) = io.remove(&path) {
+        tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
+    }
+}
