@@ -5,18 +5,26 @@
 //! | `record` | one index record and its key |
 //! | `block` | 4 KiB of records by columns, with its key range |
 //! | `tree` | the blocks of one sealed MemTable, by minimum key |
+//! | `memtable` | the newest records: sorted runs |
 //! | `merge` | two sorted sequences of blocks become one; only overlapping blocks are decompressed |
 //!
-//! | `table` | the same on disk |
+//! | `table`, `sorted` | table files, and runs of them |
+//! | `scan` | records in key order from all of these |
 mod block;
+mod memtable;
 mod merge;
 mod record;
+mod scan;
+mod sorted;
 pub mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 pub use block::{Block, Cutter};
+pub use memtable::{MemTable, Run};
 pub use merge::{Blocks, Counts, Merge};
 pub use record::{Key, RECORD, Record};
+pub use scan::{Scan, Source};
+pub use sorted::{RunBlocks, SortedRun};
 pub use tree::Tree;

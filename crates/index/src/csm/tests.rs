@@ -24,3 +24,9 @@ pub fn records(most: usize) -> impl Strategy<Value = Vec<Record>> {
         map.into_iter().map(record).collect()
     })
 }
+
+/// Up to `most` records in any order, keys repeated.
+pub fn shuffled(most: usize) -> impl Strategy<Value = Vec<Record>> {
+    let records = proptest::collection::vec(records(6), 0..most.div_ceil(3));
+    records.prop_map(|pieces| pieces.concat())
+}

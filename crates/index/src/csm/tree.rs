@@ -5,6 +5,7 @@
 use super::block::{Block, Cutter};
 use super::record::{Key, Record};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// What a node of the tree costs beyond the block's bytes.
 const NODE: usize = size_of::<(Key, Block)>() + 32;
@@ -74,6 +75,21 @@ impl Tree {
             .filter(move |_| from <= to)
             .chain(within.into_iter().flatten())
             .map(|(_, block)| block)
+    }
+
+    /// The first block whose last key is at or above `key`.
+    pub fn at_or_above(&self, key: Key) -> Option<&Block> {
+        let before = self.blocks.range(..=key).next_back();
+        let holds = before.filter(|(_, block)| block.last >= key);
+        holds
+            .or_else(|| self.blocks.range(key..).next())
+            .map(|(_, block)| block)
+    }
+
+    /// The first block that starts above `key`.
+    pub fn above(&self, key: Key) -> Option<&Block> {
+        let above = (Bound::Excluded(key), Bound::Unbounded);
+        self.blocks.range(above).next().map(|(_, block)| block)
     }
 
     /// All blocks, in order.

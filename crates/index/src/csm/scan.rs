@@ -1,0 +1,226 @@
+//! Reading records in key order from all that holds some: MemTables, compressed trees, table files.
+//!
+//! Of the records with one key, the newest is yielded if it is an extent, and none if it is a delete.
+use super::memtable::Run;
+use super::record::{Key, Record};
+use super::sorted::{SortedRun, decompress};
+use super::tree::Tree;
+use forebay_storage::{Error, Result};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One thing that holds records.
+#[derive(Clone)]
+pub enum Source {
+    /// A run of a MemTable.
+    Run(Run),
+    /// The blocks of a sealed one.
+    Tree(Arc<Tree>),
+    /// Table files.
+    Disk(SortedRun),
+}
+
+/// A place in a source.
+struct Cursor {
+    source: Source,
+    /// The records of the block at hand (of trees and table files).
+    opened: Vec<Record>,
+    /// The next record: in `opened`, or in the run.
+    at: usize,
+    /// The block behind the one at hand: its table and number (of table files).
+    next: (usize, usize),
+}
+
+impl Cursor {
+    /// At the first record at or above `from`.
+    fn new(source: Source, from: Key) -> Result<Cursor> {
+        let mut cursor = Cursor {
+            source,
+            opened: Vec::new(),
+            at: 0,
+            next: (0, 0),
+        };
+        match &cursor.source {
+            Source::Run(run) => cursor.at = run.partition_point(|r| r.key < from),
+            Source::Tree(tree) => {
+                let block = tree.at_or_above(from).cloned();
+                cursor.open(block)?;
+                cursor.at = cursor.opened.partition_point(|r| r.key < from);
+            }
+            Source::Disk(run) => {
+                // None: behind the last table.
+                cursor.next = run.find(from)?.unwrap_or((run.tables().len(), 0));
+                cursor.read()?;
+                cursor.at = cursor.opened.partition_point(|r| r.key < from);
+            }
+        }
+        Ok(cursor)
+    }
+
+    fn peek(&self) -> Option<&Record> {
+        match &self.source {
+            Source::Run(run) => run.get(self.at),
+            _ => self.opened.get(self.at),
+        }
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.at += 1;
+        if self.at < self.opened.len() {
+            return Ok(());
+        }
+        match &self.source {
+            Source::Run(_) => Ok(()),
+            Source::Tree(tree) => {
+                let last = self.opened.last().map(|r| r.key);
+                let block = last.and_then(|last| tree.above(last).cloned());
+                self.open(block)
+            }
+            Source::Disk(_) => self.read(),
+        }
+    }
+
+    fn open(&mut self, block: Option<super::Block>) -> Result<()> {
+        self.opened.clear();
+        self.at = 0;
+        match block {
+            Some(block) => block.records(&mut self.opened).ok_or_else(damaged_memory),
+            None => Ok(()),
+        }
+    }
+
+    fn read(&mut self) -> Result<()> {
+        self.opened.clear();
+        self.at = 0;
+        let Source::Disk(run) = &self.source else {
+            return Ok(());
+        };
+        let (mut table, mut block) = self.next;
+        while let Some(found) = run.tables().get(table) {
+            if block < found.places()?.len() {
+                for read in found.read(block..block + 1)? {
+                    decompress(run, &read, &mut self.opened)?;
+                }
+                self.next = (table, block + 1);
+                return Ok(());
+            }
+            (table, block) = (table + 1, 0);
+        }
+        self.next = (table, 0);
+        Ok(())
+    }
+}
+
+/// The error for a block in memory that does not decompress.
+pub fn damaged_memory() -> Error {
+    Error::Format {
+        path: PathBuf::from("compression buffer"),
+        reason: String::from(
+            "a block in memory does not decompress: the memory of this machine is at fault, or the program; restart it, and report this if it comes back",
+        ),
+    }
+}
+
+/// Records in key order; after an error it ends.
+pub struct Scan {
+    /// Newest first.
+    cursors: Vec<Cursor>,
+    failed: bool,
+}
+
+impl Scan {
+    /// From `from` on; `sources` newest first.
+    ///
+    /// # Errors
+    /// Those of reading table files.
+    pub fn new(sources: impl IntoIterator<Item = Source>, from: Key) -> Result<Scan> {
+        let cursors = sources.into_iter().map(|s| Cursor::new(s, from));
+        Ok(Scan {
+            cursors: cursors.collect::<Result<_>>()?,
+            failed: false,
+        })
+    }
+
+    fn step(&mut self) -> Result<Option<Record>> {
+        loop {
+            let heads = self.cursors.iter().filter_map(Cursor::peek);
+            // The first of equals is the newest.
+            let Some(least) = heads.min_by_key(|r| r.key).copied() else {
+                return Ok(None);
+            };
+            for cursor in &mut self.cursors {
+                if cursor.peek().is_some_and(|r| r.key == least.key) {
+                    cursor.advance()?;
+                }
+            }
+            if least.len > 0 {
+                return Ok(Some(least));
+            }
+        }
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<Record>;
+
+    fn next(&mut self) -> Option<Result<Record>> {
+        if self.failed {
+            return None;
+        }
+        let step = self.step();
+        self.failed = step.is_err();
+        step.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::Writer;
+    use super::super::tests::records;
+    use super::super::{Cutter, Tree};
+    use super::*;
+    use crate::csm::table::Table;
+    use forebay_storage::OsIo;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Tables of at most two blocks each.
+    fn on_disk(dir: &std::path::Path, first: u64, records: &[Record]) -> SortedRun {
+        let tree = Tree::of(records.iter().copied(), &mut Cutter::new(200));
+        let blocks: Vec<_> = tree.into_blocks().collect();
+        let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {
+            let mut writer = Writer::create(&OsIo, dir, number).unwrap();
+            blocks.iter().for_each(|b| writer.add(b));
+            Arc::new(Table::new(Arc::new(OsIo), dir, writer.finish().unwrap()))
+        });
+        SortedRun::new(tables.collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn the_newest_of_all_sources_is_seen_from_anywhere(
+            layers in proptest::collection::vec((records(60), 0u8..3), 0..5),
+            probes in proptest::collection::vec((0u64..5, 0u64..5000), 5),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut model: BTreeMap<Key, Record> = BTreeMap::new();
+            let mut sources = Vec::new();
+            for (i, (records, kind)) in layers.iter().enumerate() {
+                model.extend(records.iter().map(|r| (r.key, *r)));
+                sources.push(match kind {
+                    0 => Source::Run(records.clone().into()),
+                    1 => Source::Tree(Arc::new(Tree::of(records.iter().copied(), &mut Cutter::new(200)))),
+                    _ => Source::Disk(on_disk(dir.path(), i as u64 * 100, records)),
+                });
+            }
+            sources.reverse();
+            for (fid, offset) in probes.into_iter().chain([(0, 0)]) {
+                let from = Key { fid, offset };
+                let found: Vec<Record> = Scan::new(sources.iter().cloned(), from).unwrap().map(|r| r.unwrap()).collect();
+                let want: Vec<Record> = model.range(from..).map(|(_, r)| *r).filter(|r| r.len > 0).collect();
+                prop_assert_eq!(found, want);
+            }
+        }
+    }
+}
