@@ -25,6 +25,10 @@ pub struct Op {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     pub(crate) ops: Vec<Op>,
+    /// Entries for the store's side.
+    pub(crate) side: Vec<Bytes>,
+    /// Whether some of these add something.
+    side_adds: bool,
     reclaiming: bool,
 }
 
@@ -39,8 +43,8 @@ impl Batch {
     /// that only delete always may. Keep such batches small.
     pub fn reclaiming() -> Batch {
         Batch {
-            ops: Vec::new(),
             reclaiming: true,
+            ..Batch::default()
         }
     }
 
@@ -62,12 +66,18 @@ impl Batch {
         });
     }
 
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.ops.is_empty()
+    /// An entry for the store's [side](crate::Side), behind those before; `adds` if it does not only remove something.
+    pub fn put_side(&mut self, entry: Bytes, adds: bool) {
+        self.side.push(entry);
+        self.side_adds |= adds;
     }
 
-    /// Number of changes.
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.side.is_empty()
+    }
+
+    /// Number of changes, those of the side not counted.
     pub fn len(&self) -> usize {
         self.ops.len()
     }
@@ -80,10 +90,13 @@ impl Batch {
     /// Appends another batch's changes.
     pub fn extend(&mut self, other: Batch) {
         self.ops.extend(other.ops);
+        self.side.extend(other.side);
+        self.side_adds |= other.side_adds;
     }
 
     /// Whether the batch may use the log's reserve on a full disk.
     pub fn is_reclaiming(&self) -> bool {
-        self.reclaiming || self.ops.iter().all(|op| op.value.is_none())
+        let removes = || self.ops.iter().all(|op| op.value.is_none()) && !self.side_adds;
+        self.reclaiming || removes()
     }
 }

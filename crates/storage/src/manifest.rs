@@ -9,6 +9,10 @@
 //!  2 | number                                                                   a table leaves
 //!  3 | batch                                                                    the log is flushed through this batch
 //!  4 | number                                                                   no file number below is free
+//!  5 | number | bytes, sized                                                    a file joins the side (or is told anew)
+//!  6 | number                                                                   a file leaves the side
+//!  7 | batch                                                                    the side holds its entries through this batch;
+//!                                                                               without it, what 3 says is true of the side too
 //! ```
 //! Numbers are varints, keys a varint length and bytes.
 //!
@@ -28,6 +32,7 @@
 //! - *Disk full.* The file owns blocks ahead of its end. When those are used up, the append is rolled back, and
 //!   the flush or compaction is tried again later; the log still holds the data.
 use crate::names;
+use crate::side::SideEdit;
 use crate::table::TableMeta;
 use crate::wal::header::{self, Kind};
 use crate::wal::record::{self, Records, Step};
@@ -35,6 +40,7 @@ use crate::wal::recovery::read_file;
 use crate::wire::{Cursor, put_sized, put_varint};
 use crate::{Error, File, Io, Result};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,6 +66,8 @@ pub struct Edit {
     pub flushed: Option<u64>,
     /// No file number below is free.
     pub next_file: u64,
+    /// What changes at the side.
+    pub side: SideEdit,
 }
 
 impl Edit {
@@ -82,6 +90,19 @@ impl Edit {
         }
         out.push(4);
         put_varint(out, self.next_file);
+        for number in &self.side.remove {
+            out.push(6);
+            put_varint(out, *number);
+        }
+        for (number, told) in &self.side.add {
+            out.push(5);
+            put_varint(out, *number);
+            put_sized(out, told);
+        }
+        if let Some(batch) = self.side.flushed {
+            out.push(7);
+            put_varint(out, batch);
+        }
     }
 
     fn decode(payload: &[u8]) -> Option<Edit> {
@@ -104,6 +125,13 @@ impl Edit {
                 2 => edit.remove.push(cursor.varint()?),
                 3 => edit.flushed = Some(cursor.varint()?),
                 4 => edit.next_file = cursor.varint()?,
+                5 => {
+                    let number = cursor.varint()?;
+                    let told = Bytes::copy_from_slice(cursor.sized()?);
+                    edit.side.add.push((number, told));
+                }
+                6 => edit.side.remove.push(cursor.varint()?),
+                7 => edit.side.flushed = Some(cursor.varint()?),
                 _ => return None,
             }
         }
@@ -120,6 +148,10 @@ pub struct State {
     pub flushed: u64,
     /// No file number below is free.
     pub next_file: u64,
+    /// The side's files, and what it wants to know of them.
+    pub side: BTreeMap<u64, Bytes>,
+    /// They hold its entries through this batch.
+    pub side_flushed: u64,
 }
 
 impl State {
@@ -129,6 +161,12 @@ impl State {
         self.tables.extend(edit.add);
         self.flushed = edit.flushed.unwrap_or(self.flushed);
         self.next_file = self.next_file.max(edit.next_file);
+        for number in edit.side.remove {
+            self.side.remove(&number);
+        }
+        self.side.extend(edit.side.add);
+        let side_flushed = edit.side.flushed.or(edit.flushed).unwrap_or(0);
+        self.side_flushed = self.side_flushed.max(side_flushed);
     }
 }
 
@@ -207,6 +245,15 @@ impl Manifest {
             remove: Vec::new(),
             flushed: Some(state.flushed),
             next_file: state.next_file,
+            side: SideEdit {
+                add: state
+                    .side
+                    .iter()
+                    .map(|(n, told)| (*n, told.clone()))
+                    .collect(),
+                remove: Vec::new(),
+                flushed: Some(state.side_flushed),
+            },
         };
         let mut bytes = header::encode(KIND, 0).to_vec();
         record::write(&mut bytes, 0, 1, 0, |out| edit.encode(out));

@@ -17,6 +17,8 @@ pub enum Name {
     Log(u64),
     /// A table file, by number.
     Table(u64),
+    /// A file of the store's side, by number.
+    Side(u64),
     /// The manifest.
     Manifest,
     /// Unfinished; removed at open.
@@ -50,6 +52,9 @@ pub fn parse(name: &str) -> Name {
     }
     if let Some(n) = number("table-", ".tbl") {
         return Name::Table(n);
+    }
+    if let Some(n) = number("side-", ".tbl") {
+        return Name::Side(n);
     }
     match name {
         MANIFEST => Name::Manifest,

@@ -18,6 +18,9 @@ pub struct Options {
     pub durability: Durability,
     /// A MemTable is sealed and flushed at this size. Up to `sealed_limit` sealed ones wait.
     pub memtable_bytes: usize,
+    /// A log file is ended, and what is in memory sealed, at this size. With two of them behind it, the store's side is asked to
+    /// bring its entries into files.
+    pub wal_bytes: u64,
     /// Budget of the block cache.
     pub cache_bytes: usize,
     /// Target size of a block before compression.
@@ -45,6 +48,7 @@ impl Default for Options {
         Options {
             durability: Durability::Process,
             memtable_bytes: 8 << 20,
+            wal_bytes: 32 << 20,
             cache_bytes: 8 << 20,
             block_bytes: 4096,
             wal_reserve_bytes: 1 << 20,

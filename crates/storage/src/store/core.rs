@@ -13,9 +13,11 @@ use crate::compaction::{Levels, Limits};
 use crate::manifest::Manifest;
 use crate::memtable::MemTable;
 use crate::options::Options;
+use crate::side::Side;
 use crate::table::Tables;
 use crate::wal::writer::LogWriter;
 use crate::{Error, File, Io, Result};
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -134,6 +136,12 @@ pub struct Core {
     pub poisoned: AtomicBool,
     pub reason: Mutex<String>,
     pub counters: Counters,
+    /// The side, once attached.
+    pub side: RwLock<Option<Arc<dyn Side>>>,
+    /// The last batch that had entries for it.
+    pub side_last: AtomicU64,
+    /// What the log holds for the side, until it is attached: batches with their entries.
+    pub side_log: Mutex<Vec<(u64, Vec<Bytes>)>>,
 }
 
 impl Core {
@@ -155,6 +163,16 @@ impl Core {
             level1_bytes: o.level1_bytes,
             ratio: 10,
         }
+    }
+
+    /// The side, if it is attached.
+    pub fn side(&self) -> Option<Arc<dyn Side>> {
+        self.side.read().clone()
+    }
+
+    /// The last batch through which the side holds its entries in files.
+    pub fn side_flushed(&self) -> u64 {
+        self.manifest.lock().state().side_flushed
     }
 
     /// The newest state.

@@ -2,7 +2,7 @@
 use super::core::{Core, Sealed, View, Writer};
 use crate::manifest::Edit;
 use crate::table::{Table, TableBuilder, TableMeta};
-use crate::{Error, Result};
+use crate::{Error, Result, SideEdit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,6 +26,10 @@ impl Core {
         let edit = Edit {
             add: added.into_iter().map(|t| (0, t)).collect(),
             flushed: Some(sealed.last),
+            side: SideEdit {
+                flushed: self.side_behind(),
+                ..SideEdit::default()
+            },
             ..Edit::default()
         };
         let last = sealed.last;
@@ -72,6 +76,12 @@ impl Core {
             _ => builder.abandon(),
         }
         written
+    }
+
+    /// How far the side has come, if it does not hold all its entries in files.
+    fn side_behind(&self) -> Option<u64> {
+        let flushed = self.side_flushed();
+        (self.side_last.load(Ordering::Acquire) > flushed).then_some(flushed)
     }
 
     /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.

@@ -21,11 +21,11 @@ mod write;
 
 pub use read::{Scan, Snapshot};
 
-use self::core::Core;
+pub(crate) use self::core::Core;
 use crate::block::{BlockFormat, RowFormat};
 use crate::options::{Durability, Options, Stats};
 use crate::wal::recovery;
-use crate::{Batch, Error, Io, Keyspace, Result};
+use crate::{Batch, Error, Io, Keyspace, Result, Side, SideHost};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Bound;
@@ -144,9 +144,28 @@ impl Store {
             return Ok(());
         }
         let synced = self.core.sync();
+        if let Some(side) = self.core.side() {
+            side.stop();
+        }
         self.core.closed.store(true, Ordering::Release);
         self.core.stop(std::mem::take(&mut *self.threads.lock()));
         synced
+    }
+
+    /// What a [`Side`] asks of this store.
+    pub fn side_host(&self) -> SideHost {
+        SideHost(self.core.clone())
+    }
+
+    /// Makes `side` the side of this store, and gives it the entries that only the log holds. Once, before the first batch.
+    pub fn attach(&self, side: Arc<dyn Side>) {
+        let flushed = self.core.manifest.lock().state().side_flushed;
+        for (batch, entries) in std::mem::take(&mut *self.core.side_log.lock()) {
+            if batch > flushed {
+                side.apply(batch, &entries);
+            }
+        }
+        *self.core.side.write() = Some(side);
     }
 
     /// Counters and sizes.
@@ -224,6 +243,10 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
+        // The side holds the store's core: this cuts the circle.
+        if let Some(side) = self.core.side.write().take() {
+            side.stop();
+        }
         self.core.stop(std::mem::take(self.threads.get_mut()));
     }
 }

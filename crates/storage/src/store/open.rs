@@ -11,7 +11,7 @@ use crate::options::{Durability, Options};
 use crate::table::{Table, Tables};
 use crate::wal::writer::LogWriter;
 use crate::wal::{recovery, reserve};
-use crate::{Error, Io, Result};
+use crate::{Error, Io, Result, side};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ struct Found {
     manifest: bool,
     logs: Vec<u64>,
     tables: Vec<u64>,
+    side: Vec<u64>,
     temporaries: Vec<String>,
 }
 
@@ -36,6 +37,7 @@ impl Found {
             match names::parse(&entry.name) {
                 Name::Log(n) => found.logs.push(n),
                 Name::Table(n) => found.tables.push(n),
+                Name::Side(n) => found.side.push(n),
                 Name::Manifest => found.manifest = true,
                 Name::Temporary => found.temporaries.push(entry.name),
                 Name::Reserve | Name::Other => {}
@@ -93,6 +95,7 @@ pub fn open(
         .logs
         .iter()
         .chain(&found.tables)
+        .chain(&found.side)
         .map(|n| n + 1)
         .fold(state.next_file, u64::max);
     let core = Arc::new(replay(
@@ -101,7 +104,7 @@ pub fn open(
         manifest,
         levels,
         &found,
-        state.flushed,
+        (state.flushed, state.side_flushed),
         next_file,
     )?);
     let threads = background::start(&core).map_err(|e| Error::hard("start threads for", dir, e))?;
@@ -137,7 +140,8 @@ fn remove_orphans(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Resu
         .iter()
         .filter(|n| !known(n))
         .map(|n| names::table(dir, *n));
-    for path in orphans {
+    let side = found.side.iter().filter(|n| !state.side.contains_key(n));
+    for path in orphans.chain(side.map(|n| side::path(dir, *n))) {
         io.remove(&path)
             .map_err(|e| Error::io("remove", &path, e))?;
     }
@@ -150,14 +154,22 @@ fn replay(
     manifest: Manifest,
     levels: Levels,
     found: &Found,
-    flushed: u64,
+    (own_flushed, side_flushed): (u64, u64),
     next_file: u64,
 ) -> Result<Core> {
     let (io, dir) = (&*tables.io, &*tables.dir);
     let mut active = Arc::new(MemTable::default());
     let mut sealed = Vec::new();
-    let recovered = recovery::recover(io, dir, &found.logs, flushed, &mut |sequence, ops| {
-        active.insert(sequence, ops);
+    let mut side_log = Vec::new();
+    let flushed = own_flushed.min(side_flushed);
+    let recovered = recovery::recover(io, dir, &found.logs, flushed, &mut |sequence, payload| {
+        if sequence > side_flushed && !payload.side.is_empty() {
+            side_log.push((sequence, payload.side));
+        }
+        if sequence <= own_flushed {
+            return Ok(());
+        }
+        active.insert(sequence, payload.ops);
         if active.bytes() >= options.memtable_bytes {
             sealed.push(Arc::new(Sealed {
                 table: std::mem::take(&mut active),
@@ -232,6 +244,9 @@ fn replay(
         poisoned: AtomicBool::new(false),
         reason: Mutex::default(),
         counters: Counters::default(),
+        side: RwLock::default(),
+        side_last: AtomicU64::new(side_log.last().map_or(0, |(batch, _)| *batch)),
+        side_log: Mutex::new(side_log),
         tables,
         options,
     })

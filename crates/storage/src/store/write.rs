@@ -15,7 +15,7 @@ impl Core {
         if batch.is_empty() {
             return Ok(());
         }
-        let bytes = payload::bound(&batch.ops);
+        let bytes = payload::bound(&batch.ops, &batch.side);
         if bytes > record::MAX_PAYLOAD {
             return Err(Error::invalid(
                 self.dir(),
@@ -28,6 +28,13 @@ impl Core {
             .any(|op| usize::from(op.keyspace.0) >= Keyspace::COUNT)
         {
             return Err(Error::invalid(self.dir(), "keyspace above 15"));
+        }
+        if !batch.side.is_empty() {
+            match self.side() {
+                Some(side) if !batch.is_reclaiming() => side.make_room()?,
+                Some(_) => {}
+                None => return Err(Error::invalid(self.dir(), "the store has no side")),
+            }
         }
         let deletes = batch.ops.iter().any(|op| op.value.is_none());
         let reclaiming = batch.is_reclaiming();
@@ -107,10 +114,16 @@ impl Core {
             self.log_group(writer, group, reclaiming)?;
         }
         let active = self.view.read().active.clone();
+        let side = self.side();
         let mut puts = 0;
         for (i, member) in group.iter_mut().enumerate() {
             puts += member.batch.ops.len() as u64;
-            active.insert(first + i as u64, std::mem::take(&mut member.batch.ops));
+            let number = first + i as u64;
+            active.insert(number, std::mem::take(&mut member.batch.ops));
+            if let Some(side) = side.as_ref().filter(|_| !member.batch.side.is_empty()) {
+                self.side_last.store(number, Ordering::Release);
+                side.apply(number, &member.batch.side);
+            }
         }
         writer.sequence += group.len() as u64;
         self.visible.store(writer.sequence, Ordering::Release);
@@ -152,7 +165,7 @@ impl Core {
             buffer.clear();
             for (i, member) in group.iter().enumerate() {
                 record::write(buffer, number, *sequence + 1 + i as u64, synced, |out| {
-                    payload::encode(out, &member.batch.ops)
+                    payload::encode(out, &member.batch.ops, &member.batch.side)
                 });
             }
         };
@@ -177,7 +190,10 @@ impl Core {
 
     /// After a flush: takes the log files that it made superfluous out of the books, and leaves the reserve if
     /// it can. The caller removes the files with [`remove_logs`](Core::remove_logs), best without the writer.
+    ///
+    /// Nothing goes that the side does not hold in its files.
     pub fn retire_logs(&self, writer: &mut Writer, flushed: u64) -> Result<Vec<u64>> {
+        let flushed = flushed.min(self.side_flushed());
         if writer.log.as_ref().is_some_and(LogWriter::is_reserve) && self.renew_reserve()? {
             match self.next_log(writer) {
                 Ok(()) if self.options.durability == Durability::Disk => {
@@ -197,6 +213,13 @@ impl Core {
         writer.old.retain(|old| old.last > flushed);
         self.synced.fetch_max(flushed, Ordering::AcqRel);
         Ok(gone)
+    }
+
+    /// After the side has brought entries into files: removes the log files that are superfluous now.
+    pub fn retire_flushed(&self) -> Result<()> {
+        let flushed = self.manifest.lock().state().flushed;
+        let gone = self.retire_logs(&mut self.writer.lock(), flushed);
+        self.remove_logs(gone.map_err(|e| self.poison_unless_full(e))?)
     }
 
     /// Removes retired log files.
@@ -267,7 +290,11 @@ impl Core {
 
     /// Seals the MemTable if it is full. Waits, and measures the wait, while too many are sealed or level 0 is too long.
     fn make_room(&self, writer: &mut Writer, reclaiming: bool, bytes: u64) -> Result<()> {
-        if self.view.read().active.bytes() < self.options.memtable_bytes {
+        let long = writer
+            .log
+            .as_ref()
+            .is_some_and(|log| !log.is_reserve() && log.end() >= self.options.wal_bytes);
+        if !long && self.view.read().active.bytes() < self.options.memtable_bytes {
             return Ok(());
         }
         let start = Instant::now();
@@ -340,6 +367,10 @@ impl Core {
             if self.options.durability == Durability::Disk {
                 self.sync_directory(writer).map_err(|e| self.poison(e))?;
             }
+        }
+        let logged: u64 = writer.old.iter().map(|old| old.bytes).sum();
+        if let Some(side) = self.side().filter(|_| logged >= 2 * self.options.wal_bytes) {
+            side.hurry();
         }
         let mut view = self.view.write();
         let mut sealed = view.sealed.clone();

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  count varint | count times: tag u8 | key length varint | key | [value length varint | value]
+//!               |           or: 16    | length varint | an entry for the side
 //! ```
 //! `tag` is the keyspace (0..=15), with bit 7 set for a delete, which has no value.
 use crate::wire::{Cursor, put_sized, put_varint};
@@ -9,10 +10,24 @@ use crate::{Keyspace, Op};
 use bytes::Bytes;
 
 const DELETE: u8 = 0x80;
+const SIDE: u8 = 16;
 
-/// Appends the batch's changes.
-pub fn encode(out: &mut Vec<u8>, ops: &[Op]) {
-    put_varint(out, ops.len() as u64);
+/// What a record holds: changes of the store, and entries for its side.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Payload {
+    /// In order.
+    pub ops: Vec<Op>,
+    /// In order.
+    pub side: Vec<Bytes>,
+}
+
+/// Appends a batch's changes.
+pub fn encode(out: &mut Vec<u8>, ops: &[Op], side: &[Bytes]) {
+    put_varint(out, (ops.len() + side.len()) as u64);
+    for entry in side {
+        out.push(SIDE);
+        put_sized(out, entry);
+    }
     for op in ops {
         let delete = if op.value.is_none() { DELETE } else { 0 };
         out.push(op.keyspace.0 | delete);
@@ -24,20 +39,27 @@ pub fn encode(out: &mut Vec<u8>, ops: &[Op]) {
 }
 
 /// An upper bound of the encoded length, in bytes.
-pub fn bound(ops: &[Op]) -> usize {
-    10 + ops
-        .iter()
-        .map(|op| 21 + op.key.len() + op.value.as_ref().map_or(0, Bytes::len))
-        .sum::<usize>()
+pub fn bound(ops: &[Op], side: &[Bytes]) -> usize {
+    let side: usize = side.iter().map(|entry| 11 + entry.len()).sum();
+    10 + side
+        + ops
+            .iter()
+            .map(|op| 21 + op.key.len() + op.value.as_ref().map_or(0, Bytes::len))
+            .sum::<usize>()
 }
 
 /// Reads the changes back; `None` if the payload is no batch.
-pub fn decode(payload: &[u8]) -> Option<Vec<Op>> {
+pub fn decode(payload: &[u8]) -> Option<Payload> {
     let mut cursor = Cursor::new(payload);
     let count = cursor.varint()?;
     let mut ops = Vec::with_capacity(count.min(payload.len() as u64) as usize);
+    let mut side = Vec::new();
     for _ in 0..count {
         let tag = cursor.u8()?;
+        if tag == SIDE {
+            side.push(Bytes::copy_from_slice(cursor.sized()?));
+            continue;
+        }
         let keyspace = Keyspace(tag & !DELETE);
         if usize::from(keyspace.0) >= Keyspace::COUNT {
             return None;
@@ -54,7 +76,7 @@ pub fn decode(payload: &[u8]) -> Option<Vec<Op>> {
             value,
         });
     }
-    cursor.is_empty().then_some(ops)
+    cursor.is_empty().then_some(Payload { ops, side })
 }
 
 #[cfg(test)]
@@ -66,13 +88,14 @@ mod tests {
         #[test]
         fn batches_come_back(raw in proptest::collection::vec(
             (0u8..16, proptest::collection::vec(any::<u8>(), 0..20), proptest::option::of(proptest::collection::vec(any::<u8>(), 0..300))), 0..10,
-        )) {
+        ), side in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4)) {
+            let side: Vec<Bytes> = side.into_iter().map(Bytes::from).collect();
             let ops: Vec<Op> = raw.into_iter()
                 .map(|(k, key, value)| Op { keyspace: Keyspace(k), key: key.into(), value: value.map(Bytes::from) }).collect();
             let mut out = Vec::new();
-            encode(&mut out, &ops);
-            prop_assert!(out.len() <= bound(&ops));
-            prop_assert_eq!(decode(&out), Some(ops));
+            encode(&mut out, &ops, &side);
+            prop_assert!(out.len() <= bound(&ops, &side));
+            prop_assert_eq!(decode(&out), Some(Payload { ops, side }));
         }
 
         #[test]

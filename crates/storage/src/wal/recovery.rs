@@ -1,9 +1,10 @@
 //! Replaying the log files at open: apply what is whole, cut what a crash tore, refuse what is damaged.
 //! The rule and its argument stand in the [module above](super).
+use super::payload::{self, Payload};
 use super::record::{Records, Step};
-use super::{KIND, header, payload};
+use super::{KIND, header};
 use crate::names;
-use crate::{Error, Io, Op, Result};
+use crate::{Error, Io, Result};
 use std::path::{Path, PathBuf};
 
 /// A log file that stays until its batches are flushed.
@@ -74,7 +75,7 @@ pub fn recover(
     dir: &Path,
     numbers: &[u64],
     flushed: u64,
-    apply: &mut dyn FnMut(u64, Vec<Op>) -> Result<()>,
+    apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
 ) -> Result<Recovered> {
     let mut last = flushed;
     let mut files = Vec::new();
@@ -148,14 +149,15 @@ pub fn recover(
                 }
                 harmless.append(&mut damage);
                 if record.sequence == next {
-                    let ops = payload::decode(record.payload).ok_or_else(|| Error::Corrupt {
-                        path: path.clone(),
-                        what: "batch in log record",
-                        offset: record.offset as u64,
-                        expected: 0,
-                        found: 0,
-                    })?;
-                    apply(next, ops)?;
+                    let payload =
+                        payload::decode(record.payload).ok_or_else(|| Error::Corrupt {
+                            path: path.clone(),
+                            what: "batch in log record",
+                            offset: record.offset as u64,
+                            expected: 0,
+                            found: 0,
+                        })?;
+                    apply(next, payload)?;
                     last = next;
                 }
             }
@@ -302,7 +304,7 @@ mod tests {
         batch.put(Keyspace(0), vec![sequence as u8], "value");
         let mut bytes = Vec::new();
         record::write(&mut bytes, log, sequence, sequence - 1, |out| {
-            payload::encode(out, &batch.ops)
+            payload::encode(out, &batch.ops, &batch.side)
         });
         bytes
     }
