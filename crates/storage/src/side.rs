@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Log records stay until both the store and the side hold them in files.
+//! - Log records stay until both the store and the side hold them in files; neither names a file of batches that the log does
+//!   not have on disk for the other. So after a crash a batch is there whole, or not at all.
 //! - A file that the manifest does not name is removed at the next open.
 use crate::manifest::Edit;
 use crate::store::Core;
@@ -84,6 +85,10 @@ impl SideHost {
     /// [`Error::NoSpace`]: nothing changed. Anything else has poisoned the store.
     pub fn edit(&self, edit: SideEdit) -> Result<()> {
         let flushed = edit.flushed;
+        if flushed.is_some() {
+            // A batch must not come back as the side's part alone.
+            self.0.sync()?;
+        }
         let edit = Edit {
             side: edit,
             ..Edit::default()

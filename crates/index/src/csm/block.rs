@@ -38,43 +38,81 @@ impl Block {
 
     /// Appends its records to `out`. `None` if the bytes are not a block with this range and number of records.
     pub fn records(&self, out: &mut Vec<Record>) -> Option<()> {
-        let columns = Columns::<COLUMNS>::open(&self.bytes, MOST)?;
-        if columns.rows() != self.records as usize {
+        let start = out.len();
+        decode_columns(&self.bytes, out)?;
+        let records = &out[start..];
+        let as_told = records.len() == self.records as usize
+            && records.first().is_some_and(|r| r.key == self.first)
+            && records.last().is_some_and(|r| r.key == self.last)
+            && records.is_sorted_by(|a, b| a.key < b.key);
+        as_told.then_some(())
+    }
+}
+
+/// Appends the columns of the records, in any order, to `out`.
+pub fn encode_columns(records: &[Record], out: &mut Vec<u8>) {
+    Coder::default().encode(records, out);
+}
+
+/// Appends the records of these columns to `out`. `None` if they are none.
+pub fn decode_columns(bytes: &[u8], out: &mut Vec<Record>) -> Option<()> {
+    let columns = Columns::<COLUMNS>::open(bytes, MOST)?;
+    let start = out.len();
+    let [mut a, mut b] = [Vec::new(), Vec::new()];
+    columns.column(0, &mut a)?;
+    columns.column(1, &mut b)?;
+    out.extend(a.iter().zip(&b).map(|(fid, offset)| {
+        Record::delete(Key {
+            fid: *fid,
+            offset: *offset,
+        })
+    }));
+    let records = &mut out[start..];
+    columns.column(2, &mut a)?;
+    columns.column(3, &mut b)?;
+    for (record, (len, member)) in records.iter_mut().zip(a.iter().zip(&b)) {
+        if *len > MAX_EXTENT {
             return None;
         }
-        let start = out.len();
-        let [mut a, mut b] = [Vec::new(), Vec::new()];
-        columns.column(0, &mut a)?;
-        columns.column(1, &mut b)?;
-        out.extend(a.iter().zip(&b).map(|(fid, offset)| {
-            Record::delete(Key {
-                fid: *fid,
-                offset: *offset,
-            })
-        }));
-        let records = &mut out[start..];
-        columns.column(2, &mut a)?;
-        columns.column(3, &mut b)?;
-        for (record, (len, member)) in records.iter_mut().zip(a.iter().zip(&b)) {
-            if *len > MAX_EXTENT {
-                return None;
-            }
-            record.len = *len as u32;
-            record.member = u16::try_from(*member).ok()?;
+        record.len = *len as u32;
+        record.member = u16::try_from(*member).ok()?;
+    }
+    columns.column(4, &mut a)?;
+    columns.column(5, &mut b)?;
+    for (record, (log, addr)) in records.iter_mut().zip(a.iter().zip(&b)) {
+        (record.log, record.addr) = (*log, *addr);
+    }
+    columns.column(6, &mut a)?;
+    for (record, seq) in records.iter_mut().zip(&a) {
+        record.seq = *seq;
+    }
+    Some(())
+}
+
+/// Buffers for coding records by columns.
+#[derive(Debug, Default)]
+struct Coder {
+    columns: [Vec<u64>; COLUMNS],
+    encoder: Encoder,
+}
+
+impl Coder {
+    fn encode(&mut self, records: &[Record], out: &mut Vec<u8>) {
+        let fields: [fn(&Record) -> u64; COLUMNS] = [
+            |r| r.key.fid,
+            |r| r.key.offset,
+            |r| r.len.into(),
+            |r| r.member.into(),
+            |r| r.log,
+            |r| r.addr,
+            |r| r.seq,
+        ];
+        for (column, field) in self.columns.iter_mut().zip(fields) {
+            column.clear();
+            column.extend(records.iter().map(field));
         }
-        columns.column(4, &mut a)?;
-        columns.column(5, &mut b)?;
-        for (record, (log, addr)) in records.iter_mut().zip(a.iter().zip(&b)) {
-            (record.log, record.addr) = (*log, *addr);
-        }
-        columns.column(6, &mut a)?;
-        for (record, seq) in records.iter_mut().zip(&a) {
-            record.seq = *seq;
-        }
-        let ranged = records.first().is_some_and(|r| r.key == self.first)
-            && records.last().is_some_and(|r| r.key == self.last);
-        let ascending = records.is_sorted_by(|a, b| a.key < b.key);
-        (ranged && ascending).then_some(())
+        self.encoder
+            .encode(&self.columns.each_ref().map(|c| &c[..]), out);
     }
 }
 
@@ -84,8 +122,7 @@ pub struct Cutter {
     /// Records of a full block.
     full: usize,
     pending: Vec<Record>,
-    columns: [Vec<u64>; COLUMNS],
-    encoder: Encoder,
+    coder: Coder,
     bytes: Vec<u8>,
 }
 
@@ -95,8 +132,7 @@ impl Cutter {
         Cutter {
             full: (block_bytes / RECORD).clamp(1, MOST),
             pending: Vec::new(),
-            columns: Default::default(),
-            encoder: Encoder::default(),
+            coder: Coder::default(),
             bytes: Vec::new(),
         }
     }
@@ -125,6 +161,11 @@ impl Cutter {
         self.cut()
     }
 
+    /// Forgets what waits.
+    pub fn clear(&mut self) {
+        self.pending.clear();
+    }
+
     /// The block of what waits, if anything does.
     pub fn cut(&mut self) -> Option<Block> {
         let pending = std::mem::take(&mut self.pending);
@@ -137,22 +178,8 @@ impl Cutter {
     /// The block of these records, ascending; `None` for none.
     pub fn encode(&mut self, records: &[Record]) -> Option<Block> {
         let (first, last) = (records.first()?, records.last()?);
-        let fields: [fn(&Record) -> u64; COLUMNS] = [
-            |r| r.key.fid,
-            |r| r.key.offset,
-            |r| r.len.into(),
-            |r| r.member.into(),
-            |r| r.log,
-            |r| r.addr,
-            |r| r.seq,
-        ];
-        for (column, field) in self.columns.iter_mut().zip(fields) {
-            column.clear();
-            column.extend(records.iter().map(field));
-        }
         self.bytes.clear();
-        self.encoder
-            .encode(&self.columns.each_ref().map(|c| &c[..]), &mut self.bytes);
+        self.coder.encode(records, &mut self.bytes);
         Some(Block {
             first: first.key,
             last: last.key,

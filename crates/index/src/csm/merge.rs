@@ -96,6 +96,8 @@ pub struct Merge<'a, A, B> {
 impl<'a, A: Blocks, B: Blocks> Merge<'a, A, B> {
     /// The merge of `newer` over `older`; `drop_deletes` if nothing older than both is left.
     pub fn new(newer: A, older: B, drop_deletes: bool, cutter: &'a mut Cutter) -> Merge<'a, A, B> {
+        // What an earlier merge left when it failed.
+        cutter.clear();
         Merge {
             newer: Side::new(newer),
             older: Side::new(older),

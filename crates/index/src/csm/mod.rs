@@ -9,8 +9,10 @@
 //! | `merge` | two sorted sequences of blocks become one; only overlapping blocks are decompressed |
 //!
 //! | `table`, `sorted` | table files, and runs of them |
+//! | `engine` | all of it at work, as the side of a store |
 //! | `scan` | records in key order from all of these |
 mod block;
+pub mod engine;
 mod memtable;
 mod merge;
 mod record;

@@ -189,9 +189,10 @@ mod tests {
         let tree = Tree::of(records.iter().copied(), &mut Cutter::new(200));
         let blocks: Vec<_> = tree.into_blocks().collect();
         let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {
-            let mut writer = Writer::create(&OsIo, dir, number).unwrap();
+            let path = dir.join(format!("{number}"));
+            let mut writer = Writer::create(Arc::new(OsIo), path.clone(), number).unwrap();
             blocks.iter().for_each(|b| writer.add(b));
-            Arc::new(Table::new(Arc::new(OsIo), dir, writer.finish().unwrap()))
+            Arc::new(Table::new(Arc::new(OsIo), path, writer.finish().unwrap()))
         });
         SortedRun::new(tables.collect())
     }

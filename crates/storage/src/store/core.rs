@@ -30,6 +30,8 @@ pub struct Sealed {
     pub table: Arc<MemTable>,
     /// Its last batch.
     pub last: u64,
+    /// The log files of its batches that may not be on disk yet, and their paths.
+    pub logs: Vec<(Arc<dyn File>, PathBuf)>,
 }
 
 /// One state of the store, unchanging (see the module).

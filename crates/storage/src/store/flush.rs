@@ -23,11 +23,16 @@ impl Core {
             .write_table(sealed, view.levels.is_empty())
             .map_err(|e| self.poison_unless_full(e))?;
         let number = added.as_ref().map(|t| t.number);
+        let side_flushed = self.side_behind();
+        if side_flushed.is_some() {
+            // A batch must not come back without what it holds for the side, which only the log has.
+            self.sync_logs(sealed).map_err(|e| self.poison(e))?;
+        }
         let edit = Edit {
             add: added.into_iter().map(|t| (0, t)).collect(),
             flushed: Some(sealed.last),
             side: SideEdit {
-                flushed: self.side_behind(),
+                flushed: side_flushed,
                 ..SideEdit::default()
             },
             ..Edit::default()
@@ -76,6 +81,14 @@ impl Core {
             _ => builder.abandon(),
         }
         written
+    }
+
+    fn sync_logs(&self, sealed: &Sealed) -> Result<()> {
+        for (file, path) in &sealed.logs {
+            file.sync().map_err(|e| Error::hard("sync", path, e))?;
+        }
+        let synced = self.io().sync_dir(self.dir());
+        synced.map_err(|e| Error::hard("sync", self.dir(), e))
     }
 
     /// How far the side has come, if it does not hold all its entries in files.

@@ -174,6 +174,7 @@ fn replay(
             sealed.push(Arc::new(Sealed {
                 table: std::mem::take(&mut active),
                 last: sequence,
+                logs: Vec::new(),
             }));
         }
         Ok(())
@@ -182,6 +183,7 @@ fn replay(
         sealed.push(Arc::new(Sealed {
             table: std::mem::take(&mut active),
             last: recovered.last,
+            logs: Vec::new(),
         }));
     }
     let mut old = Vec::new();

@@ -374,9 +374,13 @@ impl Core {
         }
         let mut view = self.view.write();
         let mut sealed = view.sealed.clone();
+        let kept = writer.old.iter().filter_map(|old| old.unsynced.clone());
+        let current = writer.log.iter().filter(|_| stay);
+        let current = current.map(|log| (log.file(), log.path().to_path_buf()));
         sealed.push(Arc::new(Sealed {
             table: view.active.clone(),
             last: writer.sequence,
+            logs: kept.chain(current).collect(),
         }));
         *view = Arc::new(View {
             active: Arc::default(),

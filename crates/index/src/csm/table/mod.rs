@@ -14,8 +14,3 @@ mod writer;
 pub use reader::Table;
 pub use region::Place;
 pub use writer::{Meta, Writer};
-
-/// Path of table file `number` below `dir`.
-fn path(dir: &std::path::Path, number: u64) -> std::path::PathBuf {
-    dir.join(format!("index-{number:010}.tbl"))
-}

@@ -3,7 +3,6 @@
 //! The metadata region stays in memory once read; the file is opened for each read, for an index may have thousands of tables
 //! and a process only so many open files.
 use super::footer::{self, Footer};
-use super::path;
 use super::region::{self, Place};
 use super::writer::{Meta, remove};
 use crate::csm::block::Block;
@@ -11,7 +10,7 @@ use crate::csm::record::Key;
 use bytes::Bytes;
 use forebay_storage::{Error, File, Io, Result};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +18,6 @@ use std::sync::{Arc, OnceLock};
 /// that need it.
 pub struct Table {
     io: Arc<dyn Io>,
-    dir: PathBuf,
     path: PathBuf,
     meta: Meta,
     places: OnceLock<Vec<Place>>,
@@ -27,11 +25,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table that `meta` names.
-    pub fn new(io: Arc<dyn Io>, dir: &Path, meta: Meta) -> Table {
+    /// The table that `meta` names, in the file `path`.
+    pub fn new(io: Arc<dyn Io>, path: PathBuf, meta: Meta) -> Table {
         Table {
-            path: path(dir, meta.number),
-            dir: dir.to_path_buf(),
+            path,
             io,
             meta,
             places: OnceLock::new(),
@@ -122,7 +119,7 @@ impl Table {
             Ok(places) => places,
             Err(e) => return errors.push(e),
         };
-        let known = Table::new(self.io.clone(), &self.dir, self.meta);
+        let known = Table::new(self.io.clone(), self.path.clone(), self.meta);
         let _ = known.places.set(places);
         let mut records = Vec::new();
         for i in 0..known.places.get().map_or(0, Vec::len) {
@@ -182,7 +179,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            remove(&*self.io, &self.dir, self.meta.number);
+            remove(&*self.io, &self.path);
         }
     }
 }
@@ -196,12 +193,13 @@ mod tests {
     use crate::csm::tests::records;
     use forebay_storage::OsIo;
     use proptest::prelude::*;
+    use std::path::Path;
 
     fn written(dir: &Path, records: &[Record]) -> Option<Meta> {
         let mut cutter = Cutter::new(500);
         let mut blocks: Vec<Block> = records.iter().filter_map(|r| cutter.add(*r)).collect();
         blocks.extend(cutter.cut());
-        let mut writer = Writer::create(&OsIo, dir, 7).unwrap();
+        let mut writer = Writer::create(Arc::new(OsIo), dir.join("t"), 7).unwrap();
         if blocks.is_empty() {
             writer.abandon();
             return None;
@@ -230,7 +228,7 @@ mod tests {
                 prop_assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
                 return Ok(());
             };
-            let open = || Table::new(Arc::new(OsIo), dir.path(), meta);
+            let open = || Table::new(Arc::new(OsIo), dir.path().join("t"), meta);
             let table = open();
             prop_assert_eq!(all(&table).unwrap(), records.clone());
             prop_assert_eq!(meta.records, records.len() as u64);
@@ -244,7 +242,7 @@ mod tests {
             prop_assert_eq!(held.is_some(), !found.is_empty());
             prop_assert!(held.is_none_or(|i| found == (i..i + 1)));
 
-            let file = path(dir.path(), 7);
+            let file = dir.path().join("t");
             let whole = std::fs::read(&file).unwrap();
             for flip in flips {
                 let bit = flip as usize % (whole.len() * 8);
@@ -271,8 +269,8 @@ mod tests {
             ..Record::delete(Key { fid: 1, offset: 2 })
         };
         let meta = written(dir.path(), &[record]).unwrap();
-        let table = Table::new(Arc::new(OsIo), dir.path(), meta);
-        let file = path(dir.path(), 7);
+        let table = Table::new(Arc::new(OsIo), dir.path().join("t"), meta);
+        let file = dir.path().join("t");
         let whole = std::fs::read(&file).unwrap();
         let mut newer = whole.clone();
         let at = newer.len() - footer::LENGTH;

@@ -1,6 +1,5 @@
 //! Writing a table file.
 use super::footer::Footer;
-use super::path;
 use super::region::{self, Place};
 use crate::csm::block::Block;
 use crate::csm::record::Key;
@@ -26,9 +25,8 @@ pub struct Meta {
 }
 
 /// A table file being written. Until `finish` has returned it is an orphan.
-pub struct Writer<'a> {
-    io: &'a dyn Io,
-    dir: PathBuf,
+pub struct Writer {
+    io: Arc<dyn Io>,
     path: PathBuf,
     number: u64,
     file: Arc<dyn File>,
@@ -36,24 +34,27 @@ pub struct Writer<'a> {
     places: Vec<Place>,
 }
 
-impl<'a> Writer<'a> {
-    /// Creates the file.
+impl Writer {
+    /// Creates the file `path`, whose number is `number`.
     ///
     /// # Errors
     /// Those of creating it.
-    pub fn create(io: &'a dyn Io, dir: &Path, number: u64) -> Result<Writer<'a>> {
-        let path = path(dir, number);
+    pub fn create(io: Arc<dyn Io>, path: PathBuf, number: u64) -> Result<Writer> {
         let file = io.create(&path);
         let file = file.map_err(|e| Error::io("create", &path, e))?;
         Ok(Writer {
             io,
-            dir: dir.to_path_buf(),
             path,
             number,
             file,
             bytes: Vec::new(),
             places: Vec::new(),
         })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Adds a block, whose keys are above those before.
@@ -105,14 +106,13 @@ impl<'a> Writer<'a> {
 
     /// Removes the file.
     pub fn abandon(self) {
-        remove(self.io, &self.dir, self.number);
+        remove(&*self.io, &self.path);
     }
 }
 
 /// Removes a table file that nothing names. Failure leaves an orphan for the next open.
-pub fn remove(io: &dyn Io, dir: &Path, number: u64) {
-    let path = path(dir, number);
-    if let Err(e) = io.remove(&path) {
+pub fn remove(io: &dyn Io, path: &Path) {
+    if let Err(e) = io.remove(path) {
         tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
     }
 }

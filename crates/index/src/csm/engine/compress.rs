@@ -1,0 +1,222 @@
+//! From sealed MemTables to the compression buffer, and from there to disk.
+use super::super::block::{Block, Cutter};
+use super::super::merge::{Blocks, Merge};
+use super::super::scan::damaged_memory;
+use super::super::sorted::SortedRun;
+use super::super::table::{Table, Writer};
+use super::super::tree::Tree;
+use super::view::{Aged, Grown};
+use super::work::seal;
+use super::{Core, files};
+use forebay_storage::{Error, Result, SideEdit};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The blocks of a tree, as a sequence.
+struct TreeBlocks<I>(I);
+
+impl<I: Iterator<Item = Block>> Blocks for TreeBlocks<I> {
+    fn next(&mut self) -> Result<Option<Block>> {
+        Ok(self.0.next())
+    }
+
+    fn damaged(&self, _block: &Block) -> Error {
+        damaged_memory()
+    }
+}
+
+impl Core {
+    /// Compresses the oldest sealed MemTable. `false` if none is sealed.
+    pub fn compress_oldest(&self, cutter: &mut Cutter) -> Result<bool> {
+        let Some(sealed) = self.view.read().sealed.first().cloned() else {
+            return Ok(false);
+        };
+        let run = sealed.table.into_run();
+        let tree = Tree::of(run.iter().copied(), cutter);
+        self.counters
+            .made
+            .fetch_add(tree.len() as u64, Ordering::Relaxed);
+        self.counters.sealed.fetch_add(1, Ordering::Relaxed);
+        let mut view = self.view.write();
+        let new = Arc::make_mut(&mut view);
+        new.sealed.remove(0);
+        new.trees.push(Grown {
+            tree: Arc::new(tree),
+            last: sealed.last,
+        });
+        Ok(true)
+    }
+
+    /// Merges the two newest trees, if the older is not twice as large or `all` are to be one. `false` if there is nothing to do.
+    pub fn merge_trees(&self, cutter: &mut Cutter, all: bool) -> Result<bool> {
+        let (older, newer) = match &self.view.read().trees[..] {
+            [.., older, newer] if all || older.tree.records() < 2 * newer.tree.records() => {
+                (older.clone(), newer.clone())
+            }
+            _ => return Ok(false),
+        };
+        let blocks =
+            |grown: &Grown| TreeBlocks(grown.tree.iter().cloned().collect::<Vec<_>>().into_iter());
+        let mut merge = Merge::new(blocks(&newer), blocks(&older), false, cutter);
+        let mut tree = Tree::default();
+        while let Some(block) = merge.block()? {
+            tree.push(block);
+        }
+        self.counters.merges(merge.counts());
+        let mut view = self.view.write();
+        let trees = &mut Arc::make_mut(&mut view).trees;
+        // Only this thread takes trees away or adds some.
+        trees.truncate(trees.len() - 2);
+        trees.push(Grown {
+            tree: Arc::new(tree),
+            last: newer.last,
+        });
+        Ok(true)
+    }
+
+    /// Brings everything in memory to disk.
+    pub fn flush_all(&self, cutter: &mut Cutter) -> Result<()> {
+        self.host.usable()?;
+        seal(Arc::make_mut(&mut self.view.write()));
+        while self.compress_oldest(cutter)? {}
+        self.flush_buffer(cutter)
+    }
+
+    /// Brings the compression buffer to disk, as one sorted run.
+    pub fn flush_buffer(&self, cutter: &mut Cutter) -> Result<()> {
+        while self.merge_trees(cutter, true)? {}
+        let view = self.view.read().clone();
+        let Some(grown) = view.trees.first() else {
+            return Ok(());
+        };
+        let age = view.disk.last().map_or(0, |aged| aged.age) + 1;
+        let bottom = view.disk.is_empty();
+        // With nothing older, deletes have nothing to hide.
+        let blocks = TreeBlocks(grown.tree.iter().cloned().collect::<Vec<_>>().into_iter());
+        let nothing = TreeBlocks(std::iter::empty());
+        let mut merge = Merge::new(blocks, nothing, bottom, cutter);
+        let mut output = Output::new(self);
+        let written = loop {
+            match merge.block() {
+                Ok(Some(block)) => {
+                    if let Err(e) = output.add(&block) {
+                        break Err(e);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(e),
+            }
+        };
+        self.counters.merges(merge.counts());
+        let tables = output.end(written)?;
+        let edit = SideEdit {
+            add: tables
+                .iter()
+                .map(|t| (t.meta().number, files::told(age, t.meta())))
+                .collect(),
+            flushed: Some(grown.last),
+            ..SideEdit::default()
+        };
+        self.edit(edit, &tables)?;
+        let mut view = self.view.write();
+        let new = Arc::make_mut(&mut view);
+        new.trees.remove(0);
+        if !tables.is_empty() {
+            let run = SortedRun::new(tables);
+            new.disk.push(Aged { age, run });
+        }
+        drop(view);
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Names tables in the manifest; if that finds no room, the new ones are removed.
+    pub fn edit(&self, edit: SideEdit, new: &[Arc<Table>]) -> Result<()> {
+        self.host.edit(edit).inspect_err(|e| {
+            if e.is_no_space() {
+                new.iter().for_each(|table| table.make_obsolete());
+            }
+        })
+    }
+}
+
+/// Table files being written.
+pub struct Output<'a> {
+    core: &'a Core,
+    writer: Option<Writer>,
+    tables: BTreeMap<u64, Arc<Table>>,
+}
+
+impl<'a> Output<'a> {
+    pub fn new(core: &'a Core) -> Output<'a> {
+        Output {
+            core,
+            writer: None,
+            tables: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a block, whose keys are above those before.
+    pub fn add(&mut self, block: &Block) -> Result<()> {
+        let host = &self.core.host;
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let number = host.new_number();
+                self.writer
+                    .insert(Writer::create(host.io(), host.path(number), number)?)
+            }
+        };
+        writer.add(block);
+        if writer.blocks() >= self.core.settings.table_blocks {
+            self.cut()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the table at hand, so that another may stand behind it.
+    pub fn cut(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            let path = writer.path().to_path_buf();
+            let meta = writer.finish()?;
+            self.core
+                .counters
+                .written
+                .fetch_add(meta.bytes, Ordering::Relaxed);
+            let table = Arc::new(Table::new(self.core.host.io(), path, meta));
+            self.tables.insert(meta.number, table);
+        }
+        Ok(())
+    }
+
+    /// The tables, whole and on disk; or, after a failure, none of them is left.
+    ///
+    /// # Errors
+    /// The failure given, or that of the last table. Anything but a full disk, or damage that was read, poisons the store.
+    pub fn end(mut self, result: Result<()>) -> Result<Vec<Arc<Table>>> {
+        let host = &self.core.host;
+        let dir = host.dir();
+        let result = result.and_then(|()| self.cut()).and_then(|()| {
+            let synced = host.io().sync_dir(&dir);
+            synced.map_err(|source| Error::Io {
+                what: "sync",
+                path: dir.clone(),
+                source,
+            })
+        });
+        match result {
+            Ok(()) => Ok(self.tables.into_values().collect()),
+            Err(e) => {
+                if let Some(writer) = self.writer.take() {
+                    writer.abandon();
+                }
+                self.tables.values().for_each(|t| t.make_obsolete());
+                Err(match &e {
+                    Error::NoSpace { .. } | Error::Corrupt { .. } | Error::Format { .. } => e,
+                    _ => self.core.host.poison(e),
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the engine writes into the store's log and manifest.
+//!
+//! ```text
+//!  log:       an entry is a block of records (`block`), coded by `forebay_codec`, in the order of the batch's changes
+//!  manifest:  version, 1 byte: 1 | `Told` of the table file, postcard
+//! ```
+use super::super::block::{decode_columns, encode_columns};
+use super::super::record::{Key, Record};
+use super::super::sorted::SortedRun;
+use super::super::table::{Meta, Table};
+use super::view::Aged;
+use bytes::Bytes;
+use forebay_storage::{Error, Result, SideHost};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const VERSION: u8 = 1;
+
+/// What the manifest tells of a table file.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    /// The age of its run.
+    age: u64,
+    bytes: u64,
+    records: u64,
+    first: (u64, u64),
+    last: (u64, u64),
+    deletes: bool,
+}
+
+/// What the manifest is to tell of a table of the run of this age.
+pub fn told(age: u64, meta: &Meta) -> Bytes {
+    let told = Told {
+        age,
+        bytes: meta.bytes,
+        records: meta.records,
+        first: (meta.first.fid, meta.first.offset),
+        last: (meta.last.fid, meta.last.offset),
+        deletes: meta.deletes,
+    };
+    let mut out = vec![VERSION];
+    // Holds no type that postcard cannot write; were one added, opening refuses the file.
+    out.extend(postcard::to_stdvec(&told).unwrap_or_default());
+    out.into()
+}
+
+/// The runs that the manifest tells of, oldest first.
+pub fn runs(host: &SideHost) -> Result<Vec<Aged>> {
+    let mut runs: BTreeMap<u64, Vec<Meta>> = BTreeMap::new();
+    for (number, bytes) in host.files() {
+        let format = |reason: &str| Error::Format {
+            path: host.path(number),
+            reason: reason.into(),
+        };
+        let (&version, rest) = bytes
+            .split_first()
+            .ok_or_else(|| format("the manifest tells nothing of it; run `forebay fsck`"))?;
+        if version != VERSION {
+            return Err(format(
+                "the manifest tells of it in a newer way; use a newer Forebay",
+            ));
+        }
+        let told: Told = postcard::from_bytes(rest)
+            .map_err(|_| format("what the manifest tells of it is damaged; run `forebay fsck`"))?;
+        let key = |(fid, offset)| Key { fid, offset };
+        runs.entry(told.age).or_default().push(Meta {
+            number,
+            bytes: told.bytes,
+            records: told.records,
+            first: key(told.first),
+            last: key(told.last),
+            deletes: told.deletes,
+        });
+    }
+    let run = |(age, mut metas): (u64, Vec<Meta>)| {
+        metas.sort_by_key(|meta| meta.first);
+        let table = |meta: Meta| {
+            let path = host.path(meta.number);
+            Arc::new(Table::new(host.io(), path, meta))
+        };
+        Aged {
+            age,
+            run: SortedRun::new(metas.into_iter().map(table).collect()),
+        }
+    };
+    Ok(runs.into_iter().map(run).collect())
+}
+
+/// Records of an entry, at most.
+const MOST: usize = 64 << 10;
+
+/// The entries of these records, in the order of the changes; and whether one adds an extent.
+pub fn entries(records: &[Record]) -> impl Iterator<Item = (Bytes, bool)> {
+    records.chunks(MOST).map(|records| {
+        let mut out = Vec::new();
+        encode_columns(records, &mut out);
+        (out.into(), records.iter().any(|r| r.len > 0))
+    })
+}
+
+/// The records of an entry. `None` if it is none.
+pub fn records(entry: &[u8]) -> Option<Vec<Record>> {
+    let mut out = Vec::new();
+    decode_columns(entry, &mut out)?;
+    Some(out)
+}

@@ -1,0 +1,349 @@
+//! The engine of the index: takes batches of records, keeps them sorted in memory and on disk, and answers reads.
+//!
+//! ```text
+//!  batch -> log of the store -> MemTable -> visible
+//!                                  | full: sealed
+//!                                  v                          in the background from here on
+//!                  compressed blocks, one tree a MemTable; trees of similar size are merged
+//!                                  | buffer full, or the log is long
+//!                                  v
+//!                  one sorted run of table files; runs of similar size are merged
+//! ```
+//!
+//! It is the [`Side`] of a store, so its records become durable with whatever else a batch holds.
+//!
+//! # Invariants
+//! - A [`View`] never changes; readers clone the pointer. In it, what is newer hides what is older, key by key: MemTable over
+//!   sealed ones over trees over runs, and in each the later over the earlier.
+//! - The manifest names exactly the tables of the runs; what is in memory only is in the log.
+//! - One thread works in the background; nobody waits for it but writers, at the limits of memory.
+mod compact;
+mod compress;
+mod files;
+mod view;
+mod work;
+
+pub use view::View;
+
+use super::block::Cutter;
+use super::record::{Key, Record};
+use super::scan::Scan;
+use crate::cluster::Alpha;
+use bytes::Bytes;
+use forebay_storage::{Batch, Error, Result, Side, SideHost, Store};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+/// Settings of an engine; sizes in bytes. The defaults are the paper's where it names one.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A block before compression.
+    pub block_bytes: usize,
+    /// Blocks of a table file.
+    pub table_blocks: usize,
+    /// A MemTable is sealed at this size.
+    pub memtable_bytes: usize,
+    /// The compression buffer is brought to disk at this size.
+    pub buffer_bytes: usize,
+    /// The least locality factor of a region that is read at once.
+    pub alpha: Alpha,
+    /// Work in a thread of its own. If not, the putting thread does it at the limits.
+    pub background: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            block_bytes: 4096,
+            table_blocks: 256,
+            memtable_bytes: 4 << 20,
+            buffer_bytes: 8 << 20,
+            alpha: Alpha::default(),
+            background: true,
+        }
+    }
+}
+
+impl Settings {
+    /// What is wrong with them, and what to write instead.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub fn check(&self) -> Result<(), String> {
+        let sizes = [
+            ("block size", self.block_bytes, 64, 16 << 20),
+            ("number of blocks a table", self.table_blocks, 1, 1 << 20),
+            ("MemTable size", self.memtable_bytes, 4096, usize::MAX),
+            ("compression buffer", self.buffer_bytes, 4096, usize::MAX),
+        ];
+        for (what, value, least, most) in sizes {
+            if value < least || value > most {
+                return Err(format!(
+                    "the index's {what} is {value}; it must be {least} or more{}",
+                    if most == usize::MAX {
+                        String::new()
+                    } else {
+                        format!(", and at most {most}")
+                    }
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counters since the engine was opened, and sizes; in bytes where not said otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records put or deleted.
+    pub puts: u64,
+    /// MemTables, sealed ones included.
+    pub memtable_bytes: u64,
+    /// The compression buffer.
+    pub buffer_bytes: u64,
+    /// Metadata regions of table files in memory.
+    pub region_bytes: u64,
+    /// Table files.
+    pub table_bytes: u64,
+    /// Number of these.
+    pub tables: u64,
+    /// Records in them.
+    pub table_records: u64,
+    /// Sorted runs on disk.
+    pub runs: u64,
+    /// MemTables compressed.
+    pub sealed: u64,
+    /// Times the buffer was brought to disk.
+    pub flushes: u64,
+    /// Merges of runs.
+    pub compactions: u64,
+    /// Blocks that merges let through untouched, in memory and on disk.
+    pub blocks_passed: u64,
+    /// Blocks that merges decompressed.
+    pub blocks_merged: u64,
+    /// Blocks compressed, those of merges included.
+    pub blocks_made: u64,
+    /// Written to table files.
+    pub bytes_written: u64,
+    /// Nanoseconds that writers waited for room.
+    pub stall_nanos: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    puts: AtomicU64,
+    sealed: AtomicU64,
+    flushes: AtomicU64,
+    compactions: AtomicU64,
+    passed: AtomicU64,
+    merged: AtomicU64,
+    made: AtomicU64,
+    written: AtomicU64,
+    stalled: AtomicU64,
+}
+
+impl Counters {
+    fn merges(&self, counts: super::merge::Counts) {
+        let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
+        add(&self.passed, counts.passed);
+        add(&self.merged, counts.merged);
+        add(&self.made, counts.made);
+    }
+}
+
+/// What threads tell each other.
+#[derive(Default)]
+struct Signals {
+    stop: bool,
+    /// The log is long: bring everything to disk.
+    hurry: bool,
+    /// The last attempt found no room on the disk.
+    full: bool,
+    /// Why the engine writes no more.
+    failed: Option<String>,
+}
+
+struct Core {
+    host: SideHost,
+    settings: Settings,
+    view: RwLock<Arc<View>>,
+    signals: Mutex<Signals>,
+    /// Wakes the worker.
+    work: Condvar,
+    /// Wakes those who wait for it.
+    progress: Condvar,
+    /// Held while the background work is done, by the worker or whoever does it instead.
+    working: Mutex<Cutter>,
+    counters: Counters,
+}
+
+/// See the head of this file. Dropping the last one, or closing the store, ends its thread.
+pub struct Engine {
+    core: Arc<Core>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// The engine of `store`, attached to it as its side.
+    ///
+    /// # Errors
+    /// `Format`: wrong settings, or files of a newer version.
+    pub fn attach(store: &Store, settings: Settings) -> Result<Arc<Engine>> {
+        let host = store.side_host();
+        let wrong = |reason| Error::Format {
+            path: host.dir(),
+            reason,
+        };
+        settings.check().map_err(wrong)?;
+        let disk = files::runs(&host)?;
+        let cutter = Cutter::new(settings.block_bytes);
+        let background = settings.background;
+        let core = Arc::new(Core {
+            host,
+            settings,
+            view: RwLock::new(Arc::new(View {
+                disk,
+                ..View::default()
+            })),
+            signals: Mutex::default(),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            working: Mutex::new(cutter),
+            counters: Counters::default(),
+        });
+        let thread = if background {
+            let core = core.clone();
+            let thread = std::thread::Builder::new().name("index".into());
+            let spawned = thread.spawn(move || core.work_loop());
+            Some(spawned.map_err(|source| Error::Io {
+                what: "start the thread of the index for",
+                path: store.side_host().dir(),
+                source,
+            })?)
+        } else {
+            None
+        };
+        let engine = Arc::new(Engine {
+            core,
+            thread: Mutex::new(thread),
+        });
+        store.attach(engine.clone());
+        Ok(engine)
+    }
+
+    /// Makes the batch carry these records too, behind those before.
+    pub fn add(&self, batch: &mut Batch, records: &[Record]) {
+        for (entry, adds) in files::entries(records) {
+            batch.put_side(entry, adds);
+        }
+    }
+
+    /// The state as of now.
+    pub fn view(&self) -> Arc<View> {
+        self.core.view.read().clone()
+    }
+
+    /// All extents' records from `from` on, as of now.
+    ///
+    /// # Errors
+    /// Those of reading table files.
+    pub fn scan(&self, from: Key) -> Result<Scan> {
+        self.view().scan(from)
+    }
+
+    /// Brings everything to table files.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: everything stays in memory and in the log.
+    pub fn flush(&self) -> Result<()> {
+        let mut cutter = self.core.working.lock();
+        self.core.flush_all(&mut cutter)
+    }
+
+    /// Brings everything to one sorted run without deletes.
+    ///
+    /// # Errors
+    /// As [`flush`](Engine::flush).
+    pub fn compact(&self) -> Result<()> {
+        let mut cutter = self.core.working.lock();
+        self.core.flush_all(&mut cutter)?;
+        while self.core.compact_newest(&mut cutter)? {}
+        Ok(())
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> Stats {
+        let view = self.view();
+        let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        let c = &self.core.counters;
+        Stats {
+            puts: load(&c.puts),
+            memtable_bytes: view.memtable_bytes() as u64,
+            buffer_bytes: view.buffer_bytes() as u64,
+            region_bytes: view.tables().map(|t| t.resident_bytes() as u64).sum(),
+            table_bytes: view.tables().map(|t| t.meta().bytes).sum(),
+            tables: view.tables().count() as u64,
+            table_records: view.tables().map(|t| t.meta().records).sum(),
+            runs: view.disk.len() as u64,
+            sealed: load(&c.sealed),
+            flushes: load(&c.flushes),
+            compactions: load(&c.compactions),
+            blocks_passed: load(&c.passed),
+            blocks_merged: load(&c.merged),
+            blocks_made: load(&c.made),
+            bytes_written: load(&c.written),
+            stall_nanos: load(&c.stalled),
+        }
+    }
+
+    /// Reads every table file and reports all damage.
+    pub fn check(&self) -> Vec<Error> {
+        let mut errors = Vec::new();
+        self.view().tables().for_each(|t| t.check(&mut errors));
+        errors
+    }
+
+    fn end(&self) {
+        {
+            let mut signals = self.core.signals.lock();
+            signals.stop = true;
+            self.core.work.notify_all();
+            self.core.progress.notify_all();
+        }
+        let thread = self.thread.lock().take();
+        // The worker itself may hold the last pointer to the store.
+        let own = std::thread::current().id();
+        if let Some(thread) = thread.filter(|t| t.thread().id() != own)
+            && thread.join().is_err()
+        {
+            tracing::error!(store = %self.core.host.dir().display(), "the thread of the index panicked");
+        }
+    }
+}
+
+impl Side for Engine {
+    fn make_room(&self) -> Result<()> {
+        self.core.make_room()
+    }
+
+    fn apply(&self, batch: u64, entries: &[Bytes]) {
+        self.core.apply(batch, entries);
+    }
+
+    fn hurry(&self) {
+        self.core.signals.lock().hurry = true;
+        self.core.work.notify_all();
+    }
+
+    fn stop(&self) {
+        self.end();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

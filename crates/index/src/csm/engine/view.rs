@@ -1,0 +1,86 @@
+//! One state of the engine, unchanging.
+use super::super::memtable::MemTable;
+use super::super::record::Key;
+use super::super::scan::{Scan, Source};
+use super::super::sorted::SortedRun;
+use super::super::table::Table;
+use super::super::tree::Tree;
+use forebay_storage::Result;
+use std::sync::Arc;
+
+/// A MemTable that takes no more records.
+#[derive(Clone)]
+pub struct Sealed {
+    /// Its records.
+    pub table: MemTable,
+    /// Its last batch.
+    pub last: u64,
+}
+
+/// Blocks in the compression buffer.
+#[derive(Clone)]
+pub struct Grown {
+    /// The blocks.
+    pub tree: Arc<Tree>,
+    /// Their last batch.
+    pub last: u64,
+}
+
+/// A sorted run on disk, and its place among the others: the older the smaller.
+#[derive(Clone)]
+pub struct Aged {
+    /// Unique among the runs.
+    pub age: u64,
+    /// The table files.
+    pub run: SortedRun,
+}
+
+/// See the head of this file. All lists: oldest first.
+#[derive(Clone, Default)]
+pub struct View {
+    pub(super) active: MemTable,
+    /// The last batch in `active`.
+    pub(super) last: u64,
+    pub(super) sealed: Vec<Sealed>,
+    pub(super) trees: Vec<Grown>,
+    pub(super) disk: Vec<Aged>,
+}
+
+impl View {
+    /// All that holds records, newest first.
+    pub fn sources(&self) -> impl Iterator<Item = Source> {
+        let tables = self.sealed.iter().map(|s| &s.table).chain([&self.active]);
+        let runs = tables.rev().flat_map(|t| t.runs().iter().rev().cloned());
+        let trees = self
+            .trees
+            .iter()
+            .rev()
+            .map(|g| Source::Tree(g.tree.clone()));
+        let disk = self.disk.iter().rev().map(|a| Source::Disk(a.run.clone()));
+        runs.map(Source::Run).chain(trees).chain(disk)
+    }
+
+    /// The records from `from` on.
+    ///
+    /// # Errors
+    /// Those of reading table files.
+    pub fn scan(&self, from: Key) -> Result<Scan> {
+        Scan::new(self.sources(), from)
+    }
+
+    /// Memory of MemTables, bytes.
+    pub fn memtable_bytes(&self) -> usize {
+        let sealed: usize = self.sealed.iter().map(|s| s.table.bytes()).sum();
+        self.active.bytes() + sealed
+    }
+
+    /// Memory of the compression buffer, bytes.
+    pub fn buffer_bytes(&self) -> usize {
+        self.trees.iter().map(|g| g.tree.bytes()).sum()
+    }
+
+    /// All table files.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.disk.iter().flat_map(|aged| aged.run.tables())
+    }
+}

@@ -1,0 +1,182 @@
+//! Taking batches, and the loop of the background thread.
+use super::super::block::Cutter;
+use super::super::record::Record;
+use super::view::{Sealed, View};
+use super::{Core, files};
+use bytes::Bytes;
+use forebay_storage::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Sealed MemTables that may wait to be compressed before writers wait.
+const WAITING: usize = 2;
+/// How long to wait before a full disk is tried again.
+const FULL: Duration = Duration::from_millis(250);
+
+impl Core {
+    /// Takes the entries of a batch.
+    pub fn apply(&self, batch: u64, entries: &[Bytes]) {
+        let mut records: Vec<Record> = Vec::new();
+        for entry in entries {
+            match files::records(entry) {
+                Some(found) if records.is_empty() => records = found,
+                Some(found) => records.extend(found),
+                // It was logged with a checksum, so a program wrote it so.
+                None => {
+                    let reason = "a log record of the index is none; use the version of Forebay that wrote it, or report this";
+                    self.fail(self.host.poison(Error::Format {
+                        path: self.host.dir(),
+                        reason: reason.into(),
+                    }));
+                    return;
+                }
+            }
+        }
+        self.counters
+            .puts
+            .fetch_add(records.len() as u64, Ordering::Relaxed);
+        let mut view = self.view.write();
+        let new = Arc::make_mut(&mut view);
+        new.active.insert(records);
+        new.last = batch;
+        if new.active.bytes() >= self.settings.memtable_bytes {
+            seal(new);
+            drop(view);
+            self.wake();
+        }
+    }
+
+    /// Under the lock that the worker looks under, so that it does not miss it.
+    fn wake(&self) {
+        let _signals = self.signals.lock();
+        self.work.notify_all();
+    }
+
+    /// Waits until there is room for another batch.
+    pub fn make_room(&self) -> Result<()> {
+        if self.view.read().sealed.len() < WAITING {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let result = if self.settings.background {
+            self.wait_for_room()
+        } else {
+            let mut cutter = self.working.lock();
+            self.do_all(&mut cutter)
+        };
+        let nanos = start.elapsed().as_nanos() as u64;
+        self.counters.stalled.fetch_add(nanos, Ordering::Relaxed);
+        result
+    }
+
+    fn wait_for_room(&self) -> Result<()> {
+        let mut signals = self.signals.lock();
+        loop {
+            if signals.failed.is_some() || signals.stop {
+                // The store refuses the batch, with the reason.
+                return self.host.usable();
+            }
+            if self.view.read().sealed.len() < WAITING {
+                return Ok(());
+            }
+            if signals.full {
+                return Err(Error::NoSpace {
+                    path: self.host.dir(),
+                });
+            }
+            self.work.notify_all();
+            self.progress.wait(&mut signals);
+        }
+    }
+
+    /// Notes a failure; whoever waits looks again.
+    pub fn fail(&self, error: Error) {
+        let mut signals = self.signals.lock();
+        if error.is_no_space() {
+            signals.full = true;
+        } else if signals.failed.is_none() {
+            tracing::error!(store = %self.host.dir().display(), "the index writes no more: {error}");
+            signals.failed = Some(error.to_string());
+        }
+        self.progress.notify_all();
+    }
+
+    /// Does whatever is due.
+    pub fn do_all(&self, cutter: &mut Cutter) -> Result<()> {
+        while self.do_next(cutter)? {}
+        Ok(())
+    }
+
+    /// Does what is most urgent; `false` if nothing is due.
+    fn do_next(&self, cutter: &mut Cutter) -> Result<bool> {
+        self.host.usable()?;
+        if self.compress_oldest(cutter)? || self.merge_trees(cutter, false)? {
+            return Ok(true);
+        }
+        let hurry = std::mem::take(&mut self.signals.lock().hurry);
+        if hurry || self.view.read().buffer_bytes() >= self.settings.buffer_bytes {
+            let flushed = if hurry {
+                self.flush_all(cutter)
+            } else {
+                self.flush_buffer(cutter)
+            };
+            if flushed.is_err() {
+                self.signals.lock().hurry |= hurry;
+            }
+            return flushed.map(|()| true);
+        }
+        self.compact_due(cutter)
+    }
+
+    /// The thread of the engine.
+    pub fn work_loop(&self) {
+        loop {
+            let done = {
+                let mut cutter = self.working.lock();
+                self.do_next(&mut cutter)
+            };
+            let mut full = false;
+            match done {
+                Ok(true) => {
+                    let mut signals = self.signals.lock();
+                    signals.full = false;
+                    self.progress.notify_all();
+                    if signals.stop {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(false) => {}
+                Err(e) => {
+                    full = e.is_no_space();
+                    self.fail(e);
+                    if !full {
+                        return;
+                    }
+                }
+            }
+            let mut signals = self.signals.lock();
+            if signals.stop {
+                return;
+            }
+            // What is due becomes so under this lock, or before it was taken.
+            let idle = !signals.hurry && self.view.read().sealed.is_empty();
+            if full {
+                self.work.wait_for(&mut signals, FULL);
+            } else if idle {
+                self.work.wait(&mut signals);
+            }
+        }
+    }
+}
+
+/// Makes the active MemTable a sealed one.
+pub fn seal(view: &mut View) {
+    if !view.active.is_empty() {
+        view.sealed.push(Sealed {
+            table: std::mem::take(&mut view.active),
+            last: view.last,
+        });
+    }
+}
