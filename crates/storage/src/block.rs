@@ -3,6 +3,7 @@
 //!
 //! Invariant: a decoded [`Block`] is in strictly ascending key order, whatever the bytes were.
 //! The checksum of a block stands in its table's metadata region, not in the block.
+use crate::cache::Decoded;
 use crate::wire::{Cursor, put_varint};
 use bytes::Bytes;
 
@@ -46,11 +47,6 @@ impl Block {
     /// Whether the block has no entries.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
-    }
-
-    /// Memory held, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.data.len() + self.slots.len() * size_of::<Slot>() + size_of::<Block>()
     }
 
     /// The key at `i`, which must be below [`len`](Block::len).
@@ -105,6 +101,12 @@ impl Block {
                 self.data.slice_ref(v)
             }
         }))
+    }
+}
+
+impl Decoded for Block {
+    fn bytes(&self) -> usize {
+        self.data.len() + self.slots.len() * size_of::<Slot>() + size_of::<Block>()
     }
 }
 

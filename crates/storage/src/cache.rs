@@ -2,7 +2,6 @@
 //!
 //! Invariant: the sum of the blocks' sizes never exceeds the budget, shard by shard; a block larger than
 //! a shard's share is not kept.
-use crate::block::Block;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -13,14 +12,20 @@ pub type BlockKey = (u64, u32);
 
 const SHARDS: usize = 16;
 
-struct Shard {
-    blocks: LruCache<BlockKey, Arc<Block>>,
+/// A decoded block, of whatever format.
+pub trait Decoded {
+    /// Memory held, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+struct Shard<B> {
+    blocks: LruCache<BlockKey, Arc<B>>,
     bytes: usize,
 }
 
 /// See the [module](self).
-pub struct BlockCache {
-    shards: Vec<Mutex<Shard>>,
+pub struct BlockCache<B> {
+    shards: Vec<Mutex<Shard<B>>>,
     share: usize,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -29,9 +34,9 @@ pub struct BlockCache {
 /// What a cached block costs beyond its own memory: map entry and list node.
 const OVERHEAD: usize = 96;
 
-impl BlockCache {
+impl<B: Decoded> BlockCache<B> {
     /// A cache of at most `budget` bytes.
-    pub fn new(budget: usize) -> BlockCache {
+    pub fn new(budget: usize) -> BlockCache<B> {
         // Few shards for a small budget, so that a share still holds some blocks.
         let shards = (budget >> 18).clamp(1, SHARDS);
         let shard = || {
@@ -48,13 +53,13 @@ impl BlockCache {
         }
     }
 
-    fn shard(&self, key: BlockKey) -> &Mutex<Shard> {
+    fn shard(&self, key: BlockKey) -> &Mutex<Shard<B>> {
         let mixed = (key.0 << 20 ^ u64::from(key.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 40) as usize % self.shards.len()]
     }
 
     /// The block, if it is here.
-    pub fn get(&self, key: BlockKey) -> Option<Arc<Block>> {
+    pub fn get(&self, key: BlockKey) -> Option<Arc<B>> {
         let block = self.shard(key).lock().blocks.get(&key).cloned();
         let counter = if block.is_some() {
             &self.hits
@@ -66,7 +71,7 @@ impl BlockCache {
     }
 
     /// Keeps the block, at the cost of the least recently used ones.
-    pub fn insert(&self, key: BlockKey, block: Arc<Block>) {
+    pub fn insert(&self, key: BlockKey, block: Arc<B>) {
         let cost = block.bytes() + OVERHEAD;
         if cost > self.share {
             return;
@@ -101,7 +106,7 @@ impl BlockCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::BlockBuilder;
+    use crate::block::{Block, BlockBuilder};
 
     fn block(bytes: usize) -> Arc<Block> {
         let mut b = BlockBuilder::default();

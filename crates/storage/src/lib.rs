@@ -27,6 +27,7 @@ mod wire;
 
 pub use batch::{Batch, Keyspace, Op};
 pub use block::{Block, BlockBuilder, BlockFormat, Entry, RowFormat};
+pub use cache::{BlockCache, BlockKey, Decoded};
 pub use error::{Error, Result};
 pub use io::{DirEntry, File, Io, OsIo};
 pub use options::{Durability, Options, Stats};

@@ -3,11 +3,15 @@
 //! Of the records with one key, the newest is yielded if it is an extent, and none if it is a delete.
 use super::memtable::Run;
 use super::record::{Key, Record};
-use super::sorted::{SortedRun, decompress};
+use super::sorted::SortedRun;
+use super::table::Records;
 use super::tree::Tree;
 use forebay_storage::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Blocks that a long scan reads at once.
+const AHEAD: usize = 31;
 
 /// One thing that holds records.
 #[derive(Clone)]
@@ -24,11 +28,13 @@ pub enum Source {
 struct Cursor {
     source: Source,
     /// The records of the block at hand (of trees and table files).
-    opened: Vec<Record>,
+    opened: Arc<Records>,
     /// The next record: in `opened`, or in the run.
     at: usize,
     /// The block behind the one at hand: its table and number (of table files).
     next: (usize, usize),
+    /// Blocks to read beyond that one: the longer a scan goes, the more.
+    ahead: usize,
 }
 
 impl Cursor {
@@ -36,22 +42,23 @@ impl Cursor {
     fn new(source: Source, from: Key) -> Result<Cursor> {
         let mut cursor = Cursor {
             source,
-            opened: Vec::new(),
+            opened: Arc::new(Records(Vec::new())),
             at: 0,
             next: (0, 0),
+            ahead: 0,
         };
         match &cursor.source {
             Source::Run(run) => cursor.at = run.partition_point(|r| r.key < from),
             Source::Tree(tree) => {
                 let block = tree.at_or_above(from).cloned();
                 cursor.open(block)?;
-                cursor.at = cursor.opened.partition_point(|r| r.key < from);
+                cursor.at = cursor.opened.0.partition_point(|r| r.key < from);
             }
             Source::Disk(run) => {
                 // None: behind the last table.
                 cursor.next = run.find(from)?.unwrap_or((run.tables().len(), 0));
                 cursor.read()?;
-                cursor.at = cursor.opened.partition_point(|r| r.key < from);
+                cursor.at = cursor.opened.0.partition_point(|r| r.key < from);
             }
         }
         Ok(cursor)
@@ -60,19 +67,19 @@ impl Cursor {
     fn peek(&self) -> Option<&Record> {
         match &self.source {
             Source::Run(run) => run.get(self.at),
-            _ => self.opened.get(self.at),
+            _ => self.opened.0.get(self.at),
         }
     }
 
     fn advance(&mut self) -> Result<()> {
         self.at += 1;
-        if self.at < self.opened.len() {
+        if self.at < self.opened.0.len() {
             return Ok(());
         }
         match &self.source {
             Source::Run(_) => Ok(()),
             Source::Tree(tree) => {
-                let last = self.opened.last().map(|r| r.key);
+                let last = self.opened.0.last().map(|r| r.key);
                 let block = last.and_then(|last| tree.above(last).cloned());
                 self.open(block)
             }
@@ -81,32 +88,32 @@ impl Cursor {
     }
 
     fn open(&mut self, block: Option<super::Block>) -> Result<()> {
-        self.opened.clear();
-        self.at = 0;
-        match block {
-            Some(block) => block.records(&mut self.opened).ok_or_else(damaged_memory),
-            None => Ok(()),
+        let mut records = Vec::new();
+        if let Some(block) = block {
+            block.records(&mut records).ok_or_else(damaged_memory)?;
         }
+        self.opened = Arc::new(Records(records));
+        self.at = 0;
+        Ok(())
     }
 
     fn read(&mut self) -> Result<()> {
-        self.opened.clear();
-        self.at = 0;
         let Source::Disk(run) = &self.source else {
             return Ok(());
         };
+        self.at = 0;
         let (mut table, mut block) = self.next;
         while let Some(found) = run.tables().get(table) {
             if block < found.places()?.len() {
-                for read in found.read(block..block + 1)? {
-                    decompress(run, &read, &mut self.opened)?;
-                }
+                self.opened = found.records(block, self.ahead)?;
                 self.next = (table, block + 1);
+                self.ahead = (self.ahead * 2 + 1).min(AHEAD);
                 return Ok(());
             }
             (table, block) = (table + 1, 0);
         }
         self.next = (table, 0);
+        self.opened = Arc::new(Records(Vec::new()));
         Ok(())
     }
 }
@@ -179,8 +186,8 @@ mod tests {
     use super::super::tests::records;
     use super::super::{Cutter, Tree};
     use super::*;
-    use crate::csm::table::Table;
-    use forebay_storage::OsIo;
+    use crate::csm::table::{Shared, Table};
+    use forebay_storage::{BlockCache, OsIo};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -188,11 +195,15 @@ mod tests {
     fn on_disk(dir: &std::path::Path, first: u64, records: &[Record]) -> SortedRun {
         let tree = Tree::of(records.iter().copied(), &mut Cutter::new(200));
         let blocks: Vec<_> = tree.into_blocks().collect();
+        let shared = Arc::new(Shared {
+            io: Arc::new(OsIo),
+            cache: BlockCache::new(1 << 16),
+        });
         let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {
             let path = dir.join(format!("{number}"));
             let mut writer = Writer::create(Arc::new(OsIo), path.clone(), number).unwrap();
             blocks.iter().for_each(|b| writer.add(b));
-            Arc::new(Table::new(Arc::new(OsIo), path, writer.finish().unwrap()))
+            Arc::new(Table::new(shared.clone(), path, writer.finish().unwrap()))
         });
         SortedRun::new(tables.collect())
     }

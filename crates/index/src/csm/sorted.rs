@@ -1,7 +1,7 @@
 //! A sorted run on disk: table files whose key ranges ascend and do not overlap.
 use super::block::Block;
 use super::merge::Blocks;
-use super::record::{Key, Record};
+use super::record::Key;
 use super::table::Table;
 use forebay_storage::{Error, Result};
 use std::collections::VecDeque;
@@ -96,7 +96,7 @@ impl Blocks for RunBlocks {
 }
 
 /// The error for a block of `run` whose bytes have the right checksum and are no block all the same.
-pub fn damaged(run: &SortedRun, block: &Block) -> Error {
+fn damaged(run: &SortedRun, block: &Block) -> Error {
     let holds = |t: &&Arc<Table>| t.meta().first <= block.first && block.last <= t.meta().last;
     match run.tables.iter().find(holds) {
         Some(table) => {
@@ -108,12 +108,4 @@ pub fn damaged(run: &SortedRun, block: &Block) -> Error {
             reason: String::from("a block of no table; report this"),
         },
     }
-}
-
-/// Decompresses a block of `run`.
-///
-/// # Errors
-/// `Corrupt` if it is none.
-pub fn decompress(run: &SortedRun, block: &Block, out: &mut Vec<Record>) -> Result<()> {
-    block.records(out).ok_or_else(|| damaged(run, block))
 }

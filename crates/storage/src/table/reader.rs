@@ -21,7 +21,7 @@ pub struct Tables {
     /// How blocks are laid out.
     pub format: Arc<dyn BlockFormat>,
     /// Decoded blocks.
-    pub cache: BlockCache,
+    pub cache: BlockCache<Block>,
 }
 
 /// One table file. Opened at first use, so that one damaged table fails only those reads that need it.

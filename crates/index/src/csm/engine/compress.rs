@@ -184,7 +184,7 @@ impl<'a> Output<'a> {
                 .counters
                 .written
                 .fetch_add(meta.bytes, Ordering::Relaxed);
-            let table = Arc::new(Table::new(self.core.host.io(), path, meta));
+            let table = Arc::new(Table::new(self.core.shared.clone(), path, meta));
             self.tables.insert(meta.number, table);
         }
         Ok(())

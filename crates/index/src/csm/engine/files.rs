@@ -7,7 +7,7 @@
 use super::super::block::{decode_columns, encode_columns};
 use super::super::record::{Key, Record};
 use super::super::sorted::SortedRun;
-use super::super::table::{Meta, Table};
+use super::super::table::{Meta, Shared, Table};
 use super::view::Aged;
 use bytes::Bytes;
 use forebay_storage::{Error, Result, SideHost};
@@ -46,7 +46,7 @@ pub fn told(age: u64, meta: &Meta) -> Bytes {
 }
 
 /// The runs that the manifest tells of, oldest first.
-pub fn runs(host: &SideHost) -> Result<Vec<Aged>> {
+pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
     let mut runs: BTreeMap<u64, Vec<Meta>> = BTreeMap::new();
     for (number, bytes) in host.files() {
         let format = |reason: &str| Error::Format {
@@ -77,7 +77,7 @@ pub fn runs(host: &SideHost) -> Result<Vec<Aged>> {
         metas.sort_by_key(|meta| meta.first);
         let table = |meta: Meta| {
             let path = host.path(meta.number);
-            Arc::new(Table::new(host.io(), path, meta))
+            Arc::new(Table::new(shared.clone(), path, meta))
         };
         Aged {
             age,

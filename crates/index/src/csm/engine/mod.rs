@@ -28,9 +28,10 @@ pub use view::View;
 use super::block::Cutter;
 use super::record::{Key, Record};
 use super::scan::Scan;
+use super::table::Shared;
 use crate::cluster::Alpha;
 use bytes::Bytes;
-use forebay_storage::{Batch, Error, Result, Side, SideHost, Store};
+use forebay_storage::{Batch, BlockCache, Error, Result, Side, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +48,8 @@ pub struct Settings {
     pub memtable_bytes: usize,
     /// The compression buffer is brought to disk at this size.
     pub buffer_bytes: usize,
+    /// Decompressed blocks of table files that are kept.
+    pub cache_bytes: usize,
     /// The least locality factor of a region that is read at once.
     pub alpha: Alpha,
     /// Work in a thread of its own. If not, the putting thread does it at the limits.
@@ -60,6 +63,7 @@ impl Default for Settings {
             table_blocks: 256,
             memtable_bytes: 4 << 20,
             buffer_bytes: 8 << 20,
+            cache_bytes: 8 << 20,
             alpha: Alpha::default(),
             background: true,
         }
@@ -103,6 +107,8 @@ pub struct Stats {
     pub memtable_bytes: u64,
     /// The compression buffer.
     pub buffer_bytes: u64,
+    /// Decompressed blocks of table files.
+    pub cache_bytes: u64,
     /// Metadata regions of table files in memory.
     pub region_bytes: u64,
     /// Table files.
@@ -167,6 +173,7 @@ struct Signals {
 
 struct Core {
     host: SideHost,
+    shared: Arc<Shared>,
     settings: Settings,
     view: RwLock<Arc<View>>,
     signals: Mutex<Signals>,
@@ -197,11 +204,16 @@ impl Engine {
             reason,
         };
         settings.check().map_err(wrong)?;
-        let disk = files::runs(&host)?;
+        let shared = Arc::new(Shared {
+            io: host.io(),
+            cache: BlockCache::new(settings.cache_bytes),
+        });
+        let disk = files::runs(&host, &shared)?;
         let cutter = Cutter::new(settings.block_bytes);
         let background = settings.background;
         let core = Arc::new(Core {
             host,
+            shared,
             settings,
             view: RwLock::new(Arc::new(View {
                 disk,
@@ -282,6 +294,7 @@ impl Engine {
             puts: load(&c.puts),
             memtable_bytes: view.memtable_bytes() as u64,
             buffer_bytes: view.buffer_bytes() as u64,
+            cache_bytes: self.core.shared.cache.bytes() as u64,
             region_bytes: view.tables().map(|t| t.resident_bytes() as u64).sum(),
             table_bytes: view.tables().map(|t| t.meta().bytes).sum(),
             tables: view.tables().count() as u64,

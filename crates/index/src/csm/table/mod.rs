@@ -11,6 +11,6 @@ mod reader;
 mod region;
 mod writer;
 
-pub use reader::Table;
+pub use reader::{Records, Shared, Table};
 pub use region::Place;
 pub use writer::{Meta, Writer};

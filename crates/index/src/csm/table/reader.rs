@@ -6,18 +6,35 @@ use super::footer::{self, Footer};
 use super::region::{self, Place};
 use super::writer::{Meta, remove};
 use crate::csm::block::Block;
-use crate::csm::record::Key;
+use crate::csm::record::{Key, Record};
 use bytes::Bytes;
-use forebay_storage::{Error, File, Io, Result};
+use forebay_storage::{BlockCache, Decoded, Error, File, Io, Result};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// The records of a block, decompressed.
+pub struct Records(pub Vec<Record>);
+
+impl Decoded for Records {
+    fn bytes(&self) -> usize {
+        size_of::<Records>() + self.0.len() * size_of::<Record>()
+    }
+}
+
+/// What all tables of an index share.
+pub struct Shared {
+    /// The file system.
+    pub io: Arc<dyn Io>,
+    /// Decompressed blocks of table files.
+    pub cache: BlockCache<Records>,
+}
+
 /// A table file that something names. Its metadata region is read at first use, so that a damaged table fails only those reads
 /// that need it.
 pub struct Table {
-    io: Arc<dyn Io>,
+    shared: Arc<Shared>,
     path: PathBuf,
     meta: Meta,
     places: OnceLock<Vec<Place>>,
@@ -26,10 +43,10 @@ pub struct Table {
 
 impl Table {
     /// The table that `meta` names, in the file `path`.
-    pub fn new(io: Arc<dyn Io>, path: PathBuf, meta: Meta) -> Table {
+    pub fn new(shared: Arc<Shared>, path: PathBuf, meta: Meta) -> Table {
         Table {
             path,
-            io,
+            shared,
             meta,
             places: OnceLock::new(),
             obsolete: AtomicBool::new(false),
@@ -105,6 +122,31 @@ impl Table {
         places.iter().map(block).collect()
     }
 
+    /// The records of block `i`, from the cache or the file. Of the `ahead` blocks behind it, those that are read with it are
+    /// kept too.
+    ///
+    /// # Errors
+    /// `Corrupt` names the block; `Io`.
+    pub fn records(&self, i: usize, ahead: usize) -> Result<Arc<Records>> {
+        let cache = &self.shared.cache;
+        let key = |i: usize| (self.meta.number, i as u32);
+        if let Some(found) = cache.get(key(i)) {
+            return Ok(found);
+        }
+        let end = self.places()?.len().min(i + 1 + ahead);
+        let mut wanted = None;
+        for (block, i) in self.read(i..end)?.into_iter().zip(i..) {
+            let mut records = Vec::with_capacity(block.records as usize);
+            block
+                .records(&mut records)
+                .ok_or_else(|| self.no_block(i))?;
+            let records = Arc::new(Records(records));
+            cache.insert(key(i), records.clone());
+            wanted.get_or_insert(records);
+        }
+        wanted.ok_or_else(|| self.no_block(i))
+    }
+
     /// The error for block `i`, whose bytes have the right checksum and are no block all the same.
     pub fn no_block(&self, i: usize) -> Error {
         let place = self.places.get().and_then(|places| places.get(i));
@@ -119,7 +161,7 @@ impl Table {
             Ok(places) => places,
             Err(e) => return errors.push(e),
         };
-        let known = Table::new(self.io.clone(), self.path.clone(), self.meta);
+        let known = Table::new(self.shared.clone(), self.path.clone(), self.meta);
         let _ = known.places.set(places);
         let mut records = Vec::new();
         for i in 0..known.places.get().map_or(0, Vec::len) {
@@ -133,7 +175,7 @@ impl Table {
     }
 
     fn open(&self) -> Result<Arc<dyn File>> {
-        let file = self.io.open(&self.path);
+        let file = self.shared.io.open(&self.path);
         file.map_err(|e| Error::io("open", &self.path, e))
     }
 
@@ -179,7 +221,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            remove(&*self.io, &self.path);
+            remove(&*self.shared.io, &self.path);
         }
     }
 }
@@ -189,11 +231,17 @@ mod tests {
     use super::super::Writer;
     use super::*;
     use crate::csm::block::Cutter;
-    use crate::csm::record::Record;
     use crate::csm::tests::records;
     use forebay_storage::OsIo;
     use proptest::prelude::*;
     use std::path::Path;
+
+    fn shared() -> Arc<Shared> {
+        Arc::new(Shared {
+            io: Arc::new(OsIo),
+            cache: BlockCache::new(1 << 20),
+        })
+    }
 
     fn written(dir: &Path, records: &[Record]) -> Option<Meta> {
         let mut cutter = Cutter::new(500);
@@ -228,7 +276,7 @@ mod tests {
                 prop_assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
                 return Ok(());
             };
-            let open = || Table::new(Arc::new(OsIo), dir.path().join("t"), meta);
+            let open = || Table::new(shared(), dir.path().join("t"), meta);
             let table = open();
             prop_assert_eq!(all(&table).unwrap(), records.clone());
             prop_assert_eq!(meta.records, records.len() as u64);
@@ -269,7 +317,7 @@ mod tests {
             ..Record::delete(Key { fid: 1, offset: 2 })
         };
         let meta = written(dir.path(), &[record]).unwrap();
-        let table = Table::new(Arc::new(OsIo), dir.path().join("t"), meta);
+        let table = Table::new(shared(), dir.path().join("t"), meta);
         let file = dir.path().join("t");
         let whole = std::fs::read(&file).unwrap();
         let mut newer = whole.clone();
