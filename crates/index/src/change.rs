@@ -4,12 +4,13 @@
 //! pieces that are near each other, or that one stored extent joins; what is stored there is read by range scans. The result is compared with
 //! what was read, and only the differences are written, in key order.
 
-use crate::encoding;
+use crate::csm::engine::View;
+use crate::csm::{Key, Record};
 use crate::extent::{MAX_EXTENT, SLICE};
-use crate::get::NEAR;
+use crate::get::{NEAR, extents};
 use crate::overlay::{Overlay, Piece};
 use crate::{Extent, ExtentIndex};
-use forebay_storage::{Batch, Result, Snapshot};
+use forebay_storage::{Batch, Result};
 use serde::{Deserialize, Serialize};
 use std::ops::Bound;
 
@@ -39,14 +40,16 @@ impl ExtentIndex {
     /// Those of reading the store. `batch` may then hold a part of the changes: do not apply it.
     pub fn change(&self, batch: &mut Batch, fid: u64, changes: &[Change]) -> Result<Vec<Extent>> {
         let (pieces, mut displaced) = Overlay::of(changes).into_parts();
-        let snapshot = self.store.snapshot();
+        let view = self.engine.view();
+        let mut records = Vec::new();
         let mut rest = &pieces[..];
         while !rest.is_empty() {
-            let (run, old) = self.run(&snapshot, fid, rest)?;
+            let (run, old) = self.run(&view, fid, rest)?;
             let new = lay_over(&old, run, &mut displaced);
-            self.write_differences(batch, fid, &old, &new);
+            write_differences(fid, &old, &new, &mut records);
             rest = &rest[run.len()..];
         }
+        self.engine.add(batch, &records);
         Ok(each_once(displaced))
     }
 
@@ -54,7 +57,7 @@ impl ExtentIndex {
     /// reaches or touches the piece after the run.
     fn run<'a>(
         &self,
-        snapshot: &Snapshot,
+        view: &View,
         fid: u64,
         pieces: &'a [Piece],
     ) -> Result<(&'a [Piece], Vec<Extent>)> {
@@ -67,17 +70,22 @@ impl ExtentIndex {
             }
             let near = near_pieces(&pieces[count..]);
             let end = near.last().map_or(next.end, |last| last.end);
-            let to = encoding::key(fid, end);
-            let to = Bound::Included(&to[..]);
+            let to = Bound::Included(end);
             if count == 0 {
                 // One byte before the start, to find the extent that ends just there.
                 let at = next.start.saturating_sub(1);
-                for extent in self.extents_at(snapshot, fid, at, to)? {
+                for extent in self.extents_at(view, fid, at, to)? {
                     old.extend(Some(extent?).filter(|e| e.end() >= next.start));
                 }
             } else {
-                let seen = encoding::key(fid, pieces[count - 1].end);
-                for extent in self.extents(snapshot, Bound::Excluded(&seen), to) {
+                // What starts at the end of the piece before was seen with it.
+                let unseen = pieces[count - 1].end.checked_add(1);
+                for extent in unseen
+                    .map(|from| extents(view, fid, from, to))
+                    .transpose()?
+                    .into_iter()
+                    .flatten()
+                {
                     old.push(extent?);
                 }
             }
@@ -85,22 +93,24 @@ impl ExtentIndex {
         }
         Ok((&pieces[..count], old))
     }
+}
 
-    fn write_differences(&self, batch: &mut Batch, fid: u64, old: &[Extent], new: &[Extent]) {
-        let mut old = old.iter().peekable();
-        for extent in new {
-            while let Some(gone) = old.next_if(|o| o.offset < extent.offset) {
-                batch.delete(self.keyspace, encoding::key(fid, gone.offset).to_vec());
-            }
-            if old.next_if(|o| o.offset == extent.offset) != Some(extent) {
-                let key = encoding::key(fid, extent.offset).to_vec();
-                batch.put(self.keyspace, key, encoding::value(extent));
-            }
+/// Appends what makes `new` of `old` to `records`.
+fn write_differences(fid: u64, old: &[Extent], new: &[Extent], records: &mut Vec<Record>) {
+    let delete = |gone: &Extent| {
+        let offset = gone.offset;
+        Record::delete(Key { fid, offset })
+    };
+    let mut old = old.iter().peekable();
+    for extent in new {
+        while let Some(gone) = old.next_if(|o| o.offset < extent.offset) {
+            records.push(delete(gone));
         }
-        for gone in old {
-            batch.delete(self.keyspace, encoding::key(fid, gone.offset).to_vec());
+        if old.next_if(|o| o.offset == extent.offset) != Some(extent) {
+            records.push(Record::put(fid, extent));
         }
     }
+    records.extend(old.map(delete));
 }
 
 /// The first pieces of `pieces` that are not more than [`NEAR`] apart. They share a scan: separate scans would look that

@@ -1,9 +1,10 @@
 //! Reading the index: a range, a whole file to remove, everything.
 
-use crate::encoding;
+use crate::csm::engine::View;
+use crate::csm::{Key, Record};
 use crate::extent::search_start;
 use crate::{Extent, ExtentIndex};
-use forebay_storage::{Batch, Result, Snapshot};
+use forebay_storage::{Batch, Result};
 use std::ops::{Bound, Range};
 
 /// How far back a search looks first. Extents do not overlap, so of those that start at or before an offset only the
@@ -13,22 +14,19 @@ const CLOSE: u64 = 1 << 10;
 pub(crate) const NEAR: u64 = 64 << 10;
 
 impl ExtentIndex {
-    /// The extents of `fid` from the last that starts at or before `at` (which may end there too) up to the key `to`.
+    /// The extents of `fid` from the last that starts at or before `at` (which may end there too) up to those that start at `to`.
     /// Some that start before it may come first.
     pub(crate) fn extents_at(
         &self,
-        snapshot: &Snapshot,
+        view: &View,
         fid: u64,
         at: u64,
-        to: Bound<&[u8]>,
+        to: Bound<u64>,
     ) -> Result<impl Iterator<Item = Result<Extent>> + use<>> {
         let far = search_start(at);
         let mut seen = far.max(at.saturating_sub(CLOSE));
-        let from = encoding::key(fid, seen);
-        let mut extents = self
-            .extents(snapshot, Bound::Included(&from), to)
-            .peekable();
-        let found = extents
+        let mut found_there = extents(view, fid, seen, to)?.peekable();
+        let found = found_there
             .peek()
             .is_some_and(|e| e.as_ref().is_ok_and(|e| e.offset <= at));
         let mut before = None;
@@ -36,26 +34,12 @@ impl ExtentIndex {
             if found || before.is_some() || start == seen {
                 continue;
             }
-            let (from, to) = (encoding::key(fid, start), encoding::key(fid, seen));
-            for extent in self.extents(snapshot, Bound::Included(&from), Bound::Excluded(&to)) {
+            for extent in extents(view, fid, start, Bound::Excluded(seen))? {
                 before = Some(extent?);
             }
             seen = start;
         }
-        Ok(before.map(Ok).into_iter().chain(extents))
-    }
-
-    /// The extents with keys inside the bounds.
-    pub(crate) fn extents(
-        &self,
-        snapshot: &Snapshot,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-    ) -> impl Iterator<Item = Result<Extent>> + use<> {
-        snapshot.scan(self.keyspace, from, to).map(|entry| {
-            let (key, value) = entry?;
-            encoding::decode(&key, &value).map(|(_, extent)| extent)
-        })
+        Ok(before.map(Ok).into_iter().chain(found_there))
     }
 
     /// All extents of `fid` overlapping `range`, clipped, by offset; at most `limit` (then ask again from the last end).
@@ -67,9 +51,8 @@ impl ExtentIndex {
         if range.is_empty() || limit == 0 {
             return Ok(found);
         }
-        let to = encoding::key(fid, range.end);
-        let snapshot = self.store.snapshot();
-        for extent in self.extents_at(&snapshot, fid, range.start, Bound::Excluded(&to))? {
+        let view = self.engine.view();
+        for extent in self.extents_at(&view, fid, range.start, Bound::Excluded(range.end))? {
             found.extend(extent?.clip(&range));
             if found.len() == limit {
                 break;
@@ -83,25 +66,48 @@ impl ExtentIndex {
     /// # Errors
     /// Those of reading the store, and `Format` for an entry that is no extent.
     pub fn remove(&self, batch: &mut Batch, fid: u64, limit: usize) -> Result<Vec<Extent>> {
-        let (from, to) = (encoding::key(fid, 0), encoding::key(fid, u64::MAX));
         let mut removed = Vec::new();
-        for entry in self
-            .store
-            .scan(self.keyspace, Bound::Included(&from), Bound::Included(&to))
-            .take(limit)
-        {
-            let (key, value) = entry?;
-            let (_, extent) = encoding::decode(&key, &value)?;
-            batch.delete(self.keyspace, key);
+        let mut records = Vec::new();
+        for extent in extents(&self.engine.view(), fid, 0, Bound::Unbounded)?.take(limit) {
+            let extent = extent?;
+            let offset = extent.offset;
+            records.push(Record::delete(Key { fid, offset }));
             removed.push(extent);
         }
+        self.engine.add(batch, &records);
         Ok(removed)
     }
 
     /// Every `(fid, extent)` in key order, for checking.
-    pub fn iter(&self) -> impl Iterator<Item = Result<(u64, Extent)>> + '_ {
-        self.store
-            .scan(self.keyspace, Bound::Unbounded, Bound::Unbounded)
-            .map(|entry| entry.and_then(|(key, value)| encoding::decode(&key, &value)))
+    ///
+    /// # Errors
+    /// Those of reading table files.
+    pub fn iter(&self) -> Result<impl Iterator<Item = Result<(u64, Extent)>> + use<>> {
+        let all = self.engine.scan(Key { fid: 0, offset: 0 })?;
+        Ok(all.filter_map(|record| match record {
+            Ok(record) => Some(Ok((record.key.fid, record.extent()?))),
+            Err(e) => Some(Err(e)),
+        }))
     }
+}
+
+/// The extents of `fid` that start at `from` or behind it, within the bound.
+pub(crate) fn extents(
+    view: &View,
+    fid: u64,
+    from: u64,
+    to: Bound<u64>,
+) -> Result<impl Iterator<Item = Result<Extent>> + use<>> {
+    let within = move |key: &Key| {
+        key.fid == fid
+            && match to {
+                Bound::Included(to) => key.offset <= to,
+                Bound::Excluded(to) => key.offset < to,
+                Bound::Unbounded => true,
+            }
+    };
+    let records = view.scan(Key { fid, offset: from })?;
+    let inside = records.take_while(move |r| r.as_ref().map_or(true, |r| within(&r.key)));
+    // A scan yields no deletes.
+    Ok(inside.filter_map(|r| r.map(|r| r.extent()).transpose()))
 }

@@ -1,6 +1,13 @@
-//! The extent index: which log bytes hold which bytes of a file, in one keyspace of a store.
+//! The extent index: which log bytes hold which bytes of a file.
 //!
-//! What this crate knows: extents, how they overlap, how one is stored. What it must not know: files' attributes,
+//! | module | what |
+//! |---|---|
+//! | `change`, `overlay` | laying new extents over stored ones |
+//! | `get` | which extents hold a range |
+//! | [`csm`] | how records are kept: compressed, in memory and on disk (MetaKV, section III-A) |
+//! | [`cluster`] | which blocks are read together (MetaKV, section III-B) |
+//!
+//! What this crate knows: extents, how they overlap, how they are stored. What it must not know: files' attributes,
 //! members' addresses, how a commit travels. It does no I/O of its own; all of it goes through `forebay_storage`.
 //!
 //! # Invariants
@@ -12,7 +19,6 @@
 mod change;
 pub mod cluster;
 pub mod csm;
-mod encoding;
 mod extent;
 mod get;
 mod overlay;
@@ -24,18 +30,42 @@ pub use change::Change;
 pub use extent::{Extent, MAX_EXTENT, SLICE};
 pub use range_map::RangeMap;
 
-use forebay_storage::{Keyspace, Store};
+use csm::engine::{Engine, Settings};
+use forebay_storage::{Result, Store};
 use std::sync::Arc;
 
-/// The extents of many files, in one keyspace of a store. Stored extents of one file never overlap.
+/// The extents of many files, as the [side](forebay_storage::Side) of a store. Stored extents of one file never overlap.
 pub struct ExtentIndex {
-    store: Arc<Store>,
-    keyspace: Keyspace,
+    engine: Arc<Engine>,
 }
 
 impl ExtentIndex {
-    /// The index kept in `keyspace` of `store`. Nothing else may write there.
-    pub fn new(store: Arc<Store>, keyspace: Keyspace) -> ExtentIndex {
-        ExtentIndex { store, keyspace }
+    /// The index of `store`: the one attached to it already, whatever its settings, or a new one with these.
+    ///
+    /// # Errors
+    /// `Format`: wrong settings, or files of a newer version.
+    pub fn open(store: &Store, settings: Settings) -> Result<ExtentIndex> {
+        let engine = match store.side() {
+            Some(engine) => engine,
+            None => Engine::attach(store, settings)?,
+        };
+        Ok(ExtentIndex { engine })
+    }
+
+    /// The same with the default settings; it works in a thread of its own if the store does.
+    ///
+    /// # Errors
+    /// `Format`: files of a newer version.
+    pub fn of(store: &Store) -> Result<ExtentIndex> {
+        let settings = Settings {
+            background: store.in_background(),
+            ..Settings::default()
+        };
+        ExtentIndex::open(store, settings)
+    }
+
+    /// What keeps the records.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 }

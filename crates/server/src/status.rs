@@ -6,6 +6,7 @@ use crate::census::Look;
 use crate::inodes;
 use crate::node_server::NodeServer;
 use crate::{Error, Fid, Kind, Node, Result, keys};
+use forebay_index::ExtentIndex;
 use forebay_storage::Store;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -162,8 +163,11 @@ impl Look for Records {
                 counted.logical_bytes += inode.size;
             }
         }
-        for entry in all(keys::EXTENTS) {
+        for entry in ExtentIndex::of(&self.0)?.iter()? {
             entry?;
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Refused("the service stops".into()));
+            }
             counted.extents += 1;
         }
         for entry in all(keys::OUTBOX) {

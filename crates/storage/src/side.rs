@@ -15,6 +15,7 @@ use crate::manifest::Edit;
 use crate::store::Core;
 use crate::{Error, Io, Result};
 use bytes::Bytes;
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +35,9 @@ pub trait Side: Send + Sync + 'static {
 
     /// The store is being closed: end threads, write nothing more.
     fn stop(&self);
+
+    /// The side as what it is.
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// A change of the side's files.

@@ -103,7 +103,7 @@ impl Files {
         links: Arc<dyn Links>,
     ) -> Result<Files> {
         let shared = Arc::new(Shared {
-            index: ExtentIndex::new(store.clone(), keys::EXTENTS),
+            index: ExtentIndex::of(&store)?,
             outbox: Arc::new(Outbox::open(store.clone(), links.clone())?),
             sequences: Counter::open(store.clone(), b"seq", 1)?,
             opens: Opens::default(),

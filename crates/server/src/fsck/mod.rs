@@ -233,7 +233,7 @@ fn data(
     });
     let mut named = References::new(all);
     for m in members {
-        for entry in ExtentIndex::new(m.store.clone(), keys::EXTENTS).iter() {
+        for entry in ExtentIndex::of(&m.store)?.iter()? {
             let (fid, extent) = match entry {
                 Ok(found) => found,
                 // Reported with the files.

@@ -168,6 +168,16 @@ impl Store {
         *self.core.side.write() = Some(side);
     }
 
+    /// The side, if it is attached and of type `T`.
+    pub fn side<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.core.side()?.as_any().downcast().ok()
+    }
+
+    /// Whether it works in threads of its own, see [`Options::background`].
+    pub fn in_background(&self) -> bool {
+        self.core.options.background
+    }
+
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
         let core = &self.core;

@@ -33,6 +33,7 @@ use crate::cluster::Alpha;
 use bytes::Bytes;
 use forebay_storage::{Batch, BlockCache, Error, Result, Side, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -352,6 +353,10 @@ impl Side for Engine {
 
     fn stop(&self) {
         self.end();
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 

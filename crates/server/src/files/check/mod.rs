@@ -150,10 +150,10 @@ impl Check {
     }
 
     fn extents(&mut self, member: Member, store: &Arc<Store>) -> Result<()> {
-        let index = ExtentIndex::new(store.clone(), keys::EXTENTS);
+        let index = ExtentIndex::of(store)?;
         let mut file: Option<(Fid, Option<Inode>)> = None;
         let mut last: Option<Extent> = None;
-        for entry in index.iter() {
+        for entry in index.iter()? {
             let (fid, extent) = match entry {
                 Ok((fid, extent)) => (Fid(fid), extent),
                 Err(error) => {
