@@ -1,6 +1,7 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
 use crate::data::{DataOptions, Room};
 use crate::{Error, Member, Result};
+use forebay_index::csm::engine::Settings;
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,14 +62,25 @@ impl Config {
         Ok(())
     }
 
-    /// The key-value store's share of the memory: a quarter for its cache, and a sixteenth for each MemTable (one being
+    /// The key-value store's share of the memory: an eighth for its cache, and a 32nd for each MemTable (one being
     /// filled, up to three waiting for the disk).
     pub(crate) fn store_options(&self) -> Options {
         Options {
             durability: self.durability,
-            memtable_bytes: (self.memory / 16) as usize,
-            cache_bytes: (self.memory / 4) as usize,
+            memtable_bytes: (self.memory / 32) as usize,
+            cache_bytes: (self.memory / 8) as usize,
             ..Options::default()
+        }
+    }
+
+    /// The index's share: an eighth for its cache, a sixteenth for its compression buffer, and a 64th for each MemTable (one
+    /// being filled, up to three being compressed).
+    pub(crate) fn index_settings(&self) -> Settings {
+        Settings {
+            memtable_bytes: (self.memory / 64) as usize,
+            buffer_bytes: (self.memory / 16) as usize,
+            cache_bytes: (self.memory / 8) as usize,
+            ..Settings::default()
         }
     }
 

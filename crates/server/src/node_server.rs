@@ -9,6 +9,7 @@ pub use crate::status::MemberStatus;
 use crate::status::{Disk, Records};
 use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
 use forebay_fabric::{Fabric, Handler};
+use forebay_index::ExtentIndex;
 use forebay_storage::{Io, Store};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -86,6 +87,7 @@ impl NodeServer {
         }
         sync_segments(&*io, &data)?;
         let store = Arc::new(Store::open(io.clone(), &kv, config.store_options())?);
+        ExtentIndex::open(&store, config.index_settings())?;
         let peers = Peers::new(end.clone(), config.deadline);
         let member = peers.member();
         let node = Node::new(io, &data, store, peers, config.data_options(member, room))?;

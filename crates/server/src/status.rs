@@ -7,6 +7,7 @@ use crate::inodes;
 use crate::node_server::NodeServer;
 use crate::{Error, Fid, Kind, Node, Result, keys};
 use forebay_index::ExtentIndex;
+use forebay_index::csm::engine::Engine;
 use forebay_storage::Store;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -228,8 +229,14 @@ impl NodeServer {
         let data = node.data.stats();
         let delegate = self.delegate();
         let traffic = delegate.map(|d| d.counters().totals()).unwrap_or_default();
-        let index_memory_bytes = store.memtable_bytes + store.table_memory_bytes;
-        let cache_memory_bytes = store.cache_bytes + data.span_cache;
+        let index = node
+            .store
+            .side::<Engine>()
+            .map(|e| e.stats())
+            .unwrap_or_default();
+        let own = index.memtable_bytes + index.buffer_bytes + index.region_bytes;
+        let index_memory_bytes = store.memtable_bytes + store.table_memory_bytes + own;
+        let cache_memory_bytes = store.cache_bytes + index.cache_bytes + data.span_cache;
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
         let (served, serving) = node.load();
         let (asked, asking) = node.peers.load();
@@ -244,7 +251,7 @@ impl NodeServer {
             data_bytes: data.live,
             disk_bytes: disk,
             segments: data.segments,
-            index_bytes: store.table_bytes + store.wal_bytes,
+            index_bytes: store.table_bytes + store.wal_bytes + index.table_bytes,
             index_memory_bytes,
             cache_memory_bytes,
             buffer_memory_bytes,

@@ -135,7 +135,8 @@ pub fn check(
     });
     let mut damaged = HashSet::new();
     for m in &members {
-        for damage in m.store.check() {
+        let index = ExtentIndex::of(&m.store)?;
+        for damage in m.store.check().into_iter().chain(index.engine().check()) {
             damaged.insert(m.member);
             report.problem("store", format!("member {}: {damage}", m.member));
         }
