@@ -263,7 +263,7 @@ fn cut_off_at_any_call_a_state_between_two_batches_is_left() {
     let (seeds, stride) = if std::env::var_os("SOAK").is_some() {
         (40, 1)
     } else {
-        (4, 13)
+        (3, 67)
     };
     for seed in 0..seeds {
         let steps = history(seed, 60);

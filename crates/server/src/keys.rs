@@ -7,8 +7,7 @@ pub const INODES: Keyspace = Keyspace(0);
 pub const DENTRIES: Keyspace = Keyspace(1);
 /// Extended attributes by (fid, name). Written by `meta`.
 pub const XATTRS: Keyspace = Keyspace(2);
-/// Extents by (fid, offset). Written by `files` through `forebay_index`.
-pub const EXTENTS: Keyspace = Keyspace(3);
+// 3 is free: extents are kept by `forebay_index`, as the side of the store.
 /// Where log bytes lie, by (log, end address). Written by `data`.
 pub const SPANS: Keyspace = Keyspace(4);
 /// Staged changes of commits not yet published, and the last sequence published here by file. Written by `files`

@@ -21,8 +21,9 @@ use crate::{Error, Member, Result};
 use forebay_storage::Io;
 use std::path::Path;
 
-/// The version of the directory's layout and of all formats in it.
-pub const VERSION: u32 = 1;
+/// The version of the directory's layout and of all formats in it. Version 1 kept extents as entries of the key-value store, where
+/// this program would not find them.
+pub const VERSION: u32 = 2;
 /// The name of the file.
 pub const NAME: &str = "superblock";
 const MAGIC: &[u8; 8] = b"FOREBAY\n";
@@ -98,6 +99,11 @@ impl Superblock {
         if version > VERSION {
             return refuse(format!(
                 "{at} is of version {version}, this program knows versions up to {VERSION}; use the newer Forebay that made it"
+            ));
+        }
+        if version < VERSION {
+            return refuse(format!(
+                "{at} is of version {version}, which this program does not read; copy the files out with the Forebay that made it"
             ));
         }
         let expected = crc32c::crc32c(&b[..SUMMED.min(b.len())]).to_be_bytes();
@@ -222,10 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_says_so() {
-        let mut bytes = sample().encode();
-        bytes[8..12].copy_from_slice(&9u32.to_be_bytes());
-        let error = Superblock::decode(Path::new("x"), &bytes).unwrap_err();
-        assert!(error.to_string().contains("newer Forebay"), "{error}");
+    fn another_version_says_so() {
+        for (version, advice) in [(9u32, "newer Forebay"), (1, "copy the files out")] {
+            let mut bytes = sample().encode();
+            bytes[8..12].copy_from_slice(&version.to_be_bytes());
+            let error = Superblock::decode(Path::new("x"), &bytes).unwrap_err();
+            assert!(error.to_string().contains(advice), "{error}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub use parts::parts;
 use crate::inodes::{Counter, Inode, Inodes};
 use crate::meta::Removal;
 use crate::outbox::Outbox;
-use crate::{Error, Fid, Member, Peers, Result, keys};
+use crate::{Error, Fid, Member, Peers, Result};
 use busy::Busy;
 use chores::Chores;
 use commit::Commit;

@@ -12,7 +12,6 @@ fn assert_nothing_left(world: &World) {
         for keyspace in [
             keys::INODES,
             keys::XATTRS,
-            keys::EXTENTS,
             keys::STAGED,
             keys::DECISIONS,
             keys::ORPHANS,
@@ -20,6 +19,7 @@ fn assert_nothing_left(world: &World) {
         ] {
             assert_eq!(world.count(k, keyspace), 0, "member {k}, {keyspace:?}");
         }
+        assert_eq!(world.extents(k), 0, "member {k}");
     }
     assert_eq!(check(&world.stores()).unwrap(), vec![]);
 }

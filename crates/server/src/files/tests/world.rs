@@ -526,6 +526,12 @@ impl World {
         use std::ops::Bound::Unbounded;
         self.store(k).scan(keyspace, Unbounded, Unbounded).count()
     }
+
+    /// Number of extents in the member's index.
+    pub(super) fn extents(&self, k: Member) -> usize {
+        let index = forebay_index::ExtentIndex::of(&self.store(k)).unwrap();
+        index.iter().unwrap().map(|found| found.unwrap()).count()
+    }
 }
 
 impl Drop for World {
