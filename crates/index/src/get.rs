@@ -48,17 +48,30 @@ impl ExtentIndex {
     /// Those of reading the store, and `Format` for an entry that is no extent.
     pub fn get(&self, fid: u64, range: Range<u64>, limit: usize) -> Result<Vec<Extent>> {
         let mut found = Vec::new();
+        self.get_into(&self.engine.view(), fid, &range, limit, &mut found)?;
+        Ok(found)
+    }
+
+    /// The same in a state of the index; appended to `found`.
+    pub(crate) fn get_into(
+        &self,
+        view: &View,
+        fid: u64,
+        range: &Range<u64>,
+        limit: usize,
+        found: &mut Vec<Extent>,
+    ) -> Result<()> {
         if range.is_empty() || limit == 0 {
-            return Ok(found);
+            return Ok(());
         }
-        let view = self.engine.view();
-        for extent in self.extents_at(&view, fid, range.start, Bound::Excluded(range.end))? {
-            found.extend(extent?.clip(&range));
-            if found.len() == limit {
+        let full = found.len().saturating_add(limit);
+        for extent in self.extents_at(view, fid, range.start, Bound::Excluded(range.end))? {
+            found.extend(extent?.clip(range));
+            if found.len() == full {
                 break;
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Adds to `batch` the removal of up to `limit` extents of `fid` from its start; returns them. Empty: none left.

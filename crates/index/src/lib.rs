@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `change`, `overlay` | laying new extents over stored ones |
-//! | `get` | which extents hold a range |
+//! | `get`, `get_many`, `found` | which extents hold a range, or each of many |
 //! | [`csm`] | how records are kept: compressed, in memory and on disk (MetaKV, section III-A) |
 //! | [`cluster`] | which blocks are read together (MetaKV, section III-B) |
 //!
@@ -20,7 +20,9 @@ mod change;
 pub mod cluster;
 pub mod csm;
 mod extent;
+mod found;
 mod get;
+mod get_many;
 mod overlay;
 mod range_map;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod tests;
 
 pub use change::Change;
 pub use extent::{Extent, MAX_EXTENT, SLICE};
+pub use found::Found;
 pub use range_map::RangeMap;
 
 use csm::engine::{Engine, Settings};

@@ -321,9 +321,13 @@ fn check(f: &Fixture, base: u64, unit: u64, model: &[Unit]) {
             "{e:?}"
         );
     }
-    for (from, to) in [(0, UNITS), (UNITS / 3, UNITS / 2), (7, 8)] {
+    let parts = [(0, UNITS), (UNITS / 3, UNITS / 2), (7, 8)];
+    let requests = parts.map(|(from, to)| (9, base + from * unit..base + to * unit));
+    let together = f.index.get_many(&requests).unwrap();
+    for (i, (from, to)) in parts.into_iter().enumerate() {
         let (start, end) = (base + from * unit, base + to * unit);
         let found = f.index.get(9, start..end, usize::MAX).unwrap();
+        assert_eq!(together.get(i), found);
         let mut seen: Vec<Unit> = vec![None; UNITS as usize];
         let mut covered = 0;
         for e in &found {

@@ -1,0 +1,56 @@
+//! What a batched get found: the extents of all its requests in one list.
+//!
+//! Invariant: the spans do not overlap and lie inside the list.
+use crate::Extent;
+use std::ops::Range;
+
+/// The extents found for each request of a batch; see [`ExtentIndex::get_many`](crate::ExtentIndex::get_many).
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    extents: Vec<Extent>,
+    /// Where each request's extents are.
+    spans: Vec<Range<usize>>,
+}
+
+impl Found {
+    /// Room for so many requests; nothing found for any.
+    pub(crate) fn of(requests: usize) -> Found {
+        Found {
+            extents: Vec::with_capacity(requests),
+            spans: vec![0..0; requests],
+        }
+    }
+
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there was no request.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// The extents of request `i`: those that overlap its range, clipped to it, by offset.
+    ///
+    /// # Panics
+    /// If there was no request `i`.
+    pub fn get(&self, i: usize) -> &[Extent] {
+        &self.extents[self.spans[i].clone()]
+    }
+
+    /// Number of extents of all requests.
+    pub fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// The list; the extents of the request that is answered next go to its end.
+    pub(crate) fn list(&mut self) -> &mut Vec<Extent> {
+        &mut self.extents
+    }
+
+    /// What was added to the list since `start` is the answer to request `i`.
+    pub(crate) fn answered(&mut self, i: usize, start: usize) {
+        self.spans[i] = start..self.extents.len();
+    }
+}
