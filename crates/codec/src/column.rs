@@ -12,6 +12,10 @@
 //! ```
 //!
 //! The value before the first is 0; differences wrap around at 2^64. No bytes at all: every value is 0.
+mod decode;
+
+pub use decode::{decode, value};
+
 use crate::varint;
 
 /// The most literals of one token.
@@ -177,64 +181,6 @@ fn put_match(found: Match, out: &mut Vec<u8>) {
     varint::put(out, found.distance as u64 - 1);
 }
 
-/// Reads a column of `values.len()` rows; all of `bytes` must belong to it. `None` if they are no such column.
-pub fn decode(mut bytes: &[u8], values: &mut [u64]) -> Option<()> {
-    if bytes.is_empty() {
-        values.fill(0);
-        return Some(());
-    }
-    let mut at = 0;
-    let mut before = 0u64;
-    while at < values.len() {
-        let (&token, rest) = bytes.split_first()?;
-        bytes = rest;
-        let n = usize::from(token & 0x7f);
-        if token < 0x80 {
-            for value in values.get_mut(at..at + n + 1)? {
-                before = before.wrapping_add(varint::unfold(varint::take(&mut bytes)?));
-                *value = before;
-            }
-            at += n + 1;
-            continue;
-        }
-        let more = match n {
-            LONG => usize::try_from(varint::take(&mut bytes)?).ok()?,
-            _ => 0,
-        };
-        let end = at.checked_add(n + SHORTEST)?.checked_add(more)?;
-        let distance = usize::try_from(varint::take(&mut bytes)?).ok()?;
-        let from = at.checked_sub(distance.checked_add(1)?)?;
-        if end > values.len() {
-            return None;
-        }
-        copy(values, from, at, end);
-        before = values[end - 1];
-        at = end;
-    }
-    bytes.is_empty().then_some(())
-}
-
-/// Fills `at..end` with differences as those from `from` on; `from < at < end`.
-fn copy(values: &mut [u64], from: usize, at: usize, end: usize) {
-    let mut value = values[at - 1];
-    // The value before the first is 0.
-    let mut old = from.checked_sub(1).map_or(0, |before| values[before]);
-    if from + 1 == at {
-        let difference = values[from].wrapping_sub(old);
-        for slot in &mut values[at..end] {
-            value = value.wrapping_add(difference);
-            *slot = value;
-        }
-        return;
-    }
-    for (source, target) in (from..).zip(at..end) {
-        let next = values[source];
-        value = value.wrapping_add(next.wrapping_sub(old));
-        old = next;
-        values[target] = value;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,7 +261,12 @@ mod tests {
             prop_assert_eq!(&first, &second);
             let mut back = vec![7; values.len()];
             prop_assert!(decode(&first, &mut back).is_some());
-            prop_assert_eq!(back, values);
+            prop_assert_eq!(&back, &values);
+            for (row, want) in values.iter().enumerate() {
+                back.fill(7);
+                prop_assert_eq!(value(&first, row, &mut back), Some(*want));
+            }
+            prop_assert_eq!(value(&first, values.len(), &mut back), None);
         }
 
         #[test]
@@ -331,7 +282,13 @@ mod tests {
 
         #[test]
         fn garbage_gives_numbers_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200), rows in 0usize..500) {
-            let _ = decode(&bytes, &mut vec![0; rows]);
+            let mut values = vec![0; rows];
+            let whole = decode(&bytes, &mut values);
+            let mut scratch = vec![0; rows];
+            for (row, want) in values.iter().enumerate() {
+                let one = value(&bytes, row, &mut scratch);
+                prop_assert!(whole.is_none() || one == Some(*want));
+            }
         }
     }
 }

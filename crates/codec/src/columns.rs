@@ -85,6 +85,18 @@ impl<'a, const N: usize> Columns<'a, N> {
         values.resize(self.rows, 0);
         column::decode(self.columns[k], values)
     }
+
+    /// The value of column `k` in `row`; `scratch` is for its use. Costs less than the whole column, the less the more regular
+    /// the column is. `None` if there is no such row, or the bytes up to it are no column.
+    ///
+    /// # Panics
+    /// If there is no column `k`.
+    pub fn value(&self, k: usize, row: usize, scratch: &mut Vec<u64>) -> Option<u64> {
+        if scratch.len() < self.rows {
+            scratch.resize(self.rows, 0);
+        }
+        column::value(self.columns[k], row, &mut scratch[..self.rows])
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +127,10 @@ mod tests {
             for k in [2, 0, 1] {
                 opened.column(k, &mut values).unwrap();
                 prop_assert_eq!(&values, &columns[k]);
+                for row in 0..rows.len() {
+                    prop_assert_eq!(opened.value(k, row, &mut values), Some(columns[k][row]));
+                }
+                prop_assert_eq!(opened.value(k, rows.len(), &mut values), None);
             }
             prop_assert!(Columns::<2>::open(&block, rows.len()).is_none());
             if !rows.is_empty() {

@@ -16,6 +16,7 @@ pub fn len(value: u64) -> usize {
 }
 
 /// Takes the next integer off `bytes`; `None` at their end, or if it has more than 64 bits.
+#[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
     *bytes = rest;
@@ -43,6 +44,7 @@ pub fn fold(difference: u64) -> u64 {
 }
 
 /// The inverse of [`fold`].
+#[inline]
 pub fn unfold(folded: u64) -> u64 {
     (folded >> 1) ^ (folded & 1).wrapping_neg()
 }
