@@ -1,6 +1,6 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
 use crate::data::{DataOptions, Room};
-use crate::{Error, Member, Result};
+use crate::{Error, IndexConfig, Member, Result};
 use forebay_index::csm::engine::Settings;
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Config {
     pub memory: u64,
     /// A request to another member fails after this long.
     pub deadline: Duration,
+    /// The index.
+    pub index: IndexConfig,
 }
 
 impl Default for Config {
@@ -41,6 +43,7 @@ impl Default for Config {
             quota: None,
             memory: 192 << 20,
             deadline: Duration::from_secs(10),
+            index: IndexConfig::default(),
         }
     }
 }
@@ -59,7 +62,9 @@ impl Config {
                 LEAST_MEMORY >> 20
             )));
         }
-        Ok(())
+        let index = self.index.check();
+        index.map_err(|(name, text)| Error::Refused(format!("`{name}`: {text}")))?;
+        self.index.fits(self.memory).map_err(Error::Refused)
     }
 
     /// The key-value store's share of the memory: an eighth for its cache, and a 32nd for each MemTable (one being
@@ -73,15 +78,10 @@ impl Config {
         }
     }
 
-    /// The index's share: an eighth for its cache, a sixteenth for its compression buffer, and a 64th for each MemTable (one
-    /// being filled, up to three being compressed).
+    /// The index's share, unless its own settings say otherwise: an eighth for its cache, a sixteenth for its compression buffer,
+    /// and a 64th for each MemTable (one being filled, up to three being compressed).
     pub(crate) fn index_settings(&self) -> Settings {
-        Settings {
-            memtable_bytes: (self.memory / 64) as usize,
-            buffer_bytes: (self.memory / 16) as usize,
-            cache_bytes: (self.memory / 8) as usize,
-            ..Settings::default()
-        }
+        self.index.settings(self.memory)
     }
 
     /// The data plane's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the

@@ -11,7 +11,7 @@
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `layout` | a service in one process and its directory | |
 //! | `joined`, `meeting`, `home` | one member among members in other processes, and its directory | how they talk |
-//! | `superblock`, `config` | what a directory is; settings | |
+//! | `superblock`, `config`, `index_config` | what a directory is; settings | |
 //!
 //! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
 //! processes without a change in `meta`, `files`, `data` and `delegate`.
@@ -25,6 +25,7 @@ mod error;
 pub mod files;
 pub mod fsck;
 pub mod home;
+mod index_config;
 pub mod inodes;
 mod joined;
 pub mod keys;
@@ -45,10 +46,11 @@ pub mod superblock;
 pub mod testing;
 pub mod types;
 
-pub use config::{Config, Consistency};
+pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::Delegate;
 pub use error::{Error, Result};
 pub use home::Home;
+pub use index_config::{Alpha, IndexConfig};
 pub use joined::Joined;
 pub use meeting::Meeting;
 pub use node::Node;

@@ -124,7 +124,16 @@ impl Resolved {
             })?;
             resolved.texts.insert(setting.key, (text, source));
         }
+        resolved.together()?;
         Ok(resolved)
+    }
+
+    /// Settings that are possible alone may not be so together.
+    fn together(&self) -> Result {
+        self.values.service.check().map_err(|e| Failure {
+            code: crate::fail::USAGE,
+            text: e.to_string(),
+        })
     }
 
     /// The text of every setting, to hand to another process.
@@ -239,11 +248,62 @@ mod tests {
                 "FOREBAY_NODES",
             ),
             (resolve(&[], &[], &[("start_limit", "0")]), "--start-limit"),
+            (resolve(&[], &[], &[("index_alpha", "0")]), "--index-alpha"),
+            (
+                resolve(&[], &[("FOREBAY_INDEX_ALPHA", "1.01")], &[]),
+                "FOREBAY_INDEX_ALPHA",
+            ),
+            (
+                resolve(&[("index_alpha", "nan")], &[], &[]),
+                "index_alpha in c.toml",
+            ),
+            (
+                resolve(&[("index_block", "0")], &[], &[]),
+                "index_block in c.toml",
+            ),
+            (
+                resolve(&[], &[], &[("index_table_blocks", "-1")]),
+                "--index-table-blocks",
+            ),
+            (
+                resolve(&[], &[], &[("index_memtable", "0")]),
+                "--index-memtable",
+            ),
+            (
+                resolve(&[], &[], &[("index_buffer", "1K")]),
+                "--index-buffer",
+            ),
+            (resolve(&[], &[], &[("index_cache", "0")]), "--index-cache"),
+            (resolve(&[], &[], &[("index_cache", "1G")]), "`index_cache`"),
+            (
+                resolve(&[], &[], &[("index_block", "1M")]),
+                "`index_table_blocks`",
+            ),
         ] {
             let failure = result.unwrap_err();
             assert_eq!(failure.code, crate::fail::USAGE);
             assert!(failure.text.contains(place), "{failure}");
         }
+    }
+
+    #[test]
+    fn settings_of_the_index_reach_it() {
+        let given = [
+            ("index_alpha", "1"),
+            ("index_block", "64K"),
+            ("index_table_blocks", "32"),
+            ("index_memtable", "1M"),
+            ("index_cache", "128K"),
+        ];
+        let service = resolve(&[], &[], &given).unwrap().values.service;
+        let index = service.index.settings(service.memory);
+        assert_eq!(index.alpha.get(), 1.0);
+        assert_eq!((index.block_bytes, index.table_blocks), (64 << 10, 32));
+        assert_eq!(
+            (index.memtable_bytes, index.cache_bytes),
+            (1 << 20, 128 << 10)
+        );
+        assert_eq!(index.buffer_bytes as u64, service.memory / 16);
     }
 
     #[test]

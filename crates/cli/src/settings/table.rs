@@ -1,7 +1,7 @@
 //! The table of settings: what each is called, means and defaults to, and how its text becomes a value.
 use crate::metrics::Address;
 use crate::units::{parse_duration, parse_size};
-use forebay_server::Consistency;
+use forebay_server::{Alpha, Consistency};
 use forebay_storage::Durability;
 use std::time::Duration;
 
@@ -135,6 +135,76 @@ pub const TABLE: &[Setting] = &[
         },
     },
     Setting {
+        key: "index_alpha",
+        flag: "index-alpha",
+        value: "FACTOR",
+        default: "0.8",
+        help: "Blocks of the index are read at once if at least this part of them is asked for; above 0, at most 1",
+        set: |s, text| {
+            let alpha = text.parse().ok().and_then(Alpha::new);
+            s.service.index.alpha = alpha.ok_or_else(|| {
+                format!("'{text}' is no locality factor; write a number above 0 and at most 1, such as 0.8")
+            })?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "index_block",
+        flag: "index-block",
+        value: "SIZE",
+        default: "4KiB",
+        help: "Records of the index are compressed in blocks of this size: 512 to 1MiB",
+        set: |s, text| {
+            s.service.index.block = parse_size(text)?;
+            index(s)
+        },
+    },
+    Setting {
+        key: "index_table_blocks",
+        flag: "index-table-blocks",
+        value: "N",
+        default: "256",
+        help: "Most blocks of a table file of the index",
+        set: |s, text| {
+            let wrong = |_| format!("'{text}' is no number of blocks; write one such as 256");
+            s.service.index.table_blocks = text.parse().map_err(wrong)?;
+            index(s)
+        },
+    },
+    Setting {
+        key: "index_memtable",
+        flag: "index-memtable",
+        value: "SIZE",
+        default: "auto",
+        help: "New records of the index are compressed once they take this much; auto: a 64th of memory",
+        set: |s, text| {
+            s.service.index.memtable = budget(text)?;
+            index(s)
+        },
+    },
+    Setting {
+        key: "index_buffer",
+        flag: "index-buffer",
+        value: "SIZE",
+        default: "auto",
+        help: "Compressed blocks of the index are written to disk once they take this much; auto: a 16th of memory",
+        set: |s, text| {
+            s.service.index.buffer = budget(text)?;
+            index(s)
+        },
+    },
+    Setting {
+        key: "index_cache",
+        flag: "index-cache",
+        value: "SIZE",
+        default: "auto",
+        help: "Decompressed blocks of the index that are kept; auto: an eighth of memory",
+        set: |s, text| {
+            s.service.index.cache = budget(text)?;
+            index(s)
+        },
+    },
+    Setting {
         key: "deadline",
         flag: "deadline",
         value: "TIME",
@@ -217,6 +287,19 @@ fn positive(text: &str) -> Result<Duration, String> {
         )),
         time => Ok(time),
     }
+}
+
+/// A budget; `None` for the usual share of the memory.
+fn budget(text: &str) -> Result<Option<u64>, String> {
+    match text {
+        "auto" => Ok(None),
+        _ => parse_size(text).map(Some),
+    }
+}
+
+/// What is wrong with the index's setting that was just given, if anything is.
+fn index(settings: &Settings) -> Result<(), String> {
+    settings.service.index.check().map_err(|(_, text)| text)
 }
 
 /// The row of a key.
