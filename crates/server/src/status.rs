@@ -7,7 +7,7 @@ use crate::inodes;
 use crate::node_server::NodeServer;
 use crate::{Error, Fid, Kind, Node, Result, keys};
 use forebay_index::ExtentIndex;
-use forebay_index::csm::engine::Engine;
+use forebay_index::csm::engine::{Engine, Stats};
 use forebay_storage::Store;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -37,7 +37,11 @@ pub struct MemberStatus {
     pub disk_bytes: Option<u64>,
     /// Segment files.
     pub segments: u64,
-    /// Its key-value store on disk: table files and write-ahead logs.
+    /// Its index: what it has done since the start, and what it holds.
+    pub index: Stats,
+    /// What an extent takes in table files. `None`: there are none.
+    pub index_bytes_per_record: Option<f64>,
+    /// Its key-value store on disk: table files, those of the index too, and write-ahead logs.
     pub index_bytes: u64,
     /// Memory of the key-value store: MemTables, filters and indexes of tables.
     pub index_memory_bytes: u64,
@@ -96,6 +100,8 @@ impl MemberStatus {
             data_bytes: sum.data_bytes + m.data_bytes,
             disk_bytes: both(sum.disk_bytes, m.disk_bytes),
             segments: sum.segments + m.segments,
+            index: sum.index.and(m.index),
+            index_bytes_per_record: sum.index.and(m.index).bytes_per_record(),
             index_bytes: sum.index_bytes + m.index_bytes,
             index_memory_bytes: sum.index_memory_bytes + m.index_memory_bytes,
             cache_memory_bytes: sum.cache_memory_bytes + m.cache_memory_bytes,
@@ -251,6 +257,8 @@ impl NodeServer {
             data_bytes: data.live,
             disk_bytes: disk,
             segments: data.segments,
+            index,
+            index_bytes_per_record: index.bytes_per_record(),
             index_bytes: store.table_bytes + store.wal_bytes + index.table_bytes,
             index_memory_bytes,
             cache_memory_bytes,

@@ -20,9 +20,11 @@
 mod compact;
 mod compress;
 mod files;
+mod stats;
 mod view;
 mod work;
 
+pub use stats::Stats;
 pub use view::View;
 
 use super::block::Cutter;
@@ -97,45 +99,6 @@ impl Settings {
         }
         Ok(())
     }
-}
-
-/// Counters since the engine was opened, and sizes; in bytes where not said otherwise.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Records put or deleted.
-    pub puts: u64,
-    /// MemTables, sealed ones included.
-    pub memtable_bytes: u64,
-    /// The compression buffer.
-    pub buffer_bytes: u64,
-    /// Decompressed blocks of table files.
-    pub cache_bytes: u64,
-    /// Metadata regions of table files in memory.
-    pub region_bytes: u64,
-    /// Table files.
-    pub table_bytes: u64,
-    /// Number of these.
-    pub tables: u64,
-    /// Records in them.
-    pub table_records: u64,
-    /// Sorted runs on disk.
-    pub runs: u64,
-    /// MemTables compressed.
-    pub sealed: u64,
-    /// Times the buffer was brought to disk.
-    pub flushes: u64,
-    /// Merges of runs.
-    pub compactions: u64,
-    /// Blocks that merges let through untouched, in memory and on disk.
-    pub blocks_passed: u64,
-    /// Blocks that merges decompressed.
-    pub blocks_merged: u64,
-    /// Blocks compressed, those of merges included.
-    pub blocks_made: u64,
-    /// Written to table files.
-    pub bytes_written: u64,
-    /// Nanoseconds that writers waited for room.
-    pub stall_nanos: u64,
 }
 
 #[derive(Default)]

@@ -1,0 +1,100 @@
+//! What the engine tells of itself.
+//!
+//! Invariant: every figure is in the one list below, so that none is missing from the sum of several indexes or from where figures
+//! are shown.
+use serde::{Deserialize, Serialize};
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters since the engine was opened, and sizes; in bytes where not said otherwise.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// All figures with their names.
+            pub fn figures(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+
+            /// The figures of both together.
+            pub fn and(self, other: Stats) -> Stats {
+                Stats { $($name: self.$name + other.$name,)* }
+            }
+        }
+    };
+}
+
+stats! {
+    /// Records put or deleted.
+    puts,
+    /// MemTables, sealed ones included.
+    memtable_bytes,
+    /// The compression buffer.
+    buffer_bytes,
+    /// Decompressed blocks of table files.
+    cache_bytes,
+    /// Metadata regions of table files in memory.
+    region_bytes,
+    /// Table files.
+    table_bytes,
+    /// Number of these.
+    tables,
+    /// Records in them.
+    table_records,
+    /// Sorted runs on disk.
+    runs,
+    /// MemTables compressed.
+    sealed,
+    /// Times the buffer was brought to disk.
+    flushes,
+    /// Merges of runs.
+    compactions,
+    /// Blocks that merges let through untouched, in memory and on disk.
+    blocks_passed,
+    /// Blocks that merges decompressed.
+    blocks_merged,
+    /// Blocks compressed, those of merges included.
+    blocks_made,
+    /// Written to table files.
+    bytes_written,
+    /// Nanoseconds that writers waited for room.
+    stall_nanos,
+}
+
+impl Stats {
+    /// What a record takes in table files, bytes. `None`: there are no records there.
+    pub fn bytes_per_record(&self) -> Option<f64> {
+        (self.table_records > 0).then(|| self.table_bytes as f64 / self.table_records as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_two_are_added_one_by_one() {
+        let a = Stats {
+            puts: 1,
+            table_bytes: 30,
+            table_records: 20,
+            ..Stats::default()
+        };
+        let b = Stats {
+            puts: 2,
+            stall_nanos: 5,
+            ..Stats::default()
+        };
+        let both = a.and(b);
+        for (((name, a), (_, b)), (_, sum)) in
+            a.figures().into_iter().zip(b.figures()).zip(both.figures())
+        {
+            assert_eq!(a + b, sum, "{name}");
+        }
+        assert_eq!(both.bytes_per_record(), Some(1.5));
+        assert_eq!(b.bytes_per_record(), None);
+    }
+}
