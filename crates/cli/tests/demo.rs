@@ -28,6 +28,9 @@ fn the_demo_verifies_every_byte_and_leaves_nothing() {
         report["extents"].as_u64().unwrap() > 40 && report["index_bytes"].as_u64().unwrap() > 0,
         "{out}"
     );
+    let each = report["index_bytes_per_record"].as_f64().unwrap();
+    assert!(each > 0.0 && each < 46.0, "{out}");
+    assert_eq!(report["index"]["table_records"], report["extents"]);
     // The second part, where the command is built for an MPI that can start it.
     #[cfg(feature = "mpi")]
     if common::mpi::mpirun().is_some() {

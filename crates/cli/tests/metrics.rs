@@ -42,7 +42,7 @@ fn status(place: &Place) -> serde_json::Value {
 }
 
 /// The figures of the status under the names of the samples.
-const SAME: [(&str, &str); 10] = [
+const SAME: [(&str, &str); 13] = [
     ("forebay_files", "files"),
     ("forebay_logical_bytes", "logical_bytes"),
     ("forebay_extents", "extents"),
@@ -53,6 +53,9 @@ const SAME: [(&str, &str); 10] = [
     ("forebay_read_bytes_total", "read_bytes"),
     ("forebay_segments", "segments"),
     ("forebay_memory_budget_bytes", "memory_budget"),
+    ("forebay_index_put_records_total", "/index/puts"),
+    ("forebay_index_table_bytes", "/index/table_bytes"),
+    ("forebay_index_runs", "/index/runs"),
 ];
 
 /// Waits until status and metrics agree, and the written bytes of both members are these.
@@ -63,7 +66,11 @@ fn agree(place: &Place, scrape: &dyn Fn() -> String, written: [u64; 2], logical:
         let members = status["members"].as_array().unwrap();
         let differs = |k: usize, (name, key): &(&str, &str)| {
             let sample = samples.get(&format!("{name}{{member=\"{k}\"}}"));
-            sample.copied() != members[k][key].as_f64() || sample.is_none()
+            let figure = match key.starts_with('/') {
+                true => members[k].pointer(key),
+                false => members[k].get(key),
+            };
+            sample.copied() != figure.and_then(|f| f.as_f64()) || sample.is_none()
         };
         let different: Vec<_> = (0..2)
             .flat_map(|k| SAME.iter().map(move |same| (k, same)))

@@ -12,6 +12,7 @@
 //! | `service`, `layout` | a service in one process and its directory | |
 //! | `joined`, `meeting`, `home` | one member among members in other processes, and its directory | how they talk |
 //! | `superblock`, `config`, `index_config` | what a directory is; settings | |
+//! | `fsck`, `index_files` | work on the stores of a service that does not run | how a running one is reached |
 //!
 //! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
 //! processes without a change in `meta`, `files`, `data` and `delegate`.
@@ -26,6 +27,7 @@ pub mod files;
 pub mod fsck;
 pub mod home;
 mod index_config;
+pub mod index_files;
 pub mod inodes;
 mod joined;
 pub mod keys;
@@ -49,6 +51,8 @@ pub mod types;
 pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::Delegate;
 pub use error::{Error, Result};
+pub use forebay_index::csm::RECORD as INDEX_RECORD;
+pub use forebay_index::csm::engine::Stats as IndexStats;
 pub use home::Home;
 pub use index_config::{Alpha, IndexConfig};
 pub use joined::Joined;

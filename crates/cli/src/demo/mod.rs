@@ -18,6 +18,8 @@ use crate::processes::memory;
 use crate::progress;
 use crate::settings::{Resolved, Source};
 use crate::verbs::fsck;
+use forebay_server::IndexStats;
+use forebay_storage::OsIo;
 use phase::Phase;
 use report::{Report, Speed};
 use stage::Stage;
@@ -51,6 +53,7 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
         size: args.size,
         nodes: settings.values.service.nodes,
         seed: seed(),
+        stop_limit: settings.values.stop_limit,
         interrupted: &interrupted,
     }
     .run(&mut stage);
@@ -105,6 +108,7 @@ struct Demo<'a> {
     size: u64,
     nodes: u16,
     seed: u64,
+    stop_limit: Duration,
     interrupted: &'a AtomicBool,
 }
 
@@ -131,6 +135,7 @@ impl Demo<'_> {
             self.phase(stage, "forebay: read, 6", false, FEWER, &read(FEWER))?;
         let (_, after) = self.state(stage)?;
 
+        let index = stage.stopped(self.stop_limit, write_index)?;
         let plain = |s: &Stage, _rank: u64| s.plain();
         let (plain_write, _) = self.phase(stage, "plain disk: write", true, WRITERS, &plain)?;
         let (plain_same, _) = self.phase(stage, "plain disk: read, 16", false, WRITERS, &plain)?;
@@ -161,6 +166,7 @@ impl Demo<'_> {
             ],
             extents: members.extents.unwrap_or_default(),
             index_bytes: members.index_bytes,
+            index,
             data_bytes: members.data_bytes,
             server_peak_bytes: before.max(after),
             restart,
@@ -232,6 +238,18 @@ fn reader(rank: u64, readers: u64, nodes: u16) -> usize {
         .clone()
         .find(|node| !wrote(*node))
         .unwrap_or((rank + 1) % nodes) as usize
+}
+
+/// Brings the index of the stopped service to table files, as a running one does once its memory for it is full.
+fn write_index(store: &Path) -> Result<IndexStats> {
+    let stores = [store.to_path_buf()];
+    let written = forebay_server::index_files::write(Arc::new(OsIo), &stores);
+    written.map_err(|e| {
+        Failure::plain(format!(
+            "cannot write the index of {}: {e}",
+            store.display()
+        ))
+    })
 }
 
 /// How long `work` took, and what it gave.

@@ -2,6 +2,7 @@
 use crate::fail::{Context, Result};
 use crate::table::Table;
 use crate::units::{count, rate, size};
+use forebay_server::{INDEX_RECORD as RECORD, IndexStats};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
@@ -37,8 +38,10 @@ pub struct Report {
     pub speeds: Vec<Speed>,
     /// Index entries of the whole service after writing.
     pub extents: u64,
-    /// Their size on disk.
+    /// Their size on disk, with all other records and the write-ahead logs.
     pub index_bytes: u64,
+    /// The index alone, all of it brought to table files while the service was down.
+    pub index: IndexStats,
     /// File data in the store.
     pub data_bytes: u64,
     /// The most memory a server process used.
@@ -81,7 +84,18 @@ impl Report {
         fact("file size", size(self.size));
         fact("nodes, mounts", format!("{0}, {0}", self.nodes));
         fact("extents in the index", count(self.extents));
-        fact("index bytes", size(self.index_bytes));
+        fact("all records and their logs", size(self.index_bytes));
+        fact("records in table files", count(self.index.table_records));
+        fact("table files", size(self.index.table_bytes));
+        if let Some(each) = self.index.bytes_per_record() {
+            fact(
+                "a record",
+                format!(
+                    "{each:.2} B, of {RECORD} ({:.0}x smaller)",
+                    RECORD as f64 / each
+                ),
+            );
+        }
         fact("data bytes in the store", size(self.data_bytes));
         fact("server memory, peak", size(self.server_peak_bytes));
         fact(
@@ -123,6 +137,8 @@ impl Report {
             "cold_cache": self.cold,
             "extents": self.extents,
             "index_bytes": self.index_bytes,
+            "index": self.index,
+            "index_bytes_per_record": self.index.bytes_per_record(),
             "data_bytes": self.data_bytes,
             "server_peak_bytes": self.server_peak_bytes,
             "restart_seconds": self.restart.as_secs_f64(),
@@ -162,6 +178,11 @@ mod tests {
             }],
             extents: 1000,
             index_bytes: 40_000,
+            index: IndexStats {
+                table_bytes: 2_300,
+                table_records: 1_000,
+                ..IndexStats::default()
+            },
             data_bytes: 1 << 30,
             server_peak_bytes: 1 << 28,
             restart: Duration::from_millis(250),
@@ -170,6 +191,7 @@ mod tests {
             over_mpi: None,
         };
         let text = report.text();
+        assert!(text.contains("2.30 B, of 46 (20x smaller)"), "{text}");
         assert!(
             text.contains("512.0 MiB/s") && text.contains("0.50x") && text.contains("0.25 s"),
             "{text}"
@@ -177,5 +199,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(json["write_16"]["ratio"], 0.5);
         assert_eq!(json["verified_bytes"], 2u64 << 30);
+        assert_eq!(json["index_bytes_per_record"], 2.3);
+        assert_eq!(json["index"]["table_records"], 1000);
     }
 }

@@ -119,6 +119,21 @@ impl Stage {
         self.base.join("plain").join(FILE)
     }
 
+    /// Stops the server cleanly, and lets `look` at the store.
+    ///
+    /// # Errors
+    /// If the server did not stop cleanly, and what `look` says.
+    pub fn stopped<T>(
+        &mut self,
+        limit: Duration,
+        look: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<T> {
+        self.server
+            .take()
+            .map_or(Ok(()), |server| server.stop(limit))?;
+        look(&self.spec.store)
+    }
+
     /// Stops the server cleanly and removes everything.
     ///
     /// # Errors

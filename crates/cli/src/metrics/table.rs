@@ -149,13 +149,91 @@ pub const METRICS: &[Metric] = &[
     )),
     of_member!(
         "forebay_index_disk_bytes",
-        "Disk space of the member's key-value store: tables and write-ahead logs",
+        "Disk space of the member's key-value store: tables, those of the index too, and write-ahead logs",
         |m| Some(Value::Whole(m.index_bytes))
     ),
     of_member!(
         "forebay_index_memory_bytes",
         "Memory of the member's key-value store: MemTables, filters and indexes of tables",
         |m| Some(Value::Whole(m.index_memory_bytes))
+    ),
+    of_member!(
+        "forebay_index_table_bytes",
+        "Table files of the member's index",
+        |m| Some(Value::Whole(m.index.table_bytes))
+    ),
+    of_member!(
+        "forebay_index_tables",
+        "Number of table files of the member's index",
+        |m| Some(Value::Whole(m.index.tables))
+    ),
+    of_member!(
+        "forebay_index_runs",
+        "Sorted runs of table files that a lookup in the member's index may have to search",
+        |m| Some(Value::Whole(m.index.runs))
+    ),
+    of_member!(
+        "forebay_index_table_records",
+        "Records in table files of the member's index, with replaced ones that are not merged away yet",
+        |m| Some(Value::Whole(m.index.table_records))
+    ),
+    Metric {
+        name: "forebay_index_part_memory_bytes",
+        help: "Memory of the member's index, by part: memtable (new records), buffer (compressed blocks), cache (decompressed blocks), regions (where blocks are in table files)",
+        labels: &["member", "part"],
+        read: |status| {
+            kinds(status, "part", |m| {
+                [
+                    ("memtable", Some(m.index.memtable_bytes)),
+                    ("buffer", Some(m.index.buffer_bytes)),
+                    ("cache", Some(m.index.cache_bytes)),
+                    ("regions", Some(m.index.region_bytes)),
+                ]
+            })
+        },
+    },
+    of_member!(
+        "forebay_index_put_records_total",
+        "Records put into the member's index, deletes included",
+        |m| Some(Value::Whole(m.index.puts))
+    ),
+    Metric {
+        name: "forebay_index_steps_total",
+        help: "Background steps of the member's index, by kind: seal (new records compressed), flush (buffer written to disk), compaction (runs merged)",
+        labels: &["member", "step"],
+        read: |status| {
+            kinds(status, "step", |m| {
+                [
+                    ("seal", Some(m.index.sealed)),
+                    ("flush", Some(m.index.flushes)),
+                    ("compaction", Some(m.index.compactions)),
+                ]
+            })
+        },
+    },
+    Metric {
+        name: "forebay_index_blocks_total",
+        help: "Blocks of the member's index, by what merges did: passed (let through untouched), merged (decompressed), made (compressed)",
+        labels: &["member", "kind"],
+        read: |status| {
+            kinds(status, "kind", |m| {
+                [
+                    ("passed", Some(m.index.blocks_passed)),
+                    ("merged", Some(m.index.blocks_merged)),
+                    ("made", Some(m.index.blocks_made)),
+                ]
+            })
+        },
+    },
+    of_member!(
+        "forebay_index_written_bytes_total",
+        "Bytes written to table files of the member's index",
+        |m| Some(Value::Whole(m.index.bytes_written))
+    ),
+    of_member!(
+        "forebay_index_stall_seconds_total",
+        "Time that writers waited for the member's index",
+        |m| Some(Value::Real(m.index.stall_nanos as f64 / 1e9))
     ),
     of_member!(
         "forebay_cache_memory_bytes",

@@ -46,6 +46,30 @@ const HOLDS: [Column; 9] = [
 /// In the wide form only.
 const MORE: [Column; 1] = [("budget", |m| size(m.figures.memory_budget))];
 
+/// The index, stage by stage; in the wide form only.
+const INDEX: [Column; 15] = [
+    ("new records", |m| size(m.figures.index.memtable_bytes)),
+    ("compressed", |m| size(m.figures.index.buffer_bytes)),
+    ("cached", |m| size(m.figures.index.cache_bytes)),
+    ("tables", |m| count(m.figures.index.tables)),
+    ("runs", |m| count(m.figures.index.runs)),
+    ("in tables", |m| count(m.figures.index.table_records)),
+    ("B/record", |m| {
+        let each = m.figures.index_bytes_per_record;
+        each.map_or_else(|| String::from("-"), |each| format!("{each:.2}"))
+    }),
+    ("puts", |m| count(m.figures.index.puts)),
+    ("seals", |m| count(m.figures.index.sealed)),
+    ("flushes", |m| count(m.figures.index.flushes)),
+    ("merges", |m| count(m.figures.index.compactions)),
+    ("passed", |m| count(m.figures.index.blocks_passed)),
+    ("decoded", |m| count(m.figures.index.blocks_merged)),
+    ("idx written", |m| size(m.figures.index.bytes_written)),
+    ("stalled", |m| {
+        format!("{:.1} s", m.figures.index.stall_nanos as f64 / 1e9)
+    }),
+];
+
 /// What it does.
 const DOES: [Column; 14] = [
     ("open", |m| count(m.figures.open_files)),
@@ -134,7 +158,7 @@ fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table
 /// The whole status.
 pub fn text(status: &Status, wide: bool) -> String {
     let mut out = if wide {
-        let columns = HOLDS.iter().chain(&MORE).chain(&DOES);
+        let columns = HOLDS.iter().chain(&MORE).chain(&INDEX).chain(&DOES);
         let columns: Vec<Column> = columns.copied().collect();
         block(status, &columns, true, true).to_string()
     } else {
@@ -190,7 +214,7 @@ mod tests {
     use super::*;
     use crate::control::{MountStatus, Peer, Process, Rates};
     use crate::processes::Memory;
-    use forebay_server::MemberStatus;
+    use forebay_server::{IndexStats, MemberStatus};
     use std::collections::BTreeMap;
 
     /// Members 0 to 2 in processes of their own, with large figures; member 3 is dead to all of them.
@@ -210,6 +234,14 @@ mod tests {
                 buffer_memory_bytes: 200 << 20,
                 memory_budget: 200 << 20,
                 counted_seconds_ago: 7.0,
+                index: IndexStats {
+                    table_bytes: 4_500,
+                    table_records: 3_000,
+                    puts: 4_321,
+                    stall_nanos: 1_200_000_000,
+                    ..IndexStats::default()
+                },
+                index_bytes_per_record: Some(1.5),
                 ..MemberStatus::default()
             },
             rates: Rates {
@@ -302,8 +334,12 @@ mod tests {
         let wide = text(&status, true);
         assert_eq!(wide.lines().filter(|l| l.starts_with("1 ")).count(), 1);
         assert!(wide.lines().next().unwrap().ends_with("unpub"));
+        let all = wide.lines().find(|l| l.starts_with("all")).unwrap();
+        for figure in ["1.50", "12,963", "9,000", "3.6 s"] {
+            assert!(all.contains(figure), "{figure} in {all}");
+        }
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
-        assert_eq!(cells(wide.lines().nth(2).unwrap()), 4 + 24);
+        assert_eq!(cells(wide.lines().nth(2).unwrap()), 4 + 24 + INDEX.len());
     }
 
     #[test]

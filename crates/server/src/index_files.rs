@@ -1,0 +1,36 @@
+//! The index of a service that does not run, brought to table files whole: what the service itself does in the background once its
+//! memory for new records is full.
+//!
+//! Invariant: what the stores hold stays the same; a cut anywhere leaves what was there, or the new tables.
+use crate::{Result, stopped};
+use forebay_index::ExtentIndex;
+use forebay_index::csm::engine::{Settings, Stats};
+use forebay_storage::{Io, Options, Store};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Brings all records of the index to one sorted run of table files in each store; gives the figures of all together. `dirs` as
+/// for [`fsck::check`](crate::fsck::check).
+///
+/// # Errors
+/// `Refused` if they are not all the stores of one service, or in use; what a store fails with.
+pub fn write(io: Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Stats> {
+    let layout = stopped::open(&*io, dirs)?;
+    let mut all = Stats::default();
+    for node in &layout.nodes {
+        let options = Options {
+            background: false,
+            ..Options::default()
+        };
+        let store = Store::open(io.clone(), &node.join("kv"), options)?;
+        let settings = Settings {
+            background: false,
+            ..Settings::default()
+        };
+        let index = ExtentIndex::open(&store, settings)?;
+        index.engine().compact()?;
+        all = all.and(index.engine().stats());
+        store.close()?;
+    }
+    Ok(all)
+}
