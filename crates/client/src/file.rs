@@ -181,6 +181,12 @@ impl File {
         self.end().at("close", &self.path)
     }
 
+    /// The handle, which is the caller's to close, and the path.
+    pub(crate) fn into_parts(mut self) -> (Handle, PathBuf) {
+        self.open = false;
+        (self.handle, std::mem::take(&mut self.path))
+    }
+
     fn end(&mut self) -> forebay_server::Result<()> {
         if !std::mem::take(&mut self.open) {
             return Ok(());

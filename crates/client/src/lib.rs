@@ -19,6 +19,7 @@ mod metadata;
 mod open;
 mod path;
 pub mod stage;
+mod team;
 
 pub use client::Client;
 pub use dir::{DirEntry, ReadDir};
@@ -28,3 +29,4 @@ pub use forebay_server::delegate::Fallocate;
 pub use forebay_server::{Kind, Lamination, Space};
 pub use metadata::Metadata;
 pub use open::OpenOptions;
+pub use team::{Team, TeamPlan};

@@ -80,16 +80,38 @@ impl OpenOptions {
         Ok(File::new(client, opened, self.flags, path))
     }
 
-    fn steps(&self, client: &Client, path: &Path) -> forebay_server::Result<Opened> {
+    /// What the handle may do, as asked.
+    pub(crate) fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// Whether the file is created, and must be.
+    pub(crate) fn creates(&self) -> (bool, bool) {
+        (self.create, self.create_new)
+    }
+
+    /// Permission bits of a new file.
+    pub(crate) fn new_mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// The flags of the open; `EINVAL` if the options contradict each other.
+    pub(crate) fn effective(&self) -> forebay_server::Result<OpenFlags> {
         let mut flags = self.flags;
         flags.write |= flags.append;
         let creates = self.create || self.create_new;
         let opens = flags.read || flags.write;
         let may_create = flags.write || !creates;
         let may_truncate = !flags.truncate || self.create_new || (flags.write && !flags.append);
-        if !(opens && may_create && may_truncate) {
-            return Err(Errno::INVAL.into());
+        match opens && may_create && may_truncate {
+            true => Ok(flags),
+            false => Err(Errno::INVAL.into()),
         }
+    }
+
+    fn steps(&self, client: &Client, path: &Path) -> forebay_server::Result<Opened> {
+        let flags = self.effective()?;
+        let creates = self.create || self.create_new;
         // A file that is removed between the walk and the open is looked for again, so that an open with `create`
         // never answers ENOENT because of such a race.
         for _ in 0..MAX_LINKS {

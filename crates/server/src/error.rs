@@ -40,6 +40,18 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
+    /// A call that a team makes together failed; the others of the team hear so too.
+    #[error(
+        "call {round} of team {number}: {failure}; see that all clients of the team make the same calls, about at the same time"
+    )]
+    Team {
+        /// The team.
+        number: u32,
+        /// Which call.
+        round: u64,
+        /// Why.
+        failure: forebay_fabric::ring::Failure,
+    },
     /// Anything the user must act on; the text says what to do.
     #[error("{0}")]
     Refused(String),

@@ -5,6 +5,7 @@
 //! | `meta` | names, directories, attributes that this member owns | extents, logs |
 //! | `files` | content of the files it owns: sequences, commits, extents of its slices | names, log bytes |
 //! | `data` | its logs, packed into segment files | files beyond their number |
+//! | `team` | clients of several nodes that act together | what about |
 //! | `locks` | advisory locks on the files it owns; what its node waits for | what a file holds |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
 //! | `peers`, `proto`, `node` | requests between members, and the wiring of one | what requests mean |
@@ -44,6 +45,7 @@ pub mod service;
 mod status;
 mod stopped;
 pub mod superblock;
+pub mod team;
 #[doc(hidden)]
 pub mod testing;
 pub mod types;

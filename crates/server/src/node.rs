@@ -9,6 +9,7 @@ use crate::meta::{Meta, Tender, proto::*};
 use crate::peers::{Load, Parts, answer, deliver};
 use crate::{Error, Fid, Member, Peers, Result, inodes::Inodes};
 use bytes::Bytes;
+use forebay_fabric::ring::{self, Collectives};
 use forebay_fabric::{Handler, Message, Rank, Replier};
 use forebay_index::Extent;
 use forebay_storage::{Io, Store};
@@ -41,6 +42,8 @@ pub struct Node {
     pub locks: Arc<Locks>,
     /// All members.
     pub peers: Arc<Peers>,
+    /// What members ask together; its messages travel among their requests.
+    pub collectives: Arc<Collectives>,
     served: Load,
 }
 
@@ -63,6 +66,8 @@ impl Node {
             files.clone(),
         )?);
         let locks = Arc::new(Locks::new(store.clone(), peers.clone())?);
+        let collectives = Collectives::new(peers.fabric().clone(), ring::Settings::default());
+        let collectives = Arc::new(collectives);
         let node = Arc::new(Node {
             locks,
             served: Load::default(),
@@ -72,6 +77,7 @@ impl Node {
             meta,
             files,
             data,
+            collectives,
             peers,
         });
         let weak: Weak<Node> = Arc::downgrade(&node);
@@ -138,10 +144,16 @@ impl Parts for Node {
 
 impl Handler for Node {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
+        if Collectives::is_ring(&message) {
+            return self.collectives.request(from, message, replier);
+        }
         let _counted = self.served.enter();
         answer(self, from, message, replier);
     }
     fn message(&self, from: Rank, message: Message) {
+        if Collectives::is_ring(&message) {
+            return self.collectives.message(from, message);
+        }
         deliver(self, from, &message);
     }
 }

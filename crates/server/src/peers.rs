@@ -103,6 +103,11 @@ impl Peers {
         self.members
     }
 
+    /// The fabric of requests.
+    pub fn fabric(&self) -> &Arc<dyn Fabric> {
+        &self.fabric
+    }
+
     /// How long a request to another member may take.
     pub fn deadline(&self) -> Duration {
         self.deadline

@@ -7,6 +7,7 @@
 //!   right if its generation is unchanged when it is opened again.
 //! - A file with pending writes is never idle.
 use super::Handle;
+use super::counted::Counted;
 use super::memory::FILE;
 use super::open_file::OpenFile;
 use crate::data::LogId;
@@ -30,8 +31,8 @@ pub struct Open {
     pub file: Arc<OpenFile>,
     /// How.
     pub flags: OpenFlags,
-    /// Names the open at the owner; `None`: the owner knows nothing of it.
-    pub token: Option<u64>,
+    /// The open at the owner; `None`: the owner knows nothing of it.
+    pub counted: Option<Arc<Counted>>,
     /// Its own log, from its first write on.
     pub log: Mutex<Option<LogId>>,
     /// The generation (plus one; 0: none) whose pages the kernel holds once it has used this handle: until then it may
@@ -160,7 +161,7 @@ impl Table {
         &self,
         file: Arc<OpenFile>,
         flags: OpenFlags,
-        token: Option<u64>,
+        counted: Option<Arc<Counted>>,
         fresh: Option<u64>,
     ) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed) + 1;
@@ -168,7 +169,7 @@ impl Table {
         let open = Arc::new(Open {
             file,
             flags,
-            token,
+            counted,
             log: Mutex::new(None),
             fresh,
         });

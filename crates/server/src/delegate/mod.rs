@@ -17,6 +17,9 @@
 //! | `locks`, `keepers`, `lock_owners`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
+//! | `combine` | requests of this node that ask another member the same thing at once |
+//! | `counted` | one open at the owner for several handles |
+//! | `team` | what the clients of a team ask for together |
 //! | `holders` | who stores a file's bytes |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
 //!
@@ -28,7 +31,9 @@
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
 mod circles;
+mod combine;
 mod commit;
+mod counted;
 mod cut;
 mod handles;
 mod holders;
@@ -47,6 +52,7 @@ mod runs;
 mod seek;
 mod space;
 mod sync;
+mod team;
 mod traffic;
 mod windows;
 mod write;
@@ -54,7 +60,10 @@ mod xattr;
 
 use crate::buffers::Buffers;
 use crate::inodes::Counter;
-use crate::{Attr, Config, Consistency, Fid, Member, Node, Result};
+use crate::team::Teams;
+use crate::{Attr, Config, Consistency, Member, Node, Result};
+use combine::Combine;
+use counted::{Claims, Lost};
 use forebay_storage::Durability;
 use handles::Table;
 use leftovers::Leftovers;
@@ -62,6 +71,7 @@ pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+pub use team::team_token;
 pub use traffic::{Counters, Traffic};
 
 /// An open file of this delegate.
@@ -122,7 +132,12 @@ pub struct Delegate {
     leftovers: Arc<Leftovers>,
     locks: keepers::LockState,
     /// Opens without an answer: they may be counted at the owner.
-    lost_opens: Mutex<Vec<(Fid, u64)>>,
+    lost_opens: Mutex<Vec<Lost>>,
+    /// Requests that ask other members the same at the same time.
+    combine: Combine,
+    /// Opens of teams, until all clients here have their handles.
+    claims: Claims,
+    teams: Arc<Teams>,
 }
 
 impl Delegate {
@@ -131,6 +146,8 @@ impl Delegate {
     /// # Errors
     /// When the store of the member cannot be read, or a thread not be started.
     pub fn start(node: Arc<Node>, config: &Config) -> Result<Arc<Delegate>> {
+        let collectives = node.collectives.clone();
+        let teams = Teams::new(collectives, node.peers.member(), config.deadline);
         let delegate = Arc::new(Delegate {
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             node,
@@ -144,6 +161,9 @@ impl Delegate {
             leftovers: Arc::default(),
             locks: keepers::LockState::default(),
             lost_opens: Mutex::default(),
+            combine: Combine::default(),
+            claims: Claims::default(),
+            teams,
         });
         delegate.start_finishing()?;
         Ok(delegate)
@@ -162,6 +182,16 @@ impl Delegate {
     /// What went through.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Requests whose answer another request of this node brought, so that they cost no message: since the start.
+    pub fn combined(&self) -> u64 {
+        self.combine.saved()
+    }
+
+    /// The teams of this node's clients.
+    pub fn teams(&self) -> &Arc<Teams> {
+        &self.teams
     }
 
     /// Files that this node holds open, or could not finish after their last close.

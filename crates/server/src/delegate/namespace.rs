@@ -12,11 +12,17 @@ impl Delegate {
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, `ESTALE`.
     pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
         let _at = self.counters.other();
-        let request = MetaRequest::Lookup {
-            parent,
-            name: name.to_vec(),
+        let ask = || {
+            let request = MetaRequest::Lookup {
+                parent,
+                name: name.to_vec(),
+            };
+            expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)
         };
-        let attr = expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)?;
+        let attr = match parent.owner() == self.member() {
+            true => ask()?,
+            false => self.combine.lookup(parent, name, ask)?,
+        };
         Ok(self.shown(attr))
     }
 
@@ -26,7 +32,11 @@ impl Delegate {
     /// `ESTALE` if it was removed.
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
         let _at = self.counters.other();
-        Ok(self.shown(self.ask_attr(fid)?))
+        let attr = match fid.owner() == self.member() {
+            true => self.ask_attr(fid)?,
+            false => self.combine.attr(fid, || self.ask_attr(fid))?,
+        };
+        Ok(self.shown(attr))
     }
 
     /// `handle`: the open file through which a truncate came.

@@ -3,6 +3,7 @@
 //! The kernel keeps pages across opens only if the file's generation is the one whose pages it holds: set when an open
 //! told it to drop its pages (and it then used the handle), moved along by this node's own commits when nothing foreign
 //! came between them.
+use super::counted::{Counted, Lost};
 use super::handles::Open;
 use super::open_file::OpenFile;
 use super::{Delegate, Handle, Opened, expect_reply};
@@ -27,8 +28,8 @@ impl Delegate {
     /// `EISDIR`, `ESTALE`, `EPERM` for writing a file laminated for ever.
     pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<Opened> {
         let _at = self.counters.other();
-        let (attr, token) = self.ask_open(fid, flags)?;
-        self.opened(attr, flags, token, false)
+        let (attr, counted) = self.ask_open(fid, flags)?;
+        self.opened(attr, flags, counted, false)
     }
 
     /// Opens a file for reading by attributes fetched before, without telling its owner. So nothing keeps its bytes once it
@@ -57,29 +58,41 @@ impl Delegate {
     ) -> Result<Opened> {
         let _at = self.counters.other();
         for _ in 0..CREATE_TRIES {
-            let new = NewNode {
-                kind: Kind::File,
-                mode,
-                rdev: 0,
-                target: Vec::new(),
-            };
-            let request = MetaRequest::Create {
-                parent,
-                name: name.to_vec(),
-                new,
-                caller,
-                exclusive,
-            };
-            let reply = self.node.peers.meta(parent.owner(), request);
-            let (attr, made) = expect_reply!(parent.owner(), reply, MetaReply::Created(attr, made) => (attr, made))?;
+            let (attr, made) = self.make_file(parent, name, mode, exclusive, caller)?;
             match self.ask_open(attr.fid, flags) {
-                Ok((attr, token)) => return self.opened(attr, flags, token, made),
+                Ok((attr, counted)) => return self.opened(attr, flags, counted, made),
                 // Removed between the two steps.
                 Err(e) if !exclusive && e.errno() == Errno::STALE => {}
                 Err(e) => return Err(e),
             }
         }
         Err(Errno::BUSY.into())
+    }
+
+    /// Creates a file, or finds what has the name, unless exclusive; whether it was made.
+    pub(super) fn make_file(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        exclusive: bool,
+        caller: Caller,
+    ) -> Result<(Attr, bool)> {
+        let new = NewNode {
+            kind: Kind::File,
+            mode,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let request = MetaRequest::Create {
+            parent,
+            name: name.to_vec(),
+            new,
+            caller,
+            exclusive,
+        };
+        let reply = self.node.peers.meta(parent.owner(), request);
+        expect_reply!(parent.owner(), reply, MetaReply::Created(attr, made) => (attr, made))
     }
 
     /// Ends a handle: commits what is pending, and tells the owner. The kernel does not wait for this, so an error is
@@ -94,7 +107,9 @@ impl Delegate {
         let file = &open.file;
         {
             let mut state = file.state.lock();
-            state.owed.extend(open.token);
+            state
+                .owed
+                .extend(open.counted.as_ref().and_then(|c| c.release()));
             state.retired.extend(open.log.lock().take());
         }
         let published = self.publish(file, self.always_sync);
@@ -107,21 +122,40 @@ impl Delegate {
         published.and(told)
     }
 
-    /// The owner counts the open, once; answers its token too.
-    fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, u64)> {
+    /// The owner counts the open, once.
+    fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, Arc<Counted>)> {
+        if fid.owner() == self.member() {
+            return self.ask_open_for(fid, flags, 1);
+        }
+        self.combine
+            .open(fid, flags, |handles| self.ask_open_for(fid, flags, handles))
+    }
+
+    /// One open for so many handles.
+    fn ask_open_for(
+        &self,
+        fid: Fid,
+        flags: OpenFlags,
+        handles: u32,
+    ) -> Result<(Attr, Arc<Counted>)> {
         let token = self.tokens.next()?;
         let owner = fid.owner();
         let asked = self.insist(owner, &FilesRequest::Open { fid, flags, token });
         if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
-            self.lost_opens.lock().push((fid, token));
-            self.leftovers.add();
+            self.lose(Lost::Of(fid, token));
         }
-        expect_reply!(owner, asked, FilesReply::Attr(attr) => (attr, token))
+        expect_reply!(owner, asked, FilesReply::Attr(attr) => (attr, Counted::new(token, handles)))
+    }
+
+    /// An open that may be counted without anyone here having it: the owner is told in the background.
+    pub(super) fn lose(&self, lost: Lost) {
+        self.lost_opens.lock().push(lost);
+        self.leftovers.add();
     }
 
     /// Asks again while the answer gets lost, within the service's deadline.
-    fn insist(&self, owner: Member, request: &FilesRequest) -> Result<FilesReply> {
+    pub(super) fn insist(&self, owner: Member, request: &FilesRequest) -> Result<FilesReply> {
         let until = Instant::now() + self.node.peers.deadline();
         for _ in 1..TRIES {
             match self.node.peers.files(owner, request.clone()) {
@@ -135,13 +169,15 @@ impl Delegate {
     /// Closes what was opened without an answer; whether nothing of that is left.
     pub(super) fn close_lost(&self) -> bool {
         let lost = std::mem::take(&mut *self.lost_opens.lock());
-        let told = |(fid, token): &(Fid, u64)| {
-            let (fid, token) = (*fid, *token);
-            let close = FilesRequest::Close { fid, token };
-            match self.node.peers.files(fid.owner(), close) {
-                Ok(_) => true,
-                Err(e) => e.errno() == Errno::STALE,
+        let told = |lost: &Lost| match *lost {
+            Lost::Of(fid, token) => {
+                let close = FilesRequest::Close { fid, token };
+                match self.node.peers.files(fid.owner(), close) {
+                    Ok(_) => true,
+                    Err(e) => e.errno() == Errno::STALE,
+                }
             }
+            Lost::Somewhere(token) => self.tell_abandoned(token),
         };
         let left: Vec<_> = lost.into_iter().filter(|open| !told(open)).collect();
         let done = left.is_empty();
@@ -149,7 +185,13 @@ impl Delegate {
         done
     }
 
-    fn opened(&self, attr: Attr, flags: OpenFlags, token: u64, made: bool) -> Result<Opened> {
+    pub(super) fn opened(
+        &self,
+        attr: Attr,
+        flags: OpenFlags,
+        counted: Arc<Counted>,
+        made: bool,
+    ) -> Result<Opened> {
         let file = self.table.hold(&attr);
         if file.state.lock().handles == 1 {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
@@ -159,7 +201,7 @@ impl Delegate {
             && !made
             && let Err(e) = self.cut_at(&file, 0, None)
         {
-            file.state.lock().owed.push(token);
+            file.state.lock().owed.extend(counted.release());
             let _ = self.tell_closes(&file);
             self.unhold(&file);
             return Err(e);
@@ -174,7 +216,7 @@ impl Delegate {
             )
         };
         let direct = flags.append || self.is_posix();
-        let handle = self.table.add(file, flags, Some(token), fresh);
+        let handle = self.table.add(file, flags, Some(counted), fresh);
         Ok(Opened {
             handle,
             attr,

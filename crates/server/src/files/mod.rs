@@ -29,6 +29,7 @@ mod recover;
 mod remove;
 mod staged;
 mod survey;
+mod team_opens;
 mod view;
 
 pub use links::Links;
@@ -52,6 +53,7 @@ use records::CommitId;
 use staged::StagedTable;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use team_opens::TeamOpens;
 
 const SLICE_LOCKS: usize = 64;
 
@@ -70,6 +72,7 @@ struct Shared {
     outbox: Arc<Outbox>,
     sequences: Counter,
     opens: Opens,
+    team_opens: TeamOpens,
     busy: Busy,
     outcomes: Outcomes,
     decisions: Decisions,
@@ -107,6 +110,7 @@ impl Files {
             outbox: Arc::new(Outbox::open(store.clone(), links.clone())?),
             sequences: Counter::open(store.clone(), b"seq", 1)?,
             opens: Opens::default(),
+            team_opens: TeamOpens::default(),
             busy: Busy::default(),
             outcomes: Outcomes::default(),
             decisions: Decisions::load(&store)?,
@@ -171,6 +175,18 @@ impl Files {
         match request {
             R::Open { fid, flags, token } => files.open(from, fid, flags, token),
             R::Close { fid, token } => files.close(from, fid, token),
+            R::OpenTeam {
+                fid,
+                flags,
+                token,
+                members,
+            } => files.open_team(fid, flags, token, &members),
+            R::CloseTeam {
+                fid,
+                token,
+                members,
+            } => files.close_team(fid, token, &members),
+            R::Abandon { token } => files.abandon_open(from, token),
             R::Commit {
                 fid,
                 token,

@@ -5,6 +5,7 @@
 //! lock is held. The table's own lock is the innermost of all.
 use super::Shared;
 use super::proto::FilesReply;
+use crate::inodes::Inode;
 use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result};
 use forebay_storage::Batch;
 use parking_lot::Mutex;
@@ -32,6 +33,8 @@ impl Entry {
 /// What a close left behind.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Closed {
+    /// There was such an open.
+    pub counted: bool,
     /// The member has the file open no more.
     pub member_gone: bool,
     /// The last open for writing, of any member, is gone.
@@ -48,7 +51,7 @@ pub(super) struct Opens {
 
 impl Opens {
     /// False if the file is being removed, or has no name and nobody holds it open.
-    fn add(&self, fid: Fid, open: (Member, u64), write: bool, nameless: bool) -> bool {
+    pub(super) fn add(&self, fid: Fid, open: (Member, u64), write: bool, nameless: bool) -> bool {
         let mut files = self.files.lock();
         let known = files
             .get(&fid)
@@ -76,6 +79,7 @@ impl Opens {
         let counted = entry.opens.remove(&(member, token));
         let of_member = (member, 0)..=(member, u64::MAX);
         let mut closed = Closed {
+            counted: counted.is_some(),
             member_gone: entry.opens.range(of_member).next().is_none(),
             last_writer: counted == Some(true) && !entry.writers(),
             remove: false,
@@ -162,6 +166,18 @@ impl Shared {
         if self.opens.counted(fid, (from, token)) {
             return Ok(FilesReply::Attr(inode.attr(fid)));
         }
+        self.may_open(fid, &mut inode, flags)?;
+        if !self
+            .opens
+            .add(fid, (from, token), flags.write, inode.nlink == 0)
+        {
+            return Err(Errno::STALE.into());
+        }
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+
+    /// Whether a file may be opened so. One laminated softly becomes writable. The caller has the inode's lock.
+    pub(super) fn may_open(&self, fid: Fid, inode: &mut Inode, flags: OpenFlags) -> Result<()> {
         match inode.kind {
             Kind::File => {}
             Kind::Dir if flags.write => return Err(Errno::ISDIR.into()),
@@ -172,25 +188,29 @@ impl Shared {
         }
         if flags.write && inode.lamination == Lamination::Soft {
             inode.lamination = Lamination::None;
-            inode.seq = self.next_seq(&inode)?;
+            inode.seq = self.next_seq(inode)?;
             let mut batch = Batch::new();
-            self.inodes.put(&mut batch, fid, &inode);
+            self.inodes.put(&mut batch, fid, inode);
             self.store.apply(batch)?;
         }
-        if !self
-            .opens
-            .add(fid, (from, token), flags.write, inode.nlink == 0)
-        {
-            return Err(Errno::STALE.into());
-        }
-        Ok(FilesReply::Attr(inode.attr(fid)))
+        Ok(())
     }
 
     /// The last close for writing of a file without write bits laminates it softly; the last close of a file without a
     /// name removes it, in the background.
     pub(super) fn close(&self, from: Member, fid: Fid, token: u64) -> Result<FilesReply> {
         let _inode = self.inodes.lock(fid);
+        let closed = self.close_one(from, fid, token);
+        self.after_close(fid, &closed)?;
+        Ok(FilesReply::Done)
+    }
+
+    /// Counts one open no more. The caller has the inode's lock, and goes on with `after_close`.
+    pub(super) fn close_one(&self, from: Member, fid: Fid, token: u64) -> Closed {
         let closed = self.opens.remove(fid, (from, token));
+        if closed.counted {
+            self.team_opens.closed(token);
+        }
         if closed.member_gone && from != self.member() {
             // All that it wrote is published and answered: it asks for none of that again.
             // A receipt that cannot be read stays until the next start.
@@ -198,6 +218,11 @@ impl Shared {
                 self.chores.sweep_receipt(fid, from, token);
             }
         }
+        closed
+    }
+
+    /// What follows from closes. The caller has the inode's lock.
+    pub(super) fn after_close(&self, fid: Fid, closed: &Closed) -> Result<()> {
         if closed.remove {
             self.chores.remove(fid);
         } else if closed.last_writer {
@@ -213,6 +238,6 @@ impl Shared {
                 self.store.apply(batch)?;
             }
         }
-        Ok(FilesReply::Done)
+        Ok(())
     }
 }

@@ -40,6 +40,37 @@ pub struct Survey {
     pub held: Option<Vec<(u16, u64)>>,
 }
 
+/// A set of members, as first and last of each unbroken row: short for the usual team, that of all.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Spans(pub Vec<(Member, Member)>);
+
+impl Spans {
+    /// Of these members, in any order.
+    pub fn of(members: impl IntoIterator<Item = Member>) -> Spans {
+        let mut members: Vec<Member> = members.into_iter().collect();
+        members.sort_unstable();
+        let mut spans: Vec<(Member, Member)> = Vec::new();
+        for member in members {
+            match spans.last_mut() {
+                Some((_, last)) if member <= last.saturating_add(1) => *last = member,
+                _ => spans.push((member, member)),
+            }
+        }
+        Spans(spans)
+    }
+
+    /// Whether the member is in it.
+    pub fn contains(&self, member: Member) -> bool {
+        let mut spans = self.0.iter();
+        spans.any(|(first, last)| (*first..=*last).contains(&member))
+    }
+
+    /// The members.
+    pub fn iter(&self) -> impl Iterator<Item = Member> + '_ {
+        self.0.iter().flat_map(|(first, last)| *first..=*last)
+    }
+}
+
 /// What members ask each other about file content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FilesRequest {
@@ -57,6 +88,32 @@ pub enum FilesRequest {
     Close {
         /// The file.
         fid: Fid,
+        /// Of the open.
+        token: u64,
+    },
+    /// To the owner: as an `Open` of each of these members, all with the same token, for a call that a team made. Answers `Attr`.
+    OpenTeam {
+        /// The file.
+        fid: Fid,
+        /// `truncate` is the asker's.
+        flags: OpenFlags,
+        /// Names the open of each; see [`team_token`](crate::delegate::team_token).
+        token: u64,
+        /// Whose.
+        members: Spans,
+    },
+    /// To the owner: as a `Close` of each of these members. Answers `Attr`: as the file is then.
+    CloseTeam {
+        /// The file.
+        fid: Fid,
+        /// Of the opens.
+        token: u64,
+        /// Whose.
+        members: Spans,
+    },
+    /// To any member: the asker does not know whether an `OpenTeam` of this token counted it, here or elsewhere. It is counted no
+    /// more, also if the request is still on its way.
+    Abandon {
         /// Of the open.
         token: u64,
     },

@@ -22,7 +22,7 @@ mod intents;
 mod link;
 mod lookup;
 mod marks;
-mod names;
+pub(crate) mod names;
 mod plan;
 pub mod proto;
 mod records;

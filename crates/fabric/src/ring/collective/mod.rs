@@ -68,6 +68,16 @@ pub struct Operation {
     pub limits: Limits,
 }
 
+impl Operation {
+    fn id(&self) -> Id {
+        Id {
+            group: self.group.number(),
+            round: self.round,
+            key: self.key.clone(),
+        }
+    }
+}
+
 /// What one rank received and sent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -137,11 +147,7 @@ impl Collectives {
         let place = group
             .place(me, operation.root)
             .ok_or(Failure::NotAMember(outsider))?;
-        let id = Id {
-            group: group.number(),
-            round: operation.round,
-            key: operation.key.clone(),
-        };
+        let id = operation.id();
         let begun = Instant::now();
         let attended = self.table.lock().attend(&id, me);
         let attended = attended.inspect_err(|failure| {
@@ -175,6 +181,29 @@ impl Collectives {
         };
         self.end(&id, gathering, outcome.clone());
         outcome
+    }
+
+    /// Takes no part in an operation that the others may begin: they hear so, and need not wait for this rank. Nothing if it
+    /// is over, or a caller takes part.
+    pub fn decline(&self, operation: &Operation) {
+        let me = self.fabric.rank();
+        let Some(place) = operation.group.place(me, operation.root) else {
+            return;
+        };
+        let id = operation.id();
+        let failure = Failure::Missing(me);
+        let waiting = {
+            let mut table = self.table.lock();
+            if table.attend(&id, me).is_err() {
+                return;
+            }
+            table.end(&id, failure)
+        };
+        self.tell(place.parent, operation, &id, failure);
+        for arrival in waiting {
+            count(&self.counters.refused);
+            refuse(arrival.replier, failure);
+        }
     }
 
     /// `rank` is dead: operations that wait for it fail now.

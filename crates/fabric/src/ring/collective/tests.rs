@@ -181,6 +181,31 @@ fn a_rank_that_stays_away_is_named() {
 
 /// With word of the death nobody waits for a limit: these are far beyond what the test may take.
 #[test]
+fn a_rank_that_declines_is_not_waited_for() {
+    for n in [2, 5, 9] {
+        let members = members(&locals(n), Settings::default());
+        for (round, root) in (0..n).enumerate() {
+            let operation = operation(n, Shape::Ring, round as u64, root, PATIENT);
+            let absent = (root + 1) % n;
+            members[absent as usize].decline(&operation);
+            let (outcomes, ran) = run(&members, &operation, |r| r != absent);
+            assert_eq!(ran, 0);
+            let heard = outcomes.iter().flatten();
+            assert!(heard.clone().count() == n as usize - 1);
+            assert!(
+                heard
+                    .clone()
+                    .all(|o| matches!(o, Err(e) if !e.may_have_happened())),
+                "{outcomes:?}"
+            );
+            // It cannot change its mind.
+            let late = members[absent as usize].reduce(&operation, number(1), add, |sum| sum);
+            assert_eq!(late, Err(Failure::Missing(absent)));
+        }
+    }
+}
+
+#[test]
 fn a_death_is_heard_at_once() {
     let ends = locals(8);
     let members = members(&ends, Settings::default());

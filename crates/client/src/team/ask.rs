@@ -1,0 +1,206 @@
+//! What the clients of a team ask for in one call, combined to one request on the way, and what they are answered.
+//!
+//! Both travel as postcard, version byte first, in the values and answers of the servers' collectives.
+//!
+//! ```text
+//! 0          1
+//! +----------+------------------------------------------+
+//! | version  | the fields of `Ask`, or of `Answer`      |
+//! +----------+------------------------------------------+
+//! ```
+//!
+//! Invariant: combining is associative and commutative but for `first`, which goes to the lowest member, so the tree's shape and the
+//! order of arrival change nothing.
+use bytes::Bytes;
+use forebay_server::files::proto::Spans;
+use forebay_server::proto::WireError;
+use forebay_server::{Attr, Caller, Fid, Member};
+use serde::{Deserialize, Serialize};
+
+const VERSION: u8 = 1;
+
+/// What all clients must agree on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum What {
+    /// The attributes of what a path names.
+    Stat { path: Vec<u8> },
+    /// Open handles on a file.
+    Open {
+        path: Vec<u8>,
+        create: bool,
+        create_new: bool,
+    },
+    /// The end of handles that one call opened.
+    Close { fid: Fid, token: Option<u64> },
+}
+
+/// One client's request, or several combined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ask {
+    pub what: What,
+    /// Some client asked something else, or what cannot be.
+    pub differ: bool,
+    /// Open: some client wants to read, to write, only to read, to empty the file.
+    pub read: bool,
+    pub write: bool,
+    pub read_only: bool,
+    pub truncate: bool,
+    /// Open: who makes the file, and how; the lowest member's.
+    pub first: (Member, Caller, u32),
+    /// Close: members that hold on to the file, as they could not publish all they wrote.
+    pub kept: Vec<Member>,
+}
+
+impl Ask {
+    /// One client's.
+    pub fn new(what: What, member: Member, caller: Caller) -> Ask {
+        Ask {
+            what,
+            differ: false,
+            read: false,
+            write: false,
+            read_only: false,
+            truncate: false,
+            first: (member, caller, 0),
+            kept: Vec::new(),
+        }
+    }
+
+    fn with(mut self, other: Ask) -> Ask {
+        self.differ |= other.differ || self.what != other.what;
+        self.read |= other.read;
+        self.write |= other.write;
+        self.read_only |= other.read_only;
+        self.truncate |= other.truncate;
+        if other.first.0 < self.first.0 {
+            self.first = other.first;
+        }
+        self.kept.extend(other.kept);
+        self.kept.sort_unstable();
+        self.kept.dedup();
+        self
+    }
+}
+
+/// What everyone is answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// Attributes, as published.
+    Attr(Attr),
+    /// The file is open for every member.
+    Opened {
+        attr: Attr,
+        /// By this call.
+        made: bool,
+        /// Why those who want to write get no handle.
+        no_writers: Option<WireError>,
+    },
+    /// The opens of all members but these are closed.
+    Closed { attr: Attr, kept: Spans },
+    /// It failed; an open may be counted all the same.
+    Failed(WireError),
+    /// The clients did not ask the same.
+    Differ,
+}
+
+pub(super) fn encode<T: Serialize>(value: &T) -> Bytes {
+    // The types above hold nothing that postcard cannot write; were that added, the readers find it unreadable.
+    postcard::to_extend(value, vec![VERSION])
+        .unwrap_or_default()
+        .into()
+}
+
+/// `None` if it is none of this version.
+pub(super) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Option<T> {
+    let (version, rest) = bytes.split_first()?;
+    let (value, left) = postcard::take_from_bytes(rest).ok()?;
+    (*version == VERSION && left.is_empty()).then_some(value)
+}
+
+/// Makes one request of two. What is unreadable makes the whole unreadable, and so fails for all.
+pub(super) fn combine(a: Bytes, b: Bytes) -> Bytes {
+    match (decode::<Ask>(&a), decode::<Ask>(&b)) {
+        (Some(a), Some(b)) => encode(&a.with(b)),
+        _ => Bytes::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn asks() -> impl Strategy<Value = Ask> {
+        let what = prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..3).prop_map(|path| What::Stat { path }),
+            (
+                proptest::collection::vec(any::<u8>(), 0..3),
+                any::<[bool; 2]>()
+            )
+                .prop_map(|(path, [create, create_new])| What::Open {
+                    path,
+                    create,
+                    create_new
+                }),
+            any::<(u64, Option<u64>)>().prop_map(|(fid, token)| What::Close {
+                fid: Fid(fid),
+                token
+            }),
+        ];
+        let kept = proptest::collection::btree_set(0u16..9, 0..4);
+        (what, any::<[bool; 5]>(), any::<(u32, u32, u32)>(), kept).prop_map(
+            |(what, flags, (uid, gid, mode), kept)| Ask {
+                what,
+                differ: flags[0],
+                read: flags[1],
+                write: flags[2],
+                read_only: flags[3],
+                truncate: flags[4],
+                first: (0, Caller { uid, gid }, mode),
+                kept: kept.into_iter().collect(),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn order_changes_nothing_and_all_asked_the_same_or_differ(
+            mut asks in proptest::collection::vec(asks(), 1..8),
+            turn in 0usize..8,
+        ) {
+            for (member, ask) in (0..).zip(&mut asks) {
+                ask.first.0 = member;
+            }
+            let sum = |asks: &[Ask]| {
+                asks.iter().map(encode).reduce(combine).and_then(|b| decode::<Ask>(&b)).unwrap()
+            };
+            let straight = sum(&asks);
+            let same = asks.iter().all(|a| a.what == asks[0].what && !a.differ);
+            prop_assert_eq!(straight.differ, !same);
+            prop_assert_eq!(straight.first, asks[0].first);
+            prop_assert_eq!(straight.write, asks.iter().any(|a| a.write));
+            let turn = turn % asks.len();
+            asks.rotate_left(turn);
+            let turned = Ask { what: straight.what.clone(), ..sum(&asks) };
+            prop_assert_eq!(turned, straight);
+        }
+
+        #[test]
+        fn other_bytes_are_refused_or_read_never_worse(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(ask) = decode::<Ask>(&bytes) {
+                prop_assert_eq!(decode::<Ask>(&encode(&ask)), Some(ask));
+            }
+            let _ = decode::<Answer>(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_unreadable_stays_so() {
+        let caller = Caller { uid: 1, gid: 1 };
+        let ask = Ask::new(What::Stat { path: vec![] }, 3, caller);
+        let mut newer = encode(&ask).to_vec();
+        newer[0] = 2;
+        let sum = combine(encode(&ask), newer.into());
+        assert_eq!(decode::<Ask>(&combine(sum, encode(&ask))), None);
+    }
+}

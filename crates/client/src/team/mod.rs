@@ -1,0 +1,244 @@
+//! Teams: clients of several nodes that open, create, look at and close one file together, as the ranks of a job do.
+//!
+//! Each client makes the same calls in the same order; each call is one operation for the service, however many clients there
+//! are: it is combined at each node, then from node to node, and carried out once ([the collectives](forebay_server::team)).
+//!
+//! What a call gives is what each client would have got alone, all at the same moment:
+//! - an open or create gives each client a handle of its own. With `create_new` the team succeeds as one: the file is made by this call. Owner
+//!   and mode of a new file are those that the client at the lowest member gives. The file is emptied once if any client says so.
+//! - a close publishes what each node wrote, then closes for all at once, and shows the file as it is after that.
+//! - nobody's call ends before the last client has made it; so a call is a barrier, too.
+//!
+//! If a client stays away, or a server dies, the call fails with `EIO` for all that wait, within limits that follow from the deadline
+//! of the service. Then an open is taken back everywhere, and a close done by each node alone. A file that such a call created may be there.
+
+mod ask;
+mod work;
+
+use crate::error::{At, Result};
+use crate::{Client, File, Metadata, OpenOptions};
+use ask::{Answer, Ask, What, combine, decode, encode};
+use forebay_server::delegate::team_token;
+use forebay_server::team::Seat;
+pub use forebay_server::team::TeamPlan;
+use forebay_server::{Attr, Error, Member};
+use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use work::Work;
+
+/// One client's place in a team.
+pub struct Team {
+    client: Client,
+    seat: Seat,
+}
+
+impl Client {
+    /// Takes one of the seats of a team at this node.
+    ///
+    /// # Errors
+    /// `EIO` with the reason: a plan that cannot be, or all seats at this node are taken.
+    pub fn team(&self, plan: &TeamPlan) -> Result<Team> {
+        let seat = self
+            .delegate
+            .join_team(plan)
+            .at("join a team at", Path::new("/"))?;
+        Ok(Team {
+            client: self.clone(),
+            seat,
+        })
+    }
+
+    /// The plan of team `number` with clients at all nodes of the service, `here` of them at this one.
+    pub fn plan_of_all(&self, number: u32, here: u32) -> TeamPlan {
+        TeamPlan {
+            number,
+            members: (0..self.delegate.members()).collect(),
+            here,
+        }
+    }
+}
+
+impl Team {
+    /// The attributes of a file; follows symbolic links.
+    ///
+    /// # Errors
+    /// As [`Client::metadata`]; `EINVAL` if the clients do not ask the same; `EIO` if one does not ask in time.
+    pub fn stat(&mut self, path: impl AsRef<Path>) -> Result<Metadata> {
+        let path = path.as_ref();
+        let ask = self.ask(What::Stat {
+            path: path.as_os_str().as_bytes().to_vec(),
+        });
+        let attr = match self.call(self.near(path), ask) {
+            Ok(Answer::Attr(attr)) => Ok(self.client.delegate.as_seen(attr)),
+            Ok(other) => Err(self.otherwise(other)),
+            Err(e) => Err(e),
+        };
+        attr.map(Metadata).at("stat", path)
+    }
+
+    /// Opens a file for writing; creates it, or empties it.
+    ///
+    /// # Errors
+    /// As [`Team::open`].
+    pub fn create(&mut self, path: impl AsRef<Path>) -> Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        self.open(path, &options)
+    }
+
+    /// Opens a file. Clients may differ in what they want to do with it (read, write, append, truncate), not in
+    /// [`OpenOptions::create`] and [`OpenOptions::create_new`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; `EINVAL` if the clients do not ask the same, or one asks what cannot be; `EIO` if one does not ask
+    /// in time.
+    pub fn open(&mut self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
+        let path = path.as_ref();
+        let opened = self.open_steps(path, options).at("open", path)?;
+        Ok(File::new(&self.client, opened, options.flags(), path))
+    }
+
+    fn open_steps(
+        &mut self,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> forebay_server::Result<forebay_server::delegate::Opened> {
+        let (create, create_new) = options.creates();
+        let mut ask = self.ask(What::Open {
+            path: path.as_os_str().as_bytes().to_vec(),
+            create,
+            create_new,
+        });
+        let flags = options.effective();
+        // The others are to hear of it at once.
+        ask.differ = flags.is_err();
+        let flags = flags.unwrap_or_default();
+        ask.read = flags.read;
+        ask.write = flags.write;
+        ask.read_only = !flags.write;
+        ask.truncate = flags.truncate;
+        ask.first.2 = options.new_mode();
+        let token = self.token();
+        let answer = self.call(self.near(path), ask);
+        let delegate = &self.client.delegate;
+        let here = self.seat.plan().here;
+        match answer {
+            Ok(Answer::Opened {
+                attr, no_writers, ..
+            }) => match no_writers.filter(|_| flags.write) {
+                None => delegate.opened_for(attr, flags, token, here),
+                Some(why) => {
+                    delegate.forgo(&attr, token, here)?;
+                    Err(why.into_error(attr.fid.owner()))
+                }
+            },
+            Ok(Answer::Failed(e)) => {
+                let error = e.into_error(delegate.member());
+                if !matches!(error, Error::Posix(_)) {
+                    delegate.abandon_open(token);
+                }
+                Err(error)
+            }
+            Ok(other) => Err(self.otherwise(other)),
+            Err(e) => {
+                if may_have_happened(&e) {
+                    delegate.abandon_open(token);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Publishes what this node wrote, and closes; the file as it is when all have done so. Files that one call
+    /// of this team opened are closed by one request; others by each client alone, once all have come.
+    ///
+    /// # Errors
+    /// Those of [`File::commit`], of this node. A client that does not come in time makes nobody's close fail.
+    pub fn close(&mut self, file: File) -> Result<Metadata> {
+        let (handle, path) = file.into_parts();
+        self.close_steps(handle).map(Metadata).at("close", &path)
+    }
+
+    fn close_steps(&mut self, handle: u64) -> forebay_server::Result<Attr> {
+        let delegate = self.client.delegate.clone();
+        let (fid, token) = delegate.team_open(handle)?;
+        let flushed = delegate.flush(handle);
+        let mut ask = self.ask(What::Close { fid, token });
+        if flushed.is_err() {
+            ask.kept.push(delegate.member());
+        }
+        let answer = self.call(self.seat.root(fid.owner()), ask);
+        let me = delegate.member();
+        let (attr, released) = match answer {
+            Ok(Answer::Closed { attr, kept }) if !kept.contains(me) => {
+                (Some(attr), delegate.release_told(handle))
+            }
+            // Each node tells its own close; twice is no harm.
+            Ok(_) | Err(_) => (None, delegate.release(handle)),
+        };
+        flushed.and(released)?;
+        match attr {
+            Some(attr) => Ok(delegate.as_seen(attr)),
+            None => delegate.getattr(fid),
+        }
+    }
+
+    fn ask(&self, what: What) -> Ask {
+        Ask::new(what, self.client.delegate.member(), self.client.caller)
+    }
+
+    /// The token of the opens that the next call makes.
+    fn token(&self) -> u64 {
+        team_token(self.seat.plan().number, self.seat.round())
+    }
+
+    /// The member that probably has least to ask others about a path.
+    fn near(&self, path: &Path) -> Member {
+        let names: Vec<&[u8]> = path.iter().map(|name| name.as_bytes()).collect();
+        let directories = names.split_last().map_or(&[][..], |(_, before)| before);
+        let directories: Vec<&[u8]> = directories
+            .iter()
+            .copied()
+            .filter(|name| *name != b"/")
+            .collect();
+        self.seat
+            .root(self.client.delegate.likely_owner(&directories))
+    }
+
+    fn call(&mut self, root: Member, ask: Ask) -> forebay_server::Result<Answer> {
+        let delegate = self.client.delegate.clone();
+        let token = self.token();
+        let members = self.seat.plan().members.clone();
+        let execute = |ask| {
+            let work = Work {
+                delegate: &delegate,
+                members: &members,
+                token,
+            };
+            work.execute(ask)
+        };
+        let answer = self.seat.call(root, encode(&ask), &combine, execute)?;
+        let unreadable = || {
+            Error::Refused(
+                "an unreadable answer to a team; do all members run the same version?".into(),
+            )
+        };
+        decode(&answer).ok_or_else(unreadable)
+    }
+
+    fn otherwise(&self, answer: Answer) -> Error {
+        match answer {
+            Answer::Failed(e) => e.into_error(self.client.delegate.member()),
+            Answer::Differ => Errno::INVAL.into(),
+            other => Error::Refused(format!("a team was answered {other:?}; report this")),
+        }
+    }
+}
+
+fn may_have_happened(error: &Error) -> bool {
+    match error {
+        Error::Team { failure, .. } => failure.may_have_happened(),
+        _ => true,
+    }
+}

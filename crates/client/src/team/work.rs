@@ -1,0 +1,139 @@
+//! What the root of a call carries out, once, for all clients of the team.
+//!
+//! It walks the path and asks the owners as one client would; an open is counted at the file's owner for every member of the team
+//! in one request. So whatever the number of clients and servers, each owner gets one request for each step of the path.
+use super::ask::{Answer, Ask, What, decode, encode};
+use crate::path::{MAX_LINKS, walk};
+use bytes::Bytes;
+use forebay_server::files::proto::Spans;
+use forebay_server::proto::WireError;
+use forebay_server::{Attr, Delegate, Error, Fid, Kind, Member, OpenFlags, Result};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A call as its root sees it.
+pub(super) struct Work<'a> {
+    pub delegate: &'a Delegate,
+    /// All of the team.
+    pub members: &'a [Member],
+    /// Of the opens that this call makes.
+    pub token: u64,
+}
+
+impl Work<'_> {
+    /// Carries out the combined request.
+    pub fn execute(&self, ask: Bytes) -> Bytes {
+        let answer = match decode::<Ask>(&ask) {
+            None => Err(Error::Refused(
+                "an unreadable request of a team; do all members run the same version?".into(),
+            )),
+            Some(ask) if ask.differ => Ok(Answer::Differ),
+            Some(ask) => self.answer(&ask),
+        };
+        encode(&answer.unwrap_or_else(|e| Answer::Failed(WireError::from(&e))))
+    }
+
+    fn answer(&self, ask: &Ask) -> Result<Answer> {
+        match &ask.what {
+            What::Stat { path } => self.stat(path).map(Answer::Attr),
+            What::Open {
+                path,
+                create,
+                create_new,
+            } => self.open(ask, path, *create || *create_new, *create_new),
+            What::Close {
+                fid,
+                token: Some(token),
+            } => self.close(*fid, *token, &ask.kept),
+            // Opened by each client alone, so closed so too.
+            What::Close { token: None, .. } => Ok(Answer::Differ),
+        }
+    }
+
+    fn stat(&self, path: &[u8]) -> Result<Attr> {
+        let seen = walk(self.delegate, Path::new(OsStr::from_bytes(path)), true)?.file()?;
+        // Without what is pending at this node, which is not every client's.
+        match self.delegate.published(seen.fid) {
+            Err(e) if e.errno() == Errno::STALE => Err(Errno::NOENT.into()),
+            attr => attr,
+        }
+    }
+
+    fn open(&self, ask: &Ask, path: &[u8], create: bool, new: bool) -> Result<Answer> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let (_, caller, mode) = ask.first;
+        // A file that is removed between two steps is looked for again, as in an open by one client.
+        for _ in 0..MAX_LINKS {
+            let walked = walk(self.delegate, path, !new)?;
+            let (attr, made) = match &walked.found {
+                Some(_) if new => return Err(Errno::EXIST.into()),
+                Some(attr) => (attr.clone(), false),
+                None if !create => return Err(Errno::NOENT.into()),
+                None if walked.slash => return Err(Errno::ISDIR.into()),
+                None => {
+                    let (parent, name) = walked.entry(Errno::ISDIR)?;
+                    let made = self.delegate.make_for(parent, &name, mode, new, caller)?;
+                    if !made.1 && made.0.kind != Kind::File {
+                        // Someone else made a link or a directory of this name meanwhile.
+                        continue;
+                    }
+                    made
+                }
+            };
+            match attr.kind {
+                Kind::File => {}
+                Kind::Dir => return Err(Errno::ISDIR.into()),
+                Kind::Symlink => return Err(Errno::LOOP.into()),
+                Kind::Fifo | Kind::Socket => return Err(Errno::NXIO.into()),
+            }
+            match self.open_each(ask, attr.fid, made) {
+                Err(e) if create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {}
+                answer => return answer,
+            }
+        }
+        Err(Errno::LOOP.into())
+    }
+
+    fn open_each(&self, ask: &Ask, fid: Fid, made: bool) -> Result<Answer> {
+        let flags = OpenFlags {
+            read: ask.read,
+            write: ask.write,
+            append: false,
+            truncate: ask.truncate && !made,
+        };
+        let open = |flags| self.delegate.open_for(fid, flags, self.token, self.members);
+        match open(flags) {
+            // Those who only read get it, as if each had asked alone.
+            Err(e) if e.errno() == Errno::PERM && ask.write && ask.read_only => {
+                let flags = OpenFlags {
+                    read: true,
+                    ..OpenFlags::default()
+                };
+                Ok(Answer::Opened {
+                    attr: open(flags)?,
+                    made,
+                    no_writers: Some(WireError::from(&e)),
+                })
+            }
+            attr => Ok(Answer::Opened {
+                attr: attr?,
+                made,
+                no_writers: None,
+            }),
+        }
+    }
+
+    fn close(&self, fid: Fid, token: u64, kept: &[Member]) -> Result<Answer> {
+        let kept = Spans::of(kept.iter().copied());
+        let members: Vec<Member> = self
+            .members
+            .iter()
+            .copied()
+            .filter(|m| !kept.contains(*m))
+            .collect();
+        let attr = self.delegate.close_for(fid, token, &members)?;
+        Ok(Answer::Closed { attr, kept })
+    }
+}

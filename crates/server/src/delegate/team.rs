@@ -1,0 +1,221 @@
+//! What the clients of a team ask for together: the parts of it that are this node's, and those of the call's root.
+//!
+//! What a call does is put together by its users (they know paths); here is what it needs beyond what each client could ask alone.
+use super::counted::Lost;
+use super::{Delegate, Handle, Opened, expect_reply};
+use crate::files::proto::{FilesReply, FilesRequest, Spans};
+use crate::meta::names;
+use crate::team::{Seat, TeamPlan};
+use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
+use forebay_fabric::Error as Fabric;
+
+/// Tokens of teams have the highest bit; a member's own count up from 1.
+const TEAM: u64 = 1 << 63;
+
+/// The token of the opens that the call of a team makes: the same at all members, and no other call's as long as the service runs.
+pub fn team_token(number: u32, round: u64) -> u64 {
+    TEAM | u64::from(number) << 32 | (round & u64::from(u32::MAX))
+}
+
+impl Delegate {
+    /// Takes one of the seats of a team at this node.
+    ///
+    /// # Errors
+    /// `Refused` for a plan that cannot be, and if all seats are taken.
+    pub fn join_team(&self, plan: &TeamPlan) -> Result<Seat> {
+        let members = self.members();
+        if let Some(member) = plan.members.iter().find(|m| **m >= members) {
+            return Err(Error::Refused(format!(
+                "team {}: there is no member {member}; the service has {members}",
+                plan.number
+            )));
+        }
+        self.teams.join(plan)
+    }
+
+    /// The member that probably owns the last of these directories, each in the one before, the first in the root: where to
+    /// carry out what concerns a file in it. Only a choice, the same at all members.
+    pub fn likely_owner(&self, directories: &[&[u8]]) -> Member {
+        let mut parent = Fid::ROOT;
+        for name in directories {
+            // Exact for directories of the root that were never moved: else a guess that spreads.
+            let home = names::home(parent, name, self.members());
+            parent = Fid::new(home, parent.0.rotate_left(7) ^ name.len() as u64);
+        }
+        parent.owner()
+    }
+
+    /// At the root: a file's attributes, as published.
+    ///
+    /// # Errors
+    /// `ESTALE` if it was removed.
+    pub fn published(&self, fid: Fid) -> Result<Attr> {
+        self.ask_attr(fid)
+    }
+
+    /// Attributes that another node fetched, as this node sees the file.
+    pub fn as_seen(&self, attr: Attr) -> Attr {
+        let _at = self.counters.other();
+        self.shown(attr)
+    }
+
+    /// At the root: creates a file, or finds what has the name unless `exclusive`; whether it was made.
+    ///
+    /// # Errors
+    /// As open with `O_CREAT`.
+    pub fn make_for(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        exclusive: bool,
+        caller: Caller,
+    ) -> Result<(Attr, bool)> {
+        self.make_file(parent, name, mode, exclusive, caller)
+    }
+
+    /// At the root: opens the file for each member of the team, and empties it if the flags say so.
+    ///
+    /// # Errors
+    /// As open. Whatever failed, the members abandon the open.
+    pub fn open_for(
+        &self,
+        fid: Fid,
+        flags: OpenFlags,
+        token: u64,
+        members: &[Member],
+    ) -> Result<Attr> {
+        let owner = fid.owner();
+        let request = FilesRequest::OpenTeam {
+            fid,
+            flags,
+            token,
+            members: Spans::of(members.iter().copied()),
+        };
+        let asked = self.insist(owner, &request);
+        let attr = expect_reply!(owner, asked, FilesReply::Attr(attr) => attr)?;
+        if !flags.truncate {
+            return Ok(attr);
+        }
+        let file = self.table.hold(&attr);
+        let cut = self.cut_at(&file, 0, None);
+        self.unhold(&file);
+        let failed = match cut.and_then(|()| self.ask_attr(fid)) {
+            Ok(attr) => return Ok(attr),
+            Err(e) => e,
+        };
+        match self.close_for(fid, token, members) {
+            Ok(_) => Err(failed),
+            // Not a plain outcome, so that the members abandon the open.
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The handle of one of this node's clients, after [`Delegate::open_for`]. `handles`: how many clients the team has
+    /// here; each of them calls this or [`Delegate::forgo`].
+    ///
+    /// # Errors
+    /// As open.
+    pub fn opened_for(
+        &self,
+        attr: Attr,
+        flags: OpenFlags,
+        token: u64,
+        handles: u32,
+    ) -> Result<Opened> {
+        let _at = self.counters.other();
+        let flags = OpenFlags {
+            truncate: false,
+            ..flags
+        };
+        let counted = self.claims.claim(token, handles);
+        self.opened(attr, flags, counted, false)
+    }
+
+    /// One of this node's clients takes no handle.
+    ///
+    /// # Errors
+    /// When the owner cannot be told; it is tried again in the background.
+    pub fn forgo(&self, attr: &Attr, token: u64, handles: u32) -> Result<()> {
+        let counted = self.claims.claim(token, handles);
+        let file = self.table.hold(attr);
+        file.state.lock().owed.extend(counted.release());
+        let told = self.tell_closes(&file);
+        self.unhold(&file);
+        told
+    }
+
+    /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
+    /// told in the background. Once for each node.
+    pub fn abandon_open(&self, token: u64) {
+        let known = {
+            let mut lost = self.lost_opens.lock();
+            let known = lost.contains(&Lost::Somewhere(token));
+            if !known {
+                lost.push(Lost::Somewhere(token));
+            }
+            known
+        };
+        if !known {
+            self.leftovers.add();
+        }
+    }
+
+    /// Tells every member that an open is abandoned; whether all that live know.
+    pub(super) fn tell_abandoned(&self, token: u64) -> bool {
+        let told = |member| match self
+            .node
+            .peers
+            .files(member, FilesRequest::Abandon { token })
+        {
+            Ok(_) => true,
+            // What a dead member counted has died with it.
+            Err(Error::Fabric(Fabric::Dead(_))) => true,
+            Err(e) => {
+                tracing::debug!(member, error = %e, "an abandoned open is told again later");
+                false
+            }
+        };
+        // All, also after one that cannot be told.
+        let untold = (0..self.members()).filter(|member| !told(*member)).count();
+        untold == 0
+    }
+
+    /// At the root: ends what [`Delegate::open_for`] opened, for these members; the file's attributes after that.
+    ///
+    /// # Errors
+    /// `EIO`; then each member tells its own close.
+    pub fn close_for(&self, fid: Fid, token: u64, members: &[Member]) -> Result<Attr> {
+        let owner = fid.owner();
+        let request = FilesRequest::CloseTeam {
+            fid,
+            token,
+            members: Spans::of(members.iter().copied()),
+        };
+        let asked = self.insist(owner, &request);
+        expect_reply!(owner, asked, FilesReply::Attr(attr) => attr)
+    }
+
+    /// The token of a handle's open, if it is a team's, and its file.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn team_open(&self, handle: Handle) -> Result<(Fid, Option<u64>)> {
+        let open = self.table.get(handle)?;
+        let token = open.counted.as_ref().map(|c| c.token());
+        Ok((open.file.fid, token.filter(|t| t & TEAM != 0)))
+    }
+
+    /// Ends a handle whose open the owner has closed ([`Delegate::close_for`]).
+    ///
+    /// # Errors
+    /// As release.
+    pub fn release_told(&self, handle: Handle) -> Result<()> {
+        let open = self.table.get(handle)?;
+        if let Some(counted) = &open.counted {
+            counted.told();
+        }
+        drop(open);
+        self.release(handle)
+    }
+}
