@@ -1,13 +1,16 @@
 //! Merging sorted runs on disk: tables that overlap nothing move as they are, of the others only overlapping blocks are
 //! decompressed.
+//!
+//! A table that cannot be read changes nothing: its run stays as it is, and is left out of merges until the next start. All else
+//! goes on.
 use super::super::block::Cutter;
 use super::super::merge::Merge;
 use super::super::sorted::{RunBlocks, SortedRun};
 use super::super::table::Table;
-use super::compress::Output;
+use super::compress::{Failure, Output};
 use super::view::{Aged, View};
 use super::{Core, files};
-use forebay_storage::{Result, SideEdit};
+use forebay_storage::{Error, Result, SideEdit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -56,25 +59,53 @@ impl Core {
     pub fn compact_due(&self, cutter: &mut Cutter) -> Result<bool> {
         let view = self.view.read().clone();
         let similar = |i: &usize| view.disk[*i].run.bytes() < 2 * view.disk[i + 1].run.bytes();
-        match (0..view.disk.len().saturating_sub(1)).rev().find(similar) {
-            Some(at) => self.compact(&view, at, cutter),
-            None => Ok(false),
+        let due = {
+            let left_out = self.left_out.lock();
+            let whole = |i: usize| {
+                let mut tables = view.disk[i].run.tables().iter();
+                !tables.any(|t| left_out.contains(&t.meta().number))
+            };
+            let mut pairs = (0..view.disk.len().saturating_sub(1)).rev();
+            pairs.find(|i| similar(i) && whole(*i) && whole(i + 1))
+        };
+        let Some(at) = due else { return Ok(false) };
+        match self.compact(&view, at, cutter) {
+            Err(Failure::Input(e)) => {
+                self.leave_out(&view, at, &e);
+                Ok(true)
+            }
+            done => done.map_err(Failure::error),
         }
+    }
+
+    /// Merges no run any more that has the table the error names; or neither of the two at `at`, if it names none.
+    fn leave_out(&self, view: &View, at: usize, error: &Error) {
+        tracing::error!(store = %self.host.dir().display(), "the index leaves a damaged table as it is: {error}");
+        let both = || view.disk[at..].iter().take(2).flat_map(|a| a.run.tables());
+        let mut numbers: Vec<u64> = both()
+            .filter(|t| t.is_in(error))
+            .map(|t| t.meta().number)
+            .collect();
+        if numbers.is_empty() {
+            numbers = both().map(|t| t.meta().number).collect();
+        }
+        self.left_out.lock().extend(numbers);
     }
 
     /// Merges the two newest runs; a single one that holds deletes, with nothing. `false` if there is nothing to do.
     pub fn compact_newest(&self, cutter: &mut Cutter) -> Result<bool> {
         let view = self.view.read().clone();
-        match view.disk.len() {
+        let done = match view.disk.len() {
             0 => Ok(false),
             1 if view.tables().all(|t| !t.meta().deletes) => Ok(false),
             1 => self.compact(&view, 0, cutter),
             n => self.compact(&view, n - 2, cutter),
-        }
+        };
+        done.map_err(Failure::error)
     }
 
     /// Merges the run behind `at` over the one at `at`.
-    fn compact(&self, view: &View, at: usize, cutter: &mut Cutter) -> Result<bool> {
+    fn compact(&self, view: &View, at: usize, cutter: &mut Cutter) -> Result<bool, Failure> {
         let older = &view.disk[at];
         let nothing = SortedRun::default();
         let newer = view.disk.get(at + 1);
@@ -89,7 +120,7 @@ impl Core {
             result = match (&group.newer[..], &group.older[..]) {
                 ([one], []) | ([], [one]) if !(bottom && one.meta().deletes) => {
                     moved.push(one.clone());
-                    output.cut()
+                    output.cut().map_err(Failure::Output)
                 }
                 _ => self.merge(group, bottom, cutter, &mut output),
             };
@@ -116,7 +147,7 @@ impl Core {
                 .collect(),
             flushed: None,
         };
-        self.edit(edit, &new)?;
+        self.edit(edit, &new).map_err(Failure::Output)?;
         let mut tables: Vec<Arc<Table>> = new.into_iter().chain(moved.iter().cloned()).collect();
         tables.sort_by_key(|t| t.meta().first);
         {
@@ -142,21 +173,11 @@ impl Core {
         bottom: bool,
         cutter: &mut Cutter,
         output: &mut Output<'_>,
-    ) -> Result<()> {
+    ) -> Result<(), Failure> {
         let blocks = |tables| -> RunBlocks { SortedRun::new(tables).blocks() };
         let (newer, older) = (blocks(group.newer), blocks(group.older));
         let mut merge = Merge::new(newer, older, bottom, cutter);
-        let result = loop {
-            match merge.block() {
-                Ok(Some(block)) => {
-                    if let Err(e) = output.add(&block) {
-                        break Err(e);
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(e) => break Err(e),
-            }
-        };
+        let result = output.take(&mut merge);
         self.counters.merges(merge.counts());
         result
     }

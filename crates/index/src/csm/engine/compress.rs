@@ -97,19 +97,9 @@ impl Core {
         let nothing = TreeBlocks(std::iter::empty());
         let mut merge = Merge::new(blocks, nothing, bottom, cutter);
         let mut output = Output::new(self);
-        let written = loop {
-            match merge.block() {
-                Ok(Some(block)) => {
-                    if let Err(e) = output.add(&block) {
-                        break Err(e);
-                    }
-                }
-                Ok(None) => break Ok(()),
-                Err(e) => break Err(e),
-            }
-        };
+        let written = output.take(&mut merge);
         self.counters.merges(merge.counts());
-        let tables = output.end(written)?;
+        let tables = output.end(written).map_err(Failure::error)?;
         let edit = SideEdit {
             add: tables
                 .iter()
@@ -141,6 +131,23 @@ impl Core {
     }
 }
 
+/// Why tables were not written.
+pub enum Failure {
+    /// What they are made of cannot be read; nothing has changed.
+    Input(Error),
+    /// They cannot be written; unless the disk is full, the store is poisoned.
+    Output(Error),
+}
+
+impl Failure {
+    /// What happened.
+    pub fn error(self) -> Error {
+        match self {
+            Failure::Input(e) | Failure::Output(e) => e,
+        }
+    }
+}
+
 /// Table files being written.
 pub struct Output<'a> {
     core: &'a Core,
@@ -157,8 +164,18 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Adds a block, whose keys are above those before.
-    pub fn add(&mut self, block: &Block) -> Result<()> {
+    /// Adds all blocks of a merge, whose keys are above those before.
+    pub fn take<A: Blocks, B: Blocks>(
+        &mut self,
+        merge: &mut Merge<'_, A, B>,
+    ) -> Result<(), Failure> {
+        while let Some(block) = merge.block().map_err(Failure::Input)? {
+            self.add(&block).map_err(Failure::Output)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, block: &Block) -> Result<()> {
         let host = &self.core.host;
         let writer = match &mut self.writer {
             Some(writer) => writer,
@@ -193,30 +210,31 @@ impl<'a> Output<'a> {
     /// The tables, whole and on disk; or, after a failure, none of them is left.
     ///
     /// # Errors
-    /// The failure given, or that of the last table. Anything but a full disk, or damage that was read, poisons the store.
-    pub fn end(mut self, result: Result<()>) -> Result<Vec<Arc<Table>>> {
+    /// The failure given, or that of the last table.
+    pub fn end(mut self, result: Result<(), Failure>) -> Result<Vec<Arc<Table>>, Failure> {
         let host = &self.core.host;
         let dir = host.dir();
-        let result = result.and_then(|()| self.cut()).and_then(|()| {
+        let result = result.and_then(|()| self.cut().map_err(Failure::Output));
+        let result = result.and_then(|()| {
             let synced = host.io().sync_dir(&dir);
-            synced.map_err(|source| Error::Io {
-                what: "sync",
-                path: dir.clone(),
-                source,
+            synced.map_err(|source| {
+                Failure::Output(Error::Io {
+                    what: "sync",
+                    path: dir.clone(),
+                    source,
+                })
             })
         });
-        match result {
-            Ok(()) => Ok(self.tables.into_values().collect()),
-            Err(e) => {
-                if let Some(writer) = self.writer.take() {
-                    writer.abandon();
-                }
-                self.tables.values().for_each(|t| t.make_obsolete());
-                Err(match &e {
-                    Error::NoSpace { .. } | Error::Corrupt { .. } | Error::Format { .. } => e,
-                    _ => self.core.host.poison(e),
-                })
+        result.map_err(|failure| {
+            if let Some(writer) = self.writer.take() {
+                writer.abandon();
             }
-        }
+            self.tables.values().for_each(|t| t.make_obsolete());
+            match failure {
+                Failure::Output(e) if !e.is_no_space() => Failure::Output(self.core.host.poison(e)),
+                other => other,
+            }
+        })?;
+        Ok(self.tables.into_values().collect())
     }
 }

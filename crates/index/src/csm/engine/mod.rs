@@ -36,6 +36,7 @@ use bytes::Bytes;
 use forebay_storage::{Batch, BlockCache, Error, Result, Side, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -148,6 +149,8 @@ struct Core {
     /// Held while the background work is done, by the worker or whoever does it instead.
     working: Mutex<Cutter>,
     counters: Counters,
+    /// Tables that could not be read, by number: no merge reads them again.
+    left_out: Mutex<BTreeSet<u64>>,
 }
 
 /// See the head of this file. Dropping the last one, or closing the store, ends its thread.
@@ -188,6 +191,7 @@ impl Engine {
             progress: Condvar::new(),
             working: Mutex::new(cutter),
             counters: Counters::default(),
+            left_out: Mutex::default(),
         });
         let thread = if background {
             let core = core.clone();

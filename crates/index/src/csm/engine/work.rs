@@ -72,6 +72,7 @@ impl Core {
 
     fn wait_for_room(&self) -> Result<()> {
         let mut signals = self.signals.lock();
+        let mut asked = false;
         loop {
             if signals.failed.is_some() || signals.stop {
                 // The store refuses the batch, with the reason.
@@ -80,11 +81,13 @@ impl Core {
             if self.view.read().sealed.len() < WAITING {
                 return Ok(());
             }
-            if signals.full {
+            // What was full before may have room now, and what is sealed can be compressed without any.
+            if signals.full && asked {
                 return Err(Error::NoSpace {
                     path: self.host.dir(),
                 });
             }
+            asked = true;
             self.work.notify_all();
             self.progress.wait(&mut signals);
         }
@@ -108,9 +111,17 @@ impl Core {
         Ok(())
     }
 
-    /// Does what is most urgent; `false` if nothing is due.
+    /// Does what is most urgent; `false` if nothing is due. A failure other than a full disk poisons the store: without this
+    /// work memory would grow without end.
     fn do_next(&self, cutter: &mut Cutter) -> Result<bool> {
         self.host.usable()?;
+        self.step(cutter).map_err(|e| match e {
+            Error::NoSpace { .. } | Error::Poisoned { .. } => e,
+            other => self.host.poison(other),
+        })
+    }
+
+    fn step(&self, cutter: &mut Cutter) -> Result<bool> {
         if self.compress_oldest(cutter)? || self.merge_trees(cutter, false)? {
             return Ok(true);
         }

@@ -58,6 +58,16 @@ impl Table {
         &self.meta
     }
 
+    /// Whether the error is of this file.
+    pub fn is_in(&self, error: &Error) -> bool {
+        match error {
+            Error::Io { path, .. } | Error::Corrupt { path, .. } | Error::Format { path, .. } => {
+                *path == self.path
+            }
+            _ => false,
+        }
+    }
+
     /// Removes the file once nobody uses the table any more.
     pub fn make_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
