@@ -1,6 +1,7 @@
 //! Changing a file's extents: a batch of puts and cuts over what is stored.
 //!
-//! The batch is first folded by itself ([`Overlay`]), then laid over the stored extents run by run. A run is a group of
+//! The batch is first folded by itself ([`fold`]). Pieces that meet nothing stored are written as they are; memory knows nearly
+//! always which these are (`free`). The others are laid over the stored extents run by run. A run is a group of
 //! pieces that are near each other, or that one stored extent joins; what is stored there is read by range scans. The result is compared with
 //! what was read, and only the differences are written, in key order.
 
@@ -8,7 +9,7 @@ use crate::csm::engine::View;
 use crate::csm::{Key, Record};
 use crate::extent::{MAX_EXTENT, SLICE};
 use crate::get::{NEAR, extents};
-use crate::overlay::{Overlay, Piece};
+use crate::overlay::{Piece, fold};
 use crate::{Extent, ExtentIndex};
 use forebay_storage::{Batch, Result};
 use serde::{Deserialize, Serialize};
@@ -39,15 +40,32 @@ impl ExtentIndex {
     /// # Errors
     /// Those of reading the store. `batch` may then hold a part of the changes: do not apply it.
     pub fn change(&self, batch: &mut Batch, fid: u64, changes: &[Change]) -> Result<Vec<Extent>> {
-        let (pieces, mut displaced) = Overlay::of(changes).into_parts();
-        let view = self.engine.view();
-        let mut records = Vec::new();
-        let mut rest = &pieces[..];
-        while !rest.is_empty() {
-            let (run, old) = self.run(&view, fid, rest)?;
-            let new = lay_over(&old, run, &mut displaced);
-            write_differences(fid, &old, &new, &mut records);
-            rest = &rest[run.len()..];
+        let (pieces, mut displaced) = fold(changes);
+        let free = self.free(fid, &pieces)?;
+        let mut records = Vec::with_capacity(pieces.len());
+        let mut view = None;
+        let mut at = 0;
+        while at < pieces.len() {
+            let same = free[at..].iter().take_while(|f| **f == free[at]).count();
+            let mut rest = &pieces[at..at + same];
+            if free[at] {
+                let sources = rest.iter().filter_map(|piece| piece.source);
+                records.extend(
+                    sources
+                        .flat_map(Extent::parts)
+                        .map(|e| Record::put(fid, &e)),
+                );
+                at += same;
+                continue;
+            }
+            at += same;
+            let view = view.get_or_insert_with(|| self.engine.view());
+            while !rest.is_empty() {
+                let (run, old) = self.run(view, fid, rest)?;
+                let new = lay_over(&old, run, &mut displaced);
+                write_differences(fid, &old, &new, &mut records);
+                rest = &rest[run.len()..];
+            }
         }
         self.engine.add(batch, &records);
         Ok(each_once(displaced))

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `change`, `overlay` | laying new extents over stored ones |
 //! | `get`, `get_many`, `found` | which extents hold a range, or each of many |
+//! | `coverage`, `free` | which puts overlap nothing that is stored |
 //! | [`csm`] | how records are kept: compressed, in memory and on disk (MetaKV, section III-A) |
 //! | [`cluster`] | which blocks are read together (MetaKV, section III-B) |
 //!
@@ -18,9 +19,11 @@
 
 mod change;
 pub mod cluster;
+mod coverage;
 pub mod csm;
 mod extent;
 mod found;
+mod free;
 mod get;
 mod get_many;
 mod overlay;

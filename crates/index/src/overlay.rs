@@ -20,6 +20,21 @@ impl Piece {
         Piece { start, end, source }
     }
 
+    fn of(change: &Change) -> Piece {
+        match *change {
+            Change::Put(e) => Piece::new(e.offset, e.end(), Some(e)),
+            Change::Cut { start, end } => Piece::new(start, end, None),
+        }
+    }
+
+    /// Grows by a piece that continues it.
+    fn take_in(&mut self, next: &Piece) {
+        self.end = next.end;
+        if let Some(source) = &mut self.source {
+            source.len = self.end - self.start;
+        }
+    }
+
     /// The part of this piece inside `start..end`, which must overlap it.
     fn part(&self, start: u64, end: u64) -> Piece {
         Piece::new(self.start.max(start), self.end.min(end), self.source)
@@ -40,9 +55,40 @@ impl Piece {
     }
 }
 
+/// The pieces that `changes` leave behind, the later over the earlier, in order; and the parts of their puts whose log bytes
+/// none of the pieces uses. No piece continues the one before.
+pub(crate) fn fold(changes: &[Change]) -> (Vec<Piece>, Vec<Extent>) {
+    let mut pieces: Vec<Piece> = Vec::with_capacity(changes.len());
+    let mut ascending = true;
+    for change in changes {
+        let piece = Piece::of(change);
+        if piece.start < piece.end {
+            ascending &= pieces.last().is_none_or(|last| last.end <= piece.start);
+            pieces.push(piece);
+        }
+    }
+    // Mostly nothing overlaps: then the order does not count.
+    if !ascending {
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        ascending = pieces.is_sorted_by(|a, b| a.end <= b.start);
+    }
+    let mut unused = Vec::new();
+    if !ascending {
+        (pieces, unused) = Overlay::of(changes).into_parts();
+    }
+    pieces.dedup_by(|piece, last| {
+        let continues = last.continues_with(piece);
+        if continues {
+            last.take_in(piece);
+        }
+        continues
+    });
+    (pieces, unused)
+}
+
 /// The changes of one batch, folded.
 #[derive(Debug, Default)]
-pub(crate) struct Overlay {
+struct Overlay {
     pieces: BTreeMap<u64, Piece>,
     /// Parts of puts that a later change of the same batch covered.
     shadowed: Vec<Extent>,
@@ -50,13 +96,10 @@ pub(crate) struct Overlay {
 
 impl Overlay {
     /// Folds `changes`, the later over the earlier.
-    pub fn of(changes: &[Change]) -> Overlay {
+    fn of(changes: &[Change]) -> Overlay {
         let mut overlay = Overlay::default();
         for change in changes {
-            let piece = match *change {
-                Change::Put(e) => Piece::new(e.offset, e.end(), Some(e)),
-                Change::Cut { start, end } => Piece::new(start, end, None),
-            };
+            let piece = Piece::of(change);
             if piece.start < piece.end {
                 overlay.lay(piece);
             }
@@ -70,10 +113,7 @@ impl Overlay {
         match last.as_mut().map(|l| l.get_mut()) {
             Some(last) if last.end > piece.start => self.cover(piece.start, piece.end),
             Some(last) if last.continues_with(&piece) => {
-                last.end = piece.end;
-                if let Some(source) = &mut last.source {
-                    source.len = last.end - last.start;
-                }
+                last.take_in(&piece);
                 return;
             }
             _ => {}
@@ -98,7 +138,7 @@ impl Overlay {
     }
 
     /// The pieces in order, and the parts of this batch's puts whose log bytes none of the pieces uses.
-    pub fn into_parts(self) -> (Vec<Piece>, Vec<Extent>) {
+    fn into_parts(self) -> (Vec<Piece>, Vec<Extent>) {
         let mut unused = Vec::new();
         for old in &self.shadowed {
             // Every byte of a shadowed put lies in some piece.

@@ -98,7 +98,8 @@ impl IndexConfig {
         let all = MEMTABLES
             .saturating_mul(settings.memtable_bytes as u64)
             .saturating_add(settings.buffer_bytes as u64)
-            .saturating_add(settings.cache_bytes as u64);
+            .saturating_add(settings.cache_bytes as u64)
+            .saturating_add(settings.coverage_bytes as u64);
         if all <= memory / 2 {
             return Ok(());
         }
@@ -121,6 +122,7 @@ impl IndexConfig {
             memtable_bytes: share(self.memtable, 64),
             buffer_bytes: share(self.buffer, 16),
             cache_bytes: share(self.cache, 8),
+            coverage_bytes: share(None, 64),
             alpha: self.alpha,
             ..Settings::default()
         }

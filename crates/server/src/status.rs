@@ -240,7 +240,8 @@ impl NodeServer {
             .side::<Engine>()
             .map(|e| e.stats())
             .unwrap_or_default();
-        let own = index.memtable_bytes + index.buffer_bytes + index.region_bytes;
+        let own =
+            index.memtable_bytes + index.buffer_bytes + index.region_bytes + index.coverage_bytes;
         let index_memory_bytes = store.memtable_bytes + store.table_memory_bytes + own;
         let cache_memory_bytes = store.cache_bytes + index.cache_bytes + data.span_cache;
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());

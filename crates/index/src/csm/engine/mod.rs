@@ -32,6 +32,7 @@ use super::record::{Key, Record};
 use super::scan::Scan;
 use super::table::Shared;
 use crate::cluster::Alpha;
+use crate::coverage::Coverage;
 use bytes::Bytes;
 use forebay_storage::{Batch, BlockCache, Error, Result, Side, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -54,6 +55,8 @@ pub struct Settings {
     pub buffer_bytes: usize,
     /// Decompressed blocks of table files that are kept.
     pub cache_bytes: usize,
+    /// What is stored is known of ranges in memory, so that puts need not look.
+    pub coverage_bytes: usize,
     /// The least locality factor of a region that is read at once.
     pub alpha: Alpha,
     /// Work in a thread of its own. If not, the putting thread does it at the limits.
@@ -68,6 +71,7 @@ impl Default for Settings {
             memtable_bytes: 4 << 20,
             buffer_bytes: 8 << 20,
             cache_bytes: 8 << 20,
+            coverage_bytes: 8 << 20,
             alpha: Alpha::default(),
             background: true,
         }
@@ -151,6 +155,7 @@ struct Core {
     counters: Counters,
     /// Tables that could not be read, by number: no merge reads them again.
     left_out: Mutex<BTreeSet<u64>>,
+    coverage: Coverage,
 }
 
 /// See the head of this file. Dropping the last one, or closing the store, ends its thread.
@@ -178,6 +183,7 @@ impl Engine {
         let disk = files::runs(&host, &shared)?;
         let cutter = Cutter::new(settings.block_bytes);
         let background = settings.background;
+        let coverage = Coverage::new(settings.coverage_bytes);
         let core = Arc::new(Core {
             host,
             shared,
@@ -192,6 +198,7 @@ impl Engine {
             working: Mutex::new(cutter),
             counters: Counters::default(),
             left_out: Mutex::default(),
+            coverage,
         });
         let thread = if background {
             let core = core.clone();
@@ -218,6 +225,11 @@ impl Engine {
         for (entry, adds) in files::entries(records) {
             batch.put_side(entry, adds);
         }
+    }
+
+    /// What is known of stored ranges.
+    pub(crate) fn coverage(&self) -> &Coverage {
+        &self.core.coverage
     }
 
     /// The state as of now.
@@ -258,11 +270,16 @@ impl Engine {
         let view = self.view();
         let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
         let c = &self.core.counters;
+        let coverage = self.core.coverage.stats();
         Stats {
             puts: load(&c.puts),
             memtable_bytes: view.memtable_bytes() as u64,
             buffer_bytes: view.buffer_bytes() as u64,
             cache_bytes: self.core.shared.cache.bytes() as u64,
+            coverage_bytes: coverage.bytes,
+            coverage_hits: coverage.hits,
+            coverage_misses: coverage.misses,
+            coverage_loads: coverage.loads,
             region_bytes: view.tables().map(|t| t.resident_bytes() as u64).sum(),
             table_bytes: view.tables().map(|t| t.meta().bytes).sum(),
             tables: view.tables().count() as u64,

@@ -36,6 +36,14 @@ stats! {
     buffer_bytes,
     /// Decompressed blocks of table files.
     cache_bytes,
+    /// What is known of stored ranges.
+    coverage_bytes,
+    /// Pieces put or cut that were known to meet nothing stored.
+    coverage_hits,
+    /// Those for which stored records were looked at.
+    coverage_misses,
+    /// Pages of 1 MiB of a file whose records were read to know what is stored there.
+    coverage_loads,
     /// Metadata regions of table files in memory.
     region_bytes,
     /// Table files.

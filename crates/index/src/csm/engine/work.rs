@@ -36,15 +36,23 @@ impl Core {
         self.counters
             .puts
             .fetch_add(records.len() as u64, Ordering::Relaxed);
-        let mut view = self.view.write();
-        let new = Arc::make_mut(&mut view);
-        new.active.insert(records);
-        new.last = batch;
-        if new.active.bytes() >= self.settings.memtable_bytes {
-            seal(new);
-            drop(view);
+        let full = self.coverage.apply(&records, || self.take(batch, &records));
+        if full {
             self.wake();
         }
+    }
+
+    /// Makes records visible; whether that sealed the MemTable.
+    fn take(&self, batch: u64, records: &[Record]) -> bool {
+        let mut view = self.view.write();
+        let new = Arc::make_mut(&mut view);
+        new.active.insert(records.to_vec());
+        new.last = batch;
+        let full = new.active.bytes() >= self.settings.memtable_bytes;
+        if full {
+            seal(new);
+        }
+        full
     }
 
     /// Under the lock that the worker looks under, so that it does not miss it.

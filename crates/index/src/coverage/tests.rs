@@ -1,0 +1,197 @@
+//! Coverage against a set of bytes.
+use super::*;
+use crate::csm::Key;
+use crate::extent::SLICE;
+use proptest::prelude::*;
+
+fn extent(offset: u64, len: u64) -> Extent {
+    Extent {
+        offset,
+        len,
+        member: 1,
+        log: 2,
+        addr: offset * 3,
+        seq: 4,
+    }
+}
+
+fn free(coverage: &Coverage, fid: u64, start: u64, end: u64, seq: u64) -> Option<bool> {
+    let source = Extent {
+        seq,
+        ..extent(start, end - start)
+    };
+    match coverage.look(fid, [(start, end, Some(&source))].into_iter()) {
+        Look::Known(free, _) => Some(free[0]),
+        Look::Nothing => None,
+    }
+}
+
+fn store(coverage: &Coverage, fid: u64, extents: &[Extent]) {
+    let records: Vec<Record> = extents.iter().map(|e| Record::put(fid, e)).collect();
+    coverage.apply(&records, || ());
+}
+
+fn begin_empty(coverage: &Coverage, fid: u64) {
+    let (version, ()) = coverage.begin(fid, || ());
+    coverage.learn_empty(fid, version);
+}
+
+#[test]
+fn a_new_file_is_free_and_what_is_applied_is_not() {
+    let coverage = Coverage::new(1 << 20);
+    assert_eq!(free(&coverage, 1, 0, 10, 5), None);
+    begin_empty(&coverage, 1);
+    assert_eq!(free(&coverage, 1, 0, 10, 5), Some(true));
+    store(&coverage, 1, &[extent(100, 50)]);
+    assert_eq!(free(&coverage, 1, 0, 100, 5), Some(true));
+    assert_eq!(free(&coverage, 1, 0, 101, 5), Some(false));
+    assert_eq!(free(&coverage, 1, 150, 160, 5), Some(true));
+    // Of the same commit and log, and continuing it: a join.
+    assert_eq!(free(&coverage, 2, 150, 160, 4), None);
+    let next = Extent {
+        addr: 300 + 50,
+        ..extent(150, 10)
+    };
+    let look = coverage.look(1, [(150, 160, Some(&next))].into_iter());
+    assert!(matches!(look, Look::Known(free, _) if !free[0]));
+}
+
+#[test]
+fn what_was_applied_meanwhile_makes_what_was_read_void() {
+    let coverage = Coverage::new(1 << 20);
+    let (version, ()) = coverage.begin(1, || ());
+    store(&coverage, 1, &[extent(0, 10)]);
+    coverage.learn_empty(1, version);
+    assert_eq!(free(&coverage, 1, 0, 10, 5), Some(false));
+    let (version, ()) = coverage.begin(1, || ());
+    store(&coverage, 1, &[extent(20, 10)]);
+    coverage.learn(1, version, 0, Some((&[extent(0, 10)], None)));
+    assert_eq!(free(&coverage, 1, 20, 30, 5), Some(false));
+    let (version, ()) = coverage.begin(1, || ());
+    coverage.learn(
+        1,
+        version,
+        0,
+        Some((&[extent(0, 10), extent(20, 10)], None)),
+    );
+    assert_eq!(free(&coverage, 1, 20, 30, 5), Some(false));
+    assert_eq!(free(&coverage, 1, 30, 40, 5), Some(true));
+    assert_eq!(free(&coverage, 1, 30, 1 << 40, 5), Some(true));
+}
+
+#[test]
+fn memory_stays_within_the_budget_whatever_is_written() {
+    let budget = 64 << 10;
+    let coverage = Coverage::new(budget);
+    for fid in 0..2000 {
+        begin_empty(&coverage, fid);
+        store(&coverage, fid, &[extent(fid * 64, 10)]);
+        assert!(coverage.stats().bytes <= budget as u64);
+    }
+    // One byte in each slice, then pieces all over some.
+    begin_empty(&coverage, 9999);
+    for k in 0..5000u64 {
+        let offset = k * SLICE + k * 7;
+        store(&coverage, 9999, &[extent(offset, 1)]);
+        assert!(coverage.stats().bytes <= budget as u64);
+        let known = free(&coverage, 9999, offset, offset + 1, 5);
+        assert_ne!(known, Some(true));
+    }
+    for k in 0..200_000u64 {
+        let offset = (k * 7919) % (1 << 21) * 200;
+        store(&coverage, 9999, &[extent(offset, 100)]);
+        assert!(
+            coverage.stats().bytes <= budget as u64,
+            "{:?}",
+            coverage.stats()
+        );
+    }
+    assert!(coverage.stats().bytes > 0);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Put(u64, u64),
+    Remove(usize),
+    Begin,
+    Load(u64),
+}
+
+/// Units of 64 KiB over the end of the first slice, so that there are few pages, slices and boundaries.
+const UNIT: u64 = 64 << 10;
+const UNITS: u64 = 96;
+const BASE: u64 = SLICE - UNITS / 2 * UNIT;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (0..UNITS, 1u64..16).prop_map(|(at, n)| Step::Put(at, n.min(UNITS - at))),
+        2 => any::<usize>().prop_map(Step::Remove),
+        1 => Just(Step::Begin),
+        2 => (0..UNITS).prop_map(Step::Load),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #[test]
+    fn what_is_called_free_is_free(before in 0usize..10, steps in steps(), budget in 300usize..6000) {
+        let coverage = Coverage::new(budget);
+        // Extents by offset: what a store would hold.
+        let mut stored: std::collections::BTreeMap<u64, Extent> = Default::default();
+        for (i, step) in steps.iter().enumerate() {
+            match *step {
+                Step::Put(at, n) => {
+                    let (start, end) = (BASE + at * UNIT, BASE + (at + n) * UNIT);
+                    // As `change` does it: no two overlap.
+                    let over: Vec<Extent> = stored.values().filter(|e| e.offset < end && e.end() > start).copied().collect();
+                    let mut records = Vec::new();
+                    for old in over {
+                        stored.remove(&old.offset);
+                        records.push(Record::delete(Key { fid: 1, offset: old.offset }));
+                        for part in [old.clip(&(0..start)), old.clip(&(end..u64::MAX))].into_iter().flatten() {
+                            stored.insert(part.offset, part);
+                            records.push(Record::put(1, &part));
+                        }
+                    }
+                    let new = extent(start, end - start);
+                    stored.insert(start, new);
+                    records.push(Record::put(1, &new));
+                    coverage.apply(&records, || ());
+                }
+                Step::Remove(which) => {
+                    if let Some(offset) = stored.keys().nth(which % stored.len().max(1)).copied() {
+                        stored.remove(&offset);
+                        coverage.apply(&[Record::delete(Key { fid: 1, offset })], || ());
+                    }
+                }
+                Step::Begin if i >= before => {
+                    let (version, ()) = coverage.begin(1, || ());
+                    if stored.is_empty() {
+                        coverage.learn_empty(1, version);
+                    }
+                }
+                Step::Begin => {}
+                Step::Load(at) => {
+                    let page = (BASE + at * UNIT) / PAGE;
+                    let look = coverage.look(1, [(page * PAGE, page * PAGE + 1, None)].into_iter());
+                    if matches!(look, Look::Nothing) {
+                        continue;
+                    }
+                    let (version, ()) = coverage.begin(1, || ());
+                    let (start, end) = (page * PAGE, (page + 1) * PAGE);
+                    let found: Vec<Extent> = stored.values().filter(|e| e.offset < end && e.end() > start).copied().collect();
+                    let next = stored.range(end..).next().map(|(offset, _)| *offset);
+                    coverage.learn(1, version, page, Some((&found, next)));
+                }
+            }
+            for at in 0..UNITS {
+                let (start, end) = (BASE + at * UNIT, BASE + (at + 1) * UNIT);
+                if free(&coverage, 1, start, end, 5) == Some(true) {
+                    prop_assert!(!stored.values().any(|e| e.offset < end && e.end() > start), "{start} {:?}", stored);
+                }
+            }
+            let whole = free(&coverage, 1, BASE - 5, BASE + UNITS * UNIT, 5);
+            prop_assert!(whole != Some(true) || stored.is_empty());
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which pieces of a change meet nothing that is stored: as a rule all, and memory knows it ([`coverage`](crate::coverage)).
+use crate::ExtentIndex;
+use crate::coverage::{Look, PAGE};
+use crate::get::{NEAR, extents};
+use crate::overlay::Piece;
+use forebay_storage::Result;
+use std::ops::Bound;
+
+/// Extents of a page that are read to know it, at most.
+const MOST: usize = 4096;
+
+impl ExtentIndex {
+    /// For each piece whether it is free: nothing stored overlaps it, or joins with it.
+    pub(crate) fn free(&self, fid: u64, pieces: &[Piece]) -> Result<Vec<bool>> {
+        let coverage = self.engine.coverage();
+        let ranges = || pieces.iter().map(|p| (p.start, p.end, p.source.as_ref()));
+        let mut look = coverage.look(fid, ranges());
+        if let Look::Nothing = look {
+            self.begin(fid)?;
+            look = coverage.look(fid, ranges());
+        }
+        if let Look::Known(_, pages) = &look
+            && !pages.is_empty()
+        {
+            for page in pages {
+                self.load(fid, *page)?;
+            }
+            look = coverage.look(fid, ranges());
+        }
+        let mut free = match look {
+            Look::Known(free, _) => free,
+            // Forgotten again.
+            Look::Nothing => vec![false; pieces.len()],
+        };
+        between(pieces, &mut free);
+        let hits = free.iter().filter(|free| **free).count();
+        coverage.count(hits, free.len() - hits);
+        Ok(free)
+    }
+
+    /// Follows `fid` from now on.
+    fn begin(&self, fid: u64) -> Result<()> {
+        let coverage = self.engine.coverage();
+        let (version, view) = coverage.begin(fid, || self.engine.view());
+        let first = extents(&view, fid, 0, Bound::Unbounded)?.next();
+        if first.transpose()?.is_none() {
+            coverage.learn_empty(fid, version);
+        }
+        Ok(())
+    }
+
+    /// Reads the extents of a page.
+    fn load(&self, fid: u64, page: u64) -> Result<()> {
+        let coverage = self.engine.coverage();
+        let (version, view) = coverage.begin(fid, || self.engine.view());
+        let start = page * PAGE;
+        let end = start.saturating_add(PAGE);
+        let (mut found, mut next) = (Vec::new(), None);
+        for extent in self.extents_at(&view, fid, start, Bound::Unbounded)? {
+            let extent = extent?;
+            if extent.offset >= end {
+                next = Some(extent.offset);
+                break;
+            }
+            if found.len() == MOST {
+                coverage.learn(fid, version, page, None);
+                return Ok(());
+            }
+            found.extend(Some(extent).filter(|e| e.end() > start));
+        }
+        coverage.learn(fid, version, page, Some((&found, next)));
+        Ok(())
+    }
+}
+
+/// Free pieces that lie close between two others count as these: one scan is to read the neighbourhood once.
+fn between(pieces: &[Piece], free: &mut [bool]) {
+    let mut last: Option<usize> = None;
+    for i in 0..pieces.len() {
+        if free[i] {
+            continue;
+        }
+        if let Some(last) = last.filter(|last| pieces[i].start - pieces[*last].end <= NEAR) {
+            free[last + 1..i].fill(false);
+        }
+        last = Some(i);
+    }
+}
