@@ -8,6 +8,7 @@ mod cache;
 mod cases;
 mod cpu;
 mod fail;
+mod figures;
 mod gang;
 mod job;
 mod loggp;
@@ -39,6 +40,8 @@ enum Verb {
     Stage(StageArgs),
     /// Many servers that ask one the same thing at once: log-ring, direct, each client by itself, and the best tree there is
     Ring(ring::RingArgs),
+    /// Draw the paper's figures from what the benchmarks wrote with --json
+    Figures(figures::FiguresArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Verb::Mount(args) => mount::run(&args),
         Verb::Stage(args) => stage::run(&args),
         Verb::Ring(args) => ring::run(&args),
+        Verb::Figures(args) => figures::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough { source, point } => passthrough::serve(&source, &point),

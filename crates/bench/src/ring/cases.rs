@@ -41,7 +41,13 @@ pub const CASES: &[Case] = &[
     #[cfg(feature = "mpi")]
     case("ring-mpi-7", Kind::Mpi(7)),
     #[cfg(feature = "mpi")]
+    case("ring-mpi-8", Kind::Mpi(8)),
+    #[cfg(feature = "mpi")]
     case("ring-mpi-16", Kind::Mpi(16)),
+    #[cfg(feature = "mpi")]
+    case("ring-mpi-32", Kind::Mpi(32)),
+    #[cfg(feature = "mpi")]
+    case("ring-mpi-64", Kind::Mpi(64)),
     case("ring-sim-4", Kind::Simulated(4)),
     case("ring-sim-8", Kind::Simulated(8)),
     case("ring-sim-16", Kind::Simulated(16)),

@@ -1,0 +1,257 @@
+//! One pair of axes with what is measured: curves over a number, or groups of bars.
+//!
+//! Every value is a median, with a thin line from the least to the most of its runs.
+
+use super::axis::{Axis, show};
+use super::drawing::{Anchor, Drawing, Mark, Stroke};
+use super::results::Spread;
+
+/// How a subject looks, the same in all figures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Look {
+    pub name: &'static str,
+    pub colour: &'static str,
+    pub mark: Mark,
+    pub dashed: bool,
+}
+
+/// What a panel shows.
+#[derive(Debug)]
+pub enum Content {
+    /// `x` against spread, ascending.
+    Curves {
+        x: Axis,
+        curves: Vec<(Look, Vec<(f64, Spread)>)>,
+    },
+    /// A bar a subject in each group; the axis must begin at 0.
+    Bars {
+        x_title: String,
+        groups: Vec<String>,
+        sets: Vec<(Look, Vec<Option<Spread>>)>,
+    },
+}
+
+/// A panel of a figure.
+#[derive(Debug)]
+pub struct Panel {
+    pub title: String,
+    pub y: Axis,
+    /// Whether its values are of several runs: a simulation is exact.
+    pub measured: bool,
+    pub content: Content,
+}
+
+/// Where a panel goes, with all that is written around it.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    pub left: f64,
+    pub top: f64,
+    pub width: f64,
+    pub height: f64,
+}
+
+/// Room around the axes.
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 46.0;
+const SMALL: f64 = 11.0;
+const GRID: Stroke = Stroke::solid("#e4e4e4", 1.0);
+const EDGE: Stroke = Stroke::solid("#444444", 1.0);
+const SPREAD: Stroke = Stroke::solid("#222222", 1.0);
+
+impl Panel {
+    /// Who is in it.
+    pub fn looks(&self) -> Vec<Look> {
+        match &self.content {
+            Content::Curves { curves, .. } => curves.iter().map(|c| c.0).collect(),
+            Content::Bars { sets, .. } => sets.iter().map(|s| s.0).collect(),
+        }
+    }
+
+    /// The numbers of runs behind its values; none of what is exact.
+    pub fn runs(&self) -> Vec<u32> {
+        if !self.measured {
+            return Vec::new();
+        }
+        match &self.content {
+            Content::Curves { curves, .. } => {
+                let points = curves.iter().flat_map(|c| &c.1);
+                points.map(|p| p.1.runs).collect()
+            }
+            Content::Bars { sets, .. } => {
+                let values = sets.iter().flat_map(|s| &s.1);
+                values.flatten().map(|s| s.runs).collect()
+            }
+        }
+    }
+
+    /// Draws all of it.
+    pub fn draw(&self, out: &mut Drawing, frame: Frame) {
+        let inner = Frame {
+            left: frame.left + LEFT,
+            top: frame.top + TOP,
+            width: frame.width - LEFT - RIGHT,
+            height: frame.height - TOP - BOTTOM,
+        };
+        let middle = inner.left + inner.width / 2.0;
+        out.text(
+            (middle, frame.top + 15.0),
+            Anchor::Middle,
+            12.5,
+            true,
+            &self.title,
+        );
+        for (place, words) in self.y.ticks() {
+            let y = inner.y(place);
+            out.line((inner.left, y), (inner.right(), y), GRID);
+            out.text(
+                (inner.left - 6.0, y + 4.0),
+                Anchor::End,
+                SMALL,
+                false,
+                words,
+            );
+        }
+        let beside = (frame.left + 13.0, inner.top + inner.height / 2.0);
+        out.upright(beside, SMALL, self.y.title());
+        match &self.content {
+            Content::Curves { x, curves } => self.curves(out, inner, x, curves),
+            Content::Bars {
+                x_title,
+                groups,
+                sets,
+            } => {
+                self.bars(out, inner, groups, sets);
+                below(out, inner, x_title);
+            }
+        }
+        out.line(
+            (inner.left, inner.top),
+            (inner.left, inner.top + inner.height),
+            EDGE,
+        );
+        let bottom = inner.top + inner.height;
+        out.line((inner.left, bottom), (inner.right(), bottom), EDGE);
+    }
+
+    fn curves(
+        &self,
+        out: &mut Drawing,
+        inner: Frame,
+        x: &Axis,
+        curves: &[(Look, Vec<(f64, Spread)>)],
+    ) {
+        // Data points keep clear of the edges.
+        let across = |place: f64| inner.left + 10.0 + place * (inner.width - 20.0);
+        let bottom = inner.top + inner.height;
+        for (place, words) in x.ticks() {
+            let x = across(place);
+            out.line((x, bottom), (x, bottom + 4.0), EDGE);
+            out.text((x, bottom + 17.0), Anchor::Middle, SMALL, false, words);
+        }
+        below(out, inner, x.title());
+        for (look, points) in curves {
+            let places: Vec<(f64, f64)> = points
+                .iter()
+                .map(|(value, spread)| {
+                    (
+                        across(x.place(*value)),
+                        inner.y(self.y.place(spread.median)),
+                    )
+                })
+                .collect();
+            let stroke = Stroke {
+                colour: look.colour,
+                width: 2.0,
+                dashed: look.dashed,
+            };
+            out.polyline(&places, stroke);
+            for (at, (_, spread)) in places.iter().zip(points) {
+                self.spread(out, inner, at.0, *spread, 3.0);
+                out.mark(look.mark, *at, look.colour);
+            }
+        }
+    }
+
+    fn bars(
+        &self,
+        out: &mut Drawing,
+        inner: Frame,
+        groups: &[String],
+        sets: &[(Look, Vec<Option<Spread>>)],
+    ) {
+        let bottom = inner.top + inner.height;
+        let group = inner.width / groups.len().max(1) as f64;
+        // A lone group does not need bars as wide as a hand.
+        let wide = (group * 0.84 / sets.len().max(1) as f64).min(46.0);
+        for (g, name) in groups.iter().enumerate() {
+            let middle = inner.left + group * (g as f64 + 0.5);
+            out.text((middle, bottom + 17.0), Anchor::Middle, SMALL, false, name);
+            let first = middle - wide * sets.len() as f64 / 2.0;
+            for (s, (look, values)) in sets.iter().enumerate() {
+                let Some(spread) = values.get(g).copied().flatten() else {
+                    continue;
+                };
+                let left = first + wide * s as f64;
+                let top = inner.y(self.y.place(spread.median));
+                out.area((left + 1.5, top), (left + wide - 1.5, bottom), look.colour);
+                let center = left + wide / 2.0;
+                self.spread(out, inner, center, spread, 4.0);
+                let over = inner.y(self.y.place(spread.max)).min(top) - 4.0;
+                let words = brief(spread.median);
+                out.text((center, over), Anchor::Middle, 9.5, false, &words);
+            }
+        }
+    }
+
+    /// The thin line from the least to the most; none where they are the same to the eye.
+    fn spread(&self, out: &mut Drawing, inner: Frame, x: f64, spread: Spread, cap: f64) {
+        let [low, high] = [spread.min, spread.max].map(|v| inner.y(self.y.place(v)));
+        if low - high < 1.0 {
+            return;
+        }
+        out.line((x, low), (x, high), SPREAD);
+        for y in [low, high] {
+            out.line((x - cap, y), (x + cap, y), SPREAD);
+        }
+    }
+}
+
+impl Frame {
+    fn right(self) -> f64 {
+        self.left + self.width
+    }
+
+    fn y(self, place: f64) -> f64 {
+        self.top + self.height * (1.0 - place)
+    }
+}
+
+fn below(out: &mut Drawing, inner: Frame, title: &str) {
+    let at = (
+        inner.left + inner.width / 2.0,
+        inner.top + inner.height + 36.0,
+    );
+    out.text(at, Anchor::Middle, SMALL, false, title);
+}
+
+/// Two digits that count: there is little room over a bar.
+fn brief(value: f64) -> String {
+    if value <= 0.0 || value >= 100.0 {
+        return show(value.round());
+    }
+    let power = 10f64.powi(value.log10().floor() as i32 - 1);
+    show((value / power).round() * power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_is_written_over_a_bar() {
+        let written = [0.0, 0.1234, 3.96, 12.3, 1234.5].map(brief);
+        assert_eq!(written, ["0", "0.12", "4", "12", "1,235"].map(String::from));
+    }
+}

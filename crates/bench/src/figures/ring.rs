@@ -1,0 +1,115 @@
+//! The paper's Figure 12: how long an operation of all servers takes, over their number; measured and simulated.
+
+use super::axis::{Axis, show};
+use super::drawing::Mark;
+use super::figure::Figure;
+use super::panel::{Content, Look, Panel};
+use super::results::{Results, Spread};
+
+const BENCH: &str = "ring";
+
+const SUBJECTS: [(&str, Look); 5] = [
+    ("mdhim", look("MDHIM-like", "#cc79a7", Mark::Square, false)),
+    ("direct", look("direct", "#d55e00", Mark::Triangle, false)),
+    ("ring", look("log-ring", "#56b4e9", Mark::Diamond, false)),
+    (
+        "ring-fitted",
+        look("log-ring, fitted", "#0072b2", Mark::Circle, false),
+    ),
+    ("best-tree", look("best tree", "#222222", Mark::Cross, true)),
+];
+
+const fn look(name: &'static str, colour: &'static str, mark: Mark, dashed: bool) -> Look {
+    Look {
+        name,
+        colour,
+        mark,
+        dashed,
+    }
+}
+
+/// The part of a case's name before the number of servers, the metric, and the words over the panel.
+const PANELS: [(&str, &str, &str); 4] = [
+    ("ring-local-", "latency_us", "measured: threads"),
+    ("ring-mpi-", "latency_us", "measured: MPI processes"),
+    ("ring-sim-", "latency_us", "simulated: LogGP"),
+    ("ring-sim-", "root_messages", "messages at the root"),
+];
+
+/// The figure, if there is anything to draw.
+pub fn figure(results: &Results) -> Option<Figure> {
+    let mut panels = Vec::new();
+    let mut missing = Vec::new();
+    for (prefix, metric, title) in PANELS {
+        match panel(results, prefix, metric, title) {
+            Some(panel) => panels.push(panel),
+            None => missing.push(format!("{metric} of {prefix}...")),
+        }
+    }
+    (!panels.is_empty()).then(|| Figure {
+        name: "figure-12",
+        title: "One operation of all servers on a shared file (the paper's Figure 12)".into(),
+        panels,
+        columns: 2,
+        caption: "From the first request to the last answer. Measured: threads or MPI processes that share one machine, so its scheduler \
+                  counts as much as the trees; all subjects have as many clients. Simulated: LogGP with the parameters of an InfiniBand \
+                  network, from server to server. The best tree has no limit on the messages at the root."
+            .into(),
+        missing,
+    })
+}
+
+fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<Panel> {
+    let cases = results.cases(BENCH, metric);
+    let servers = cases.into_iter().filter_map(|case| {
+        let servers: u32 = case.strip_prefix(prefix)?.parse().ok()?;
+        Some((servers, case))
+    });
+    let mut servers: Vec<(u32, &str)> = servers.collect();
+    servers.sort_unstable();
+    let (first, last) = (servers.first()?.0, servers.last()?.0);
+    let mut curves = Vec::new();
+    for (who, look) in SUBJECTS {
+        let point = |(n, case): &(u32, &str)| {
+            let found = results.get(BENCH, case, metric, who)?;
+            (found.min > 0.0).then_some((f64::from(*n), found))
+        };
+        let points: Vec<(f64, Spread)> = servers.iter().filter_map(point).collect();
+        // The root of the best tree has as many messages as are fastest: no matter here.
+        if !points.is_empty() && (metric, who) != ("root_messages", "best-tree") {
+            curves.push((look, points));
+        }
+    }
+    let all = || curves.iter().flat_map(|c| &c.1).map(|p| p.1);
+    let low = all().map(|s| s.min).fold(f64::INFINITY, f64::min);
+    let high = all().map(|s| s.max).fold(0.0, f64::max);
+    if curves.is_empty() {
+        return None;
+    }
+    let y_title = match metric {
+        "root_messages" => "messages",
+        _ => "latency (µs)",
+    };
+    Some(Panel {
+        title: title.into(),
+        y: Axis::log(y_title, low, high),
+        measured: metric == "latency_us" && !prefix.contains("sim"),
+        content: Content::Curves {
+            x: Axis::log_at("servers", &powers(first, last)),
+            curves,
+        },
+    })
+}
+
+/// Powers of two around both ends; of four or sixteen where there would be many.
+fn powers(first: u32, last: u32) -> Vec<(f64, String)> {
+    let low = first.max(1).ilog2();
+    let high = last.max(2).next_power_of_two().ilog2().max(low + 1);
+    let step = (high - low).div_ceil(5).next_power_of_two();
+    let low = high - (high - low).div_ceil(step) * step;
+    let ticks = (low..=high).step_by(step as usize);
+    ticks
+        .map(|k| f64::from(1u32 << k))
+        .map(|n| (n, show(n)))
+        .collect()
+}

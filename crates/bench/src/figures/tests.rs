@@ -1,0 +1,146 @@
+//! Figures from results as the benchmarks write them.
+
+use super::*;
+use crate::report::Report;
+
+const SUBJECTS: [(&str, f64); 3] = [("forebay", 4e6), ("leveldb", 2e5), ("rocksdb", 3e5)];
+
+fn index(cases: &[&'static str]) -> String {
+    let mut report = Report::new("index", "leveldb");
+    let mut text = String::new();
+    for case in cases {
+        for (who, rate) in SUBJECTS {
+            for metric in ["put_ops_per_s", "get_cold_ops_per_s", "get_warm_ops_per_s"] {
+                for change in [0.9, 1.0, 1.2] {
+                    report.add(case, metric, who, "1/s", rate * change);
+                }
+            }
+        }
+        text += &report.json(case);
+    }
+    text
+}
+
+fn drawn(lines: &str) -> Vec<(&'static str, Option<Figure>)> {
+    let mut results = Results::default();
+    results.add(lines).unwrap();
+    all(&results)
+}
+
+fn named(lines: &str, name: &str) -> Option<Figure> {
+    let found = drawn(lines).into_iter().find(|f| f.0 == name);
+    found.unwrap().1
+}
+
+#[test]
+fn only_what_was_measured_is_drawn() {
+    assert!(drawn("").iter().all(|f| f.1.is_none()));
+    let lines = index(&["ior-1m-drift", "ior-8m-drift", "btio-c"]);
+    let there: Vec<_> = drawn(&lines)
+        .into_iter()
+        .filter_map(|f| f.1)
+        .map(|f| f.name)
+        .collect();
+    assert_eq!(there, ["figure-03", "figure-08", "figure-09", "figure-11"]);
+    let nine = named(&lines, "figure-09").unwrap();
+    assert_eq!(nine.panels.len(), 3, "drifting writers only");
+    assert!(nine.missing.contains(&"ior-32m-drift".to_string()));
+    assert!(!nine.missing.iter().any(|m| m.starts_with("ior-1m-drift")));
+    let without = lines.lines().filter(|l| !l.contains("rocksdb"));
+    let without: Vec<_> = without.collect();
+    let nine = named(&without.join("\n"), "figure-09").unwrap();
+    assert!(
+        nine.missing
+            .contains(&"ior-8m-drift of rocksdb".to_string())
+    );
+    assert!(!nine.svg().contains("RocksDB") && nine.svg().contains("LevelDB"));
+}
+
+/// 1 / 4e6 a second is 0.25 us; 1 / 2e5 is 5.
+#[test]
+fn bars_show_the_time_of_one_operation() {
+    let mut eight = named(&index(&["ior-1m-random"]), "figure-08").unwrap();
+    finish(&mut eight, 2);
+    let svg = eight.svg();
+    assert!(
+        svg.contains(">0.25</text>") && svg.contains(">5</text>"),
+        "{svg}"
+    );
+    assert!(eight.caption.contains("Medians of 3 runs") && eight.caption.contains("2 cores"));
+}
+
+/// What the log-ring's simulation says is what its figure shows.
+#[test]
+fn the_ring_figure_has_all_its_panels() {
+    let mut report = Report::new("ring", "direct");
+    let mut text = String::new();
+    for case in [
+        "ring-local-4",
+        "ring-local-64",
+        "ring-mpi-4",
+        "ring-sim-4",
+        "ring-sim-16384",
+    ] {
+        for (who, latency) in [
+            ("ring", 30.0),
+            ("ring-fitted", 20.0),
+            ("direct", 3000.0),
+            ("mdhim", 4e4),
+        ] {
+            report.add(case, "latency_us", who, "us", latency);
+            report.add(case, "root_messages", who, "messages", 2.0);
+        }
+        text += &report.json(case);
+    }
+    let figure = named(&text, "figure-12").unwrap();
+    assert_eq!((figure.panels.len(), figure.missing.len()), (4, 0));
+    let svg = figure.svg();
+    for words in [
+        "16,384",
+        "log-ring, fitted",
+        "MDHIM-like",
+        "latency (µs)",
+        "100,000",
+    ] {
+        assert!(svg.contains(&format!(">{words}</text>")), "{words}");
+    }
+    // A case that is not a number of servers is not in the way.
+    report.add("ring-sim-every", "latency_us", "ring", "us", 1.0);
+    text += &report.json("ring-sim-every");
+    assert_eq!(named(&text, "figure-12").unwrap().svg(), svg);
+}
+
+#[test]
+fn files_are_written_and_nothing_to_draw_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = dir.path().join("index.jsonl");
+    std::fs::write(&lines, index(&["tile-io"])).unwrap();
+    let mut args = FiguresArgs {
+        from: vec![dir.path().into()],
+        to: dir.path().join("drawn"),
+        cores: Some(2),
+        svg_only: true,
+    };
+    run(&args).unwrap();
+    let files = std::fs::read_dir(&args.to).unwrap();
+    let files: Vec<_> = files.map(|f| f.unwrap().file_name()).collect();
+    assert_eq!(files, ["figure-10.svg"]);
+    std::fs::write(&lines, "").unwrap();
+    assert!(run(&args).is_err_and(|e| e.0.contains("nothing to draw")));
+    args.from = vec![dir.path().join("absent.jsonl")];
+    assert!(run(&args).is_err_and(|e| e.0.contains("absent.jsonl")));
+}
+
+/// PNGs need the font; where it is not, that is said.
+#[cfg(feature = "png")]
+#[test]
+fn a_png_has_text() {
+    let maker = png::Maker::new().unwrap();
+    let figure = named(&index(&["tile-io"]), "figure-10").unwrap();
+    let with = maker.png(&figure.svg()).unwrap();
+    let no_words = figure
+        .svg()
+        .replace("font-size", "display=\"none\" font-size");
+    let without = maker.png(&no_words).unwrap();
+    assert!(with.starts_with(b"\x89PNG") && with.len() > without.len() + 1000);
+}
