@@ -61,6 +61,16 @@ impl Joined {
         self.delegate.clone()
     }
 
+    /// To be called when another member has died: what members do together does not wait for it any more.
+    pub fn on_death(&self) -> impl Fn(u32) + Send + Sync + use<> {
+        let node = Arc::downgrade(self.server.node());
+        move |member| {
+            if let Some(node) = node.upgrade() {
+                node.collectives.rank_died(member);
+            }
+        }
+    }
+
     /// Where this member meets the others.
     pub fn meeting(&self) -> &Arc<Meeting> {
         &self.meeting

@@ -67,6 +67,12 @@ pub struct MemberStatus {
     pub served: u64,
     /// Requests it has sent to other members since the start.
     pub asked: u64,
+    /// Requests that another request of its node brought the answer to, so that they cost no message: since the start.
+    pub combined: u64,
+    /// Operations that it carried out together with the clients of a team, since the start.
+    pub team_calls: u64,
+    /// Those of them that failed because a client or a server was missing, slow or of another opinion.
+    pub team_failures: u64,
     /// Requests of its mount or library that it works on now.
     pub working: u64,
     /// Requests of other members that it works on now.
@@ -115,6 +121,9 @@ impl MemberStatus {
             written_bytes: sum.written_bytes + m.written_bytes,
             served: sum.served + m.served,
             asked: sum.asked + m.asked,
+            combined: sum.combined + m.combined,
+            team_calls: sum.team_calls + m.team_calls,
+            team_failures: sum.team_failures + m.team_failures,
             working: sum.working + m.working,
             serving: sum.serving + m.serving,
             asking: sum.asking + m.asking,
@@ -247,6 +256,7 @@ impl NodeServer {
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
         let (served, serving) = node.load();
         let (asked, asking) = node.peers.load();
+        let teams = delegate.map(|d| d.teams().counts()).unwrap_or_default();
         MemberStatus {
             member: node.peers.member(),
             files: counted.map(|(c, _)| c.files),
@@ -273,6 +283,9 @@ impl NodeServer {
             written_bytes: traffic.written_bytes,
             served,
             asked,
+            combined: delegate.map_or(0, |d| d.combined()),
+            team_calls: teams.calls,
+            team_failures: teams.failed,
             working: delegate.map_or(0, |d| d.counters().working()),
             serving,
             asking,

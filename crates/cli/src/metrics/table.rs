@@ -285,6 +285,21 @@ pub const METRICS: &[Metric] = &[
         |m| Some(Value::Whole(m.served))
     ),
     of_member!(
+        "forebay_combined_requests_total",
+        "Requests of the member's node that cost no message, because another one of the node brought the answer",
+        |m| Some(Value::Whole(m.combined))
+    ),
+    of_member!(
+        "forebay_team_calls_total",
+        "Operations that the member carried out together with the clients of a team",
+        |m| Some(Value::Whole(m.team_calls))
+    ),
+    of_member!(
+        "forebay_team_failures_total",
+        "Those of them that failed because a client or server was missing, slow or of another opinion",
+        |m| Some(Value::Whole(m.team_failures))
+    ),
+    of_member!(
         "forebay_sent_requests_total",
         "Requests that the member has sent to other members",
         |m| Some(Value::Whole(m.asked))

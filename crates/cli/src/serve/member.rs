@@ -214,6 +214,15 @@ fn serve(
     let office = Office::new(world.fabric());
     let joined = Joined::start(io, home, meeting.clone(), requests, config, limit);
     let joined = joined.map_err(|e| (opening(&store, &e), follows(&e)))?;
+    let died = joined.on_death();
+    // Those that died before this listens, too; twice is no harm.
+    let dead = |peer: &mpi::Peer| peer.health == mpi::Health::Dead;
+    world.on_death(joined.on_death());
+    world
+        .peers()
+        .iter()
+        .filter(|p| dead(p))
+        .for_each(|p| died(p.rank));
     if new {
         // Not before the members have agreed: until then there is no store, and the directory is to stay empty.
         log.move_to(&store).map_err(first)?;

@@ -88,6 +88,13 @@ const DOES: [Column; 14] = [
     ("unpub", |m| count(m.figures.unpublished)),
 ];
 
+/// What was asked together; in the wide form only.
+const TOGETHER: [Column; 3] = [
+    ("combined", |m| count(m.figures.combined)),
+    ("team calls", |m| count(m.figures.team_calls)),
+    ("failed", |m| count(m.figures.team_failures)),
+];
+
 /// How a member stands: what the others say of one that answered, or why one is missing.
 fn health(status: &Status, member: u16) -> String {
     match status.seen(member) {
@@ -159,6 +166,7 @@ fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table
 pub fn text(status: &Status, wide: bool) -> String {
     let mut out = if wide {
         let columns = HOLDS.iter().chain(&MORE).chain(&INDEX).chain(&DOES);
+        let columns = columns.chain(&TOGETHER);
         let columns: Vec<Column> = columns.copied().collect();
         block(status, &columns, true, true).to_string()
     } else {
