@@ -2,19 +2,21 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(dead_code, reason = "each test file uses its part")]
 use forebay_client::{Client, Team};
-use forebay_fabric::Fabric;
 use forebay_fabric::fault::{FaultFabric, Faults};
+use forebay_fabric::{Error, Fabric, Handler, Message, Rank};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
 pub struct Crew {
     service: Service,
     pub faults: Arc<Faults>,
+    death: Arc<Death>,
     /// How many clients at each node.
     here: Vec<u32>,
     _dir: TempDir,
@@ -58,6 +60,58 @@ fn scratch() -> TempDir {
     }
 }
 
+/// A death that is to come.
+struct Death {
+    left: AtomicI64,
+    victim: AtomicU32,
+}
+
+impl Default for Death {
+    fn default() -> Death {
+        Death {
+            left: AtomicI64::new(i64::MAX),
+            victim: AtomicU32::new(0),
+        }
+    }
+}
+
+struct Mortal {
+    inner: Arc<FaultFabric>,
+    death: Arc<Death>,
+    faults: Arc<Faults>,
+}
+
+impl Mortal {
+    fn step(&self) {
+        if self.death.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.faults.kill(self.death.victim.load(Ordering::SeqCst));
+        }
+    }
+}
+
+impl Fabric for Mortal {
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+        self.step();
+        self.inner.call(to, message, deadline)
+    }
+    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+        self.step();
+        self.inner.send(to, message)
+    }
+    fn serve(&self, handler: Arc<dyn Handler>) {
+        self.inner.serve(handler)
+    }
+    fn close(&self) {
+        self.inner.close()
+    }
+}
+
 impl Crew {
     /// `n` nodes, with so many clients each, in turn.
     pub fn new(n: u16, here: &[u32]) -> Crew {
@@ -65,22 +119,48 @@ impl Crew {
     }
 
     pub fn hasty(n: u16, here: &[u32], deadline: Duration) -> Crew {
-        let (dir, faults) = (scratch(), Faults::new(7));
+        Crew::seeded(n, here, deadline, 7)
+    }
+
+    pub fn seeded(n: u16, here: &[u32], deadline: Duration, seed: u64) -> Crew {
+        let (dir, faults) = (scratch(), Faults::new(seed));
+        let death = Arc::new(Death::default());
         let config = Config {
             nodes: n,
             memory: 16 << 20,
             deadline,
             ..Config::default()
         };
-        let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>;
+        let wrap = |end| {
+            let inner = Arc::new(FaultFabric::new(end, faults.clone()));
+            let (death, faults) = (death.clone(), faults.clone());
+            Arc::new(Mortal {
+                inner,
+                death,
+                faults,
+            }) as Arc<dyn Fabric>
+        };
         let store = dir.path().join("store");
         let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
         Crew {
             service,
             faults: faults.clone(),
+            death: death.clone(),
             here: here.iter().copied().cycle().take(n.into()).collect(),
             _dir: dir,
         }
+    }
+
+    /// The server dies before the `step`th message from now.
+    pub fn kill_at(&self, step: u64, victim: u32) {
+        self.death.victim.store(victim, Ordering::SeqCst);
+        self.death.left.store(step as i64, Ordering::SeqCst);
+    }
+
+    /// It is there again, if it died.
+    pub fn kill_no_more(&self, victim: u32) {
+        self.death.left.store(i64::MAX, Ordering::SeqCst);
+        self.faults.revive(victim);
     }
 
     pub fn service(&self) -> &Service {
