@@ -16,8 +16,10 @@ WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
 MPICH_DIR = $${CARGO_TARGET_DIR:-target}/mpich
 MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test run_mpi_killed --test mpi_programs --test slurm --test stage_mpi --test status_mpi
 FEATURES =
+# LevelDB and RocksDB are only needed to be measured against; `make bench-index` installs them.
+PEERS = $(shell printf '\#include <leveldb/c.h>\n\#include <rocksdb/c.h>\n' | cc -E -x c - >/dev/null 2>&1 && echo yes)
 
-.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring
+.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,8 +40,10 @@ test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" $(CARGO) clippy --workspace --all-targets -- -D warnings
 	@$(if $(MPI),$(STEP) "lints with MPI" env MPICC=$(MPI) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings)
+	@$(if $(PEERS),$(STEP) "lints with LevelDB and RocksDB" $(CARGO) clippy -p forebay-bench --all-targets --features peers -- -D warnings)
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --workspace $(WITH_MPI) $(ARGS)
 	@$(if $(MPICH),$(STEP) "tests with MPICH" env MPICC=$(MPICH) CARGO_TARGET_DIR="$(MPICH_DIR)" $(CARGO) test $(MPICH_TESTS))
+	@$(if $(PEERS),$(STEP) "tests with LevelDB and RocksDB" $(CARGO) test -p forebay-bench --features peers index)
 	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)
 
 soak: setup ## The full counts of the randomised tests; goes on where it stopped (SOAK_DIR)
@@ -58,3 +62,8 @@ bench-stage: setup ## Staging out against cp of the same data from the same disk
 bench-ring: setup ## Many servers that ask one: log-ring, direct, one by one, the best tree; measured and simulated
 	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release -p forebay-bench $(if $(MPI),--features forebay-bench/mpi)
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench ring $(ARGS)
+
+bench-index: ## The extent index against LevelDB and RocksDB: puts, and gets cold and warm
+	@scripts/setup.sh peers
+	@$(STEP) "build" $(CARGO) build --release -p forebay-bench --features peers
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench index $(ARGS)

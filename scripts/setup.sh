@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian 12 machine: FUSE, a linker, the programs that the tests run on the mount, and for the
 # service over MPI both OpenMPI (Debian's default, and so the plain `mpicc`) and MPICH, and Slurm.
+# With the word `peers`: LevelDB and RocksDB too, for `make bench-index`.
 # Does nothing, and asks for no rights, where everything is there.
 set -euo pipefail
 
@@ -32,6 +33,10 @@ for package in libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich \
   pkg-config libhdf5-openmpi-dev libpnetcdf-dev python3-mpi4py slurm-wlm munge; do
   need_package "$package"
 done
+if [ "${1:-}" = peers ]; then
+  need_package libleveldb-dev
+  need_package librocksdb-dev
+fi
 
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)

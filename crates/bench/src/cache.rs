@@ -43,7 +43,8 @@ impl Cold {
     }
 }
 
-fn advise(path: &Path) {
+/// Drops the clean pages of a file, or of the files below a directory.
+pub fn advise(path: &Path) {
     let Ok(meta) = path.symlink_metadata() else {
         return;
     };

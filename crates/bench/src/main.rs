@@ -1,8 +1,9 @@
 //! `forebay-bench`: Forebay measured against its peers, both sides in one run.
 //!
 //! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
-//! `forebay stage out` with `cp`; `ring` compares ways in which many servers ask one, measured and simulated. Standard output is a
-//! table, or with `--json` one object a line; what a person should know beside goes to standard error.
+//! `forebay stage out` with `cp`; `ring` compares ways in which many servers ask one, measured and simulated; `index` compares the
+//! extent index with LevelDB and RocksDB. Standard output is a table, or with `--json` one object a line; what a person should
+//! know beside goes to standard error.
 
 mod cache;
 mod cases;
@@ -10,6 +11,7 @@ mod cpu;
 mod fail;
 mod figures;
 mod gang;
+mod index;
 mod job;
 mod loggp;
 mod mount;
@@ -42,6 +44,11 @@ enum Verb {
     Ring(ring::RingArgs),
     /// Draw the paper's figures from what the benchmarks wrote with --json
     Figures(figures::FiguresArgs),
+    /// The extent index against LevelDB and RocksDB: puts and batched gets of strided, tiled and BTIO records
+    Index(index::IndexArgs),
+    /// One subject of the benchmark `index`
+    #[command(name = "__index", hide = true)]
+    IndexChild { job: String },
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -127,6 +134,8 @@ fn main() -> ExitCode {
         Verb::Stage(args) => stage::run(&args),
         Verb::Ring(args) => ring::run(&args),
         Verb::Figures(args) => figures::run(&args),
+        Verb::Index(args) => index::run(&args),
+        Verb::IndexChild { job } => index::child(&job),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough { source, point } => passthrough::serve(&source, &point),

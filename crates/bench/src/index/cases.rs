@@ -1,0 +1,96 @@
+//! The cases, by name.
+use super::order::Order;
+use super::workload::Workload;
+use crate::fail::{Failure, Result};
+
+/// A case: what is written, and in which order it arrives.
+#[derive(Debug)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    work: Kind,
+    /// The order.
+    pub order: Order,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// 16 writers, transfers of 1 KiB; millions (of 2^20) of records.
+    Ior(u64),
+    /// Tiles of 4096 x 32768 bytes, 16 of them beside each other.
+    Tile,
+    /// Points of an axis, and processes of a row.
+    Bt(u64, u64),
+}
+
+impl Case {
+    /// Its records.
+    pub fn workload(&self) -> Workload {
+        let strided = |each, len| Workload::Strided {
+            writers: 16,
+            each,
+            len,
+        };
+        match self.work {
+            Kind::Ior(millions) => strided((millions << 20) / 16, 1024),
+            Kind::Tile => strided(32_768, 4096),
+            Kind::Bt(grid, q) => Workload::bt(grid, q),
+        }
+    }
+}
+
+const fn case(name: &'static str, work: Kind, order: Order) -> Case {
+    Case { name, work, order }
+}
+
+/// Every case.
+pub const CASES: &[Case] = &[
+    case("ior-1m-lockstep", Kind::Ior(1), Order::Lockstep),
+    case("ior-1m-drift", Kind::Ior(1), Order::Drift),
+    case("ior-1m-random", Kind::Ior(1), Order::Random),
+    case("ior-8m-lockstep", Kind::Ior(8), Order::Lockstep),
+    case("ior-8m-drift", Kind::Ior(8), Order::Drift),
+    case("ior-8m-random", Kind::Ior(8), Order::Random),
+    case("ior-32m-lockstep", Kind::Ior(32), Order::Lockstep),
+    case("ior-32m-drift", Kind::Ior(32), Order::Drift),
+    case("ior-32m-random", Kind::Ior(32), Order::Random),
+    case("tile-io", Kind::Tile, Order::Drift),
+    case("btio-c", Kind::Bt(162, 8), Order::Drift),
+    case("btio-d", Kind::Bt(408, 12), Order::Drift),
+    case("btio-e", Kind::Bt(1020, 20), Order::Drift),
+];
+
+/// The named cases, or all.
+///
+/// # Errors
+/// Names the one that there is not.
+pub fn select(names: &[String]) -> Result<Vec<&'static Case>> {
+    if names.is_empty() {
+        return Ok(CASES.iter().collect());
+    }
+    names.iter().map(|name| find(name)).collect()
+}
+
+/// The case of this name.
+///
+/// # Errors
+/// If there is none.
+pub fn find(name: &str) -> Result<&'static Case> {
+    let found = CASES.iter().find(|c| c.name == name);
+    found.ok_or_else(|| Failure::new(format!("no case '{name}'; --list names them")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_have_the_records_that_their_names_say() {
+        let total = |name| find(name).unwrap().workload().total();
+        assert_eq!(total("ior-1m-drift"), 1 << 20);
+        assert_eq!(total("ior-32m-random"), 32 << 20);
+        assert_eq!(total("tile-io"), 1 << 19);
+        assert_eq!(total("btio-d"), 1_997_568);
+        assert!(select(&["ior-2m".into()]).is_err_and(|e| e.0.contains("ior-2m")));
+    }
+}

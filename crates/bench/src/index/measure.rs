@@ -1,0 +1,330 @@
+//! One subject on one case, in a process of its own: puts, flush, gets cold, gets warm.
+//!
+//! Batches are made some hundred at a time, and the clock runs only while the subject works on them. Every answer is
+//! compared with what was put; a wrong one ends the benchmark.
+use super::cases;
+use super::order::Arrivals;
+use super::process;
+use super::subject::{self, Answer, Kind, Subject, Tuning};
+use super::workload::{Record, Workload};
+use crate::fail::{Failure, Result};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What the process does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// The name of the case.
+    pub case: String,
+    /// The subject.
+    pub kind: Kind,
+    /// Its settings.
+    pub tuning: Tuning,
+    /// How it is asked.
+    pub load: Load,
+    /// Of the orders of arrival.
+    pub seed: u64,
+    /// An empty directory, or none yet.
+    pub dir: PathBuf,
+}
+
+/// How a subject is asked; the same for all.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+pub struct Load {
+    /// Records of a batch
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: u64,
+    /// Threads that put and get
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: u16,
+    /// Get about so many records only: whole batches, from places spread over the case [default: all]
+    #[arg(long)]
+    pub gets: Option<u64>,
+    /// Each batch is a commit of its own, with the next sequence; else all of a writer's are one
+    #[arg(long)]
+    pub commit_batches: bool,
+}
+
+/// What it says at the end; times in seconds, sizes in bytes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Records put.
+    pub puts: u64,
+    /// Until all were accepted.
+    pub put_seconds: f64,
+    /// Then until all were in table files.
+    pub flush_seconds: f64,
+    /// Then until nothing was written any more.
+    pub settle_seconds: f64,
+    /// Table files then.
+    pub table_bytes: u64,
+    /// Written to table files until then.
+    pub written_to_tables: u64,
+    /// Written to all files until then.
+    pub written: u64,
+    /// Records looked up, cold and again warm.
+    pub gets: u64,
+    /// Cold: pages dropped, store opened anew.
+    pub cold_seconds: f64,
+    /// The same again.
+    pub warm_seconds: f64,
+    /// The most that the subject ever counted.
+    pub memory: u64,
+    /// The most that the process ever had.
+    pub resident: u64,
+    /// What the subject said of itself after the puts, and after the gets.
+    pub notes: Vec<String>,
+}
+
+/// Batches that are made at once.
+const GROUP: usize = 256;
+/// Batches beside each other in a sample of gets.
+const WINDOW: u64 = 64;
+/// Nothing written for so long: it has settled.
+const QUIET: Duration = Duration::from_millis(600);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Does the job.
+///
+/// # Errors
+/// Those of the subject; or it answered wrongly.
+pub fn run(job: &Job) -> Result<Outcome> {
+    let case = cases::find(&job.case)?;
+    let work = case.workload();
+    let arrivals = |seed| Arrivals::new(&work, case.order, job.load.batch, seed);
+    let mut out = Outcome::default();
+    let before = process::written()?;
+
+    let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
+    let mut batches = Vec::new();
+    let mut commits = 0;
+    let mut incoming = arrivals(job.seed).map(|mut batch| {
+        commits += 1;
+        if job.load.commit_batches {
+            batch.iter_mut().for_each(|r| r.seq = commits);
+        }
+        batch
+    });
+    loop {
+        let group: Vec<Vec<Record>> = incoming.by_ref().take(GROUP).collect();
+        if group.is_empty() {
+            break;
+        }
+        batches.extend(group.iter().map(|b| b.len() as u64));
+        out.put_seconds += timed(job.load.threads, &*subject, &group, |worker, batch, _| {
+            worker.put(batch)
+        })?;
+        out.memory = out.memory.max(subject.memory());
+    }
+    out.puts = batches.iter().sum();
+
+    let start = Instant::now();
+    subject.flush()?;
+    out.flush_seconds = start.elapsed().as_secs_f64();
+    out.settle_seconds = settle(&*subject)?;
+    out.memory = out.memory.max(subject.memory());
+    out.written = process::written()? - before;
+    out.written_to_tables = subject.written_to_tables(&batches, out.written);
+    out.table_bytes = process::table_bytes(&job.dir)?;
+    out.notes.push(subject.note());
+    subject.close()?;
+
+    process::cool(&job.dir)?;
+    let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
+    for seconds in [&mut out.cold_seconds, &mut out.warm_seconds] {
+        let (gets, took) = gets(
+            job,
+            &work,
+            &*subject,
+            arrivals(job.seed + 1),
+            &mut out.memory,
+        )?;
+        (out.gets, *seconds) = (gets, took);
+    }
+    out.notes.push(subject.note());
+    subject.close()?;
+    out.resident = process::peak_memory()?;
+    Ok(out)
+}
+
+/// Looks all up, or a sample: `(records, seconds)`.
+fn gets(
+    job: &Job,
+    work: &Workload,
+    subject: &dyn Subject,
+    arrivals: Arrivals<'_>,
+    memory: &mut u64,
+) -> Result<(u64, f64)> {
+    let sample = Sample::new(
+        arrivals.batches(),
+        job.load.gets.unwrap_or(work.total()),
+        job.load.batch,
+    );
+    let mut chosen = (0..)
+        .zip(arrivals)
+        .filter(|(n, _)| sample.has(*n))
+        .map(|(_, batch)| batch);
+    let (mut count, mut seconds) = (0, 0.0);
+    loop {
+        let group: Vec<Vec<Record>> = chosen.by_ref().take(GROUP).collect();
+        if group.is_empty() {
+            return Ok((count, seconds));
+        }
+        seconds += timed(
+            job.load.threads,
+            subject,
+            &group,
+            |worker, batch, answers| worker.get(batch, answers),
+        )?;
+        count += group.iter().map(|b| b.len() as u64).sum::<u64>();
+        *memory = (*memory).max(subject.memory());
+    }
+}
+
+/// Which batches are looked up: windows of them, evenly spread.
+struct Sample {
+    window: u64,
+    every: u64,
+}
+
+impl Sample {
+    fn new(batches: u64, records: u64, size: u64) -> Sample {
+        let wanted = records.div_ceil(size).clamp(1, batches.max(1));
+        let window = WINDOW.min(wanted);
+        let windows = wanted.div_ceil(window);
+        Sample {
+            window,
+            every: match wanted == batches {
+                true => window,
+                false => (batches / windows).max(window),
+            },
+        }
+    }
+
+    fn has(&self, n: u64) -> bool {
+        n % self.every < self.window
+    }
+}
+
+/// How long a thread took, and its answers by number of batch.
+type Done = (Duration, Vec<(usize, Vec<Answer>)>);
+
+/// Seconds that so many threads take to do `each` on every batch; answers, if there are any, are checked afterwards.
+fn timed(
+    threads: u16,
+    subject: &dyn Subject,
+    group: &[Vec<Record>],
+    each: impl Fn(&mut dyn subject::Worker, &[Record], &mut Vec<Answer>) -> Result<()> + Sync,
+) -> Result<f64> {
+    let next = AtomicUsize::new(0);
+    let hands = || -> Result<Done> {
+        let mut worker = subject.worker()?;
+        let mut done: Vec<(usize, Vec<Answer>)> = Vec::new();
+        let start = Instant::now();
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let Some(batch) = group.get(n) else {
+                return Ok((start.elapsed(), done));
+            };
+            let mut answers = Vec::with_capacity(batch.len());
+            each(&mut *worker, batch, &mut answers)?;
+            done.push((n, answers));
+        }
+    };
+    let all: Vec<_> = match threads {
+        1 => vec![hands()?],
+        _ => std::thread::scope(|scope| {
+            let started: Vec<_> = (0..threads).map(|_| scope.spawn(hands)).collect();
+            let joined = started.into_iter().map(|t| match t.join() {
+                Ok(done) => done,
+                Err(_) => Err(Failure::new("a thread of the benchmark panicked")),
+            });
+            joined.collect::<Result<_>>()
+        })?,
+    };
+    for (n, answers) in all.iter().flat_map(|(_, done)| done) {
+        check(&group[*n], answers)?;
+    }
+    let longest = all.iter().map(|(took, _)| *took).max();
+    Ok(longest.unwrap_or_default().as_secs_f64())
+}
+
+/// None at all is right for puts.
+fn check(batch: &[Record], answers: &[Answer]) -> Result<()> {
+    if answers.is_empty() {
+        return Ok(());
+    }
+    if answers.len() != batch.len() {
+        let (some, all) = (answers.len(), batch.len());
+        return Err(Failure::new(format!("{some} answers to {all} gets")));
+    }
+    for (record, answer) in batch.iter().zip(answers) {
+        if *answer != Answer::of(record) {
+            return Err(Failure::new(format!(
+                "wrong answer {answer:?} for {record:?}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the subject has nothing to do in the background; seconds, without the quiet at the end.
+fn settle(subject: &dyn Subject) -> Result<f64> {
+    let start = Instant::now();
+    let mut changed = (start, process::written()?);
+    while changed.0.elapsed() < QUIET {
+        std::thread::sleep(LOOK);
+        let now = process::written()?;
+        // A log line or two is no work.
+        if subject.busy() || now > changed.1 + 65_536 {
+            changed = (Instant::now(), now);
+        }
+    }
+    Ok((changed.0 - start).as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_whole_windows_over_the_whole_case() {
+        let sample = Sample::new(10_000, 1 << 20, 1024);
+        let chosen: Vec<u64> = (0..10_000).filter(|n| sample.has(*n)).collect();
+        assert!((1024..=1100).contains(&chosen.len()), "{}", chosen.len());
+        assert_eq!(chosen[..64], (0..64).collect::<Vec<u64>>());
+        assert!(chosen.last().unwrap() > &9_000);
+        let all = Sample::new(77, 77 * 1024, 1024);
+        assert!((0..77).all(|n| all.has(n)));
+    }
+
+    #[test]
+    fn a_small_case_is_measured_and_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = Workload::Strided {
+            writers: 4,
+            each: 3000,
+            len: 1024,
+        };
+        let tuning = Tuning {
+            memory: 4 << 20,
+            block_bytes: 4096,
+            alpha: 0.8,
+            leveldb_options: String::new(),
+            rocksdb_options: String::new(),
+        };
+        let subject = subject::open(Kind::Forebay, &dir.path().join("s"), &tuning).unwrap();
+        let group: Vec<_> =
+            Arrivals::new(&work, super::super::order::Order::Drift, 256, 1).collect();
+        timed(2, &*subject, &group, |w, b, _| w.put(b)).unwrap();
+        timed(2, &*subject, &group, |w, b, a| w.get(b, a)).unwrap();
+        let mut wrong = group.clone();
+        wrong[3][7].addr += 1;
+        let found = timed(1, &*subject, &wrong, |w, b, a| w.get(b, a));
+        assert!(found.is_err_and(|e| e.0.contains("wrong answer")));
+        subject.close().unwrap();
+    }
+}

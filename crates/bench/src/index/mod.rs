@@ -1,0 +1,224 @@
+//! The extent index against LevelDB and RocksDB: the same batches of records, put and got, in the same run.
+//!
+//! | module | what |
+//! |---|---|
+//! | `workload` | the records: IOR, MPI-Tile-IO, BTIO |
+//! | `order` | how batches arrive: lockstep, drift, random |
+//! | `cases` | both together, by name |
+//! | `subject` | the three stores behind one face |
+//! | `measure` | one subject on one case, in a process of its own |
+//! | `process` | what the kernel counts of it |
+//! | `table` | rows for people |
+//!
+//! How it is made fair stands in `docs/index-bench.md`.
+
+mod cases;
+mod measure;
+mod order;
+mod process;
+mod subject;
+mod table;
+mod workload;
+
+use crate::fail::{Context, Failure, Result};
+use crate::mount::{Place, say};
+use crate::report::Report;
+use crate::sizes;
+use measure::{Job, Load, Outcome};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use subject::{Kind, Tuning};
+use table::{METRICS, Metric};
+
+/// What `index` does.
+#[derive(Debug, clap::Args)]
+pub struct IndexArgs {
+    /// Only these cases (all if none is given); several with commas between
+    #[arg(
+        long = "case",
+        visible_alias = "cases",
+        value_name = "CASE",
+        value_delimiter = ','
+    )]
+    cases: Vec<String>,
+    /// Only these subjects: forebay, leveldb, rocksdb
+    #[arg(long = "subject", value_name = "SUBJECT", value_delimiter = ',')]
+    subjects: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, visible_alias = "rounds", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    #[command(flatten)]
+    load: Load,
+    #[command(flatten)]
+    tuning: Tuning,
+    /// Of the orders of arrival; each round has the next
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If there is no such case or subject, or a subject fails or answers wrongly.
+pub fn run(args: &IndexArgs) -> Result<()> {
+    if args.list {
+        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+        return Ok(());
+    }
+    let cases = cases::select(&args.cases)?;
+    let kinds = subject::select(&args.subjects)?;
+    let names: Vec<&str> = kinds.iter().map(|k| k.name()).collect();
+    let place = Place::make(args.dir.as_deref())?;
+    let mut out = std::io::stdout().lock();
+    let header = header(args, &kinds, &place.0);
+    match args.json {
+        true => eprint!("{header}"),
+        false => write!(out, "{header}{}", table::HEAD).doing("standard output")?,
+    }
+    let mut report = Report::new("index", "forebay");
+    for case in cases {
+        for round in 0..args.runs {
+            say(&format!(
+                "{} round {} of {}",
+                case.name,
+                round + 1,
+                args.runs
+            ));
+            let mut order = kinds.clone();
+            // Who begins changes from round to round.
+            order.rotate_left(round as usize % kinds.len());
+            for kind in order {
+                let job = Job {
+                    case: case.name.into(),
+                    kind,
+                    tuning: args.tuning.clone(),
+                    load: args.load.clone(),
+                    // The gets' order has the next one.
+                    seed: args.seed + 2 * u64::from(round),
+                    dir: place.0.join("store"),
+                };
+                let outcome = in_child(&job).doing(format!("{} on {}", case.name, kind.name()))?;
+                tell(case.name, kind, round, &outcome);
+                for (Metric(metric, unit, _), value) in METRICS.iter().zip(values(&outcome)) {
+                    report.add(case.name, metric, kind.name(), unit, value);
+                }
+            }
+        }
+        say("");
+        let text = match args.json {
+            true => report.json(case.name),
+            false => table::rows(&report, case.name, &names),
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
+    }
+    Ok(())
+}
+
+/// Does a job in a new process, in a directory that is gone afterwards.
+fn in_child(job: &Job) -> Result<Outcome> {
+    let program = std::env::current_exe().doing("find this program")?;
+    let text = serde_json::to_string(job).doing("the job")?;
+    let mut command = Command::new(program);
+    command.arg("__index").arg(text).stdin(Stdio::null());
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.doing("start the process of a subject")?;
+    let done = match output.status.success() {
+        true => serde_json::from_slice(&output.stdout).doing("what the process said"),
+        false => Err(Failure::new(format!("it failed: {}", output.status))),
+    };
+    if job.dir.exists() {
+        std::fs::remove_dir_all(&job.dir).doing(job.dir.display())?;
+    }
+    done
+}
+
+/// The process of a subject: does the job, prints the outcome.
+///
+/// # Errors
+/// As [`measure::run`].
+pub fn child(job: &str) -> Result<()> {
+    let job: Job = serde_json::from_str(job).doing("the job")?;
+    let outcome = measure::run(&job)?;
+    println!("{}", serde_json::to_string(&outcome).doing("the outcome")?);
+    Ok(())
+}
+
+/// Bytes of a record as a user sees it: the peers' key and value.
+const USER_BYTES: f64 = 46.0;
+
+/// The values of the metrics, in their order.
+fn values(o: &Outcome) -> [f64; METRICS.len()] {
+    let (puts, gets) = (o.puts as f64, o.gets as f64);
+    [
+        puts / o.put_seconds,
+        gets / o.cold_seconds,
+        gets / o.warm_seconds,
+        o.table_bytes as f64 / puts,
+        o.written_to_tables as f64 / (puts * USER_BYTES),
+        o.written as f64 / (puts * USER_BYTES),
+        o.memory as f64,
+        o.resident as f64,
+        o.flush_seconds,
+        o.settle_seconds,
+    ]
+}
+
+/// One round, for someone who wants to know more.
+fn tell(case: &str, kind: Kind, round: u32, o: &Outcome) {
+    let millions = |n: u64, seconds: f64| n as f64 / seconds / 1e6;
+    eprintln!(
+        "# {case} {} round {}: puts {:.3} M/s, flush {:.2} s, settle {:.2} s, {} gets: cold {:.3} M/s, warm {:.3} M/s; {:.2} B a record; memory {}, resident {}",
+        kind.name(),
+        round + 1,
+        millions(o.puts, o.put_seconds),
+        o.flush_seconds,
+        o.settle_seconds,
+        o.gets,
+        millions(o.gets, o.cold_seconds),
+        millions(o.gets, o.warm_seconds),
+        o.table_bytes as f64 / o.puts as f64,
+        sizes::show(o.memory as f64),
+        sizes::show(o.resident as f64),
+    );
+    for note in &o.notes {
+        eprintln!("#   {note}");
+    }
+}
+
+fn header(args: &IndexArgs, kinds: &[Kind], dir: &Path) -> String {
+    let load = &args.load;
+    let mut text = format!(
+        "# index: {} runs, batches of {} records, {} thread(s) that put and get, in {}\n\
+         # durability: logged, not synced, for all; memory: {} for each: MemTables, buffers and caches together\n\
+         # puts: until all are accepted; then flushed and left until nothing is written, not timed with them\n\
+         # gets: {}; cold: files synced, pages dropped by posix_fadvise, store opened anew; warm: the same gets again; all answers checked\n\
+         # bytes_per_record: all table files; write_amplification: bytes written to table files (_with_log: to all files) by {USER_BYTES} B a record\n\
+         # forebay: how many times better than the subject of the row\n",
+        args.runs,
+        load.batch,
+        load.threads,
+        dir.display(),
+        sizes::show(args.tuning.memory as f64),
+        match load.gets {
+            Some(n) => format!("a sample of about {n} records, whole batches, the same for all"),
+            None => "all that was put, in batches, by the same order".into(),
+        },
+    );
+    for kind in kinds {
+        let how = subject::describe(*kind, &args.tuning);
+        text.push_str(&format!("# {}: {how}\n", kind.name()));
+    }
+    text
+}

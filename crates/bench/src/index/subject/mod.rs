@@ -1,0 +1,265 @@
+//! What is measured: three stores behind one face.
+mod forebay;
+#[cfg(feature = "peers")]
+mod leveldb;
+#[cfg(feature = "peers")]
+mod rocksdb;
+#[cfg(feature = "peers")]
+mod value;
+
+use super::workload::Record;
+use crate::fail::{Failure, Result};
+use crate::sizes;
+use std::path::Path;
+
+/// Which one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Kind {
+    /// The extent index on its store.
+    Forebay,
+    /// LevelDB, as MDHIM uses it.
+    LevelDb,
+    /// RocksDB, tuned.
+    RocksDb,
+}
+
+impl Kind {
+    /// All that this program was built with.
+    pub const ALL: &'static [Kind] = match cfg!(feature = "peers") {
+        true => &[Kind::Forebay, Kind::LevelDb, Kind::RocksDb],
+        false => &[Kind::Forebay],
+    };
+
+    /// As on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Forebay => "forebay",
+            Kind::LevelDb => "leveldb",
+            Kind::RocksDb => "rocksdb",
+        }
+    }
+}
+
+/// The named subjects, or all.
+///
+/// # Errors
+/// Names the one that there is not.
+pub fn select(names: &[String]) -> Result<Vec<Kind>> {
+    let find = |name: &String| {
+        let found = Kind::ALL.iter().find(|k| k.name() == name).copied();
+        let hint = match cfg!(feature = "peers") {
+            true => "there are forebay, leveldb, rocksdb",
+            false => "this program was built without the feature `peers`: there is forebay",
+        };
+        found.ok_or_else(|| Failure::new(format!("no subject '{name}'; {hint}")))
+    };
+    match names {
+        [] => Ok(Kind::ALL.to_vec()),
+        names => names.iter().map(find).collect(),
+    }
+}
+
+/// What all subjects are told alike, and what is one's own.
+#[derive(Debug, Clone, clap::Args, serde::Serialize, serde::Deserialize)]
+pub struct Tuning {
+    /// Memory of a subject: MemTables, buffers and caches together
+    #[arg(long, default_value = "64MiB", value_parser = sizes::parse)]
+    pub memory: u64,
+    /// Forebay: a block before compression
+    #[arg(long, default_value = "4KiB", value_parser = sizes::parse)]
+    pub block_bytes: u64,
+    /// Forebay: the least locality factor of a region
+    #[arg(long, default_value_t = 0.8)]
+    pub alpha: f64,
+    /// LevelDB: NAME=NUMBER pairs with ';' between: write_buffer, cache, bloom (bits, 0: none), block, file (bytes), snappy (0 or 1)
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub leveldb_options: String,
+    /// RocksDB: its own option string, over ours
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub rocksdb_options: String,
+}
+
+/// What a get is answered with: where the record's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// Member.
+    pub member: u16,
+    /// Log there.
+    pub log: u64,
+    /// Its first byte's address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl Answer {
+    /// The right one.
+    pub fn of(record: &Record) -> Answer {
+        Answer {
+            member: record.member,
+            log: record.log,
+            addr: record.addr,
+            len: record.len,
+        }
+    }
+}
+
+/// A store that is open.
+pub trait Subject: Sync {
+    /// The hands of one thread.
+    fn worker(&self) -> Result<Box<dyn Worker + '_>>;
+
+    /// Everything that was put is in table files when it returns.
+    fn flush(&self) -> Result<()>;
+
+    /// Whether it works in the background as far as it tells.
+    fn busy(&self) -> bool;
+
+    /// Bytes of memory as it counts itself: MemTables, buffers, caches, what it holds of table files.
+    fn memory(&self) -> u64;
+
+    /// Bytes written to table files since it was opened, for batches of these lengths, when the process wrote `all` bytes.
+    fn written_to_tables(&self, batches: &[u64], all: u64) -> u64;
+
+    /// What else a person should know; one line.
+    fn note(&self) -> String;
+
+    /// Stops it: what is in memory is lost, what is on disk stays.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// One thread's way in.
+pub trait Worker {
+    /// Puts a batch; logged when it returns.
+    fn put(&mut self, batch: &[Record]) -> Result<()>;
+
+    /// Looks up the records of a batch by offset and length; an answer each.
+    fn get(&mut self, batch: &[Record], answers: &mut Vec<Answer>) -> Result<()>;
+}
+
+/// Opens the store in `dir`, or makes it.
+///
+/// # Errors
+/// Those of the store; or this program is built without the peers.
+pub fn open(kind: Kind, dir: &Path, tuning: &Tuning) -> Result<Box<dyn Subject>> {
+    match kind {
+        Kind::Forebay => Ok(Box::new(forebay::Forebay::open(dir, tuning)?)),
+        #[cfg(feature = "peers")]
+        Kind::LevelDb => Ok(Box::new(leveldb::LevelDb::open(dir, tuning)?)),
+        #[cfg(feature = "peers")]
+        Kind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(dir, tuning)?)),
+        #[cfg(not(feature = "peers"))]
+        _ => Err(Failure::new(
+            "this program was built without the feature `peers`",
+        )),
+    }
+}
+
+/// How a subject is set up, for the header.
+pub fn describe(kind: Kind, tuning: &Tuning) -> String {
+    match kind {
+        Kind::Forebay => forebay::describe(tuning),
+        #[cfg(feature = "peers")]
+        Kind::LevelDb => leveldb::describe(tuning),
+        #[cfg(feature = "peers")]
+        Kind::RocksDb => rocksdb::describe(tuning),
+        #[cfg(not(feature = "peers"))]
+        _ => String::new(),
+    }
+}
+
+/// The file of the benchmark.
+const FID: u64 = 7;
+
+/// Bytes that LevelDB and RocksDB write to their logs for batches with so many records of so many bytes: a head of 12, and the records; cut into fragments that fit into
+/// blocks of 32 KiB, each with a head of 7.
+#[cfg(feature = "peers")]
+fn log_bytes(batches: &[u64], record: u64) -> u64 {
+    const BLOCK: u64 = 32 << 10;
+    const HEAD: u64 = 7;
+    let mut at = 0;
+    for records in batches {
+        let mut left = 12 + records * record;
+        while left > 0 {
+            let room = BLOCK - at % BLOCK;
+            if room < HEAD {
+                at += room;
+                continue;
+            }
+            let part = left.min(room - HEAD);
+            at += HEAD + part;
+            left -= part;
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::Workload;
+    use super::*;
+
+    /// Puts, flushes, opens again, gets.
+    pub fn round_trip(kind: Kind) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let tuning = Tuning {
+            memory: 8 << 20,
+            block_bytes: 4096,
+            alpha: 0.8,
+            leveldb_options: String::new(),
+            rocksdb_options: String::new(),
+        };
+        // Lines of 1,200 bytes: one crosses the end of a slice.
+        let work = Workload::bt(120, 4);
+        let records: Vec<Record> = (0..16)
+            .flat_map(|w| (0..work.each(w)).map(move |i| (w, i)))
+            .map(|(w, i)| work.record(w, i))
+            .collect();
+        let slice = |offset: u64| offset / forebay_index::SLICE;
+        let crosses = |r: &Record| slice(r.offset) != slice(r.offset + u64::from(r.len) - 1);
+        assert!(records.iter().any(crosses));
+        let right: Vec<Answer> = records.iter().map(Answer::of).collect();
+        let subject = open(kind, &path, &tuning).unwrap();
+        let mut answers = Vec::new();
+        {
+            let mut worker = subject.worker().unwrap();
+            records.chunks(500).for_each(|c| worker.put(c).unwrap());
+            worker.get(&records, &mut answers).unwrap();
+        }
+        assert!(answers == right);
+        subject.flush().unwrap();
+        assert!(subject.memory() > 0);
+        subject.close().unwrap();
+        let subject = open(kind, &path, &tuning).unwrap();
+        answers.clear();
+        subject
+            .worker()
+            .unwrap()
+            .get(&records, &mut answers)
+            .unwrap();
+        assert!(answers == right);
+        subject.close().unwrap();
+    }
+
+    #[test]
+    fn forebay_finds_what_was_put_after_a_flush_and_a_restart() {
+        round_trip(Kind::Forebay);
+    }
+
+    #[cfg(feature = "peers")]
+    #[test]
+    fn log_bytes_count_the_heads_of_fragments() {
+        // One record of 49 bytes: 12 + 49, and a head of 7.
+        assert_eq!(log_bytes(&[1], 49), 68);
+        // 700 records: 34,312 bytes in two fragments; then one behind them.
+        assert_eq!(log_bytes(&[700, 1], 49), 34_312 + 14 + 68);
+    }
+
+    #[test]
+    fn subjects_are_found_by_name() {
+        assert_eq!(select(&["forebay".into()]).unwrap(), [Kind::Forebay]);
+        assert_eq!(select(&[]).unwrap(), Kind::ALL);
+        assert!(select(&["bdb".into()]).is_err());
+    }
+}
