@@ -127,8 +127,8 @@ mod tests {
             for k in [2, 0, 1] {
                 opened.column(k, &mut values).unwrap();
                 prop_assert_eq!(&values, &columns[k]);
-                for row in 0..rows.len() {
-                    prop_assert_eq!(opened.value(k, row, &mut values), Some(columns[k][row]));
+                for (row, want) in columns[k].iter().enumerate() {
+                    prop_assert_eq!(opened.value(k, row, &mut values), Some(*want));
                 }
                 prop_assert_eq!(opened.value(k, rows.len(), &mut values), None);
             }

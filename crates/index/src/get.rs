@@ -48,12 +48,13 @@ impl ExtentIndex {
     /// Those of reading the store, and `Format` for an entry that is no extent.
     pub fn get(&self, fid: u64, range: Range<u64>, limit: usize) -> Result<Vec<Extent>> {
         let mut found = Vec::new();
-        self.get_into(&self.engine.view(), fid, &range, limit, &mut found)?;
+        self.scan_into(&self.engine.view(), fid, &range, limit, &mut found)?;
+        self.engine.count_gets(1, found.len());
         Ok(found)
     }
 
     /// The same in a state of the index; appended to `found`.
-    pub(crate) fn get_into(
+    pub(crate) fn scan_into(
         &self,
         view: &View,
         fid: u64,

@@ -1,21 +1,47 @@
 //! Many ranges looked up at once.
-use crate::{ExtentIndex, Found};
+use crate::csm::lookup::{Answer, Lookup, Request};
+use crate::{Extent, ExtentIndex, Found};
 use forebay_storage::Result;
 use std::ops::Range;
 
 impl ExtentIndex {
     /// For each request, the extents of its file that overlap its range, clipped to it, by offset. All of one state of the index.
     ///
+    /// Quickest if the requests ascend by file and start of the range; they may come in any order.
+    ///
     /// # Errors
     /// Those of reading the store, and `Format` for an entry that is no extent.
     pub fn get_many(&self, requests: &[(u64, Range<u64>)]) -> Result<Found> {
         let view = self.engine.view();
         let mut found = Found::of(requests.len());
-        for (i, (fid, range)) in requests.iter().enumerate() {
-            let start = found.extents();
-            self.get_into(&view, *fid, range, usize::MAX, found.list())?;
-            found.answered(i, start);
+        // Those that ask for nothing get nothing.
+        let asked = (0..requests.len()).filter(|i| !requests[*i].1.is_empty());
+        let mut order: Vec<usize> = asked.collect();
+        let start = |i: &usize| (requests[*i].0, requests[*i].1.start);
+        if !order.is_sorted_by_key(start) {
+            order.sort_unstable_by_key(start);
         }
+        let sorted: Vec<Request> = order
+            .iter()
+            .map(|i| Request::new(requests[*i].0, &requests[*i].1))
+            .collect();
+        Lookup::new(&view, usize::MAX).answer(&sorted, |k, answer| {
+            let i = order[k];
+            let (fid, range) = &requests[i];
+            let start = found.extents();
+            match answer {
+                Answer::Records(records) => {
+                    let extents = records.iter().filter_map(|r| r.extent());
+                    found
+                        .list()
+                        .extend(extents.filter_map(|e: Extent| e.clip(range)));
+                }
+                Answer::Scan => self.scan_into(&view, *fid, range, usize::MAX, found.list())?,
+            }
+            found.answered(i, start);
+            Ok(())
+        })?;
+        self.engine.count_gets(found.len(), found.extents());
         Ok(found)
     }
 }

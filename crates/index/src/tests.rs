@@ -12,6 +12,23 @@ struct Fixture {
 }
 
 fn fixture() -> Fixture {
+    fixture_with(Settings::default())
+}
+
+/// Everything small, so that few records are in blocks, trees and tables.
+fn small() -> Settings {
+    Settings {
+        block_bytes: 256,
+        table_blocks: 3,
+        memtable_bytes: 4096,
+        buffer_bytes: 4096,
+        cache_bytes: 4096,
+        background: false,
+        ..Settings::default()
+    }
+}
+
+fn fixture_with(settings: Settings) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(
         Store::open(
@@ -21,7 +38,7 @@ fn fixture() -> Fixture {
         )
         .unwrap(),
     );
-    let index = ExtentIndex::of(&store).unwrap();
+    let index = ExtentIndex::open(&store, settings).unwrap();
     Fixture {
         _dir: dir,
         store,
@@ -240,11 +257,15 @@ fn steps() -> impl Strategy<Value = Vec<Vec<Step>>> {
 
 /// Runs the batches on the index and on the model, over `UNITS` units of `unit` bytes from `base`.
 fn agree(base: u64, unit: u64, batches: &[Vec<Step>]) {
-    let f = fixture();
+    agree_in(&fixture(), base, unit, batches, 0);
+}
+
+/// The same in that index; it is flushed before the batches whose bits are set.
+fn agree_in(f: &Fixture, base: u64, unit: u64, batches: &[Vec<Step>], flushes: u8) {
     let mut model: Vec<Unit> = vec![None; UNITS as usize];
     let (mut next_addr, mut last_end) = ([0u64; 3], 0);
-    for (seq, batch) in batches.iter().enumerate() {
-        let seq = seq as u64 / 2; // two batches share a commit, so that joins across batches happen
+    for (number, batch) in batches.iter().enumerate() {
+        let seq = number as u64 / 2; // two batches share a commit, so that joins across batches happen
         let mut changes = Vec::new();
         let mut used: HashSet<(u16, u64, u64)> = sources(&model);
         for step in batch {
@@ -289,6 +310,9 @@ fn agree(base: u64, unit: u64, batches: &[Vec<Step>]) {
                 }
             }
         }
+        if flushes >> (number % 8) & 1 == 1 {
+            f.index.engine().flush().unwrap();
+        }
         let (displaced, _) = f.change(9, &changes);
         let mut freed = HashSet::new();
         for e in &displaced {
@@ -301,7 +325,7 @@ fn agree(base: u64, unit: u64, batches: &[Vec<Step>]) {
         }
         let expected: HashSet<_> = used.difference(&sources(&model)).copied().collect();
         assert_eq!(freed, expected, "displaced by {changes:?}");
-        check(&f, base, unit, &model);
+        check(f, base, unit, &model);
         assert_eq!(f.change(9, &[]).1, 0);
     }
 }
@@ -363,6 +387,11 @@ proptest! {
     #[test]
     fn agrees_with_the_model_byte_by_byte_at_a_slice_end(batches in steps()) {
         agree(SLICE - UNITS / 2, 1, &batches);
+    }
+
+    #[test]
+    fn agrees_with_the_model_from_memory_and_disk(batches in steps(), flushes: u8) {
+        agree_in(&fixture_with(small()), SLICE - UNITS / 2, 1, &batches, flushes);
     }
 
     #[test]

@@ -11,14 +11,14 @@ const LEVEL: u64 = 1000;
 #[derive(Debug)]
 pub struct Demand<R> {
     alpha: Alpha,
-    /// Requests by block.
-    waiting: BTreeMap<u32, Vec<R>>,
+    /// Requests by block, and what they count.
+    waiting: BTreeMap<u32, (u64, Vec<R>)>,
     /// How many wait.
     count: u64,
     /// The level of `count` when the regions were formed.
     level: u64,
-    /// What the last clustering left to read, in ascending order.
-    regions: Vec<Region>,
+    /// What the last clustering left to read, in ascending order, and how many requests wait in each.
+    regions: Vec<(Region, u64)>,
 }
 
 /// What one I/O is for.
@@ -44,18 +44,30 @@ impl<R> Demand<R> {
 
     /// A request for something in `block`.
     pub fn add(&mut self, block: u32, request: R) {
-        self.waiting.entry(block).or_default().push(request);
-        self.count += 1;
+        self.add_many(block, 1, request);
     }
 
-    /// Requests that wait.
+    /// A request that counts as `count` of them: for so many things in `block`.
+    pub fn add_many(&mut self, block: u32, count: u64, request: R) {
+        let waiting = self.waiting.entry(block);
+        let (counted, requests) = waiting.or_insert((0, Vec::new()));
+        *counted += count;
+        requests.push(request);
+        self.count += count;
+        let at = self.regions.partition_point(|(r, _)| r.last < block);
+        if let Some((_, counted)) = self.regions.get_mut(at).filter(|(r, _)| r.holds(block)) {
+            *counted += count;
+        }
+    }
+
+    /// Requests that wait, each counted as told.
     pub fn len(&self) -> u64 {
         self.count
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.waiting.is_empty()
     }
 
     /// Takes the region with the highest request density (equation 2: requests by blocks), and all its requests. `None` if
@@ -64,42 +76,41 @@ impl<R> Demand<R> {
     /// Clusters anew when the number of waiting requests has reached another level, or no region of the last clustering is left;
     /// what was asked for between two clusterings and lies in no region waits until then.
     pub fn round(&mut self) -> Option<Round<R>> {
-        if self.is_empty() {
+        if self.waiting.is_empty() {
             return None;
         }
         if self.regions.is_empty() || self.count / LEVEL != self.level {
             let requested: Vec<u32> = self.waiting.keys().copied().collect();
-            self.regions = cluster(&requested, self.alpha);
+            let regions = cluster(&requested, self.alpha).into_iter();
+            self.regions = regions.map(|r| (r, self.requests(r))).collect();
             self.level = self.count / LEVEL;
         }
-        let (at, _) = self
-            .regions
-            .iter()
-            .enumerate()
-            // Of equals the first in the file.
-            .max_by(|(i, a), (j, b)| self.denser(**a, **b).then(j.cmp(i)))?;
-        let region = self.regions.remove(at);
+        let numbered = self.regions.iter().enumerate();
+        // Of equals the first in the file.
+        let densest = numbered.max_by(|(i, a), (j, b)| denser(**a, **b).then(j.cmp(i)));
+        let (region, _) = self.regions.remove(densest?.0);
         let mut rest = self.waiting.split_off(&region.first);
         if let Some(behind) = region.last.checked_add(1) {
             self.waiting.append(&mut rest.split_off(&behind));
         }
-        let requests: Vec<(u32, Vec<R>)> = rest.into_iter().collect();
-        self.count -= requests.iter().map(|(_, r)| r.len() as u64).sum::<u64>();
+        self.count -= rest.values().map(|(count, _)| count).sum::<u64>();
+        let requests = rest.into_iter().map(|(block, (_, r))| (block, r));
+        let requests = requests.collect();
         Some(Round { region, requests })
     }
 
     fn requests(&self, region: Region) -> u64 {
         let blocks = self.waiting.range(region.first..=region.last);
-        blocks.map(|(_, requests)| requests.len() as u64).sum()
+        blocks.map(|(_, (count, _))| count).sum()
     }
+}
 
-    /// Compares densities without dividing.
-    fn denser(&self, a: Region, b: Region) -> std::cmp::Ordering {
-        let scaled = |one: Region, other: Region| {
-            u128::from(self.requests(one)) * u128::from(other.blocks())
-        };
-        scaled(a, b).cmp(&scaled(b, a))
-    }
+/// Compares densities without dividing.
+fn denser(a: (Region, u64), b: (Region, u64)) -> std::cmp::Ordering {
+    let scaled = |(_, requests): (Region, u64), other: Region| {
+        u128::from(requests) * u128::from(other.blocks())
+    };
+    scaled(a, b.0).cmp(&scaled(b, a.0))
 }
 
 #[cfg(test)]
@@ -158,6 +169,21 @@ mod tests {
         }
         assert_eq!(demand.round().unwrap().region, Region { first: 5, last: 9 });
         assert!(demand.is_empty());
+    }
+
+    #[test]
+    fn a_request_counts_as_many_as_told() {
+        let mut demand = Demand::new(Alpha::default());
+        demand.add(0, 'a');
+        demand.add_many(7, 3, 'b');
+        demand.add(20, 'c');
+        assert_eq!((demand.len(), demand.is_empty()), (5, false));
+        assert_eq!(demand.round().unwrap().requests, [(7, vec!['b'])]);
+        // Those that come later count in the regions that are left.
+        demand.add_many(20, 2, 'd');
+        assert_eq!(demand.len(), 4);
+        assert_eq!(demand.round().unwrap().requests, [(20, vec!['c', 'd'])]);
+        assert_eq!(demand.round().unwrap().requests, [(0, vec!['a'])]);
     }
 
     proptest! {

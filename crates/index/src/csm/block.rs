@@ -11,9 +11,9 @@ use bytes::Bytes;
 use forebay_codec::{Columns, Encoder};
 
 /// Columns of a block.
-const COLUMNS: usize = 7;
+pub(in crate::csm) const COLUMNS: usize = 7;
 /// No block has more records, whatever the settings: 16 MiB of them.
-const MOST: usize = (16 << 20) / RECORD;
+pub(in crate::csm) const MOST: usize = (16 << 20) / RECORD;
 
 /// A compressed block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,15 +38,25 @@ impl Block {
 
     /// Appends its records to `out`. `None` if the bytes are not a block with this range and number of records.
     pub fn records(&self, out: &mut Vec<Record>) -> Option<()> {
-        let start = out.len();
-        decode_columns(&self.bytes, out)?;
-        let records = &out[start..];
-        let as_told = records.len() == self.records as usize
-            && records.first().is_some_and(|r| r.key == self.first)
-            && records.last().is_some_and(|r| r.key == self.last)
-            && records.is_sorted_by(|a, b| a.key < b.key);
-        as_told.then_some(())
+        records_of(&self.bytes, (self.first, self.last), self.records, out)
     }
+}
+
+/// Appends the records of a block to `out`. `None` if the bytes are not a block of this key range and number of records.
+pub fn records_of(
+    bytes: &[u8],
+    range: (Key, Key),
+    count: u32,
+    out: &mut Vec<Record>,
+) -> Option<()> {
+    let start = out.len();
+    decode_columns(bytes, out)?;
+    let records = &out[start..];
+    let as_told = records.len() == count as usize
+        && records.first().is_some_and(|r| r.key == range.0)
+        && records.last().is_some_and(|r| r.key == range.1)
+        && records.is_sorted_by(|a, b| a.key < b.key);
+    as_told.then_some(())
 }
 
 /// Appends the columns of the records, in any order, to `out`.

@@ -7,12 +7,13 @@
 //! | `tree` | the blocks of one sealed MemTable, by minimum key |
 //! | `memtable` | the newest records: sorted runs |
 //! | `merge` | two sorted sequences of blocks become one; only overlapping blocks are decompressed |
-//!
 //! | `table`, `sorted` | table files, and runs of them |
 //! | `engine` | all of it at work, as the side of a store |
+//! | `lookup` | the records that many ranges need |
 //! | `scan` | records in key order from all of these |
 mod block;
 pub mod engine;
+pub(crate) mod lookup;
 mod memtable;
 mod merge;
 mod record;

@@ -1,17 +1,18 @@
 //! Reading records in key order from all that holds some: MemTables, compressed trees, table files.
 //!
 //! Of the records with one key, the newest is yielded if it is an extent, and none if it is a delete.
+use super::block::records_of;
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;
-use super::table::Records;
+use super::table::{Place, Want};
 use super::tree::Tree;
 use forebay_storage::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Blocks that a long scan reads at once.
-const AHEAD: usize = 31;
+const AHEAD: usize = 32;
 
 /// One thing that holds records.
 #[derive(Clone)]
@@ -28,13 +29,17 @@ pub enum Source {
 struct Cursor {
     source: Source,
     /// The records of the block at hand (of trees and table files).
-    opened: Arc<Records>,
+    opened: Vec<Record>,
     /// The next record: in `opened`, or in the run.
     at: usize,
     /// The block behind the one at hand: its table and number (of table files).
     next: (usize, usize),
-    /// Blocks to read beyond that one: the longer a scan goes, the more.
+    /// Blocks to read at once: the longer a scan goes, the more.
     ahead: usize,
+    /// Blocks that were read with the one at hand, the next one last.
+    read: Vec<Want>,
+    /// The places of that table's blocks.
+    places: Arc<[Place]>,
 }
 
 impl Cursor {
@@ -42,23 +47,25 @@ impl Cursor {
     fn new(source: Source, from: Key) -> Result<Cursor> {
         let mut cursor = Cursor {
             source,
-            opened: Arc::new(Records(Vec::new())),
+            opened: Vec::new(),
             at: 0,
             next: (0, 0),
-            ahead: 0,
+            ahead: 1,
+            read: Vec::new(),
+            places: Arc::default(),
         };
         match &cursor.source {
             Source::Run(run) => cursor.at = run.partition_point(|r| r.key < from),
             Source::Tree(tree) => {
                 let block = tree.at_or_above(from).cloned();
                 cursor.open(block)?;
-                cursor.at = cursor.opened.0.partition_point(|r| r.key < from);
+                cursor.at = cursor.opened.partition_point(|r| r.key < from);
             }
             Source::Disk(run) => {
                 // None: behind the last table.
                 cursor.next = run.find(from)?.unwrap_or((run.tables().len(), 0));
                 cursor.read()?;
-                cursor.at = cursor.opened.0.partition_point(|r| r.key < from);
+                cursor.at = cursor.opened.partition_point(|r| r.key < from);
             }
         }
         Ok(cursor)
@@ -67,19 +74,19 @@ impl Cursor {
     fn peek(&self) -> Option<&Record> {
         match &self.source {
             Source::Run(run) => run.get(self.at),
-            _ => self.opened.0.get(self.at),
+            _ => self.opened.get(self.at),
         }
     }
 
     fn advance(&mut self) -> Result<()> {
         self.at += 1;
-        if self.at < self.opened.0.len() {
+        if self.at < self.opened.len() {
             return Ok(());
         }
         match &self.source {
             Source::Run(_) => Ok(()),
             Source::Tree(tree) => {
-                let last = self.opened.0.last().map(|r| r.key);
+                let last = self.opened.last().map(|r| r.key);
                 let block = last.and_then(|last| tree.above(last).cloned());
                 self.open(block)
             }
@@ -88,12 +95,11 @@ impl Cursor {
     }
 
     fn open(&mut self, block: Option<super::Block>) -> Result<()> {
-        let mut records = Vec::new();
-        if let Some(block) = block {
-            block.records(&mut records).ok_or_else(damaged_memory)?;
-        }
-        self.opened = Arc::new(Records(records));
+        self.opened.clear();
         self.at = 0;
+        if let Some(block) = block {
+            block.records(&mut self.opened).ok_or_else(damaged_memory)?;
+        }
         Ok(())
     }
 
@@ -101,19 +107,39 @@ impl Cursor {
         let Source::Disk(run) = &self.source else {
             return Ok(());
         };
+        self.opened.clear();
         self.at = 0;
         let (mut table, mut block) = self.next;
         while let Some(found) = run.tables().get(table) {
-            if block < found.places()?.len() {
-                self.opened = found.records(block, self.ahead)?;
-                self.next = (table, block + 1);
-                self.ahead = (self.ahead * 2 + 1).min(AHEAD);
+            if self.read.is_empty() {
+                self.places = found.places()?;
+                let blocks = block..self.places.len().min(block + self.ahead);
+                self.read = blocks.map(|i| Want::one(i as u32)).collect();
+                found.fetch(&mut self.read)?;
+                self.read.reverse();
+                self.ahead = (self.ahead * 2).min(AHEAD);
+            }
+            if let Some(Want {
+                block,
+                raw: Some(raw),
+                ..
+            }) = self.read.pop()
+            {
+                let i = block as usize;
+                let place = &self.places[i];
+                records_of(
+                    raw.bytes(),
+                    (place.first, place.last),
+                    place.records,
+                    &mut self.opened,
+                )
+                .ok_or_else(|| found.no_block(i))?;
+                self.next = (table, i + 1);
                 return Ok(());
             }
             (table, block) = (table + 1, 0);
         }
         self.next = (table, 0);
-        self.opened = Arc::new(Records(Vec::new()));
         Ok(())
     }
 }
@@ -182,31 +208,11 @@ impl Iterator for Scan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Writer;
-    use super::super::tests::records;
+    use super::super::tests::{on_disk, records};
     use super::super::{Cutter, Tree};
     use super::*;
-    use crate::csm::table::{Shared, Table};
-    use forebay_storage::{BlockCache, OsIo};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-
-    /// Tables of at most two blocks each.
-    fn on_disk(dir: &std::path::Path, first: u64, records: &[Record]) -> SortedRun {
-        let tree = Tree::of(records.iter().copied(), &mut Cutter::new(200));
-        let blocks: Vec<_> = tree.into_blocks().collect();
-        let shared = Arc::new(Shared {
-            io: Arc::new(OsIo),
-            cache: BlockCache::new(1 << 16),
-        });
-        let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {
-            let path = dir.join(format!("{number}"));
-            let mut writer = Writer::create(Arc::new(OsIo), path.clone(), number).unwrap();
-            blocks.iter().for_each(|b| writer.add(b));
-            Arc::new(Table::new(shared.clone(), path, writer.finish().unwrap()))
-        });
-        SortedRun::new(tables.collect())
-    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]

@@ -1,6 +1,10 @@
 //! What the tests of several files need.
-use super::{Key, Record};
+use super::table::{Shared, Table, Writer};
+use super::{Cutter, Key, Record, SortedRun, Tree};
+use crate::cluster::Alpha;
+use forebay_storage::OsIo;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 /// Up to `most` records in strictly ascending order, of a few files, some of them deletes.
 pub fn records(most: usize) -> impl Strategy<Value = Vec<Record>> {
@@ -29,4 +33,18 @@ pub fn records(most: usize) -> impl Strategy<Value = Vec<Record>> {
 pub fn shuffled(most: usize) -> impl Strategy<Value = Vec<Record>> {
     let records = proptest::collection::vec(records(6), 0..most.div_ceil(3));
     records.prop_map(|pieces| pieces.concat())
+}
+
+/// Tables of at most two blocks each.
+pub fn on_disk(dir: &std::path::Path, first: u64, records: &[Record]) -> SortedRun {
+    let tree = Tree::of(records.iter().copied(), &mut Cutter::new(200));
+    let blocks: Vec<_> = tree.into_blocks().collect();
+    let shared = Arc::new(Shared::new(Arc::new(OsIo), 1 << 16, Alpha::default()));
+    let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {
+        let path = dir.join(format!("{number}"));
+        let mut writer = Writer::create(Arc::new(OsIo), path.clone(), number).unwrap();
+        blocks.iter().for_each(|b| writer.add(b));
+        Arc::new(Table::new(shared.clone(), path, writer.finish().unwrap()))
+    });
+    SortedRun::new(tables.collect())
 }

@@ -77,6 +77,18 @@ impl Tree {
             .map(|(_, block)| block)
     }
 
+    /// The last block that starts at or before `at`, if it ends at or behind `far`, and all that start behind `at` and before `end`.
+    pub fn reach(&self, far: Key, at: Key, end: Key) -> impl Iterator<Item = &Block> {
+        let before = self.blocks.range(..=at).next_back();
+        let before = before.filter(move |(_, block)| block.last >= far);
+        let within = (at < end).then(|| {
+            self.blocks
+                .range((Bound::Excluded(at), Bound::Excluded(end)))
+        });
+        let within = within.into_iter().flatten();
+        before.into_iter().chain(within).map(|(_, block)| block)
+    }
+
     /// The first block whose last key is at or above `key`.
     pub fn at_or_above(&self, key: Key) -> Option<&Block> {
         let before = self.blocks.range(..=key).next_back();

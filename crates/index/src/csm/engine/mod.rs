@@ -34,7 +34,7 @@ use super::table::Shared;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
 use bytes::Bytes;
-use forebay_storage::{Batch, BlockCache, Error, Result, Side, SideHost, Store};
+use forebay_storage::{Batch, Error, Result, Side, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ pub struct Settings {
     pub memtable_bytes: usize,
     /// The compression buffer is brought to disk at this size.
     pub buffer_bytes: usize,
-    /// Decompressed blocks of table files that are kept.
+    /// Blocks of table files, compressed, and their metadata regions that are kept.
     pub cache_bytes: usize,
     /// What is stored is known of ranges in memory, so that puts need not look.
     pub coverage_bytes: usize,
@@ -176,10 +176,8 @@ impl Engine {
             reason,
         };
         settings.check().map_err(wrong)?;
-        let shared = Arc::new(Shared {
-            io: host.io(),
-            cache: BlockCache::new(settings.cache_bytes),
-        });
+        let shared = Shared::new(host.io(), settings.cache_bytes, settings.alpha);
+        let shared = Arc::new(shared);
         let disk = files::runs(&host, &shared)?;
         let cutter = Cutter::new(settings.block_bytes);
         let background = settings.background;
@@ -245,6 +243,13 @@ impl Engine {
         self.view().scan(from)
     }
 
+    /// Counts ranges that were looked up, and the extents found.
+    pub(crate) fn count_gets(&self, ranges: usize, extents: usize) {
+        let reads = &self.core.shared.reads;
+        reads.gets.fetch_add(ranges as u64, Ordering::Relaxed);
+        reads.found.fetch_add(extents as u64, Ordering::Relaxed);
+    }
+
     /// Brings everything to table files.
     ///
     /// # Errors
@@ -271,16 +276,18 @@ impl Engine {
         let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
         let c = &self.core.counters;
         let coverage = self.core.coverage.stats();
+        let reads = &self.core.shared.reads;
+        let region_bytes = view.tables().map(|t| t.resident_bytes() as u64).sum();
         Stats {
             puts: load(&c.puts),
             memtable_bytes: view.memtable_bytes() as u64,
             buffer_bytes: view.buffer_bytes() as u64,
-            cache_bytes: self.core.shared.cache.bytes() as u64,
+            cache_bytes: (self.core.shared.cache.bytes() as u64).saturating_sub(region_bytes),
+            region_bytes,
             coverage_bytes: coverage.bytes,
             coverage_hits: coverage.hits,
             coverage_misses: coverage.misses,
             coverage_loads: coverage.loads,
-            region_bytes: view.tables().map(|t| t.resident_bytes() as u64).sum(),
             table_bytes: view.tables().map(|t| t.meta().bytes).sum(),
             tables: view.tables().count() as u64,
             table_records: view.tables().map(|t| t.meta().records).sum(),
@@ -293,6 +300,13 @@ impl Engine {
             blocks_made: load(&c.made),
             bytes_written: load(&c.written),
             stall_nanos: load(&c.stalled),
+            gets: load(&reads.gets),
+            records_found: load(&reads.found),
+            rounds: load(&reads.rounds),
+            blocks_read: load(&reads.blocks),
+            blocks_asked: load(&reads.asked),
+            cache_hits: load(&reads.hits),
+            bytes_read: load(&reads.bytes),
         }
     }
 

@@ -34,7 +34,7 @@ stats! {
     memtable_bytes,
     /// The compression buffer.
     buffer_bytes,
-    /// Decompressed blocks of table files.
+    /// Blocks of table files that are kept, compressed.
     cache_bytes,
     /// What is known of stored ranges.
     coverage_bytes,
@@ -44,7 +44,7 @@ stats! {
     coverage_misses,
     /// Pages of 1 MiB of a file whose records were read to know what is stored there.
     coverage_loads,
-    /// Metadata regions of table files in memory.
+    /// Metadata regions of table files that are kept.
     region_bytes,
     /// Table files.
     table_bytes,
@@ -70,6 +70,20 @@ stats! {
     bytes_written,
     /// Nanoseconds that writers waited for room.
     stall_nanos,
+    /// Ranges looked up.
+    gets,
+    /// Extents found for them.
+    records_found,
+    /// Regions of blocks read from table files, each in one I/O, for whoever waited for some of them.
+    rounds,
+    /// Blocks in these regions.
+    blocks_read,
+    /// Blocks of table files that lookups and scans needed, counted once for each of them.
+    blocks_asked,
+    /// Of these, found in memory.
+    cache_hits,
+    /// Bytes of regions read.
+    bytes_read,
 }
 
 impl Stats {

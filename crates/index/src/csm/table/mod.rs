@@ -6,11 +6,14 @@
 //!
 //! Invariants: a table file is whole and on disk before anything names it; it never changes; the ranges of its blocks ascend
 //! and do not overlap.
+mod cache;
+mod fetch;
 mod footer;
 mod reader;
 mod region;
 mod writer;
 
-pub use reader::{Records, Shared, Table};
+pub use fetch::{Raw, Reads, Want};
+pub use reader::{Shared, Table};
 pub use region::Place;
 pub use writer::{Meta, Writer};

@@ -1,34 +1,44 @@
 //! Reading a table file.
 //!
-//! The metadata region stays in memory once read; the file is opened for each read, for an index may have thousands of tables
+//! The metadata region is kept in memory within a budget (`cache`); the file is opened for each read, for an index may have thousands of tables
 //! and a process only so many open files.
+use super::cache::Cache;
+use super::fetch::{Reads, Slot};
 use super::footer::{self, Footer};
 use super::region::{self, Place};
 use super::writer::{Meta, remove};
+use crate::cluster::Alpha;
 use crate::csm::block::Block;
-use crate::csm::record::{Key, Record};
+use crate::csm::record::Key;
 use bytes::Bytes;
-use forebay_storage::{BlockCache, Decoded, Error, File, Io, Result};
+use forebay_storage::{Error, File, Io, Result};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// The records of a block, decompressed.
-pub struct Records(pub Vec<Record>);
-
-impl Decoded for Records {
-    fn bytes(&self) -> usize {
-        size_of::<Records>() + self.0.len() * size_of::<Record>()
-    }
-}
 
 /// What all tables of an index share.
 pub struct Shared {
     /// The file system.
     pub io: Arc<dyn Io>,
-    /// Decompressed blocks of table files.
-    pub cache: BlockCache<Records>,
+    /// What is kept of table files.
+    pub cache: Cache,
+    /// The least locality factor of a region.
+    pub alpha: Alpha,
+    /// Counters.
+    pub reads: Reads,
+}
+
+impl Shared {
+    /// Keeps at most `budget` bytes of table files.
+    pub fn new(io: Arc<dyn Io>, budget: usize, alpha: Alpha) -> Shared {
+        Shared {
+            io,
+            cache: Cache::new(budget),
+            alpha,
+            reads: Reads::default(),
+        }
+    }
 }
 
 /// A table file that something names. Its metadata region is read at first use, so that a damaged table fails only those reads
@@ -37,20 +47,30 @@ pub struct Table {
     shared: Arc<Shared>,
     path: PathBuf,
     meta: Meta,
-    places: OnceLock<Vec<Place>>,
+    slot: Arc<Slot>,
     obsolete: AtomicBool,
 }
 
 impl Table {
     /// The table that `meta` names, in the file `path`.
     pub fn new(shared: Arc<Shared>, path: PathBuf, meta: Meta) -> Table {
+        let slot = Arc::new(Slot::new(shared.alpha));
+        shared.cache.enter(meta.number, slot.clone());
         Table {
             path,
             shared,
             meta,
-            places: OnceLock::new(),
+            slot,
             obsolete: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// What names it.
@@ -75,20 +95,23 @@ impl Table {
 
     /// Memory of the metadata region, in bytes.
     pub fn resident_bytes(&self) -> usize {
-        self.places.get().map_or(0, |p| size_of_val(&p[..]))
+        self.slot.places_bytes()
     }
 
     /// All blocks' places, in order.
     ///
     /// # Errors
     /// `Corrupt`, `Format`, `Io`.
-    pub fn places(&self) -> Result<&[Place]> {
-        if let Some(places) = self.places.get() {
+    pub fn places(&self) -> Result<Arc<[Place]>> {
+        if let Some(places) = self.slot.places() {
             return Ok(places);
         }
         // Two threads may both read it; the first to end stays.
-        let places = self.read_places(&*self.open()?)?;
-        Ok(self.places.get_or_init(|| places))
+        let places: Arc<[Place]> = self.read_places(&*self.open()?)?.into();
+        self.slot.touch(self.shared.cache.tick());
+        self.slot.keep_places(&places, &self.shared.cache);
+        self.shared.cache.trim();
+        Ok(places)
     }
 
     /// The numbers of the blocks that may hold keys from `from` to `to`, both included.
@@ -107,13 +130,15 @@ impl Table {
     /// # Errors
     /// `Corrupt` names the block; `Io`.
     pub fn read(&self, range: Range<usize>) -> Result<Vec<Block>> {
-        let places = &self.places()?[range];
+        self.read_blocks(&self.places()?[range])
+    }
+
+    fn read_blocks(&self, places: &[Place]) -> Result<Vec<Block>> {
         let (Some(first), Some(last)) = (places.first(), places.last()) else {
             return Ok(Vec::new());
         };
-        let file = self.open()?;
         let start = first.offset;
-        let bytes = self.read_at(&*file, start, (last.end() - start) as usize)?;
+        let bytes = Bytes::from(self.read_bytes(start, (last.end() - start) as usize)?);
         let block = |place: &Place| {
             let (from, to) = (place.offset - start, place.end() - start);
             let raw = bytes.slice((from as usize).min(bytes.len())..(to as usize).min(bytes.len()));
@@ -132,36 +157,28 @@ impl Table {
         places.iter().map(block).collect()
     }
 
-    /// The records of block `i`, from the cache or the file. Of the `ahead` blocks behind it, those that are read with it are
-    /// kept too.
-    ///
-    /// # Errors
-    /// `Corrupt` names the block; `Io`.
-    pub fn records(&self, i: usize, ahead: usize) -> Result<Arc<Records>> {
-        let cache = &self.shared.cache;
-        let key = |i: usize| (self.meta.number, i as u32);
-        if let Some(found) = cache.get(key(i)) {
-            return Ok(found);
-        }
-        let end = self.places()?.len().min(i + 1 + ahead);
-        let mut wanted = None;
-        for (block, i) in self.read(i..end)?.into_iter().zip(i..) {
-            let mut records = Vec::with_capacity(block.records as usize);
-            block
-                .records(&mut records)
-                .ok_or_else(|| self.no_block(i))?;
-            let records = Arc::new(Records(records));
-            cache.insert(key(i), records.clone());
-            wanted.get_or_insert(records);
-        }
-        wanted.ok_or_else(|| self.no_block(i))
-    }
-
     /// The error for block `i`, whose bytes have the right checksum and are no block all the same.
     pub fn no_block(&self, i: usize) -> Error {
-        let place = self.places.get().and_then(|places| places.get(i));
-        let (offset, crc) = place.map_or((0, 0), |p| (p.offset, p.crc));
+        let places = self.places().unwrap_or_default();
+        let (offset, crc) = places.get(i).map_or((0, 0), |p| (p.offset, p.crc));
         self.corrupt("block layout", offset, crc, crc)
+    }
+
+    /// The error for a block that was read with others as `bytes`, from `start` on, and has a wrong checksum.
+    pub(super) fn damaged(&self, place: &Place, start: u64, bytes: &[u8]) -> Error {
+        let at = |offset: u64| ((offset - start) as usize).min(bytes.len());
+        let found = crc32c::crc32c(&bytes[at(place.offset)..at(place.end())]);
+        self.corrupt("block", place.offset, place.crc, found)
+    }
+
+    /// The error for a block whose reader gave up in a panic.
+    pub(super) fn given_up(&self, block: u32) -> Error {
+        Error::Format {
+            path: self.path.clone(),
+            reason: format!(
+                "the thread that read block {block} for others panicked; try again, and report this"
+            ),
+        }
     }
 
     /// Reads everything and reports all damage.
@@ -171,17 +188,22 @@ impl Table {
             Ok(places) => places,
             Err(e) => return errors.push(e),
         };
-        let known = Table::new(self.shared.clone(), self.path.clone(), self.meta);
-        let _ = known.places.set(places);
         let mut records = Vec::new();
-        for i in 0..known.places.get().map_or(0, Vec::len) {
+        for place in &places {
             records.clear();
-            match known.read(i..i + 1) {
+            match self.read_blocks(std::slice::from_ref(place)) {
                 Ok(blocks) if blocks.iter().all(|b| b.records(&mut records).is_some()) => {}
-                Ok(_) => errors.push(known.no_block(i)),
+                Ok(_) => {
+                    errors.push(self.corrupt("block layout", place.offset, place.crc, place.crc))
+                }
                 Err(e) => errors.push(e),
             }
         }
+    }
+
+    /// The bytes from `offset` on, fewer at the end of the file.
+    pub(super) fn read_bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.read_at(&*self.open()?, offset, length)
     }
 
     fn open(&self) -> Result<Arc<dyn File>> {
@@ -189,11 +211,11 @@ impl Table {
         file.map_err(|e| Error::io("open", &self.path, e))
     }
 
-    fn read_at(&self, file: &dyn File, offset: u64, length: usize) -> Result<Bytes> {
+    fn read_at(&self, file: &dyn File, offset: u64, length: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let n = file.read_at(&mut bytes, offset);
         bytes.truncate(n.map_err(|e| Error::io("read", &self.path, e))?);
-        Ok(bytes.into())
+        Ok(bytes)
     }
 
     fn read_places(&self, file: &dyn File) -> Result<Vec<Place>> {
@@ -230,6 +252,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        self.shared.cache.leave(self.meta.number, &self.slot);
         if *self.obsolete.get_mut() {
             remove(&*self.shared.io, &self.path);
         }
@@ -241,16 +264,14 @@ mod tests {
     use super::super::Writer;
     use super::*;
     use crate::csm::block::Cutter;
+    use crate::csm::record::Record;
     use crate::csm::tests::records;
     use forebay_storage::OsIo;
     use proptest::prelude::*;
     use std::path::Path;
 
     fn shared() -> Arc<Shared> {
-        Arc::new(Shared {
-            io: Arc::new(OsIo),
-            cache: BlockCache::new(1 << 20),
-        })
+        Arc::new(Shared::new(Arc::new(OsIo), 1 << 20, Alpha::default()))
     }
 
     fn written(dir: &Path, records: &[Record]) -> Option<Meta> {

@@ -1,0 +1,202 @@
+//! One source as the pass goes through it: a run of records, or the planned blocks.
+//!
+//! Blocks are decoded when a request needs them, each once as long as requests ascend.
+use super::from_hint;
+use super::opened::Opened;
+use crate::csm::record::{Key, Record};
+use crate::csm::scan::damaged_memory;
+use crate::csm::table::Table;
+use forebay_storage::{Error, Result};
+
+/// Where a block came from: for the error if it is none.
+#[derive(Clone, Copy)]
+pub enum Home<'a> {
+    /// The compression buffer.
+    Memory,
+    /// A table's block of this number.
+    Table(&'a Table, usize),
+}
+
+/// A planned block.
+pub struct Step<'a> {
+    /// Its least key.
+    pub first: Key,
+    /// Its greatest key.
+    pub last: Key,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// How many requests are for it, about.
+    pub requests: u32,
+    /// Where it came from.
+    pub home: Home<'a>,
+}
+
+impl Step<'_> {
+    fn damaged(&self) -> Error {
+        match self.home {
+            Home::Memory => damaged_memory(),
+            Home::Table(table, block) => table.no_block(block),
+        }
+    }
+}
+
+/// See the head of this file.
+pub enum Lane<'a> {
+    /// Records, and the place of the last seek.
+    Run {
+        /// All of them.
+        records: &'a [Record],
+        /// The first at or above the key sought.
+        at: usize,
+    },
+    /// Blocks.
+    Blocks(Box<BlockLane<'a>>),
+}
+
+/// Blocks, and the place of the last seek.
+pub struct BlockLane<'a> {
+    steps: Vec<Step<'a>>,
+    /// The block that is open; `usize::MAX` for none.
+    open: usize,
+    opened: Opened<'a>,
+    /// The first record at or above the key sought: its block and row. No row: the first, and the block need not be open.
+    at: (usize, usize),
+    /// The last block that starts at or before the key sought.
+    near: usize,
+    /// The key of the record before that, if there is one.
+    before: Option<Key>,
+}
+
+impl<'a> Lane<'a> {
+    /// Through these records.
+    pub fn of_run(records: &'a [Record]) -> Lane<'a> {
+        Lane::Run { records, at: 0 }
+    }
+
+    /// Through these blocks.
+    pub fn of_blocks(steps: Vec<Step<'a>>) -> Lane<'a> {
+        Lane::Blocks(Box::new(BlockLane {
+            steps,
+            open: usize::MAX,
+            opened: Opened::default(),
+            at: (0, 0),
+            near: 0,
+            before: None,
+        }))
+    }
+
+    /// Goes to the first record at or above `key`.
+    pub fn seek(&mut self, key: Key) -> Result<()> {
+        match self {
+            Lane::Run { records, at } => {
+                *at = from_hint(*at, records.len(), |i| records[i].key < key);
+                Ok(())
+            }
+            Lane::Blocks(lane) => lane.seek(key),
+        }
+    }
+
+    /// Appends the records from there to `end`, excluded.
+    pub fn collect(&mut self, end: Key, out: &mut Vec<Record>) -> Result<()> {
+        match self {
+            Lane::Run { records, at } => {
+                let within = records[*at..].iter().take_while(|r| r.key < end);
+                out.extend(within);
+                Ok(())
+            }
+            Lane::Blocks(lane) => lane.collect(end, out),
+        }
+    }
+
+    /// The key of the record before the place sought.
+    pub fn before(&self) -> Option<Key> {
+        match self {
+            Lane::Run { records, at } => at.checked_sub(1).map(|before| records[before].key),
+            Lane::Blocks(lane) => lane.before,
+        }
+    }
+
+    /// The record before the place sought, which is there.
+    pub fn take_before(&mut self) -> Result<Record> {
+        match self {
+            Lane::Run { records, at } => Ok(records[*at - 1]),
+            Lane::Blocks(lane) => lane.take_before(),
+        }
+    }
+}
+
+impl BlockLane<'_> {
+    fn open(&mut self, block: usize) -> Result<()> {
+        if self.open == block {
+            return Ok(());
+        }
+        self.open = usize::MAX;
+        let step = &self.steps[block];
+        let opened = self.opened.open(step.bytes, step.first, step.last);
+        opened.ok_or_else(|| step.damaged())?;
+        let expected = self.opened.expect(step.requests as usize);
+        expected.ok_or_else(|| step.damaged())?;
+        self.open = block;
+        Ok(())
+    }
+
+    fn seek(&mut self, key: Key) -> Result<()> {
+        let behind = from_hint(self.near + 1, self.steps.len(), |i| {
+            self.steps[i].first <= key
+        });
+        let Some(near) = behind.checked_sub(1) else {
+            (self.at, self.before, self.near) = ((0, 0), None, 0);
+            return Ok(());
+        };
+        self.near = near;
+        if self.steps[near].last < key {
+            self.at = (near + 1, 0);
+            self.before = Some(self.steps[near].last);
+            return Ok(());
+        }
+        let hint = if self.at.0 == near { self.at.1 + 1 } else { 0 };
+        self.open(near)?;
+        let row = self.opened.at_or_above(key, hint);
+        self.at = (near, row);
+        self.before = match row.checked_sub(1) {
+            Some(before) => Some(self.opened.key(before)),
+            None => near.checked_sub(1).map(|before| self.steps[before].last),
+        };
+        Ok(())
+    }
+
+    fn collect(&mut self, end: Key, out: &mut Vec<Record>) -> Result<()> {
+        let (mut block, mut row) = self.at;
+        while self.steps.get(block).is_some_and(|step| step.first < end) {
+            self.open(block)?;
+            let step = &self.steps[block];
+            let rows = if step.last < end {
+                self.opened.rows()
+            } else {
+                self.opened.at_or_above(end, row + 1)
+            };
+            let read = self.opened.records(row..rows.max(row), out);
+            read.ok_or_else(|| step.damaged())?;
+            if rows < self.opened.rows() {
+                break;
+            }
+            (block, row) = (block + 1, 0);
+        }
+        Ok(())
+    }
+
+    fn take_before(&mut self) -> Result<Record> {
+        let (mut block, mut row) = self.at;
+        if row == 0 {
+            block -= 1;
+            self.open(block)?;
+            row = self.opened.rows();
+        } else {
+            self.open(block)?;
+        }
+        let mut out = Vec::with_capacity(1);
+        let read = self.opened.records(row - 1..row, &mut out);
+        let read = read.and_then(|()| out.pop());
+        read.ok_or_else(|| self.steps[block].damaged())
+    }
+}

@@ -1,0 +1,206 @@
+//! Looking up many ranges at once: one forward pass over everything that holds records.
+//!
+//! | file | what |
+//! |---|---|
+//! | `plan` | which blocks of one source the requests need |
+//! | `opened` | one of them, decoded as far as needed |
+//! | `lane` | a source's blocks as the pass goes through them |
+//!
+//! Requests come sorted by file and start, in pieces whose blocks fit in a bounded part of memory. For each piece the blocks are
+//! planned, then fetched table by table (where requests of all threads meet), then passed through.
+//!
+//! Of a source's records that start before a request only the last can reach it, and only if none starts just there: extents do
+//! not overlap. So a lookup looks at the record before its start and those within, and nothing else; what is rare and does not fit
+//! into that (the record before it is a delete) is left to a scan.
+mod lane;
+mod opened;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use super::engine::View;
+use super::record::{Key, Record};
+use super::scan::Source;
+use crate::extent::search_start;
+use forebay_storage::Result;
+use lane::Lane;
+use plan::Plan;
+use std::ops::Range;
+
+/// Compressed blocks of one piece, bytes.
+const PIECE: usize = 4 << 20;
+
+/// One request: the records of a file that may reach into a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The least key that may reach the range.
+    far: Key,
+    /// The start of the range.
+    at: Key,
+    /// Its end, excluded.
+    end: Key,
+}
+
+impl Request {
+    /// For this range of the file.
+    pub fn new(fid: u64, range: &Range<u64>) -> Request {
+        let key = |offset| Key { fid, offset };
+        Request {
+            far: key(search_start(range.start)),
+            at: key(range.start),
+            end: key(range.end),
+        }
+    }
+}
+
+/// What a lookup says of a request.
+pub enum Answer<'a> {
+    /// Those of its records that are extents, by offset, perhaps with one before that does not reach it.
+    Records(&'a [Record]),
+    /// It needs a scan.
+    Scan,
+}
+
+/// See the head of this file.
+pub struct Lookup {
+    sources: Vec<Source>,
+    piece: usize,
+}
+
+impl Lookup {
+    /// In one state of the index; the blocks of a piece take `piece` bytes at most, but for those of its last request.
+    pub fn new(view: &View, piece: usize) -> Lookup {
+        Lookup {
+            sources: view.sources().collect(),
+            piece: piece.min(PIECE),
+        }
+    }
+
+    /// Answers the requests, sorted by start, in order.
+    ///
+    /// # Errors
+    /// Those of reading table files.
+    pub fn answer(
+        &self,
+        requests: &[Request],
+        mut answer: impl FnMut(usize, Answer<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut plans: Vec<Plan<'_>> = self.sources.iter().map(Plan::new).collect();
+        let mut pass = Pass::default();
+        let mut next = 0;
+        while next < requests.len() {
+            let (start, mut bytes) = (next, 0);
+            pass.large.clear();
+            plans.iter_mut().for_each(Plan::clear);
+            while next < requests.len() && bytes < self.piece {
+                let before = bytes;
+                for plan in &mut plans {
+                    bytes += plan.add(&requests[next], self.piece)?;
+                }
+                if bytes - before >= self.piece {
+                    pass.large.push(next);
+                }
+                next += 1;
+            }
+            plans.iter_mut().try_for_each(Plan::fetch)?;
+            let mut lanes: Vec<Lane<'_>> = plans.iter().map(Plan::lane).collect();
+            for (i, request) in requests.iter().enumerate().take(next).skip(start) {
+                answer(i, pass.one(i, request, &mut lanes)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Buffers of the pass.
+#[derive(Default)]
+struct Pass {
+    found: Vec<Record>,
+    /// Requests of the piece whose blocks are too many.
+    large: Vec<usize>,
+}
+
+impl Pass {
+    fn one(&mut self, i: usize, request: &Request, lanes: &mut [Lane<'_>]) -> Result<Answer<'_>> {
+        if self.large.contains(&i) {
+            return Ok(Answer::Scan);
+        }
+        self.found.clear();
+        let mut mixed = false;
+        for lane in &mut *lanes {
+            let before = self.found.len();
+            lane.seek(request.at)?;
+            lane.collect(request.end, &mut self.found)?;
+            mixed |= before > 0 && self.found.len() > before;
+        }
+        if mixed {
+            // Those of newer sources come first, sorting keeps that, and the first of equals stays.
+            self.found.sort_by_key(|record| record.key);
+            self.found.dedup_by_key(|record| record.key);
+        }
+        match self.found.first() {
+            Some(first) if first.key == request.at => {
+                if first.len == 0 {
+                    return Ok(Answer::Scan);
+                }
+            }
+            _ => {
+                let mut last: Option<(Key, usize)> = None;
+                for (k, lane) in lanes.iter().enumerate() {
+                    // Of equals the first is the newest.
+                    let key = lane.before().filter(|key| *key >= request.far);
+                    if let Some(key) = key.filter(|key| last.is_none_or(|(last, _)| *key > last)) {
+                        last = Some((key, k));
+                    }
+                }
+                if let Some((_, k)) = last {
+                    let record = lanes[k].take_before()?;
+                    if record.len == 0 {
+                        return Ok(Answer::Scan);
+                    }
+                    self.found.insert(0, record);
+                }
+            }
+        }
+        self.found.retain(|record| record.len > 0);
+        Ok(Answer::Records(&self.found))
+    }
+}
+
+/// The first of `len` items, in order, for which `below` is false; the search goes out from `hint`.
+fn from_hint(hint: usize, len: usize, below: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    let hint = hint.min(len);
+    if hint == len || !below(hint) {
+        high = hint;
+        let mut step = 1;
+        while high > low {
+            let probe = high.saturating_sub(step).max(low);
+            if below(probe) {
+                low = probe + 1;
+                break;
+            }
+            (high, step) = (probe, step * 2);
+        }
+    } else {
+        low = hint + 1;
+        let mut step = 1;
+        while low < high {
+            let probe = (low + step - 1).min(high - 1);
+            if !below(probe) {
+                high = probe;
+                break;
+            }
+            (low, step) = (probe + 1, step * 2);
+        }
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if below(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}

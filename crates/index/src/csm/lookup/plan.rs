@@ -1,0 +1,249 @@
+//! Which blocks of one source a piece of requests needs.
+//!
+//! Invariant: planned blocks ascend, each once; a request's blocks are the last one that starts at or before it, if that can reach
+//! it, and all that start within it.
+use super::lane::{Home, Lane, Step};
+use super::{Request, from_hint};
+use crate::csm::block::Block;
+use crate::csm::record::{Key, Record};
+use crate::csm::scan::Source;
+use crate::csm::sorted::SortedRun;
+use crate::csm::table::{Place, Table, Want};
+use crate::csm::tree::Tree;
+use forebay_storage::Result;
+use std::sync::Arc;
+
+/// What a planned block costs in memory beside its bytes.
+const EACH: usize = 64;
+
+/// See the head of this file.
+pub enum Plan<'a> {
+    /// Records that are in memory as they are.
+    Run(&'a [Record]),
+    /// Blocks in memory.
+    Tree(TreePlan<'a>),
+    /// Blocks of table files.
+    Disk(DiskPlan<'a>),
+}
+
+/// Blocks of a tree.
+pub struct TreePlan<'a> {
+    tree: &'a Tree,
+    /// The blocks, and how many requests each is for.
+    blocks: Vec<(&'a Block, u32)>,
+}
+
+/// Blocks of table files.
+pub struct DiskPlan<'a> {
+    run: &'a SortedRun,
+    /// The last table that starts at or before the last request.
+    start: usize,
+    /// The table whose places are at hand; `usize::MAX` for none.
+    loaded: usize,
+    places: Arc<[Place]>,
+    groups: Vec<Group<'a>>,
+}
+
+/// Planned blocks of one table.
+struct Group<'a> {
+    number: usize,
+    table: &'a Table,
+    places: Arc<[Place]>,
+    wants: Vec<Want>,
+}
+
+impl<'a> Plan<'a> {
+    /// Nothing planned.
+    pub fn new(source: &'a Source) -> Plan<'a> {
+        match source {
+            Source::Run(run) => Plan::Run(run),
+            Source::Tree(tree) => Plan::Tree(TreePlan {
+                tree,
+                blocks: Vec::new(),
+            }),
+            Source::Disk(run) => Plan::Disk(DiskPlan {
+                run,
+                start: 0,
+                loaded: usize::MAX,
+                places: Arc::default(),
+                groups: Vec::new(),
+            }),
+        }
+    }
+
+    /// Forgets what was planned.
+    pub fn clear(&mut self) {
+        match self {
+            Plan::Run(_) => {}
+            Plan::Tree(plan) => plan.blocks.clear(),
+            Plan::Disk(plan) => plan.groups.clear(),
+        }
+    }
+
+    /// Plans the blocks for a request, which starts at or behind those before; returns the bytes that this adds. Stops once these
+    /// are `most` or more.
+    ///
+    /// # Errors
+    /// Those of reading metadata regions.
+    pub fn add(&mut self, request: &Request, most: usize) -> Result<usize> {
+        match self {
+            Plan::Run(_) => Ok(0),
+            Plan::Tree(plan) => Ok(plan.add(request, most)),
+            Plan::Disk(plan) => plan.add(request, most),
+        }
+    }
+
+    /// Fetches what was planned.
+    ///
+    /// # Errors
+    /// Those of reading table files.
+    pub fn fetch(&mut self) -> Result<()> {
+        if let Plan::Disk(plan) = self {
+            for group in &mut plan.groups {
+                group.table.fetch(&mut group.wants)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The lane through what was fetched.
+    pub fn lane(&self) -> Lane<'_> {
+        match self {
+            Plan::Run(run) => Lane::of_run(run),
+            Plan::Tree(plan) => {
+                let step = |(block, requests): &(&'a Block, u32)| Step {
+                    first: block.first,
+                    last: block.last,
+                    bytes: &block.bytes,
+                    requests: *requests,
+                    home: Home::Memory,
+                };
+                Lane::of_blocks(plan.blocks.iter().map(step).collect())
+            }
+            Plan::Disk(plan) => {
+                let steps = plan.groups.iter().flat_map(Group::steps);
+                Lane::of_blocks(steps.collect())
+            }
+        }
+    }
+}
+
+impl Group<'_> {
+    fn steps(&self) -> impl Iterator<Item = Step<'_>> {
+        self.wants.iter().map(|want| {
+            let place = &self.places[want.block as usize];
+            Step {
+                first: place.first,
+                last: place.last,
+                bytes: want.raw.as_ref().map_or(&[], |raw| raw.bytes()),
+                requests: want.requests,
+                home: Home::Table(self.table, want.block as usize),
+            }
+        })
+    }
+}
+
+/// Whether the request needs no other blocks than the one with these keys, which was planned last.
+fn inside(request: &Request, first: Key, last: Key) -> bool {
+    first <= request.at && request.end <= last
+}
+
+impl TreePlan<'_> {
+    fn add(&mut self, request: &Request, most: usize) -> usize {
+        let last = self.blocks.last_mut();
+        let behind = match last {
+            Some((block, requests)) if inside(request, block.first, block.last) => {
+                *requests += 1;
+                return 0;
+            }
+            Some((block, requests)) => {
+                *requests += u32::from(request.at <= block.last);
+                Some(block.first)
+            }
+            None => None,
+        };
+        let mut bytes = 0;
+        for block in self.tree.reach(request.far, request.at, request.end) {
+            if behind.is_none_or(|behind| block.first > behind) {
+                bytes += block.bytes.len() + EACH;
+                self.blocks.push((block, 1));
+                if bytes >= most {
+                    break;
+                }
+            }
+        }
+        bytes
+    }
+}
+
+impl DiskPlan<'_> {
+    fn add(&mut self, request: &Request, most: usize) -> Result<usize> {
+        let mut behind = None;
+        if let Some(group) = self.groups.last_mut()
+            && let Some(want) = group.wants.last_mut()
+        {
+            let place = &group.places[want.block as usize];
+            if inside(request, place.first, place.last) {
+                want.requests += 1;
+                return Ok(0);
+            }
+            want.requests += u32::from(request.at <= place.last);
+            behind = Some((group.number, want.block as usize));
+        }
+        let tables = self.run.tables();
+        // The last table that starts at or before the request; not before that of the last request.
+        let starts = |t: usize| tables[t].meta().first <= request.at;
+        let above = from_hint(self.start + 1, tables.len(), starts);
+        self.start = above.saturating_sub(1);
+        let mut bytes = 0;
+        for (number, table) in tables.iter().enumerate().skip(self.start) {
+            if table.meta().first >= request.end {
+                break;
+            }
+            if table.meta().last < request.far {
+                continue;
+            }
+            if self.loaded != number {
+                self.places = table.places()?;
+                self.loaded = number;
+            }
+            let places = self.places.clone();
+            let hint = behind.map_or(0, |(t, b)| if t == number { b + 1 } else { 0 });
+            let above = from_hint(hint, places.len(), |i| places[i].first <= request.at);
+            for (i, place) in places.iter().enumerate().skip(above.saturating_sub(1)) {
+                if place.first >= request.end {
+                    return Ok(bytes);
+                }
+                if place.last < request.far || behind.is_some_and(|b| (number, i) <= b) {
+                    continue;
+                }
+                bytes += place.length as usize + EACH;
+                self.want(number, table, i);
+                if bytes >= most {
+                    return Ok(bytes);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl<'a> DiskPlan<'a> {
+    fn want(&mut self, number: usize, table: &'a Arc<Table>, block: usize) {
+        if self
+            .groups
+            .last()
+            .is_none_or(|group| group.number != number)
+        {
+            self.groups.push(Group {
+                number,
+                table,
+                places: self.places.clone(),
+                wants: Vec::new(),
+            });
+        }
+        if let Some(group) = self.groups.last_mut() {
+            group.wants.push(Want::one(block as u32));
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Blocks of one table file for all who ask: from memory, or read in rounds (MetaKV, section III-B).
+//!
+//! Blocks that are not in memory are asked for in the table's [`Demand`]. One of those who wait is the reader: it takes a round, the
+//! region with the most requests a block, reads it in one I/O and gives each request its blocks. Requests that arrive during the
+//! read join the next round. Once the reader has its own blocks, another one of those who wait goes on.
+//!
+//! Invariants
+//! - Whoever waits is in the demand, or in the round that is being read. When a reader stops being one, for whatever reason, a
+//!   panic included, the requests of its round are answered, and all who wait are woken; the first becomes the reader.
+//! - A read that fails fails the requests of its round, no others.
+use super::cache::Cache;
+use super::reader::Table;
+use super::region::Place;
+use crate::cluster::{Alpha, Demand, Region, Round};
+use forebay_storage::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The system reads and keeps whole pages, and a page holds dozens of blocks: what else lies on the pages of a region costs nothing
+/// to read. It is kept, for that saves a read of the same page for each of them.
+const PAGE: u64 = 4096;
+
+/// Bytes of a file that were read at once, and hold some blocks.
+pub struct Piece {
+    /// Where they start in the file.
+    start: u64,
+    bytes: Box<[u8]>,
+}
+
+/// One compressed block; its checksum was verified.
+#[derive(Clone)]
+pub struct Raw {
+    piece: Arc<Piece>,
+    from: u32,
+    length: u32,
+}
+
+impl Raw {
+    fn new(piece: &Arc<Piece>, place: &Place) -> Raw {
+        Raw {
+            piece: piece.clone(),
+            from: (place.offset - piece.start) as u32,
+            length: place.length,
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.piece.bytes[self.from as usize..][..self.length as usize]
+    }
+}
+
+/// Counters of reading, of all tables.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// Ranges looked up.
+    pub gets: AtomicU64,
+    /// Extents found.
+    pub found: AtomicU64,
+    /// Rounds: regions read, each in one I/O.
+    pub rounds: AtomicU64,
+    /// Blocks in them.
+    pub blocks: AtomicU64,
+    /// Blocks that somebody asked for, in memory or not; each counts once for each caller.
+    pub asked: AtomicU64,
+    /// Of those, found in memory.
+    pub hits: AtomicU64,
+    /// Bytes of regions read.
+    pub bytes: AtomicU64,
+}
+
+impl Reads {
+    fn add_asked(&self, n: usize) {
+        self.asked.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    fn add_round(&self, read: &Result<(Arc<Piece>, Vec<u32>)>) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        if let Ok((piece, whole)) = read {
+            self.blocks.fetch_add(whole.len() as u64, Ordering::Relaxed);
+            self.bytes
+                .fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn add_hits(&self, n: usize) {
+        self.hits.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}
+
+/// One caller's blocks that are not in memory.
+#[derive(Default)]
+struct Ticket {
+    missing: usize,
+    got: Vec<(u32, Arc<Piece>)>,
+    failed: Option<Error>,
+}
+
+type Shared = Arc<Mutex<Ticket>>;
+
+/// What is kept of a table, and who waits for more.
+pub struct Slot {
+    state: Mutex<State>,
+    /// Wakes those who wait, after each round.
+    changed: Condvar,
+    /// When it was used last.
+    used: AtomicU64,
+}
+
+struct State {
+    places: Option<Arc<[Place]>>,
+    /// By block; no blocks at all until the first is read.
+    kept: Vec<Option<Arc<Piece>>>,
+    /// Memory of both.
+    bytes: usize,
+    demand: Demand<Shared>,
+    /// Whether somebody reads.
+    reading: bool,
+}
+
+impl Slot {
+    /// Nothing kept.
+    pub fn new(alpha: Alpha) -> Slot {
+        Slot {
+            state: Mutex::new(State {
+                places: None,
+                kept: Vec::new(),
+                bytes: 0,
+                demand: Demand::new(alpha),
+                reading: false,
+            }),
+            changed: Condvar::new(),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// When it was used last; `None` if it holds nothing.
+    pub fn last_use(&self) -> Option<u64> {
+        let holds = self.state.lock().bytes > 0;
+        holds.then(|| self.used.load(Ordering::Relaxed))
+    }
+
+    /// Forgets what is kept; returns how many bytes that were.
+    pub fn empty(&self) -> usize {
+        let mut state = self.state.lock();
+        state.places = None;
+        state.kept = Vec::new();
+        std::mem::take(&mut state.bytes)
+    }
+
+    /// Memory of the metadata region, if it is here.
+    pub fn places_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state
+            .places
+            .as_ref()
+            .map_or(0, |places| size_of_val(&places[..]))
+    }
+
+    /// The metadata region, if it is here.
+    pub fn places(&self) -> Option<Arc<[Place]>> {
+        self.state.lock().places.clone()
+    }
+
+    /// Keeps it, and counts that in the cache.
+    pub fn keep_places(&self, places: &Arc<[Place]>, cache: &Cache) {
+        let mut state = self.state.lock();
+        if state.places.is_none() {
+            state.places = Some(places.clone());
+            let more = size_of_val(&places[..]);
+            state.bytes += more;
+            cache.more(more);
+        }
+    }
+
+    /// Marks it as used.
+    pub fn touch(&self, now: u64) {
+        self.used.store(now, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Keeps blocks of a piece; returns how many bytes more are kept.
+    fn keep(&mut self, blocks: usize, piece: &Arc<Piece>, whole: &[u32]) -> usize {
+        let mut more = piece.bytes.len();
+        if self.kept.is_empty() {
+            self.kept = vec![None; blocks];
+            more += blocks * size_of::<Option<Arc<Piece>>>();
+        }
+        for block in whole {
+            self.kept[*block as usize] = Some(piece.clone());
+        }
+        self.bytes += more;
+        more
+    }
+}
+
+/// One block that somebody wants.
+#[derive(Clone)]
+pub struct Want {
+    /// Its number.
+    pub block: u32,
+    /// How many requests are for something in it.
+    pub requests: u32,
+    /// Its bytes, once fetched.
+    pub raw: Option<Raw>,
+}
+
+impl Want {
+    /// Of one request, not fetched yet.
+    pub fn one(block: u32) -> Want {
+        Want {
+            block,
+            requests: 1,
+            raw: None,
+        }
+    }
+}
+
+impl Table {
+    /// Fetches the wanted blocks, which ascend and are blocks of this table.
+    ///
+    /// # Errors
+    /// `Corrupt` names the block; `Io`. Some of the blocks may have been fetched then.
+    pub fn fetch(&self, wanted: &mut [Want]) -> Result<()> {
+        let places = self.places()?;
+        let (slot, shared) = (self.slot(), self.shared());
+        slot.touch(shared.cache.tick());
+        shared.reads.add_asked(wanted.len());
+        let mut state = slot.state.lock();
+        let mut missing = 0;
+        for want in &mut *wanted {
+            let block = want.block as usize;
+            want.raw = match state.kept.get(block) {
+                Some(Some(piece)) => Some(Raw::new(piece, &places[block])),
+                _ => None,
+            };
+            missing += usize::from(want.raw.is_none());
+        }
+        shared.reads.add_hits(wanted.len() - missing);
+        if missing == 0 {
+            return Ok(());
+        }
+        let ticket = Arc::new(Mutex::new(Ticket {
+            missing,
+            ..Ticket::default()
+        }));
+        for want in wanted.iter().filter(|w| w.raw.is_none()) {
+            let requests = u64::from(want.requests.max(1));
+            state.demand.add_many(want.block, requests, ticket.clone());
+        }
+        drop(state);
+        self.wait(&ticket, &places);
+        let mut ticket = ticket.lock();
+        if let Some(failed) = ticket.failed.take() {
+            return Err(failed);
+        }
+        ticket.got.sort_unstable_by_key(|(block, _)| *block);
+        for want in wanted.iter_mut().filter(|w| w.raw.is_none()) {
+            let found = ticket
+                .got
+                .binary_search_by_key(&want.block, |(block, _)| *block);
+            let (_, piece) = found
+                .map(|at| &ticket.got[at])
+                .map_err(|_| self.given_up(want.block))?;
+            want.raw = Some(Raw::new(piece, &places[want.block as usize]));
+        }
+        Ok(())
+    }
+
+    /// Until the ticket is answered: waits, or is the reader.
+    fn wait(&self, ticket: &Shared, places: &[Place]) {
+        let (slot, shared) = (self.slot(), self.shared());
+        let mut state = slot.state.lock();
+        while ticket.lock().missing > 0 {
+            if state.reading {
+                slot.changed.wait(&mut state);
+                continue;
+            }
+            // Not answered and nobody reads: it is in the demand.
+            let Some(Round { region, requests }) = state.demand.round() else {
+                break;
+            };
+            state.reading = true;
+            drop(state);
+            let role = Role {
+                table: self,
+                places,
+                requests,
+            };
+            let read = self.read_piece(region, places);
+            shared.reads.add_round(&read);
+            state = slot.state.lock();
+            if let Ok((piece, whole)) = &read {
+                shared.cache.more(state.keep(places.len(), piece, whole));
+            }
+            role.end(&mut state, &read);
+            drop(state);
+            shared.cache.trim();
+            state = slot.state.lock();
+        }
+    }
+
+    /// Reads the region, with what else is on its pages, and says which blocks came whole. The checksums are verified here, once.
+    fn read_piece(&self, region: Region, places: &[Place]) -> Result<(Arc<Piece>, Vec<u32>)> {
+        let (first, last) = (
+            &places[region.first as usize],
+            &places[region.last as usize],
+        );
+        let from = first.offset - first.offset % PAGE;
+        let to = last.end().next_multiple_of(PAGE);
+        let blocks =
+            places.partition_point(|p| p.offset < from)..places.partition_point(|p| p.end() <= to);
+        let (start, end) = (places[blocks.start].offset, places[blocks.end - 1].end());
+        let bytes = self.read_bytes(start, (end - start) as usize)?;
+        let whole = |i: &u32| {
+            let place = &places[*i as usize];
+            let (from, to) = (
+                (place.offset - start) as usize,
+                (place.end() - start) as usize,
+            );
+            bytes
+                .get(from..to)
+                .is_some_and(|raw| crc32c::crc32c(raw) == place.crc)
+        };
+        let whole = (blocks.start as u32..blocks.end as u32)
+            .filter(whole)
+            .collect();
+        Ok((
+            Arc::new(Piece {
+                start,
+                bytes: bytes.into(),
+            }),
+            whole,
+        ))
+    }
+}
+
+/// The reader's role in one round. However it ends, nobody waits for it any more.
+struct Role<'a> {
+    table: &'a Table,
+    places: &'a [Place],
+    requests: Vec<(u32, Vec<Shared>)>,
+}
+
+impl Role<'_> {
+    /// Answers the requests with a piece and the blocks that are whole in it.
+    fn end(mut self, state: &mut State, read: &Result<(Arc<Piece>, Vec<u32>)>) {
+        let places = self.places;
+        self.answer(|table, block| match read {
+            Ok((piece, whole)) if whole.binary_search(&block).is_ok() => Ok(piece.clone()),
+            Ok((piece, _)) => {
+                Err(table.damaged(&places[block as usize], piece.start, &piece.bytes))
+            }
+            Err(e) => Err(again(e)),
+        });
+        state.reading = false;
+        self.table.slot().changed.notify_all();
+    }
+
+    fn answer(&mut self, with: impl Fn(&Table, u32) -> Result<Arc<Piece>>) {
+        for (block, tickets) in self.requests.drain(..) {
+            for ticket in tickets {
+                let mut ticket = ticket.lock();
+                ticket.missing -= 1;
+                match with(self.table, block) {
+                    Ok(piece) => ticket.got.push((block, piece)),
+                    Err(e) => ticket.failed = Some(e),
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        // A round has requests; they are answered if it ended as it should, and not if its read panicked.
+        if !self.requests.is_empty() {
+            self.answer(|table, block| Err(table.given_up(block)));
+            self.table.slot().state.lock().reading = false;
+            self.table.slot().changed.notify_all();
+        }
+    }
+}
+
+/// The same error once more.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Io { what, path, source } => Error::Io {
+            what,
+            path: path.clone(),
+            source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        Error::Corrupt {
+            path,
+            what,
+            offset,
+            expected,
+            found,
+        } => Error::Corrupt {
+            path: path.clone(),
+            what,
+            offset: *offset,
+            expected: *expected,
+            found: *found,
+        },
+        Error::Format { path, reason } => Error::Format {
+            path: path.clone(),
+            reason: reason.clone(),
+        },
+        Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
+        Error::Poisoned { path, reason } => Error::Poisoned {
+            path: path.clone(),
+            reason: reason.clone(),
+        },
+    }
+}
