@@ -89,9 +89,9 @@ impl SideHost {
     /// [`Error::NoSpace`]: nothing changed. Anything else has poisoned the store.
     pub fn edit(&self, edit: SideEdit) -> Result<()> {
         let flushed = edit.flushed;
-        if flushed.is_some() {
+        if let Some(batch) = flushed {
             // A batch must not come back as the side's part alone.
-            self.0.sync()?;
+            self.0.sync_through(batch)?;
         }
         let edit = Edit {
             side: edit,

@@ -22,6 +22,8 @@ impl Tree {
     /// The tree of these records, in strictly ascending order.
     pub fn of(records: impl IntoIterator<Item = Record>, cutter: &mut Cutter) -> Tree {
         let mut tree = Tree::default();
+        // What a merge left when it failed.
+        cutter.clear();
         for record in records {
             if let Some(block) = cutter.add(record) {
                 tree.push(block);
@@ -120,6 +122,15 @@ mod tests {
     use super::super::tests::records;
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_a_failed_merge_left_is_in_no_tree() {
+        let record = |offset| Record::delete(Key { fid: 1, offset });
+        let mut cutter = Cutter::new(1 << 20);
+        cutter.add(record(1));
+        let tree = Tree::of([record(5), record(6)], &mut cutter);
+        assert_eq!((tree.records(), tree.len()), (2, 1));
+    }
 
     proptest! {
         #[test]

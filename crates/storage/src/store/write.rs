@@ -398,11 +398,16 @@ impl Core {
 
     /// See [`Store::sync`](crate::Store::sync).
     pub fn sync(&self) -> Result<()> {
+        self.sync_through(0)
+    }
+
+    /// The same, and through a batch that the side has already and readers of the store may not see yet.
+    pub fn sync_through(&self, batch: u64) -> Result<()> {
         if self.options.durability == Durability::None {
             return self.flush();
         }
         self.usable()?;
-        let wanted = self.visible.load(Ordering::Acquire);
+        let wanted = self.visible.load(Ordering::Acquire).max(batch);
         let _one = self.syncing.lock();
         if self.synced.load(Ordering::Acquire) >= wanted {
             return Ok(());
