@@ -4,7 +4,7 @@
 //! What an error leaves: a batch that was refused for want of room never happened; after any other failed write the store is
 //! opened anew, and what it then says of the batch under way holds, whole or not at all.
 //!
-//! Short form: 200 seeds. `SOAK=1`: 10,000, going on after the seed named in `$SOAK_DIR/index-histories.progress`.
+//! Short form: 150 seeds. `SOAK=1`: 10,000, going on after the seed named in `$SOAK_DIR/index-histories.progress`.
 //! `FOREBAY_SEED=n` replays one.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod support;
@@ -253,5 +253,5 @@ fn run(seed: u64) {
 
 #[test]
 fn histories_with_faults_agree_with_a_plain_model() {
-    seeds("index-histories", 200, 10_000, run);
+    seeds("index-histories", 150, 10_000, run);
 }
