@@ -34,6 +34,12 @@ pub fn of_self() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// User and system seconds of this thread.
+pub fn of_thread() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +49,6 @@ mod tests {
         let stat = "12 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0";
         assert_eq!(parse_stat(stat, 100), Some(3.0));
         assert!(of_process(std::process::id()).is_ok_and(|s| s >= 0.0));
-        assert!(of_self() > 0.0);
+        assert!(of_self() > 0.0 && of_thread() > 0.0);
     }
 }

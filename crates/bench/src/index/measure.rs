@@ -7,6 +7,7 @@ use super::order::Arrivals;
 use super::process;
 use super::subject::{self, Answer, Kind, Subject, Tuning};
 use super::workload::{Record, Workload};
+use crate::cpu;
 use crate::fail::{Failure, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -54,6 +55,10 @@ pub struct Outcome {
     pub puts: u64,
     /// Until all were accepted.
     pub put_seconds: f64,
+    /// Processor time of the putting threads.
+    pub put_thread_cpu: f64,
+    /// Processor time of all threads until everything had settled.
+    pub put_cpu: f64,
     /// Then until all were in table files.
     pub flush_seconds: f64,
     /// Then until nothing was written any more.
@@ -70,6 +75,10 @@ pub struct Outcome {
     pub cold_seconds: f64,
     /// The same again.
     pub warm_seconds: f64,
+    /// Processor time of all threads for the cold gets.
+    pub cold_cpu: f64,
+    /// And for the warm ones.
+    pub warm_cpu: f64,
     /// The most that the subject ever counted.
     pub memory: u64,
     /// The most that the process ever had.
@@ -114,17 +123,21 @@ pub fn run(job: &Job) -> Result<Outcome> {
             break;
         }
         batches.extend(group.iter().map(|b| b.len() as u64));
-        out.put_seconds += timed(job.load.threads, &*subject, &group, |worker, batch, _| {
+        let took = timed(job.load.threads, &*subject, &group, |worker, batch, _| {
             worker.put(batch)
         })?;
+        out.put_seconds += took.seconds;
+        out.put_thread_cpu += took.thread_cpu;
+        out.put_cpu += took.cpu;
         out.memory = out.memory.max(subject.memory());
     }
     out.puts = batches.iter().sum();
 
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu::of_self());
     subject.flush()?;
     out.flush_seconds = start.elapsed().as_secs_f64();
     out.settle_seconds = settle(&*subject)?;
+    out.put_cpu += cpu::of_self() - cpu;
     out.memory = out.memory.max(subject.memory());
     out.written = process::written()? - before;
     out.written_to_tables = subject.written_to_tables(&batches, out.written);
@@ -134,30 +147,36 @@ pub fn run(job: &Job) -> Result<Outcome> {
 
     process::cool(&job.dir)?;
     let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
-    for seconds in [&mut out.cold_seconds, &mut out.warm_seconds] {
-        let (gets, took) = gets(
-            job,
-            &work,
-            &*subject,
-            arrivals(job.seed + 1),
-            &mut out.memory,
-        )?;
-        (out.gets, *seconds) = (gets, took);
-    }
+    let cold = gets(
+        job,
+        &work,
+        &*subject,
+        arrivals(job.seed + 1),
+        &mut out.memory,
+    )?;
+    (out.gets, out.cold_seconds, out.cold_cpu) = (cold.0, cold.1.seconds, cold.1.cpu);
+    let (_, warm) = gets(
+        job,
+        &work,
+        &*subject,
+        arrivals(job.seed + 1),
+        &mut out.memory,
+    )?;
+    (out.warm_seconds, out.warm_cpu) = (warm.seconds, warm.cpu);
     out.notes.push(subject.note());
     subject.close()?;
     out.resident = process::peak_memory()?;
     Ok(out)
 }
 
-/// Looks all up, or a sample: `(records, seconds)`.
+/// Looks all up, or a sample: the number of records, and what it took.
 fn gets(
     job: &Job,
     work: &Workload,
     subject: &dyn Subject,
     arrivals: Arrivals<'_>,
     memory: &mut u64,
-) -> Result<(u64, f64)> {
+) -> Result<(u64, Took)> {
     let sample = Sample::new(
         arrivals.batches(),
         job.load.gets.unwrap_or(work.total()),
@@ -167,18 +186,20 @@ fn gets(
         .zip(arrivals)
         .filter(|(n, _)| sample.has(*n))
         .map(|(_, batch)| batch);
-    let (mut count, mut seconds) = (0, 0.0);
+    let (mut count, mut all) = (0, Took::default());
     loop {
         let group: Vec<Vec<Record>> = chosen.by_ref().take(GROUP).collect();
         if group.is_empty() {
-            return Ok((count, seconds));
+            return Ok((count, all));
         }
-        seconds += timed(
+        let took = timed(
             job.load.threads,
             subject,
             &group,
             |worker, batch, answers| worker.get(batch, answers),
         )?;
+        all.seconds += took.seconds;
+        all.cpu += took.cpu;
         count += group.iter().map(|b| b.len() as u64).sum::<u64>();
         *memory = (*memory).max(subject.memory());
     }
@@ -209,31 +230,48 @@ impl Sample {
     }
 }
 
-/// How long a thread took, and its answers by number of batch.
-type Done = (Duration, Vec<(usize, Vec<Answer>)>);
+/// What a thread took, and its answers by number of batch.
+type Done = (Took, Vec<(usize, Vec<Answer>)>);
 
-/// Seconds that so many threads take to do `each` on every batch; answers, if there are any, are checked afterwards.
+/// What some work took, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Took {
+    /// Of the slowest thread.
+    seconds: f64,
+    /// Processor time of the threads that asked.
+    thread_cpu: f64,
+    /// Processor time of the process meanwhile.
+    cpu: f64,
+}
+
+/// What so many threads take to do `each` on every batch; answers, if there are any, are checked afterwards.
 fn timed(
     threads: u16,
     subject: &dyn Subject,
     group: &[Vec<Record>],
     each: impl Fn(&mut dyn subject::Worker, &[Record], &mut Vec<Answer>) -> Result<()> + Sync,
-) -> Result<f64> {
+) -> Result<Took> {
     let next = AtomicUsize::new(0);
     let hands = || -> Result<Done> {
         let mut worker = subject.worker()?;
         let mut done: Vec<(usize, Vec<Answer>)> = Vec::new();
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu::of_thread());
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let Some(batch) = group.get(n) else {
-                return Ok((start.elapsed(), done));
+                let took = Took {
+                    seconds: start.elapsed().as_secs_f64(),
+                    thread_cpu: cpu::of_thread() - cpu,
+                    cpu: 0.0,
+                };
+                return Ok((took, done));
             };
             let mut answers = Vec::with_capacity(batch.len());
             each(&mut *worker, batch, &mut answers)?;
             done.push((n, answers));
         }
     };
+    let cpu = cpu::of_self();
     let all: Vec<_> = match threads {
         1 => vec![hands()?],
         _ => std::thread::scope(|scope| {
@@ -245,11 +283,16 @@ fn timed(
             joined.collect::<Result<_>>()
         })?,
     };
+    let cpu = cpu::of_self() - cpu;
     for (n, answers) in all.iter().flat_map(|(_, done)| done) {
         check(&group[*n], answers)?;
     }
-    let longest = all.iter().map(|(took, _)| *took).max();
-    Ok(longest.unwrap_or_default().as_secs_f64())
+    let took = all.iter().map(|(took, _)| took);
+    Ok(Took {
+        seconds: took.clone().map(|t| t.seconds).fold(0.0, f64::max),
+        thread_cpu: took.map(|t| t.thread_cpu).sum(),
+        cpu,
+    })
 }
 
 /// None at all is right for puts.

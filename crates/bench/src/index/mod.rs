@@ -170,6 +170,9 @@ fn values(o: &Outcome) -> [f64; METRICS.len()] {
         o.written as f64 / (puts * USER_BYTES),
         o.memory as f64,
         o.resident as f64,
+        o.put_cpu * 1e9 / puts,
+        o.cold_cpu * 1e9 / gets,
+        o.warm_cpu * 1e9 / gets,
         o.flush_seconds,
         o.settle_seconds,
     ]
@@ -191,6 +194,14 @@ fn tell(case: &str, kind: Kind, round: u32, o: &Outcome) {
         o.table_bytes as f64 / o.puts as f64,
         sizes::show(o.memory as f64),
         sizes::show(o.resident as f64),
+    );
+    let nanos = |seconds: f64, n: u64| seconds * 1e9 / n as f64;
+    eprintln!(
+        "#   processor time of one, ns: put {:.0} in the putting thread, {:.0} in all; get cold {:.0}, warm {:.0}",
+        nanos(o.put_thread_cpu, o.puts),
+        nanos(o.put_cpu, o.puts),
+        nanos(o.cold_cpu, o.gets),
+        nanos(o.warm_cpu, o.gets),
     );
     for note in &o.notes {
         eprintln!("#   {note}");

@@ -9,7 +9,7 @@ pub const HEAD: &str = "case              metric                         subject
 pub struct Metric(pub &'static str, pub &'static str, pub bool);
 
 /// All, in the order of the table.
-pub const METRICS: [Metric; 10] = [
+pub const METRICS: [Metric; 13] = [
     Metric("put_ops_per_s", "1/s", true),
     Metric("get_cold_ops_per_s", "1/s", true),
     Metric("get_warm_ops_per_s", "1/s", true),
@@ -18,6 +18,9 @@ pub const METRICS: [Metric; 10] = [
     Metric("write_amplification_with_log", "x", false),
     Metric("memory_bytes", "B", false),
     Metric("resident_bytes", "B", false),
+    Metric("put_cpu_ns", "ns", false),
+    Metric("get_cold_cpu_ns", "ns", false),
+    Metric("get_warm_cpu_ns", "ns", false),
     Metric("flush_seconds", "s", false),
     Metric("settle_seconds", "s", false),
 ];
@@ -31,7 +34,8 @@ pub fn rows(report: &Report, case: &str, subjects: &[&str]) -> String {
             let Some((median, min, max)) = report.spread(case, metric, subject) else {
                 continue;
             };
-            let better = ours.filter(|_| *subject != "forebay");
+            // Seconds of flushing and settling may be none.
+            let better = ours.filter(|_| *subject != "forebay" && unit != "s");
             let better = better.map(|ours| match more {
                 true => ours / median,
                 false => median / ours,
