@@ -530,7 +530,8 @@ impl World {
     /// Number of extents in the member's index.
     pub(super) fn extents(&self, k: Member) -> usize {
         let index = forebay_index::ExtentIndex::of(&self.store(k)).unwrap();
-        index.iter().unwrap().map(|found| found.unwrap()).count()
+        let all: Result<Vec<_>, _> = index.iter().unwrap().collect();
+        all.unwrap().len()
     }
 }
 
