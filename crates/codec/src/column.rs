@@ -74,10 +74,10 @@ impl Work {
                 Some(found) => {
                     self.put_literals(literals, at, out);
                     put_match(found, out);
-                    for place in at..at + found.len {
-                        self.remember(place);
-                    }
+                    // What is inside stands before it already: only how it begins and ends is new.
+                    self.remember(at);
                     at += found.len;
+                    self.remember(at - 1);
                     literals = at;
                 }
                 None => {
@@ -145,8 +145,14 @@ impl Work {
 
     /// How many symbols from `at` on are those from `from` on.
     fn same(&self, from: usize, at: usize) -> usize {
-        let pairs = self.symbols[at..].iter().zip(&self.symbols[from..]);
-        pairs.take_while(|(a, b)| a == b).count()
+        const STEP: usize = 8;
+        let (ahead, _) = self.symbols[at..].as_chunks::<STEP>();
+        let (back, _) = self.symbols[from..].as_chunks::<STEP>();
+        let whole = ahead.iter().zip(back).take_while(|(a, b)| a == b).count() * STEP;
+        let rest = self.symbols[at + whole..]
+            .iter()
+            .zip(&self.symbols[from + whole..]);
+        whole + rest.take_while(|(a, b)| a == b).count()
     }
 
     /// Whether the match takes less than its literals. At the same length it does not pay: it would cut a run of literals.

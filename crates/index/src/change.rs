@@ -67,7 +67,7 @@ impl ExtentIndex {
                 rest = &rest[run.len()..];
             }
         }
-        self.engine.add(batch, &records);
+        self.engine.add(batch, records);
         Ok(each_once(displaced))
     }
 

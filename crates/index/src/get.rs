@@ -88,7 +88,7 @@ impl ExtentIndex {
             records.push(Record::delete(Key { fid, offset }));
             removed.push(extent);
         }
-        self.engine.add(batch, &records);
+        self.engine.add(batch, records);
         Ok(removed)
     }
 

@@ -146,7 +146,7 @@ impl World {
             Step::Put(records) => {
                 let mut batch = Batch::new();
                 batch.put(COUNT, "batches", (self.batches + 1).to_be_bytes().to_vec());
-                self.engine.add(&mut batch, records);
+                self.engine.add(&mut batch, records.clone());
                 self.store.apply(batch)?;
                 self.batches += 1;
             }

@@ -1,5 +1,7 @@
 //! A batch: puts and deletes over several keyspaces, applied as one.
 use bytes::Bytes;
+use std::any::Any;
+use std::sync::Arc;
 
 /// One ordered key space of a store, by its fixed number (0..=15). Keyspaces do not see each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,12 +23,42 @@ pub struct Op {
     pub value: Option<Bytes>,
 }
 
+/// An entry for the store's [side](crate::Side): the bytes that are logged, and perhaps the same in the side's own form, so that it need not
+/// read the bytes again.
+#[derive(Clone)]
+pub struct SideEntry {
+    /// What the log holds.
+    pub bytes: Bytes,
+    /// What they stand for; `None` for an entry that comes from the log.
+    pub form: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl PartialEq for SideEntry {
+    fn eq(&self, other: &SideEntry) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for SideEntry {}
+
+impl std::fmt::Debug for SideEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.bytes.fmt(f)
+    }
+}
+
+impl From<Bytes> for SideEntry {
+    fn from(bytes: Bytes) -> SideEntry {
+        SideEntry { bytes, form: None }
+    }
+}
+
 /// Changes that become visible and durable together. Later changes of one key win.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     pub(crate) ops: Vec<Op>,
     /// Entries for the store's side.
-    pub(crate) side: Vec<Bytes>,
+    pub(crate) side: Vec<SideEntry>,
     /// Whether some of these add something.
     side_adds: bool,
     reclaiming: bool,
@@ -67,8 +99,8 @@ impl Batch {
     }
 
     /// An entry for the store's [side](crate::Side), behind those before; `adds` if it does not only remove something.
-    pub fn put_side(&mut self, entry: Bytes, adds: bool) {
-        self.side.push(entry);
+    pub fn put_side(&mut self, entry: impl Into<SideEntry>, adds: bool) {
+        self.side.push(entry.into());
         self.side_adds |= adds;
     }
 

@@ -25,7 +25,7 @@ mod table;
 mod wal;
 mod wire;
 
-pub use batch::{Batch, Keyspace, Op};
+pub use batch::{Batch, Keyspace, Op, SideEntry};
 pub use block::{Block, BlockBuilder, BlockFormat, Entry, RowFormat};
 pub use cache::{BlockCache, BlockKey, Decoded};
 pub use error::{Error, Result};

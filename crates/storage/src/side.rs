@@ -13,7 +13,7 @@
 //! - A file that the manifest does not name is removed at the next open.
 use crate::manifest::Edit;
 use crate::store::Core;
-use crate::{Error, Io, Result};
+use crate::{Error, Io, Result, SideEntry};
 use bytes::Bytes;
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub trait Side: Send + Sync + 'static {
     fn make_room(&self) -> Result<()>;
 
     /// Takes the entries of a batch, after it was logged: in the order of batches, one at a time. Must not wait.
-    fn apply(&self, batch: u64, entries: &[Bytes]);
+    fn apply(&self, batch: u64, entries: &[SideEntry]);
 
     /// The log has grown long: entries should come into files soon.
     fn hurry(&self);

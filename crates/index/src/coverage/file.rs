@@ -25,6 +25,13 @@ pub enum Fate {
     Unknown(u64),
 }
 
+/// The slice looked at last, for the next piece is mostly there too.
+#[derive(Default)]
+pub struct At<'a> {
+    number: Option<u64>,
+    slice: Option<&'a Slice>,
+}
+
 /// The pages of a slice.
 #[derive(Debug, Default)]
 struct Slice {
@@ -154,8 +161,35 @@ impl FileCover {
         FILE + self.bytes + self.streams.heap()
     }
 
-    /// What is known of `start..end`, where `source` is to stand (nothing, for a hole).
-    pub fn fate(&self, start: u64, end: u64, source: Option<&Extent>) -> Fate {
+    /// What is known of `start..end`, where `source` is to stand (nothing, for a hole). `at` is kept from one call to the next.
+    pub fn fate<'a>(
+        &'a self,
+        start: u64,
+        end: u64,
+        source: Option<&Extent>,
+        at: &mut At<'a>,
+    ) -> Fate {
+        let inside = !start.is_multiple_of(PAGE) && end / PAGE == start / PAGE;
+        if let Some(source) = source.filter(|_| inside) {
+            // Nearly always.
+            let number = start / SLICE;
+            if at.number != Some(number) {
+                (at.number, at.slice) = (Some(number), self.slices.get(&number));
+            }
+            let Some(slice) = at.slice else {
+                return self.state(start, end);
+            };
+            let page = slice.page(start % SLICE / PAGE);
+            let (from, to) = ((start % PAGE) as u32, (end % PAGE) as u32);
+            return match page {
+                Page::Empty => Fate::Free,
+                Page::Full => Fate::Stored,
+                Page::Unknown => Fate::Unknown(start / PAGE),
+                _ if !page.overlaps(from - 1, to + 1) => Fate::Free,
+                _ if page.overlaps(from, to) || self.streams.may_join(source) => Fate::Stored,
+                _ => Fate::Free,
+            };
+        }
         match self.state(start, end) {
             Fate::Free => {}
             other => return other,
@@ -237,14 +271,11 @@ impl FileCover {
 
     /// The slice, made if it is known to be empty; `None` if it is not known.
     fn slice(&mut self, number: u64) -> Option<&mut Slice> {
-        if number < self.unknown && !self.slices.contains_key(&number) {
-            return None;
+        if number >= self.unknown && !self.slices.contains_key(&number) {
+            self.bytes += NODE;
+            self.slices.insert(number, Slice::default());
         }
-        let bytes = &mut self.bytes;
-        Some(self.slices.entry(number).or_insert_with(|| {
-            *bytes += NODE;
-            Slice::default()
-        }))
+        self.slices.get_mut(&number)
     }
 
     /// What stood at `offset` is removed: how long it was is not known.

@@ -23,8 +23,8 @@ mod tests;
 pub use page::PAGE;
 
 use crate::Extent;
-use crate::csm::Record;
-use file::{Fate, FileCover};
+use crate::csm::{Record, Run};
+use file::{At, Fate, FileCover};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -98,14 +98,19 @@ impl Coverage {
         };
         file.used = state.now;
         let mut unknown: Vec<u64> = Vec::new();
-        let fates = pieces.map(|(start, end, source)| match file.fate(start, end, source) {
-            Fate::Free => true,
-            Fate::Stored => false,
-            Fate::Unknown(page) => {
-                unknown.push(page);
-                false
-            }
-        });
+        let known = &*file;
+        let mut at = At::default();
+        let fates =
+            pieces.map(
+                |(start, end, source)| match known.fate(start, end, source, &mut at) {
+                    Fate::Free => true,
+                    Fate::Stored => false,
+                    Fate::Unknown(page) => {
+                        unknown.push(page);
+                        false
+                    }
+                },
+            );
         let free: Vec<bool> = fates.collect();
         file.misses += unknown.len() as i64;
         unknown.dedup();
@@ -168,11 +173,13 @@ impl Coverage {
         state.grown(before, after, self.budget);
     }
 
-    /// These records are stored; `with` makes them visible.
-    pub fn apply<T>(&self, records: &[Record], with: impl FnOnce() -> T) -> T {
+    /// These records are stored, run by run; `with` makes them visible.
+    pub fn apply<T>(&self, runs: &[Run], with: impl FnOnce() -> T) -> T {
         let mut state = self.state.lock();
-        for same in records.chunk_by(|a, b| a.key.fid == b.key.fid) {
-            state.store(same, self.budget);
+        for run in runs {
+            for same in run.chunk_by(|a, b| a.key.fid == b.key.fid) {
+                state.store(same, self.budget);
+            }
         }
         with()
     }

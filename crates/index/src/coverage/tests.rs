@@ -28,7 +28,7 @@ fn free(coverage: &Coverage, fid: u64, start: u64, end: u64, seq: u64) -> Option
 
 fn store(coverage: &Coverage, fid: u64, extents: &[Extent]) {
     let records: Vec<Record> = extents.iter().map(|e| Record::put(fid, e)).collect();
-    coverage.apply(&records, || ());
+    coverage.apply(&[records.into()], || ());
 }
 
 fn begin_empty(coverage: &Coverage, fid: u64) {
@@ -156,12 +156,12 @@ proptest! {
                     let new = extent(start, end - start);
                     stored.insert(start, new);
                     records.push(Record::put(1, &new));
-                    coverage.apply(&records, || ());
+                    coverage.apply(&[records.into()], || ());
                 }
                 Step::Remove(which) => {
                     if let Some(offset) = stored.keys().nth(which % stored.len().max(1)).copied() {
                         stored.remove(&offset);
-                        coverage.apply(&[Record::delete(Key { fid: 1, offset })], || ());
+                        coverage.apply(&[vec![Record::delete(Key { fid: 1, offset })].into()], || ());
                     }
                 }
                 Step::Begin if i >= before => {

@@ -1,8 +1,9 @@
 //! The MemTable of the index: sorted runs of records, newest last.
 //!
-//! Batches come nearly sorted, so each is a run as it comes; a run is merged with the one before once that is not twice as
-//! long, as a binary counter carries. So there are few runs, and a record moves O(log n) times, in sequence, where a tree or a
-//! skiplist would search for each.
+//! Batches come nearly sorted, so each is a run as it comes. A short run is merged with the one before once that is not twice as
+//! long, as a binary counter carries; so there are few runs, and a record moves O(log n) times, in sequence, where a tree or a
+//! skiplist would search for each. A long run stays as it came: who only puts should not pay for readers. Before a MemTable is
+//! read it is made tidy: long runs are merged in the same way then. What is sealed is sorted at once, in the background.
 //!
 //! Invariants: a run ascends strictly by key; runs are never changed, so a clone of the MemTable is a snapshot and costs one
 //! counter a run; of two records with one key, that of the later run is the newer.
@@ -10,7 +11,12 @@ use super::record::Record;
 use std::sync::Arc;
 
 /// A run of records in ascending order.
-pub type Run = Arc<[Record]>;
+pub type Run = Arc<Vec<Record>>;
+
+/// Runs from this length on are not merged when they come.
+const LONG: usize = 512;
+/// So many runs are tidy however long they are.
+const FEW: usize = 4;
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
@@ -21,22 +27,43 @@ pub struct MemTable {
 
 impl MemTable {
     /// Adds a batch. Of its records with one key the last one stays.
-    pub fn insert(&mut self, mut batch: Vec<Record>) {
+    pub fn insert(&mut self, batch: impl Into<Run>) {
+        let mut batch = batch.into();
         if batch.is_empty() {
             return;
         }
         if !batch.is_sorted_by(|a, b| a.key < b.key) {
-            batch.sort_by_key(|record| record.key);
-            // Sorting keeps the order of equals, and the later one wins.
-            batch.reverse();
-            batch.dedup_by_key(|record| record.key);
-            batch.reverse();
+            batch = sorted(batch.to_vec()).into();
         }
-        while let Some(before) = self.runs.pop_if(|run| run.len() < 2 * batch.len()) {
-            batch = merge(&before, &batch);
+        self.push(batch, LONG);
+    }
+
+    /// Adds a run, merged with those before while it is shorter than `long` and they are not twice as long.
+    fn push(&mut self, mut run: Run, long: usize) {
+        while run.len() < long
+            && let Some(before) = self.runs.pop_if(|before| before.len() < 2 * run.len())
+        {
+            self.records -= before.len();
+            run = merge(&before, &run).into();
         }
-        self.runs.push(batch.into());
-        self.records = self.runs.iter().map(|run| run.len()).sum();
+        self.records += run.len();
+        self.runs.push(run);
+    }
+
+    /// Whether it is fit to be read: of few runs.
+    pub fn is_tidy(&self) -> bool {
+        let twice = |pair: &[Run]| pair[0].len() >= 2 * pair[1].len();
+        self.runs.len() <= FEW || self.runs.windows(2).all(twice)
+    }
+
+    /// Merges runs, so that it is.
+    pub fn tidy(&mut self) {
+        if !self.is_tidy() {
+            self.records = 0;
+            for run in std::mem::take(&mut self.runs) {
+                self.push(run, usize::MAX);
+            }
+        }
     }
 
     /// Its runs, oldest first.
@@ -61,10 +88,29 @@ impl MemTable {
 
     /// All records as one run.
     pub fn into_run(self) -> Run {
-        let mut runs = self.runs.into_iter().rev();
-        let newest = runs.next().unwrap_or_default();
-        runs.fold(newest, |newer, older| merge(&older, &newer).into())
+        match &self.runs[..] {
+            [run] => run.clone(),
+            runs => {
+                let mut all = Vec::with_capacity(self.records);
+                runs.iter().for_each(|run| all.extend_from_slice(run));
+                sorted(all).into()
+            }
+        }
     }
+}
+
+/// These records by key; of those with one key the last one.
+fn sorted(mut records: Vec<Record>) -> Vec<Record> {
+    // The sort finds the runs and merges them, and keeps the order of equals.
+    records.sort_by_key(|record| record.key);
+    records.dedup_by(|later, stays| {
+        let same = later.key == stays.key;
+        if same {
+            *stays = *later;
+        }
+        same
+    });
+    records
 }
 
 /// One run of two; the newer of equals stays.
@@ -98,6 +144,7 @@ fn merge(older: &[Record], newer: &[Record]) -> Vec<Record> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Key;
     use super::super::tests::{records, shuffled};
     use super::*;
     use proptest::prelude::*;
@@ -118,9 +165,29 @@ mod tests {
                 let all: usize = table.runs().iter().map(|r| r.len()).sum();
                 prop_assert_eq!(table.len(), all);
                 prop_assert!(table.runs().windows(2).all(|pair| pair[0].len() >= 2 * pair[1].len()));
+                prop_assert!(table.is_tidy());
                 let want: Vec<Record> = model.into_values().collect();
                 prop_assert_eq!(&table.into_run()[..], &want[..]);
             }
+        }
+
+        #[test]
+        fn long_runs_stay_until_it_is_read(seeds in proptest::collection::vec((0u64..9, 1u64..4), 1..12)) {
+            let mut table = MemTable::default();
+            let mut model = BTreeMap::new();
+            for (i, (from, step)) in seeds.iter().enumerate() {
+                let record = |k| Record { len: i as u32 + 1, ..Record::delete(Key { fid: 1, offset: (from + k * step) % 5000 * 8 }) };
+                let batch: Vec<Record> = (0..LONG as u64).map(record).collect();
+                model.extend(batch.iter().map(|r| (r.key, *r)));
+                table.insert(batch);
+                prop_assert_eq!(table.runs().len(), i + 1);
+            }
+            let want: Vec<Record> = model.into_values().collect();
+            prop_assert_eq!(&table.clone().into_run()[..], &want[..]);
+            table.tidy();
+            prop_assert!(table.is_tidy());
+            prop_assert_eq!(table.len(), table.runs().iter().map(|run| run.len()).sum::<usize>());
+            prop_assert_eq!(&table.into_run()[..], &want[..]);
         }
 
         #[test]

@@ -247,7 +247,7 @@ mod tests {
 
     impl Given {
         fn of(records: &[Record], block_bytes: usize) -> Given {
-            let tree = Tree::of(records.iter().copied(), &mut Cutter::new(block_bytes));
+            let tree = Tree::of(records, &mut Cutter::new(block_bytes));
             Given(tree.into_blocks().collect())
         }
     }

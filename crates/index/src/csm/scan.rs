@@ -228,7 +228,7 @@ mod tests {
                 model.extend(records.iter().map(|r| (r.key, *r)));
                 sources.push(match kind {
                     0 => Source::Run(records.clone().into()),
-                    1 => Source::Tree(Arc::new(Tree::of(records.iter().copied(), &mut Cutter::new(200)))),
+                    1 => Source::Tree(Arc::new(Tree::of(records, &mut Cutter::new(200)))),
                     _ => Source::Disk(on_disk(dir.path(), i as u64 * 100, records)),
                 });
             }

@@ -37,7 +37,7 @@ pub fn shuffled(most: usize) -> impl Strategy<Value = Vec<Record>> {
 
 /// Tables of at most two blocks each.
 pub fn on_disk(dir: &std::path::Path, first: u64, records: &[Record]) -> SortedRun {
-    let tree = Tree::of(records.iter().copied(), &mut Cutter::new(200));
+    let tree = Tree::of(records, &mut Cutter::new(200));
     let blocks: Vec<_> = tree.into_blocks().collect();
     let shared = Arc::new(Shared::new(Arc::new(OsIo), 1 << 16, Alpha::default()));
     let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {

@@ -20,18 +20,12 @@ pub struct Tree {
 
 impl Tree {
     /// The tree of these records, in strictly ascending order.
-    pub fn of(records: impl IntoIterator<Item = Record>, cutter: &mut Cutter) -> Tree {
+    pub fn of(records: &[Record], cutter: &mut Cutter) -> Tree {
         let mut tree = Tree::default();
-        // What a merge left when it failed.
-        cutter.clear();
-        for record in records {
-            if let Some(block) = cutter.add(record) {
-                tree.push(block);
-            }
-        }
-        if let Some(block) = cutter.cut() {
-            tree.push(block);
-        }
+        let blocks = records
+            .chunks(cutter.full())
+            .map(|piece| cutter.encode(piece));
+        blocks.flatten().for_each(|block| tree.push(block));
         tree
     }
 
@@ -137,7 +131,7 @@ mod tests {
         fn a_range_gives_the_blocks_that_may_hold_its_keys(
             records in records(200), block_bytes in 1usize..1000, probes in proptest::collection::vec((0u64..4, 0u64..5000, 0u64..4, 0u64..5000), 10),
         ) {
-            let tree = Tree::of(records.iter().copied(), &mut Cutter::new(block_bytes));
+            let tree = Tree::of(&records, &mut Cutter::new(block_bytes));
             prop_assert_eq!(tree.records(), records.len() as u64);
             for (fid, offset, to_fid, to_offset) in probes {
                 let (from, to) = (Key { fid, offset }, Key { fid: to_fid, offset: to_offset });

@@ -17,7 +17,6 @@ use crate::side::Side;
 use crate::table::Tables;
 use crate::wal::writer::LogWriter;
 use crate::{Error, File, Io, Result};
-use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -143,7 +142,7 @@ pub struct Core {
     /// The last batch that had entries for it.
     pub side_last: AtomicU64,
     /// What the log holds for the side, until it is attached: batches with their entries.
-    pub side_log: Mutex<Vec<(u64, Vec<Bytes>)>>,
+    pub side_log: Mutex<Vec<(u64, Vec<crate::SideEntry>)>>,
 }
 
 impl Core {

@@ -6,7 +6,7 @@
 //! ```
 //! `tag` is the keyspace (0..=15), with bit 7 set for a delete, which has no value.
 use crate::wire::{Cursor, put_sized, put_varint};
-use crate::{Keyspace, Op};
+use crate::{Keyspace, Op, SideEntry};
 use bytes::Bytes;
 
 const DELETE: u8 = 0x80;
@@ -18,15 +18,15 @@ pub struct Payload {
     /// In order.
     pub ops: Vec<Op>,
     /// In order.
-    pub side: Vec<Bytes>,
+    pub side: Vec<SideEntry>,
 }
 
 /// Appends a batch's changes.
-pub fn encode(out: &mut Vec<u8>, ops: &[Op], side: &[Bytes]) {
+pub fn encode(out: &mut Vec<u8>, ops: &[Op], side: &[SideEntry]) {
     put_varint(out, (ops.len() + side.len()) as u64);
     for entry in side {
         out.push(SIDE);
-        put_sized(out, entry);
+        put_sized(out, &entry.bytes);
     }
     for op in ops {
         let delete = if op.value.is_none() { DELETE } else { 0 };
@@ -39,8 +39,8 @@ pub fn encode(out: &mut Vec<u8>, ops: &[Op], side: &[Bytes]) {
 }
 
 /// An upper bound of the encoded length, in bytes.
-pub fn bound(ops: &[Op], side: &[Bytes]) -> usize {
-    let side: usize = side.iter().map(|entry| 11 + entry.len()).sum();
+pub fn bound(ops: &[Op], side: &[SideEntry]) -> usize {
+    let side: usize = side.iter().map(|entry| 11 + entry.bytes.len()).sum();
     10 + side
         + ops
             .iter()
@@ -57,7 +57,7 @@ pub fn decode(payload: &[u8]) -> Option<Payload> {
     for _ in 0..count {
         let tag = cursor.u8()?;
         if tag == SIDE {
-            side.push(Bytes::copy_from_slice(cursor.sized()?));
+            side.push(Bytes::copy_from_slice(cursor.sized()?).into());
             continue;
         }
         let keyspace = Keyspace(tag & !DELETE);
@@ -89,7 +89,7 @@ mod tests {
         fn batches_come_back(raw in proptest::collection::vec(
             (0u8..16, proptest::collection::vec(any::<u8>(), 0..20), proptest::option::of(proptest::collection::vec(any::<u8>(), 0..300))), 0..10,
         ), side in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4)) {
-            let side: Vec<Bytes> = side.into_iter().map(Bytes::from).collect();
+            let side: Vec<SideEntry> = side.into_iter().map(|entry| Bytes::from(entry).into()).collect();
             let ops: Vec<Op> = raw.into_iter()
                 .map(|(k, key, value)| Op { keyspace: Keyspace(k), key: key.into(), value: value.map(Bytes::from) }).collect();
             let mut out = Vec::new();

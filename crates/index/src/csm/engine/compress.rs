@@ -33,7 +33,7 @@ impl Core {
             return Ok(false);
         };
         let run = sealed.table.into_run();
-        let tree = Tree::of(run.iter().copied(), cutter);
+        let tree = Tree::of(&run, cutter);
         self.counters
             .made
             .fetch_add(tree.len() as u64, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use super::super::sorted::SortedRun;
 use super::super::table::{Meta, Shared, Table};
 use super::view::Aged;
 use bytes::Bytes;
-use forebay_storage::{Error, Result, SideHost};
+use forebay_storage::{Error, Result, SideEntry, SideHost};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,17 +91,30 @@ pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
 const MOST: usize = 64 << 10;
 
 /// The entries of these records, in the order of the changes; and whether one adds an extent.
-pub fn entries(records: &[Record]) -> impl Iterator<Item = (Bytes, bool)> {
-    records.chunks(MOST).map(|records| {
+pub fn entries(records: Vec<Record>) -> impl Iterator<Item = (SideEntry, bool)> {
+    let pieces: Vec<Vec<Record>> = match records.len() {
+        0 => Vec::new(),
+        1..=MOST => vec![records],
+        _ => records.chunks(MOST).map(<[Record]>::to_vec).collect(),
+    };
+    pieces.into_iter().map(|records| {
         let mut out = Vec::new();
-        encode_columns(records, &mut out);
-        (out.into(), records.iter().any(|r| r.len > 0))
+        encode_columns(&records, &mut out);
+        let adds = records.iter().any(|r| r.len > 0);
+        let entry = SideEntry {
+            bytes: out.into(),
+            form: Some(Arc::new(records)),
+        };
+        (entry, adds)
     })
 }
 
 /// The records of an entry. `None` if it is none.
-pub fn records(entry: &[u8]) -> Option<Vec<Record>> {
-    let mut out = Vec::new();
-    decode_columns(entry, &mut out)?;
-    Some(out)
+pub fn records(entry: &SideEntry) -> Option<Arc<Vec<Record>>> {
+    let form = entry.form.clone().and_then(|form| form.downcast().ok());
+    form.or_else(|| {
+        let mut out = Vec::new();
+        decode_columns(&entry.bytes, &mut out)?;
+        Some(Arc::new(out))
+    })
 }

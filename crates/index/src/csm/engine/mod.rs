@@ -33,8 +33,7 @@ use super::scan::Scan;
 use super::table::Shared;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
-use bytes::Bytes;
-use forebay_storage::{Batch, Error, Result, Side, SideHost, Store};
+use forebay_storage::{Batch, Error, Result, Side, SideEntry, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -219,7 +218,7 @@ impl Engine {
     }
 
     /// Makes the batch carry these records too, behind those before.
-    pub fn add(&self, batch: &mut Batch, records: &[Record]) {
+    pub fn add(&self, batch: &mut Batch, records: Vec<Record>) {
         for (entry, adds) in files::entries(records) {
             batch.put_side(entry, adds);
         }
@@ -232,7 +231,7 @@ impl Engine {
 
     /// The state as of now.
     pub fn view(&self) -> Arc<View> {
-        self.core.view.read().clone()
+        self.core.view_to_read()
     }
 
     /// All extents' records from `from` on, as of now.
@@ -272,7 +271,7 @@ impl Engine {
 
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
-        let view = self.view();
+        let view = self.core.view.read().clone();
         let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
         let c = &self.core.counters;
         let coverage = self.core.coverage.stats();
@@ -340,7 +339,7 @@ impl Side for Engine {
         self.core.make_room()
     }
 
-    fn apply(&self, batch: u64, entries: &[Bytes]) {
+    fn apply(&self, batch: u64, entries: &[SideEntry]) {
         self.core.apply(batch, entries);
     }
 

@@ -47,10 +47,23 @@ pub struct View {
 }
 
 impl View {
+    /// The MemTables, oldest first.
+    pub(super) fn memtables(&self) -> impl DoubleEndedIterator<Item = &MemTable> {
+        self.sealed.iter().map(|s| &s.table).chain([&self.active])
+    }
+
+    /// Merges runs of MemTables until they are few.
+    pub(super) fn tidy(&mut self) {
+        let sealed = self.sealed.iter_mut().map(|s| &mut s.table);
+        sealed.chain([&mut self.active]).for_each(MemTable::tidy);
+    }
+
     /// All that holds records, newest first.
     pub fn sources(&self) -> impl Iterator<Item = Source> {
-        let tables = self.sealed.iter().map(|s| &s.table).chain([&self.active]);
-        let runs = tables.rev().flat_map(|t| t.runs().iter().rev().cloned());
+        let runs = self
+            .memtables()
+            .rev()
+            .flat_map(|t| t.runs().iter().rev().cloned());
         let trees = self
             .trees
             .iter()

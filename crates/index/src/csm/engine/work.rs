@@ -1,10 +1,9 @@
 //! Taking batches, and the loop of the background thread.
 use super::super::block::Cutter;
-use super::super::record::Record;
+use super::super::memtable::{MemTable, Run};
 use super::view::{Sealed, View};
 use super::{Core, files};
-use bytes::Bytes;
-use forebay_storage::{Error, Result};
+use forebay_storage::{Error, Result, SideEntry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,43 +15,48 @@ const FULL: Duration = Duration::from_millis(250);
 
 impl Core {
     /// Takes the entries of a batch.
-    pub fn apply(&self, batch: u64, entries: &[Bytes]) {
-        let mut records: Vec<Record> = Vec::new();
-        for entry in entries {
-            match files::records(entry) {
-                Some(found) if records.is_empty() => records = found,
-                Some(found) => records.extend(found),
-                // It was logged with a checksum, so a program wrote it so.
-                None => {
-                    let reason = "a log record of the index is none; use the version of Forebay that wrote it, or report this";
-                    self.fail(self.host.poison(Error::Format {
-                        path: self.host.dir(),
-                        reason: reason.into(),
-                    }));
-                    return;
-                }
-            }
-        }
-        self.counters
-            .puts
-            .fetch_add(records.len() as u64, Ordering::Relaxed);
-        let full = self.coverage.apply(&records, || self.take(batch, &records));
+    pub fn apply(&self, batch: u64, entries: &[SideEntry]) {
+        let runs: Option<Vec<Run>> = entries.iter().map(files::records).collect();
+        let Some(runs) = runs else {
+            // It was logged with a checksum, so a program wrote it so.
+            let reason = "a log record of the index is none; use the version of Forebay that wrote it, or report this";
+            self.fail(self.host.poison(Error::Format {
+                path: self.host.dir(),
+                reason: reason.into(),
+            }));
+            return;
+        };
+        let puts: usize = runs.iter().map(|run| run.len()).sum();
+        self.counters.puts.fetch_add(puts as u64, Ordering::Relaxed);
+        let full = self.coverage.apply(&runs, || self.take(batch, &runs));
         if full {
             self.wake();
         }
     }
 
     /// Makes records visible; whether that sealed the MemTable.
-    fn take(&self, batch: u64, records: &[Record]) -> bool {
+    fn take(&self, batch: u64, runs: &[Run]) -> bool {
         let mut view = self.view.write();
         let new = Arc::make_mut(&mut view);
-        new.active.insert(records.to_vec());
+        runs.iter().for_each(|run| new.active.insert(run.clone()));
         new.last = batch;
         let full = new.active.bytes() >= self.settings.memtable_bytes;
         if full {
             seal(new);
         }
         full
+    }
+
+    /// The state as of now, for reading: of few runs.
+    pub fn view_to_read(&self) -> Arc<View> {
+        let view = self.view.read().clone();
+        if view.memtables().all(MemTable::is_tidy) {
+            return view;
+        }
+        drop(view);
+        let mut view = self.view.write();
+        Arc::make_mut(&mut view).tidy();
+        view.clone()
     }
 
     /// Under the lock that the worker looks under, so that it does not miss it.

@@ -38,7 +38,7 @@ proptest! {
             model.extend(records.iter().map(|r| (r.key, *r)));
             sources.push(match kind {
                 0 => Source::Run(records.into()),
-                1 => Source::Tree(Arc::new(Tree::of(records, &mut Cutter::new(200)))),
+                1 => Source::Tree(Arc::new(Tree::of(&records, &mut Cutter::new(200)))),
                 _ => Source::Disk(on_disk(dir.path(), i as u64 * 100, &records)),
             });
         }
