@@ -122,7 +122,7 @@ mod tests {
         let record = |offset| Record::delete(Key { fid: 1, offset });
         let mut cutter = Cutter::new(1 << 20);
         cutter.add(record(1));
-        let tree = Tree::of([record(5), record(6)], &mut cutter);
+        let tree = Tree::of(&[record(5), record(6)], &mut cutter);
         assert_eq!((tree.records(), tree.len()), (2, 1));
     }
 
