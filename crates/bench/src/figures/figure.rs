@@ -6,8 +6,6 @@ use super::panel::{Content, Frame, Look, Panel};
 /// A figure as it is drawn; at least one panel.
 #[derive(Debug)]
 pub struct Figure {
-    /// Of its files, without an ending.
-    pub name: &'static str,
     pub title: String,
     pub panels: Vec<Panel>,
     /// Panels side by side.

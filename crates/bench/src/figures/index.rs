@@ -69,7 +69,6 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
             "figure-08",
             bars(
                 results,
-                "figure-08",
                 "Index put and get of several stores, 1 M records (the paper's Figure 8)",
                 "how the writers' batches arrive",
                 &orders,
@@ -81,7 +80,6 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
             "figure-10",
             bars(
                 results,
-                "figure-10",
                 "Index put and get, MPI-Tile-IO (the paper's Figure 10)",
                 "",
                 &[("tile-io".into(), "MPI-Tile-IO".into())],
@@ -92,7 +90,6 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
             "figure-11",
             bars(
                 results,
-                "figure-11",
                 "Index put and get, BTIO (the paper's Figure 11)",
                 "problem size",
                 &btio,
@@ -155,7 +152,6 @@ fn leveldb(results: &Results) -> Option<Figure> {
     }
     let missing = missing_ior(results, &["leveldb"]);
     (!panels.is_empty()).then(|| Figure {
-        name: "figure-03",
         title: "Index put and get time of LevelDB (the paper's Figure 3)".into(),
         panels,
         columns: 3,
@@ -185,7 +181,6 @@ fn ior(results: &Results) -> Option<Figure> {
     }
     let missing = missing_ior(results, &SUBJECTS.map(|s| s.0));
     (!panels.is_empty()).then(|| Figure {
-        name: "figure-09",
         title: "Index put and get time, IOR (the paper's Figure 9)".into(),
         panels,
         columns: 3,
@@ -220,7 +215,6 @@ fn absent(results: &Results, case: &str, subjects: &[&str]) -> Vec<String> {
 /// Bars of the time of one operation: a group a case.
 fn bars(
     results: &Results,
-    name: &'static str,
     title: &str,
     x_title: &str,
     cases: &[(String, String)],
@@ -269,7 +263,6 @@ fn bars(
         });
     }
     (!panels.is_empty()).then(|| Figure {
-        name,
         title: title.into(),
         panels,
         columns: 3,

@@ -47,7 +47,6 @@ pub fn figure(results: &Results) -> Option<Figure> {
         }
     }
     (!panels.is_empty()).then(|| Figure {
-        name: "figure-12",
         title: "One operation of all servers on a shared file (the paper's Figure 12)".into(),
         panels,
         columns: 2,

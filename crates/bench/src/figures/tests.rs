@@ -38,8 +38,8 @@ fn only_what_was_measured_is_drawn() {
     let lines = index(&["ior-1m-drift", "ior-8m-drift", "btio-c"]);
     let there: Vec<_> = drawn(&lines)
         .into_iter()
-        .filter_map(|f| f.1)
-        .map(|f| f.name)
+        .filter(|f| f.1.is_some())
+        .map(|f| f.0)
         .collect();
     assert_eq!(there, ["figure-03", "figure-08", "figure-09", "figure-11"]);
     let nine = named(&lines, "figure-09").unwrap();

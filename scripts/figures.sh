@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# figures.sh PROGRAM [ARGS...]: draws the paper's figures with PROGRAM, which is forebay-bench.
+#
+# From the results in BENCH_DIR (*.jsonl) if there are any. If not, runs the benchmarks once at a small size, keeps what they
+# found in BENCH_DIR/quick, and draws that.
+set -euo pipefail
+program=$1
+shift
+from=${BENCH_DIR:-target/bench}
+to=${FIGURES_DIR:-target/figures}
+
+# measure NAME ARGS...: one benchmark's JSON lines, whole or not at all.
+measure() {
+  local file=$from/quick/$1.jsonl
+  [ ! -s "$file" ] || return 0
+  echo "==> quick run of bench $1" >&2
+  "$program" "$@" --json >"$file.new"
+  mv "$file.new" "$file"
+}
+
+full() {
+  echo "The full benchmarks take hours; their results are drawn once they are there:"
+  echo "  make bench-index ARGS=--json > $from/index.jsonl"
+  echo "  make bench-ring ARGS=--json > $from/ring.jsonl"
+}
+
+if compgen -G "$from/*.jsonl" >/dev/null; then
+  "$program" figures --from "$from" --to "$to" "$@"
+else
+  mkdir -p "$from/quick"
+  # Everything but the large cases over MPI, which a small machine is slow at.
+  rings=()
+  for case in $("$program" ring --list); do
+    case $case in
+      ring-sim-every | ring-mpi-32 | ring-mpi-64) ;;
+      *) rings+=(--case "$case") ;;
+    esac
+  done
+  measure ring "${rings[@]}" --runs 3 --rounds 10 --clients 4
+  measure index --case ior-1m-lockstep,ior-1m-drift,ior-1m-random,tile-io,btio-c --runs 1
+  "$program" figures --from "$from/quick" --to "$to" "$@"
+  echo "These are of one quick run at a small size; without files in $from/quick, the next call makes another."
+  full
+fi
