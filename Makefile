@@ -18,8 +18,10 @@ MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test
 FEATURES =
 # LevelDB and RocksDB are only needed to be measured against; `make bench-index` installs them.
 PEERS = $(shell printf '\#include <leveldb/c.h>\n\#include <rocksdb/c.h>\n' | cc -E -x c - >/dev/null 2>&1 && echo yes)
+comma := ,
+BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index
+.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,10 +42,10 @@ test: setup ## Format, lints, all tests, documentation
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" $(CARGO) clippy --workspace --all-targets -- -D warnings
 	@$(if $(MPI),$(STEP) "lints with MPI" env MPICC=$(MPI) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings)
-	@$(if $(PEERS),$(STEP) "lints with LevelDB and RocksDB" $(CARGO) clippy -p forebay-bench --all-targets --features peers -- -D warnings)
+	@$(STEP) "lints of all benchmarks" $(CARGO) clippy -p forebay-bench --all-targets $(BENCH) -- -D warnings
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --workspace $(WITH_MPI) $(ARGS)
 	@$(if $(MPICH),$(STEP) "tests with MPICH" env MPICC=$(MPICH) CARGO_TARGET_DIR="$(MPICH_DIR)" $(CARGO) test $(MPICH_TESTS))
-	@$(if $(PEERS),$(STEP) "tests with LevelDB and RocksDB" $(CARGO) test -p forebay-bench --features peers index)
+	@$(STEP) "tests of all benchmarks" $(CARGO) test -p forebay-bench $(BENCH) -- index figures
 	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)
 
 soak: setup ## The full counts of the randomised tests; goes on where it stopped (SOAK_DIR)
@@ -67,3 +69,9 @@ bench-index: ## The extent index against LevelDB and RocksDB: puts, and gets col
 	@scripts/setup.sh peers
 	@$(STEP) "build" $(CARGO) build --release -p forebay-bench --features peers
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench index $(ARGS)
+
+# The full benchmarks take long, so the figures are of what they left in target/bench.
+figures: ## The paper's figures, of results in target/bench, or of a quick run if there are none
+	@scripts/setup.sh peers
+	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release -p forebay-bench --features png,peers$(if $(MPI),$(comma)mpi)
+	@scripts/figures.sh "$${CARGO_TARGET_DIR:-target}/release/forebay-bench" $(ARGS)

@@ -29,6 +29,8 @@ need_command setfattr attr
 need_python numpy python3-numpy
 need_python h5py python3-h5py
 # The service over MPI: to build it, to start it, and programs that use it.
+# PNGs of figures are made with its letters.
+need_package fonts-dejavu-core
 for package in libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich \
   pkg-config libhdf5-openmpi-dev libpnetcdf-dev python3-mpi4py slurm-wlm munge; do
   need_package "$package"

@@ -31,8 +31,9 @@ impl Axis {
 
     /// Logarithmic, with all of `low..=high`: at decades, and at 2 and 5 times them where there are few.
     pub fn log(title: &str, low: f64, high: f64) -> Axis {
-        let low = low.max(f64::MIN_POSITIVE);
-        let high = high.max(low * 2.0);
+        // Nothing lies on an edge.
+        let low = low.max(f64::MIN_POSITIVE) / 1.1;
+        let high = (high * 1.1).max(low * 2.0);
         let wide = (high / low).log10() > 2.0;
         let steps: &[f64] = if wide { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);

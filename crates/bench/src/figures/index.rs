@@ -62,7 +62,8 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
         .iter()
         .map(|(order, words)| (format!("ior-1m-{order}"), (*words).into()))
         .collect();
-    let btio = ["c", "d", "e"].map(|c| (format!("btio-{c}"), c.to_uppercase()));
+    let btio = [("c", "C: 0.2 M"), ("d", "D: 2.0 M"), ("e", "E: 20.8 M")];
+    let btio = btio.map(|(case, words)| (format!("btio-{case}"), words.into()));
     [
         ("figure-03", leveldb(results)),
         (
@@ -83,7 +84,7 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
                 "Index put and get, MPI-Tile-IO (the paper's Figure 10)",
                 "",
                 &[("tile-io".into(), "MPI-Tile-IO".into())],
-                "",
+                "MPI-Tile-IO: 16 writers, tiles beside each other, 524,288 records.",
             ),
         ),
         (
@@ -91,9 +92,9 @@ pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 5] {
             bars(
                 results,
                 "Index put and get, BTIO (the paper's Figure 11)",
-                "problem size",
+                "problem size: records",
                 &btio,
-                "",
+                "NAS BT: 64, 144 and 400 writers.",
             ),
         ),
     ]
@@ -114,7 +115,9 @@ fn points(results: &Results, order: &str, metric: &str, who: &str) -> Vec<(f64, 
 }
 
 fn curves_panel(title: String, curves: Vec<(Look, Vec<(f64, Spread)>)>, y: Axis) -> Panel {
-    let sizes = SIZES.map(|(_, records, words)| (records, words.to_string()));
+    let there = |records: f64| curves.iter().any(|c| c.1.iter().any(|p| p.0 == records));
+    let sizes = SIZES.iter().filter(|s| there(s.1));
+    let sizes: Vec<_> = sizes.map(|s| (s.1, s.2.to_string())).collect();
     Panel {
         title,
         y,
