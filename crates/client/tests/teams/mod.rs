@@ -17,6 +17,7 @@ pub struct Crew {
     service: Service,
     pub faults: Arc<Faults>,
     death: Arc<Death>,
+    teams: AtomicU32,
     /// How many clients at each node.
     here: Vec<u32>,
     _dir: TempDir,
@@ -146,6 +147,7 @@ impl Crew {
             service,
             faults: faults.clone(),
             death: death.clone(),
+            teams: AtomicU32::new(1),
             here: here.iter().copied().cycle().take(n.into()).collect(),
             _dir: dir,
         }
@@ -184,18 +186,19 @@ impl Crew {
         self.some(|_| true, f).into_iter().flatten().collect()
     }
 
-    /// As `all`, but only these clients come.
+    /// As `all`, but only these clients come. A new team each time: after a failure its clients are not at the same call.
     pub fn some<T: Send>(
         &self,
         who: impl Fn(u64) -> bool,
         f: impl Fn(&mut Seated) -> T + Sync,
     ) -> Vec<Option<T>> {
         let mut seats = Vec::new();
+        let number = self.teams.fetch_add(1, Ordering::SeqCst);
         for (node, here) in (0..).zip(&self.here) {
             let client = self.client(node);
             for _ in 0..*here {
                 let place = seats.len() as u64;
-                let team = client.team(&client.plan_of_all(1, *here)).unwrap();
+                let team = client.team(&client.plan_of_all(number, *here)).unwrap();
                 seats.push(Seated { team, place, node });
             }
         }

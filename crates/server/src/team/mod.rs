@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! - All clients of a team make the same calls in the same order, as in MPI; a client makes one at a time. Calls are told apart
-//!   by their number in that order (*round*), which every client counts for itself, so that a call that fails for some fails
-//!   alone.
+//!   by their number in that order (*round*), which every client counts for itself, so that a call that fails leaves the next
+//!   one alone. Clients that do different things after a failure of some are no team any more: they form one with another number.
 //! - A call lasts [`Limits::whole`] and the wait for the node's own clients at most. Both grow from the deadline of the service,
 //!   the first with the logarithm of the number of servers.
 //! - A call is carried out once at most. What ends it early says whether that may have happened.
