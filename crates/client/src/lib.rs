@@ -15,6 +15,7 @@ mod client;
 mod dir;
 mod error;
 mod file;
+pub mod job;
 mod metadata;
 mod open;
 mod path;

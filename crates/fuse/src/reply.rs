@@ -4,6 +4,10 @@ use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
 
+/// The inode of the directory of teams, which is no file of the service: nothing in it can be changed. It is numbered as of a
+/// member that no service has.
+pub(crate) const OWN: INodeNo = INodeNo(u64::MAX - 1);
+
 /// Runs a handler. A failure of the service itself is logged, because `EIO` says too little; a panic costs this one
 /// request, not the mount.
 pub(crate) fn attempt<T>(
@@ -11,6 +15,9 @@ pub(crate) fn attempt<T>(
     ino: INodeNo,
     handler: impl FnOnce() -> Result<T>,
 ) -> Result<T, Errno> {
+    if ino == OWN {
+        return Err(Errno::EPERM);
+    }
     match catch_unwind(AssertUnwindSafe(handler)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(Error::Posix(e))) => Err(Errno::from_i32(e.raw_os_error())),

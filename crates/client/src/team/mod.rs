@@ -18,10 +18,10 @@ mod work;
 use crate::error::{At, Result};
 use crate::{Client, File, Metadata, OpenOptions};
 use ask::{Answer, Ask, What, combine, decode, encode};
-use forebay_server::delegate::team_token;
+use forebay_server::delegate::{Handle, team_token};
 use forebay_server::team::Seat;
 pub use forebay_server::team::TeamPlan;
-use forebay_server::{Attr, Error, Member};
+use forebay_server::{Attr, Error, Fid, Member};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -66,15 +66,22 @@ impl Team {
     /// As [`Client::metadata`]; `EINVAL` if the clients do not ask the same; `EIO` if one does not ask in time.
     pub fn stat(&mut self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path.as_ref();
+        self.stat_attr(path).map(Metadata).at("stat", path)
+    }
+
+    /// The same, as the mount needs it.
+    ///
+    /// # Errors
+    /// As [`Team::stat`].
+    #[doc(hidden)]
+    pub fn stat_attr(&mut self, path: &Path) -> forebay_server::Result<Attr> {
         let ask = self.ask(What::Stat {
             path: path.as_os_str().as_bytes().to_vec(),
         });
-        let attr = match self.call(self.near(path), ask) {
-            Ok(Answer::Attr(attr)) => Ok(self.client.delegate.as_seen(attr)),
-            Ok(other) => Err(self.otherwise(other)),
-            Err(e) => Err(e),
-        };
-        attr.map(Metadata).at("stat", path)
+        match self.call(self.near(path), ask)? {
+            Answer::Attr(attr) => Ok(self.client.delegate.as_seen(attr)),
+            other => Err(self.otherwise(other)),
+        }
     }
 
     /// Opens a file for writing; creates it, or empties it.
@@ -95,11 +102,16 @@ impl Team {
     /// in time.
     pub fn open(&mut self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let path = path.as_ref();
-        let opened = self.open_steps(path, options).at("open", path)?;
+        let opened = self.open_handle(path, options).at("open", path)?;
         Ok(File::new(&self.client, opened, options.flags(), path))
     }
 
-    fn open_steps(
+    /// The same, as the mount needs it.
+    ///
+    /// # Errors
+    /// As [`Team::open`].
+    #[doc(hidden)]
+    pub fn open_handle(
         &mut self,
         path: &Path,
         options: &OpenOptions,
@@ -157,12 +169,26 @@ impl Team {
     /// Those of [`File::commit`], of this node. A client that does not come in time makes nobody's close fail.
     pub fn close(&mut self, file: File) -> Result<Metadata> {
         let (handle, path) = file.into_parts();
-        self.close_steps(handle).map(Metadata).at("close", &path)
+        let attr = self.close_handle(handle);
+        let released = self.client.delegate.release(handle);
+        let attr = attr.and_then(|attr| released.map(|()| attr));
+        attr.map(Metadata).at("close", &path)
     }
 
-    fn close_steps(&mut self, handle: u64) -> forebay_server::Result<Attr> {
+    /// The same, as the mount needs it: the handle remains to be released, which costs no message if all went well.
+    ///
+    /// # Errors
+    /// As [`Team::close`].
+    #[doc(hidden)]
+    pub fn close_handle(&mut self, handle: Handle) -> forebay_server::Result<Attr> {
         let delegate = self.client.delegate.clone();
-        let (fid, token) = delegate.team_open(handle)?;
+        let (fid, token) = match delegate.team_open(handle) {
+            Ok(open) => open,
+            Err(e) => {
+                self.skip();
+                return Err(e);
+            }
+        };
         let flushed = delegate.flush(handle);
         let mut ask = self.ask(What::Close { fid, token });
         if flushed.is_err() {
@@ -170,18 +196,27 @@ impl Team {
         }
         let answer = self.call(self.seat.root(fid.owner()), ask);
         let me = delegate.member();
-        let (attr, released) = match answer {
+        flushed?;
+        match answer {
             Ok(Answer::Closed { attr, kept }) if !kept.contains(me) => {
-                (Some(attr), delegate.release_told(handle))
+                delegate.told_close(handle)?;
+                Ok(delegate.as_seen(attr))
             }
             // Each node tells its own close; twice is no harm.
-            Ok(_) | Err(_) => (None, delegate.release(handle)),
-        };
-        flushed.and(released)?;
-        match attr {
-            Some(attr) => Ok(delegate.as_seen(attr)),
-            None => delegate.getattr(fid),
+            Ok(_) | Err(_) => delegate.getattr(fid),
         }
+    }
+
+    /// Takes part in the next call without asking for anything: it fails for all, or is done by each alone, but nobody waits.
+    #[doc(hidden)]
+    pub fn skip(&mut self) {
+        let mut ask = self.ask(What::Close {
+            fid: Fid(0),
+            token: None,
+        });
+        ask.differ = true;
+        // It has no outcome of its own.
+        let _ = self.call(self.seat.root(0), ask);
     }
 
     fn ask(&self, what: What) -> Ask {

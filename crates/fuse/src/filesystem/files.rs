@@ -33,7 +33,7 @@ fn has(fh: FileHandle, bit: u64) -> bool {
     fh.0 & bit != 0
 }
 
-fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
+pub(super) fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
     let mode = flags.acc_mode();
     OpenFlags {
         read: mode != OpenAccMode::O_WRONLY,
@@ -43,7 +43,7 @@ fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
     }
 }
 
-fn answer(opened: &Opened, flags: OpenFlags, alone: bool) -> (FileHandle, FopenFlags) {
+pub(super) fn answer(opened: &Opened, flags: OpenFlags, alone: bool) -> (FileHandle, FopenFlags) {
     let mut fh = opened.handle << BITS;
     let mut fopen = FopenFlags::empty();
     if flags.write {

@@ -10,6 +10,7 @@ mod files;
 mod links;
 mod locks;
 mod requests;
+mod team;
 mod xattrs;
 
 use crate::options::MountOptions;
@@ -21,6 +22,7 @@ pub(crate) use locks::{Asked, LockDesk};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
+use team::TeamDesk;
 
 /// How long the kernel may keep what cannot change behind its back.
 const KEPT: Duration = Duration::from_secs(1);
@@ -29,6 +31,7 @@ pub(crate) struct Filesystem {
     delegate: Arc<Delegate>,
     listings: Listings,
     desk: Arc<LockDesk>,
+    teams: Arc<TeamDesk>,
     /// One member: nobody else changes names and attributes.
     alone: bool,
     max_write: u32,
@@ -41,6 +44,7 @@ impl Filesystem {
     pub fn new(delegate: Arc<Delegate>, options: &MountOptions, ended: Sender<()>) -> Filesystem {
         Filesystem {
             alone: delegate.members() == 1,
+            teams: TeamDesk::new(delegate.clone()),
             delegate,
             listings: Listings::default(),
             desk: Arc::default(),

@@ -1,6 +1,8 @@
 //! The kernel's requests, one method each; in one file because one trait has them all.
+use super::team::DIRECTORY;
 use super::{Asked, Filesystem, KEPT, attrs, files, xattrs};
 use crate::reply::{attempt, fid, file_attr, negative};
+use forebay_client::job::wire::COMMAND;
 use forebay_server::Caller;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo,
@@ -80,7 +82,10 @@ impl fuser::Filesystem for Filesystem {
         let _ = self.ended.send(());
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if self.is_team_name(parent, name.as_bytes()) {
+            return self.team_lookup(parent, name.as_bytes(), req.pid(), reply);
+        }
         match attempt("lookup", parent, || {
             self.delegate.lookup(fid(parent), name.as_bytes())
         }) {
@@ -93,7 +98,10 @@ impl fuser::Filesystem for Filesystem {
 
     fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        if let Some(attr) = self.team_attr(ino, req.pid()) {
+            return self.show(Ok(attr), reply);
+        }
         self.show(
             attempt("getattr", ino, || self.delegate.getattr(fid(ino))),
             reply,
@@ -237,6 +245,9 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if let Some((fh, flags)) = self.team_open(ino, flags, req.pid()) {
+            return reply.opened(fh, flags);
+        }
         match attempt("open", ino, || self.open_file(fid(ino), flags, caller(req))) {
             Ok((fh, flags)) => reply.opened(fh, flags),
             Err(e) => reply.error(e),
@@ -460,6 +471,9 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        if ino == DIRECTORY {
+            return reply.ok();
+        }
         match attempt("readdir", ino, || self.list(fh, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
@@ -468,6 +482,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         self.listings.close(fh.0);
+        self.teams.leave(fh.0);
         reply.ok();
     }
 
@@ -541,15 +556,18 @@ impl fuser::Filesystem for Filesystem {
 
     fn ioctl(
         &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
         _: IoctlFlags,
-        _: u32,
-        _: &[u8],
+        command: u32,
+        data: &[u8],
         _: u32,
         reply: ReplyIoctl,
     ) {
+        if ino == DIRECTORY && command == COMMAND {
+            return self.team_call(fh, data, (caller(req), req.pid()), reply);
+        }
         reply.error(Errno::ENOTTY);
     }
 }

@@ -206,16 +206,15 @@ impl Delegate {
         Ok((open.file.fid, token.filter(|t| t & TEAM != 0)))
     }
 
-    /// Ends a handle whose open the owner has closed ([`Delegate::close_for`]).
+    /// The owner has closed a handle's open ([`Delegate::close_for`]): nothing is told when it is released.
     ///
     /// # Errors
-    /// As release.
-    pub fn release_told(&self, handle: Handle) -> Result<()> {
+    /// `EBADF`.
+    pub fn told_close(&self, handle: Handle) -> Result<()> {
         let open = self.table.get(handle)?;
         if let Some(counted) = &open.counted {
             counted.told();
         }
-        drop(open);
-        self.release(handle)
+        Ok(())
     }
 }

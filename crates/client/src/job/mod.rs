@@ -1,0 +1,339 @@
+//! Teams for processes that are not the server: the ranks of a job, through the mount of their node.
+//!
+//! [`Rank`] is what [`Team`](crate::Team) is in the server's process, with the same calls and the same results; it needs nothing but the
+//! mount. A process opens the directory of teams once. Each call is an `ioctl` on it (`wire`), which the server makes in the name
+//! of the process; an open leaves the handle at a name in that directory, where only the thread that asked finds it, once.
+//! So a call costs the process no look-up, and the service no message but those of the collective.
+//!
+//! `forebay run` says in the environment what a rank needs for the job's own team ([`Rank::of_job`]).
+
+pub mod wire;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use wire::{COMMAND, DIRECTORY, LEN, Op, Shown, bits, grant};
+
+/// The number of the job's own team; `forebay run` sets it.
+pub const TEAM: &str = "FOREBAY_TEAM";
+/// The mounts of this machine, separated by colons; `forebay run` sets them.
+pub const MOUNTS: &str = "FOREBAY_MOUNTS";
+
+/// How many ranks of the job run on this machine, and which of them this is: OpenMPI, MPICH, Slurm.
+const PLACES: [(&str, &str); 3] = [
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+    ("FOREBAY_LOCAL_RANKS", "FOREBAY_LOCAL_RANK"),
+];
+
+/// One process's place in a team.
+pub struct Rank {
+    directory: OwnedFd,
+}
+
+/// A file that a team opened. To be closed with [`Rank::close`]; if it is dropped instead, it is closed alone.
+#[derive(Debug)]
+pub struct Opened {
+    file: File,
+    ino: u64,
+}
+
+impl Deref for Opened {
+    type Target = File;
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Opened {
+    /// The file; it is closed alone.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+}
+
+/// How a team opens a file; starts with everything off.
+#[derive(Debug, Clone)]
+pub struct How {
+    flags: u32,
+    mode: u32,
+}
+
+impl Default for How {
+    fn default() -> How {
+        How::new()
+    }
+}
+
+impl How {
+    /// Nothing asked yet; mode `0o644` for new files.
+    pub fn new() -> How {
+        How {
+            flags: 0,
+            mode: 0o644,
+        }
+    }
+
+    fn set(mut self, bit: u32) -> How {
+        self.flags |= bit;
+        self
+    }
+
+    /// For reading.
+    pub fn read(self) -> How {
+        self.set(bits::READ)
+    }
+
+    /// For writing.
+    pub fn write(self) -> How {
+        self.set(bits::WRITE)
+    }
+
+    /// Every write to the end of the file.
+    pub fn append(self) -> How {
+        self.set(bits::APPEND | bits::WRITE)
+    }
+
+    /// Emptied once, when the team opens it.
+    pub fn truncate(self) -> How {
+        self.set(bits::TRUNCATE)
+    }
+
+    /// Made if there is none.
+    pub fn create(self) -> How {
+        self.set(bits::CREATE)
+    }
+
+    /// Made by this call; there must be none.
+    pub fn create_new(self) -> How {
+        self.set(bits::CREATE_NEW)
+    }
+
+    /// Permission bits of a new file.
+    pub fn mode(mut self, mode: u32) -> How {
+        self.mode = mode & 0o7777;
+        self
+    }
+
+    fn kernel(&self) -> OFlags {
+        let mut flags = match self.flags & (bits::READ | bits::WRITE) {
+            bits::WRITE => OFlags::WRONLY,
+            bits::READ => OFlags::RDONLY,
+            _ => OFlags::RDWR,
+        };
+        if self.flags & bits::APPEND != 0 {
+            flags |= OFlags::APPEND;
+        }
+        flags | OFlags::CLOEXEC
+    }
+}
+
+impl Rank {
+    /// Takes a seat in team `number`, of which `here` processes use the mount `mount`; it has some at `members` (none named:
+    /// at all nodes).
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no mount of Forebay; `EACCES` for another user than the service's; `EINVAL` for a team that cannot be,
+    /// `EBUSY` if all seats are taken: the server's log says more.
+    pub fn join(mount: &Path, number: u32, here: u32, members: &[u16]) -> io::Result<Rank> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(mount.join(DIRECTORY), flags, Mode::empty())?;
+        let rank = Rank { directory };
+        rank.call(&Op::Join {
+            number,
+            here,
+            members: members.to_vec(),
+        })?;
+        Ok(rank)
+    }
+
+    /// Takes this process's seat in the team of all ranks of the job that `forebay run` started. The ranks of a machine with
+    /// several mounts are dealt out to them in turn; each mount needs one at least.
+    ///
+    /// # Errors
+    /// `NotFound` if the environment says nothing of a job (it must reach the ranks: `mpirun -x`, `srun --export`); those
+    /// of [`Rank::join`].
+    pub fn of_job() -> io::Result<Rank> {
+        let place = Place::of(|name| std::env::var(name).ok())?;
+        Rank::join(&place.mount, place.team, place.here, &[])
+    }
+
+    /// The attributes of a file; follows symbolic links. Paths begin at the root of the file system.
+    ///
+    /// # Errors
+    /// As stat; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time.
+    pub fn stat(&mut self, path: impl AsRef<Path>) -> io::Result<Shown> {
+        self.call(&Op::Stat {
+            path: path.as_ref().as_os_str().as_bytes().to_vec(),
+        })
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// As open; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time.
+    pub fn open(&mut self, path: impl AsRef<Path>, how: &How) -> io::Result<Opened> {
+        let shown = self.call(&Op::Open {
+            path: path.as_ref().as_os_str().as_bytes().to_vec(),
+            flags: how.flags,
+            mode: how.mode,
+        })?;
+        let name = grant(shown.ino);
+        let fd = rustix::fs::openat(&self.directory, name, how.kernel(), Mode::empty())?;
+        Ok(Opened {
+            file: File::from(fd),
+            ino: shown.ino,
+        })
+    }
+
+    /// Publishes what this node wrote, and closes; the file as it is when all ranks have done so. Pages written through a
+    /// mapping are not waited for: `msync` them first.
+    ///
+    /// # Errors
+    /// As close, of this node; the file is closed all the same. A rank that does not come in time makes nobody's close fail.
+    pub fn close(&mut self, opened: Opened) -> io::Result<Shown> {
+        let shown = self.call(&Op::Close { ino: opened.ino });
+        drop(opened);
+        shown
+    }
+
+    fn call(&self, op: &Op) -> io::Result<Shown> {
+        let mut buffer = op.encode().ok_or(Errno::NAMETOOLONG)?;
+        // SAFETY: the command says that the kernel reads and writes `LEN` bytes, which is what the buffer has.
+        let call = unsafe { rustix::ioctl::Updater::<{ COMMAND }, [u8; LEN]>::new(&mut buffer) };
+        // SAFETY: another file system than Forebay's does not know the command and touches nothing.
+        unsafe { rustix::ioctl::ioctl(&self.directory, call) }?;
+        let unreadable = || {
+            io::Error::other(
+                "the server's answer is of another version; use the library of the server's release",
+            )
+        };
+        Shown::decode(&buffer[..], op).ok_or_else(unreadable)
+    }
+}
+
+/// What the environment says of a rank.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    team: u32,
+    mount: PathBuf,
+    here: u32,
+}
+
+impl Place {
+    fn of(told: impl Fn(&str) -> Option<String>) -> io::Result<Place> {
+        let missing = |what: &str| io::Error::new(io::ErrorKind::NotFound, what.to_string());
+        let number = |name: &str| told(name)?.parse::<u32>().ok();
+        let team = number(TEAM).ok_or_else(|| {
+            missing("FOREBAY_TEAM is not set: start the job with `forebay run`, and let its environment reach the ranks")
+        })?;
+        let mounts = told(MOUNTS).unwrap_or_default();
+        let mounts: Vec<&str> = mounts.split(':').filter(|m| !m.is_empty()).collect();
+        let count = mounts.len() as u32;
+        let place = PLACES
+            .iter()
+            .find_map(|(size, rank)| Some((number(size)?, number(rank)?)));
+        let (size, rank) = place.or_else(|| slurm(&number)).ok_or_else(|| {
+            missing("nothing says how many ranks this machine has: start them with mpirun or srun, or set FOREBAY_LOCAL_RANKS and FOREBAY_LOCAL_RANK")
+        })?;
+        if count == 0 || size < count || rank >= size {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "rank {rank} of {size} on this machine, and {count} mounts: each mount needs a rank"
+                ),
+            ));
+        }
+        let own = rank % count;
+        Ok(Place {
+            team,
+            mount: PathBuf::from(mounts[own as usize]),
+            here: (size - own).div_ceil(count),
+        })
+    }
+}
+
+/// Slurm says how many tasks a node has only if all have the same number.
+fn slurm(number: &impl Fn(&str) -> Option<u32>) -> Option<(u32, u32)> {
+    let (tasks, nodes) = (number("SLURM_NTASKS")?, number("SLURM_NNODES")?);
+    let even = nodes > 0 && tasks.is_multiple_of(nodes);
+    Some((even.then(|| tasks / nodes)?, number("SLURM_LOCALID")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(told: &[(&str, &str)]) -> io::Result<Place> {
+        Place::of(|name| {
+            let found = told.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_string())
+        })
+    }
+
+    #[test]
+    fn ranks_are_dealt_out_to_the_mounts() {
+        let place = |rank: &str| {
+            place(&[
+                (TEAM, "7"),
+                (MOUNTS, "/a:/b:/c"),
+                ("OMPI_COMM_WORLD_LOCAL_SIZE", "8"),
+                ("OMPI_COMM_WORLD_LOCAL_RANK", rank),
+            ])
+        };
+        let at = |rank: &str| {
+            let place = place(rank).unwrap();
+            assert_eq!(place.team, 7);
+            (place.mount.display().to_string(), place.here)
+        };
+        assert_eq!(at("0"), ("/a".into(), 3));
+        assert_eq!(at("4"), ("/b".into(), 3));
+        assert_eq!(at("5"), ("/c".into(), 2));
+        assert!(place("8").is_err());
+    }
+
+    #[test]
+    fn every_launcher_is_understood_and_none_is_said() {
+        let base = [(TEAM, "1"), (MOUNTS, "/m")];
+        let with = |more: &[(&'static str, &'static str)]| place(&[&base[..], more].concat());
+        let four = |more: &[(&'static str, &'static str)]| {
+            assert_eq!(with(more).unwrap().here, 4);
+        };
+        four(&[("MPI_LOCALNRANKS", "4"), ("MPI_LOCALRANKID", "1")]);
+        four(&[("FOREBAY_LOCAL_RANKS", "4"), ("FOREBAY_LOCAL_RANK", "0")]);
+        four(&[
+            ("SLURM_NTASKS", "12"),
+            ("SLURM_NNODES", "3"),
+            ("SLURM_LOCALID", "3"),
+        ]);
+        let uneven = [
+            ("SLURM_NTASKS", "13"),
+            ("SLURM_NNODES", "3"),
+            ("SLURM_LOCALID", "3"),
+        ];
+        assert_eq!(with(&uneven).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(
+            place(&[(MOUNTS, "/m")])
+                .unwrap_err()
+                .to_string()
+                .contains("forebay run")
+        );
+        let too_few = [
+            (TEAM, "1"),
+            (MOUNTS, "/a:/b"),
+            ("MPI_LOCALNRANKS", "1"),
+            ("MPI_LOCALRANKID", "0"),
+        ];
+        assert!(
+            place(&too_few)
+                .unwrap_err()
+                .to_string()
+                .contains("each mount needs")
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! What a process says to its node's server through the mount, and is answered: one buffer each way, in one `ioctl`. Numbers
+//! are little-endian. Both are parts of one machine, so there is no checksum.
+//!
+//! ```text
+//! request                                            answer
+//!  0  4  "FTEA"                                        0  4  "FTEA"
+//!  4  1  version, 1                                    4  1  version, 1
+//!  5  1  1 join  2 stat  3 open  4 close               5  1  as asked
+//!  6  2  length of the path, or bytes of members       6  2  0
+//!  8  4  join: the team's number                       8  8  inode         16  8  size
+//! 12  4  join: its clients at this node               24  8  mtime, seconds, may be negative
+//! 16  4  open: 1 read  2 write  4 append  8 truncate  32  4  mtime, nanoseconds
+//!           16 create  32 create_new                  36  4  permission and set-id bits
+//! 20  4  open: permission bits of a new file          40  4  user    44  4  group    48  4  names
+//! 24  8  close: the inode                             52  4  1 file  2 directory  3 link  4 FIFO  5 socket
+//! 32  …  path; join: members, 2 bytes each, none: all 56  8  generation
+//! ```
+//!
+//! After an open, the file is at the name that [`grant`] says, in the directory of teams, once, for the thread that asked.
+
+/// The directory of teams, in the root of a mount: the server answers for it alone. It is not listed.
+pub const DIRECTORY: &str = ".forebay-teams";
+/// Length of a request's head.
+pub const HEAD: usize = 32;
+/// Longest path, and the bytes of both buffers: the longest that a request of this kind may have is 16 KiB.
+pub const MOST: usize = 4096;
+/// Length of both buffers.
+pub const LEN: usize = HEAD + MOST;
+/// Length of an answer.
+pub const ANSWER: usize = 64;
+/// `_IOWR('F', 0x54, [u8; LEN])`: in and out, by the size, of Forebay's teams.
+pub const COMMAND: u32 = 3 << 30 | (LEN as u32) << 16 | 0x46 << 8 | 0x54;
+
+const MAGIC: &[u8; 4] = b"FTEA";
+const VERSION: u8 = 1;
+
+/// How a file is to be opened; bits of [`Op::Open`].
+pub mod bits {
+    /// For reading.
+    pub const READ: u32 = 1;
+    /// For writing.
+    pub const WRITE: u32 = 2;
+    /// Each write to the end.
+    pub const APPEND: u32 = 4;
+    /// Empty it.
+    pub const TRUNCATE: u32 = 8;
+    /// Make it if there is none.
+    pub const CREATE: u32 = 16;
+    /// Make it; there must be none.
+    pub const CREATE_NEW: u32 = 32;
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Take a seat.
+    Join {
+        /// Of this team.
+        number: u32,
+        /// Which has so many clients at this node.
+        here: u32,
+        /// And clients at these nodes; none: at all.
+        members: Vec<u16>,
+    },
+    /// Attributes.
+    Stat {
+        /// From the root of the file system.
+        path: Vec<u8>,
+    },
+    /// A handle.
+    Open {
+        /// From the root of the file system.
+        path: Vec<u8>,
+        /// See [`bits`].
+        flags: u32,
+        /// Permission bits of a new file.
+        mode: u32,
+    },
+    /// The end of a handle.
+    Close {
+        /// On this file.
+        ino: u64,
+    },
+}
+
+/// The name in [`DIRECTORY`] at which an opened file is.
+pub fn grant(ino: u64) -> String {
+    format!("{ino:016x}")
+}
+
+impl Op {
+    fn code(&self) -> u8 {
+        match self {
+            Op::Join { .. } => 1,
+            Op::Stat { .. } => 2,
+            Op::Open { .. } => 3,
+            Op::Close { .. } => 4,
+        }
+    }
+
+    /// The request. `None`: too long.
+    pub fn encode(&self) -> Option<Box<[u8; LEN]>> {
+        let mut buffer = Box::new([0; LEN]);
+        let (mut numbers, mut ino, mut rest) = ([0u32; 4], 0u64, Vec::new());
+        match self {
+            Op::Join {
+                number,
+                here,
+                members,
+            } => {
+                numbers[..2].copy_from_slice(&[*number, *here]);
+                rest = members.iter().flat_map(|m| m.to_le_bytes()).collect();
+            }
+            Op::Stat { path } => rest.clone_from(path),
+            Op::Open { path, flags, mode } => {
+                numbers[2..].copy_from_slice(&[*flags, *mode]);
+                rest.clone_from(path);
+            }
+            Op::Close { ino: file } => ino = *file,
+        }
+        buffer[HEAD..].get_mut(..rest.len())?.copy_from_slice(&rest);
+        buffer[..4].copy_from_slice(MAGIC);
+        buffer[4] = VERSION;
+        buffer[5] = self.code();
+        buffer[6..8].copy_from_slice(&(rest.len() as u16).to_le_bytes());
+        for (at, number) in (8..).step_by(4).zip(numbers) {
+            buffer[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        buffer[24..32].copy_from_slice(&ino.to_le_bytes());
+        Some(buffer)
+    }
+
+    /// `None` if it is none of this version.
+    pub fn decode(buffer: &[u8]) -> Option<Op> {
+        if buffer.get(..5)? != [&MAGIC[..], &[VERSION]].concat() {
+            return None;
+        }
+        let number = |at| Some(u32::from_le_bytes(read(buffer, at)?));
+        let len = u16::from_le_bytes(read(buffer, 6)?);
+        let rest = buffer.get(HEAD..)?.get(..usize::from(len))?;
+        Some(match buffer.get(5)? {
+            1 if rest.len().is_multiple_of(2) => Op::Join {
+                number: number(8)?,
+                here: number(12)?,
+                members: rest
+                    .chunks_exact(2)
+                    .map(|two| u16::from_le_bytes([two[0], two[1]]))
+                    .collect(),
+            },
+            2 => Op::Stat {
+                path: rest.to_vec(),
+            },
+            3 => Op::Open {
+                path: rest.to_vec(),
+                flags: number(16)?,
+                mode: number(20)?,
+            },
+            4 => Op::Close {
+                ino: u64::from_le_bytes(read(buffer, 24)?),
+            },
+            _ => return None,
+        })
+    }
+}
+
+fn read<const N: usize>(buffer: &[u8], at: usize) -> Option<[u8; N]> {
+    buffer.get(at..at + N)?.try_into().ok()
+}
+
+/// What a file is, in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shown {
+    /// Inode number.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of the content: seconds since 1970 and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Permission and set-id bits.
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub nlink: u32,
+    /// As in the answer's grid; 0: not said.
+    pub kind: u32,
+    /// Grows with every published change of the content.
+    pub generation: u64,
+}
+
+impl Shown {
+    /// The answer to `op`.
+    pub fn encode(&self, op: &Op) -> [u8; ANSWER] {
+        let mut buffer = [0; ANSWER];
+        buffer[..4].copy_from_slice(MAGIC);
+        buffer[4] = VERSION;
+        buffer[5] = op.code();
+        let wide = [
+            (8, self.ino),
+            (16, self.size),
+            (24, self.mtime.0 as u64),
+            (56, self.generation),
+        ];
+        for (at, number) in wide {
+            buffer[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        let narrow = [
+            self.mtime.1,
+            self.mode,
+            self.uid,
+            self.gid,
+            self.nlink,
+            self.kind,
+        ];
+        for (at, number) in (32..).step_by(4).zip(narrow) {
+            buffer[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        buffer
+    }
+
+    /// `None` if it is no answer to `op` of this version.
+    pub fn decode(buffer: &[u8], op: &Op) -> Option<Shown> {
+        if buffer.get(..6)? != [&MAGIC[..], &[VERSION, op.code()]].concat() {
+            return None;
+        }
+        let narrow = |at| Some(u32::from_le_bytes(read(buffer, at)?));
+        let wide = |at| Some(u64::from_le_bytes(read(buffer, at)?));
+        Some(Shown {
+            ino: wide(8)?,
+            size: wide(16)?,
+            mtime: (wide(24)? as i64, narrow(32)?),
+            mode: narrow(36)?,
+            uid: narrow(40)?,
+            gid: narrow(44)?,
+            nlink: narrow(48)?,
+            kind: narrow(52)?,
+            generation: wide(56)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), 0..40)
+    }
+
+    fn ops() -> impl Strategy<Value = Op> {
+        let members = proptest::collection::vec(any::<u16>(), 0..20);
+        prop_oneof![
+            (any::<[u32; 2]>(), members).prop_map(|([number, here], members)| Op::Join {
+                number,
+                here,
+                members
+            }),
+            bytes().prop_map(|path| Op::Stat { path }),
+            (bytes(), any::<[u32; 2]>()).prop_map(|(path, [flags, mode])| Op::Open {
+                path,
+                flags,
+                mode
+            }),
+            any::<u64>().prop_map(|ino| Op::Close { ino }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_asked_and_answered_is_read(op in ops(), wide in any::<[u64; 3]>(), narrow in any::<[u32; 6]>()) {
+            let request = op.encode().unwrap();
+            prop_assert_eq!(Op::decode(&request[..]), Some(op.clone()));
+            let shown = Shown {
+                ino: wide[0],
+                size: wide[1],
+                mtime: (wide[2] as i64, narrow[0]),
+                mode: narrow[1],
+                uid: narrow[2],
+                gid: narrow[3],
+                nlink: narrow[4],
+                kind: narrow[5],
+                generation: wide[0] ^ wide[1],
+            };
+            prop_assert_eq!(Shown::decode(&shown.encode(&op), &op), Some(shown));
+        }
+
+        #[test]
+        fn other_bytes_are_refused_or_read_never_worse(mut bytes in bytes(), code in 0u8..6) {
+            if bytes.len() > 6 {
+                bytes[..5].copy_from_slice(b"FTEA\x01");
+                bytes[5] = code;
+            }
+            if let Some(op) = Op::decode(&bytes) {
+                prop_assert_eq!(Op::decode(&op.encode().unwrap()[..]), Some(op));
+            }
+        }
+    }
+
+    #[test]
+    fn paths_of_the_longest_length_fit_and_no_longer_ones() {
+        let path = |len| Op::Stat {
+            path: vec![b'x'; len],
+        };
+        assert!(path(MOST).encode().is_some());
+        assert!(path(MOST + 1).encode().is_none());
+    }
+}

@@ -1,0 +1,362 @@
+//! The directory of teams: where processes ask for something together, by `ioctl` (`forebay_client::job`).
+//!
+//! It is the server's own: `.forebay-teams` in the root of the mount, not listed, empty but for files that a team has just
+//! opened, each found by the thread that asked for it, once. The kernel may keep its attributes and its name, so that a call
+//! costs no look-up; only the user of the service gets in.
+//!
+//! # Invariants
+//! - A call of a team waits for others, so it has a thread of its own; those that answer requests never wait for a group.
+//! - A process has a seat as long as it has the directory open. What was opened for it and not taken goes with that.
+//! - A thread that a team has opened a file for, and that opens it, gets that handle: it is as new as the team's call. So is what
+//!   it is told about the file until then. Nobody else's open or question is answered from it.
+use super::Filesystem;
+use super::files::{answer, open_flags};
+use crate::reply::{OWN, attempt, file_attr};
+use forebay_client::job::wire::{Op, Shown, bits, grant};
+use forebay_client::{Client, OpenOptions, Team, TeamPlan};
+use forebay_server::delegate::{Delegate, Handle, Opened};
+use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
+use fuser::{Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyEntry, ReplyIoctl};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The directory's inode.
+pub(super) const DIRECTORY: INodeNo = OWN;
+/// What never changes may be kept so long.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+/// Stack of a thread that makes a call.
+const STACK: usize = 512 << 10;
+
+/// The teams that processes of this mount are in.
+pub(super) struct TeamDesk {
+    delegate: Arc<Delegate>,
+    /// By the open directory.
+    seats: Mutex<HashMap<u64, Seat>>,
+    /// What was opened and not taken yet.
+    granted: Mutex<Vec<Granted>>,
+    /// How many those are: usually none, and nobody looks.
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Seat {
+    /// None while a call is under way, and before the first.
+    team: Option<Team>,
+    /// The last handle on each file.
+    open: HashMap<u64, Handle>,
+}
+
+struct Granted {
+    directory: u64,
+    thread: u32,
+    flags: OpenFlags,
+    opened: Opened,
+}
+
+impl TeamDesk {
+    pub fn new(delegate: Arc<Delegate>) -> Arc<TeamDesk> {
+        Arc::new(TeamDesk {
+            delegate,
+            seats: Mutex::default(),
+            granted: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// What is opened for the thread and not taken, and fits.
+    fn find<T>(
+        &self,
+        fid: Fid,
+        thread: u32,
+        f: impl FnOnce(&mut Vec<Granted>, usize) -> Option<T>,
+    ) -> Option<T> {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut granted = self.granted.lock();
+        let own = |g: &Granted| g.opened.attr.fid == fid && g.thread == thread;
+        let at = granted.iter().position(own)?;
+        let found = f(&mut granted, at);
+        self.waiting.store(granted.len(), Ordering::Relaxed);
+        found
+    }
+
+    /// The attributes of a file that a team has just opened for this thread.
+    pub fn attr(&self, fid: Fid, thread: u32) -> Option<Attr> {
+        let attr = self.find(fid, thread, |all, at| Some(all[at].opened.attr.clone()))?;
+        Some(self.delegate.as_seen(attr))
+    }
+
+    /// The handle that a team has just opened for this thread.
+    pub fn take(&self, fid: Fid, flags: OpenFlags, thread: u32) -> Option<Opened> {
+        self.find(fid, thread, |all, at| {
+            let as_asked = OpenFlags {
+                truncate: false,
+                ..flags
+            };
+            (all[at].flags == as_asked && !flags.truncate).then(|| all.swap_remove(at).opened)
+        })
+    }
+
+    /// The process has closed the directory.
+    pub fn leave(&self, directory: u64) {
+        if self.seats.lock().remove(&directory).is_none() {
+            return;
+        }
+        let untaken: Vec<Granted> = {
+            let mut granted = self.granted.lock();
+            let untaken = granted.extract_if(.., |g| g.directory == directory);
+            let untaken = untaken.collect();
+            self.waiting.store(granted.len(), Ordering::Relaxed);
+            untaken
+        };
+        for granted in untaken {
+            // Tried again in the background.
+            let _ = self.delegate.release(granted.opened.handle);
+        }
+    }
+
+    fn join(&self, directory: u64, op: &Op, caller: Caller) -> Result<Shown, Errno> {
+        let Op::Join {
+            number,
+            here,
+            members,
+        } = op
+        else {
+            return Err(Errno::EINVAL);
+        };
+        let mut seats = self.seats.lock();
+        if seats.contains_key(&directory) {
+            return Err(Errno::EISCONN);
+        }
+        let client = Client::new(self.delegate.clone()).with_owner(caller.uid, caller.gid);
+        let all = client.plan_of_all(*number, *here);
+        let plan = match members.is_empty() {
+            true => all,
+            false => TeamPlan {
+                members: members.clone(),
+                ..all
+            },
+        };
+        match client.team(&plan) {
+            Ok(team) => {
+                let seat = Seat {
+                    team: Some(team),
+                    ..Seat::default()
+                };
+                seats.insert(directory, seat);
+                Ok(Shown::default())
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, "a process cannot join a team");
+                Err(Errno::EINVAL)
+            }
+        }
+    }
+
+    /// Makes a call of a team for a process.
+    fn call(&self, team: &mut Team, directory: u64, op: &Op, thread: u32) -> Result<Shown> {
+        match op {
+            Op::Join { .. } => Ok(Shown::default()),
+            Op::Stat { path } => {
+                let seen = team.stat_attr(OsStr::from_bytes(path).as_ref())?;
+                Ok(shown(&seen))
+            }
+            Op::Open { path, flags, mode } => {
+                let (options, flags) = how(*flags, *mode);
+                let path = OsStr::from_bytes(path);
+                let opened = team.open_handle(path.as_ref(), &options)?;
+                let answer = shown(&opened.attr);
+                self.grant(Granted {
+                    directory,
+                    thread,
+                    flags,
+                    opened,
+                });
+                Ok(answer)
+            }
+            Op::Close { ino } => {
+                let handle = {
+                    let mut seats = self.seats.lock();
+                    seats.get_mut(&directory).and_then(|s| s.open.remove(ino))
+                };
+                match handle {
+                    Some(handle) => Ok(shown(&team.close_handle(handle)?)),
+                    None => {
+                        team.skip();
+                        Err(rustix::io::Errno::BADF.into())
+                    }
+                }
+            }
+        }
+    }
+
+    fn grant(&self, granted: Granted) {
+        let mut seats = self.seats.lock();
+        let Some(seat) = seats.get_mut(&granted.directory) else {
+            // The process is gone.
+            drop(seats);
+            let _ = self.delegate.release(granted.opened.handle);
+            return;
+        };
+        seat.open
+            .insert(granted.opened.attr.fid.0, granted.opened.handle);
+        // With the seats locked, so that it is found when the process leaves.
+        let mut all = self.granted.lock();
+        all.push(granted);
+        self.waiting.store(all.len(), Ordering::Relaxed);
+    }
+}
+
+impl Filesystem {
+    /// Answers an `ioctl` on the directory of teams, now or from a thread.
+    pub(super) fn team_call(
+        &self,
+        fh: FileHandle,
+        data: &[u8],
+        (caller, thread): (Caller, u32),
+        reply: ReplyIoctl,
+    ) {
+        let Some(op) = Op::decode(data) else {
+            return reply.error(Errno::EINVAL);
+        };
+        let (desk, directory) = (self.teams.clone(), fh.0);
+        if let Op::Join { .. } = op {
+            return answer_with(reply, &op, desk.join(directory, &op, caller));
+        }
+        let team = desk.seats.lock().get_mut(&directory).map(|s| s.team.take());
+        let mut team = match team {
+            Some(Some(team)) => team,
+            // Another thread of the process makes one; or it has not joined.
+            Some(None) => return reply.error(Errno::EBUSY),
+            None => return reply.error(Errno::ENOTCONN),
+        };
+        let started = std::thread::Builder::new()
+            .name("team call".into())
+            .stack_size(STACK)
+            .spawn(move || {
+                let outcome = attempt("team call", INodeNo(Fid::ROOT.0), || {
+                    desk.call(&mut team, directory, &op, thread)
+                });
+                if let Some(seat) = desk.seats.lock().get_mut(&directory) {
+                    seat.team = Some(team);
+                }
+                answer_with(reply, &op, outcome);
+            });
+        if let Err(error) = started {
+            // The closure is gone, and the reply in it has answered EIO; the process has lost its seat.
+            tracing::error!(%error, "no thread for a call of a team; raise the limit on processes");
+        }
+    }
+
+    /// Looks a name up where the service's own files are not: the directory of teams in the root, and what was opened in it.
+    /// False if it is none of these.
+    pub(super) fn is_team_name(&self, parent: INodeNo, name: &[u8]) -> bool {
+        parent == DIRECTORY
+            || (parent.0 == Fid::ROOT.0 && name == forebay_client::job::wire::DIRECTORY.as_bytes())
+    }
+
+    pub(super) fn team_lookup(&self, parent: INodeNo, name: &[u8], thread: u32, reply: ReplyEntry) {
+        if parent != DIRECTORY {
+            return reply.entry(&FOR_EVER, &file_attr(&directory()), Generation(0));
+        }
+        let ino = std::str::from_utf8(name).ok();
+        let ino = ino.and_then(|text| u64::from_str_radix(text, 16).ok());
+        let found = ino.filter(|ino| grant(*ino).as_bytes() == name);
+        match found.and_then(|ino| self.teams.attr(Fid(ino), thread)) {
+            Some(attr) => self.enter(Ok(attr), reply),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// What the service's own files do not answer: the directory of teams, and what was opened for this thread.
+    pub(super) fn team_attr(&self, ino: INodeNo, thread: u32) -> Option<Attr> {
+        match ino == DIRECTORY {
+            true => Some(directory()),
+            false => self.teams.attr(Fid(ino.0), thread),
+        }
+    }
+
+    /// Opens what was opened for this thread.
+    pub(super) fn team_open(
+        &self,
+        ino: INodeNo,
+        flags: fuser::OpenFlags,
+        thread: u32,
+    ) -> Option<(FileHandle, FopenFlags)> {
+        let flags = open_flags(flags);
+        let opened = self.teams.take(Fid(ino.0), flags, thread)?;
+        Some(answer(&opened, flags, self.alone))
+    }
+}
+
+fn answer_with(reply: ReplyIoctl, op: &Op, outcome: std::result::Result<Shown, Errno>) {
+    match outcome {
+        Ok(shown) => reply.ioctl(0, &shown.encode(op)),
+        Err(e) => reply.error(e),
+    }
+}
+
+/// The directory never changes.
+fn directory() -> Attr {
+    Attr {
+        fid: Fid(DIRECTORY.0),
+        kind: Kind::Dir,
+        mode: 0o500,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        nlink: 2,
+        size: 0,
+        bytes: 0,
+        atime: Time::default(),
+        mtime: Time::default(),
+        ctime: Time::default(),
+        generation: 0,
+        lamination: Lamination::Hard,
+    }
+}
+
+fn how(asked: u32, mode: u32) -> (OpenOptions, OpenFlags) {
+    let has = |bit: u32| asked & bit != 0;
+    let mut options = OpenOptions::new();
+    options
+        .read(has(bits::READ))
+        .write(has(bits::WRITE))
+        .append(has(bits::APPEND))
+        .truncate(has(bits::TRUNCATE))
+        .create(has(bits::CREATE))
+        .create_new(has(bits::CREATE_NEW))
+        .mode(mode);
+    let flags = OpenFlags {
+        read: has(bits::READ),
+        write: has(bits::WRITE) || has(bits::APPEND),
+        append: has(bits::APPEND),
+        truncate: false,
+    };
+    (options, flags)
+}
+
+fn shown(attr: &Attr) -> Shown {
+    Shown {
+        ino: attr.fid.0,
+        size: attr.size,
+        mtime: (attr.mtime.secs, attr.mtime.nanos),
+        mode: attr.mode & 0o7777,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        kind: match attr.kind {
+            Kind::File => 1,
+            Kind::Dir => 2,
+            Kind::Symlink => 3,
+            Kind::Fifo => 4,
+            Kind::Socket => 5,
+        },
+        generation: attr.generation,
+    }
+}

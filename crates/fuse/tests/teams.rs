@@ -1,0 +1,262 @@
+//! Processes that ask for the same through mounts: as a team, by its directory; and each for itself, by plain system calls.
+//!
+//! The service runs in the test's own process, so that what it did can be counted; only child processes touch the mounts.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{can_mount, role};
+use forebay_client::job::{How, Rank};
+use forebay_fabric::Fabric;
+use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fuse::{Mount, MountOptions};
+use forebay_server::{Config, MemberStatus, Service};
+use forebay_storage::OsIo;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[test]
+fn roles() {
+    common::roles(|role, args| match (role, args) {
+        ("rank", [mount, here, place]) => {
+            rank(
+                Path::new(mount),
+                here.parse().unwrap(),
+                place.parse().unwrap(),
+            );
+            true
+        }
+        ("plain", [mount]) => {
+            plain(Path::new(mount));
+            true
+        }
+        _ => false,
+    });
+}
+
+fn ready_go() {
+    println!("\nREADY");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// A process of a team.
+fn rank(mount: &Path, here: u32, place: u64) {
+    let mut team = Rank::join(mount, 5, here, &[]).unwrap();
+    ready_go();
+    let how = How::new().read().write().create_new().mode(0o640);
+    let file = team.open("/d/shared", &how).unwrap();
+    file.write_all_at(&[place as u8 + 1; 100], 100 * place)
+        .unwrap();
+    let mut own = [0; 100];
+    file.read_exact_at(&mut own, 100 * place).unwrap();
+    assert_eq!(own, [place as u8 + 1; 100]);
+    let all = 100 * 4 * u64::from(here);
+    let closed = team.close(file).unwrap();
+    let seen = team.stat("/d/shared").unwrap();
+    assert_eq!((closed.size, seen.size, seen.mode), (all, all, 0o640));
+    assert_eq!(closed.ino, seen.ino);
+    // What it read is what plain calls read.
+    let again = team.open("/d/shared", &How::new().read()).unwrap();
+    let mut whole = Vec::new();
+    (&*again).read_to_end(&mut whole).unwrap();
+    let plain = std::fs::read(mount.join("d/shared")).unwrap();
+    assert!(whole == plain && whole.len() as u64 == all);
+    let meta = again.metadata().unwrap();
+    assert_eq!((meta.ino(), meta.len()), (closed.ino, all));
+    team.close(again).unwrap();
+    // The same errors as anyone alone.
+    let there = team.open("/d/shared", &how).unwrap_err();
+    assert_eq!(there.raw_os_error(), Some(libc::EEXIST));
+    let none = team.stat("/d/none").unwrap_err();
+    assert_eq!(none.raw_os_error(), Some(libc::ENOENT));
+    let bad = team.open("/d/shared", &How::new().create()).unwrap_err();
+    assert_eq!(bad.raw_os_error(), Some(libc::EINVAL));
+    // One that is opened and left to the end of the process.
+    let left = team.open("/d/shared", &How::new().read()).unwrap();
+    std::mem::forget(left);
+    println!("DONE {}", closed.ino);
+}
+
+/// A process without a team.
+fn plain(mount: &Path) {
+    ready_go();
+    let file = File::open(mount.join("shared")).unwrap();
+    let meta = file.metadata().unwrap();
+    println!("DONE {} {}", meta.ino(), meta.len());
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+struct World {
+    mounts: Vec<Mount>,
+    service: Service,
+    faults: Arc<Faults>,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    fn start(nodes: u16) -> Option<World> {
+        if !can_mount() {
+            return None;
+        }
+        let (dir, faults) = (tempfile::tempdir().unwrap(), Faults::new(1));
+        let config = Config {
+            nodes,
+            memory: 16 << 20,
+            deadline: Duration::from_secs(30),
+            ..Config::default()
+        };
+        let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>;
+        let store = dir.path().join("store");
+        let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+        let mount = |n: u16| {
+            let point = dir.path().join(format!("m{n}"));
+            std::fs::create_dir(&point).unwrap();
+            Mount::start(service.delegate(n), point, MountOptions::default()).unwrap()
+        };
+        Some(World {
+            mounts: (0..nodes).map(mount).collect(),
+            service,
+            faults,
+            dir,
+        })
+    }
+
+    fn point(&self, n: usize) -> PathBuf {
+        self.dir.path().join(format!("m{n}"))
+    }
+
+    fn status(&self) -> Vec<MemberStatus> {
+        self.service.status().unwrap()
+    }
+
+    fn stop(self) {
+        for mount in self.mounts {
+            mount.stop().unwrap();
+        }
+        self.service.stop().unwrap();
+    }
+}
+
+/// Processes that wait for each other where they say so.
+struct Crowd(Vec<(Child, BufReader<std::process::ChildStdout>)>);
+
+impl Crowd {
+    fn start(name: &str, args: impl Iterator<Item = Vec<String>>) -> Crowd {
+        let start = |args: Vec<String>| {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let mut command = role(name, &args);
+            let mut child = command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let out = BufReader::new(child.stdout.take().unwrap());
+            (child, out)
+        };
+        Crowd(args.map(start).collect())
+    }
+
+    /// What each says after the word.
+    fn hear(&mut self, word: &str) -> Vec<String> {
+        let hear = |(child, out): &mut (Child, BufReader<std::process::ChildStdout>)| {
+            loop {
+                let mut line = String::new();
+                if out.read_line(&mut line).unwrap() == 0 {
+                    panic!("a process ended: {:?}", child.wait());
+                }
+                if let Some(rest) = line.strip_prefix(word) {
+                    return rest.trim().to_string();
+                }
+            }
+        };
+        self.0.iter_mut().map(hear).collect()
+    }
+
+    fn go(&mut self) {
+        for (child, _) in &mut self.0 {
+            child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        }
+    }
+
+    fn end(self) {
+        for (mut child, _) in self.0 {
+            drop(child.stdin.take());
+            assert!(child.wait().unwrap().success());
+        }
+    }
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..5000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("never: {what}");
+}
+
+#[test]
+fn sixteen_processes_are_one_team_through_four_mounts() {
+    let Some(world) = World::start(4) else { return };
+    let client = forebay_client::Client::new(world.service.delegate(0));
+    client.create_dir("/d").unwrap();
+    let args = |place: u64| {
+        let mount = world.point(place as usize % 4).display().to_string();
+        vec![mount, "4".into(), place.to_string()]
+    };
+    let mut crowd = Crowd::start("rank", (0..16).map(args));
+    crowd.hear("READY");
+    crowd.go();
+    let inodes = crowd.hear("DONE");
+    assert!(inodes.windows(2).all(|two| two[0] == two[1]), "{inodes:?}");
+    crowd.end();
+    // Five opens, two of which fail, two closes and two stats; the last close is each process's own.
+    for member in world.status() {
+        assert_eq!((member.team_calls, member.team_failures), (9, 0));
+    }
+    wait_until("every handle is released", || {
+        world.status().iter().all(|m| m.open_files == 0)
+            && world
+                .service
+                .nodes()
+                .iter()
+                .all(|n| n.files.open_files() == 0)
+    });
+    world.stop();
+}
+
+#[test]
+fn sixteen_processes_that_open_one_file_cost_few_messages() {
+    let Some(world) = World::start(2) else { return };
+    let client = forebay_client::Client::new(world.service.delegate(0));
+    client.write("/shared", b"sixteen").unwrap();
+    let mount = world.point(1).display().to_string();
+    let mut crowd = Crowd::start("plain", (0..16).map(|_| vec![mount.clone()]));
+    crowd.hear("READY");
+    // Slow enough that they meet.
+    world.faults.set(Odds {
+        latency: Duration::from_millis(20),
+        ..Odds::default()
+    });
+    let before = &world.status()[1];
+    crowd.go();
+    let seen = crowd.hear("DONE");
+    assert!(seen.iter().all(|s| s.ends_with(" 7")), "{seen:?}");
+    let after = &world.status()[1];
+    let (asked, combined) = (after.asked - before.asked, after.combined - before.combined);
+    assert!(combined > 0, "{asked} messages, {combined} combined");
+    assert_eq!(world.service.nodes()[0].files.open_files(), 1);
+    world.faults.set(Odds::default());
+    crowd.end();
+    wait_until("every handle is released", || {
+        world.service.nodes()[0].files.open_files() == 0
+    });
+    println!("16 opens: {asked} messages, {combined} requests combined");
+    world.stop();
+}
