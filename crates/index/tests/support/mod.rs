@@ -77,7 +77,11 @@ pub fn base(fid: u64) -> u64 {
 
 impl Model {
     pub fn new() -> Model {
-        Model(vec![Arc::new(vec![None; LEN as usize]); FILES as usize])
+        Model(
+            (0..FILES)
+                .map(|_| Arc::new(vec![None; LEN as usize]))
+                .collect(),
+        )
     }
 
     fn file(&mut self, fid: u64) -> &mut Vec<Option<Byte>> {

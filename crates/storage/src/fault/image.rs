@@ -75,6 +75,11 @@ impl Image {
         false
     }
 
+    /// Puts a file, in place of one that is there.
+    pub fn set(&mut self, path: &Path, bytes: Vec<u8>) {
+        self.entries.insert(path.to_path_buf(), Some(bytes));
+    }
+
     /// Removes a file. Returns whether it was there.
     pub fn remove(&mut self, path: &Path) -> bool {
         self.entries.remove(path).is_some()
