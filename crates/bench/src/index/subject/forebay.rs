@@ -29,6 +29,7 @@ fn settings(tuning: &Tuning) -> Result<(Options, Settings)> {
         memtable_bytes: memory / 12,
         buffer_bytes: memory / 4,
         cache_bytes: memory / 4,
+        coverage_bytes: memory / 8,
         alpha,
         ..Settings::default()
     };
@@ -48,12 +49,13 @@ pub fn describe(tuning: &Tuning) -> String {
     settings(tuning).map_or(String::new(), |(options, s)| {
         let size = |n: usize| sizes::show(n as f64);
         format!(
-            "blocks {}, {} a table, MemTables {} (3 at most), compression buffer {}, block cache {}, alpha {}, log files {}",
+            "blocks {}, {} a table, MemTables {} (3 at most), compression buffer {}, block cache {}, known ranges {}, alpha {}, log files {}",
             size(s.block_bytes),
             s.table_blocks,
             size(s.memtable_bytes),
             size(s.buffer_bytes),
             size(s.cache_bytes),
+            size(s.coverage_bytes),
             s.alpha,
             sizes::show(options.wal_bytes as f64),
         )
@@ -94,7 +96,7 @@ impl Subject for Forebay {
     fn memory(&self) -> u64 {
         let (s, store) = (self.index.engine().stats(), self.store.stats());
         let own = store.memtable_bytes + store.cache_bytes + store.table_memory_bytes;
-        s.memtable_bytes + s.buffer_bytes + s.cache_bytes + s.region_bytes + own
+        s.memtable_bytes + s.buffer_bytes + s.cache_bytes + s.coverage_bytes + s.region_bytes + own
     }
 
     fn written_to_tables(&self, _: &[u64], _: u64) -> u64 {
