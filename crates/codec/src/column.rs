@@ -14,7 +14,7 @@
 //! The value before the first is 0; differences wrap around at 2^64. No bytes at all: every value is 0.
 mod decode;
 
-pub use decode::{decode, value};
+pub use decode::{Lazy, decode};
 
 use crate::varint;
 
@@ -268,11 +268,11 @@ mod tests {
             let mut back = vec![7; values.len()];
             prop_assert!(decode(&first, &mut back).is_some());
             prop_assert_eq!(&back, &values);
-            for (row, want) in values.iter().enumerate() {
-                back.fill(7);
-                prop_assert_eq!(value(&first, row, &mut back), Some(*want));
-            }
-            prop_assert_eq!(value(&first, values.len(), &mut back), None);
+            let mut lazy = Lazy::default();
+            lazy.read(&bytes(&[9; 700]), 700).unwrap();
+            prop_assert_eq!(lazy.read(&first, values.len()), Some(()));
+            let back: Vec<u64> = (0..lazy.rows()).map(|row| lazy.get(row)).collect();
+            prop_assert_eq!(back, values);
         }
 
         #[test]
@@ -282,6 +282,7 @@ mod tests {
             let mut back = vec![0; values.len()];
             let short = &whole[..cut % whole.len()];
             prop_assert!(short.is_empty() || decode(short, &mut back).is_none());
+            prop_assert!(short.is_empty() || Lazy::default().read(short, values.len()).is_none());
             let long = [&whole[..], &[more]].concat();
             prop_assert!(decode(&long, &mut back).is_none());
         }
@@ -290,10 +291,10 @@ mod tests {
         fn garbage_gives_numbers_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200), rows in 0usize..500) {
             let mut values = vec![0; rows];
             let whole = decode(&bytes, &mut values);
-            let mut scratch = vec![0; rows];
-            for (row, want) in values.iter().enumerate() {
-                let one = value(&bytes, row, &mut scratch);
-                prop_assert!(whole.is_none() || one == Some(*want));
+            let mut lazy = Lazy::default();
+            prop_assert_eq!(lazy.read(&bytes, rows), whole);
+            if whole.is_some() {
+                prop_assert!(values.iter().enumerate().all(|(row, want)| lazy.get(row) == *want));
             }
         }
     }

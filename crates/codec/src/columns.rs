@@ -6,6 +6,7 @@
 //!
 //! Each column is coded alone (`column`), so a reader that searches one need not decode the others. There is no checksum:
 //! it stands where the block is stored, and is verified before the block is opened.
+use crate::column::Lazy;
 use crate::{column, varint};
 
 /// Version of the layout.
@@ -86,16 +87,12 @@ impl<'a, const N: usize> Columns<'a, N> {
         column::decode(self.columns[k], values)
     }
 
-    /// The value of column `k` in `row`; `scratch` is for its use. Costs less than the whole column, the less the more regular
-    /// the column is. `None` if there is no such row, or the bytes up to it are no column.
+    /// Decodes column `k` only as far as any value of it needs. `None` if its bytes are no column.
     ///
     /// # Panics
     /// If there is no column `k`.
-    pub fn value(&self, k: usize, row: usize, scratch: &mut Vec<u64>) -> Option<u64> {
-        if scratch.len() < self.rows {
-            scratch.resize(self.rows, 0);
-        }
-        column::value(self.columns[k], row, &mut scratch[..self.rows])
+    pub fn lazy(&self, k: usize, values: &mut Lazy) -> Option<()> {
+        values.read(self.columns[k], self.rows)
     }
 }
 
@@ -127,10 +124,10 @@ mod tests {
             for k in [2, 0, 1] {
                 opened.column(k, &mut values).unwrap();
                 prop_assert_eq!(&values, &columns[k]);
-                for (row, want) in columns[k].iter().enumerate() {
-                    prop_assert_eq!(opened.value(k, row, &mut values), Some(*want));
-                }
-                prop_assert_eq!(opened.value(k, rows.len(), &mut values), None);
+                let mut lazy = Lazy::default();
+                opened.lazy(k, &mut lazy).unwrap();
+                prop_assert_eq!(lazy.rows(), rows.len());
+                prop_assert!(columns[k].iter().enumerate().all(|(row, want)| lazy.get(row) == *want));
             }
             prop_assert!(Columns::<2>::open(&block, rows.len()).is_none());
             if !rows.is_empty() {

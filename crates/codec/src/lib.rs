@@ -16,4 +16,5 @@ mod column;
 pub mod columns;
 mod varint;
 
+pub use column::Lazy;
 pub use columns::{Columns, Encoder};

@@ -1,4 +1,4 @@
-//! Reading a column, whole or one value of it.
+//! Reading a column, whole or as far as any value of it needs.
 //!
 //! Both look at every token only once, and never beyond the rows that they were told of.
 use super::{LONG, SHORTEST};
@@ -55,41 +55,87 @@ pub fn decode(mut bytes: &[u8], values: &mut [u64]) -> Option<()> {
     bytes.is_empty().then_some(())
 }
 
-/// The value of row `row` of a column of `values.len()` rows. `values` is scratch: only what comes before the token that tells
-/// the value is decoded, to be copied from. `None` if the bytes up to there are no such column; those behind are not looked at.
-pub fn value(mut bytes: &[u8], row: usize, values: &mut [u64]) -> Option<u64> {
-    if bytes.is_empty() {
-        return (row < values.len()).then_some(0);
-    }
-    let mut at = 0;
-    while at <= row {
-        at = match Token::take(&mut bytes, at, values.len())? {
-            Token::Literals(n) => {
-                let end = (at + n).min(row + 1);
-                literals(&mut bytes, values, at, end)?;
-                if end > row {
-                    return values.get(row).copied();
+/// A column decoded as far as any of its values needs: all but a match at its end, which regular columns have. Keeps its buffer
+/// from one column to the next.
+#[derive(Debug, Default)]
+pub struct Lazy {
+    rows: usize,
+    /// The values before the last match.
+    values: Vec<u64>,
+    /// How many these are.
+    known: usize,
+    /// How far back the last match copies from.
+    distance: usize,
+    /// The value before those that it copies.
+    before: u64,
+    /// What the value grows by in `distance` rows.
+    sum: u64,
+}
+
+impl Lazy {
+    /// Reads a column of so many rows; all of `bytes` must belong to it. `None` if they are no such column.
+    pub(crate) fn read(&mut self, mut bytes: &[u8], rows: usize) -> Option<()> {
+        self.rows = rows;
+        (self.known, self.distance, self.before, self.sum) = (0, 1, 0, 0);
+        if bytes.is_empty() {
+            return Some(());
+        }
+        if self.values.len() < rows {
+            self.values.resize(rows, 0);
+        }
+        let values = &mut self.values[..rows];
+        let mut at = 0;
+        while at < rows {
+            at = match Token::take(&mut bytes, at, rows)? {
+                Token::Literals(n) => {
+                    literals(&mut bytes, values, at, at + n)?;
+                    at + n
                 }
-                end
-            }
-            Token::Match { from, end } if row < end => {
-                // The differences repeat every `at - from` rows, so the value grows by the same sum each time.
-                let before = from.checked_sub(1).map_or(0, |before| values[before]);
-                let sum = values[at - 1].wrapping_sub(before);
-                let (turns, part) = ((row + 1 - at) / (at - from), (row + 1 - at) % (at - from));
-                let part = part
-                    .checked_sub(1)
-                    .map_or(before, |part| values[from + part]);
-                let turns = sum.wrapping_mul(turns as u64 + 1);
-                return Some(part.wrapping_add(turns));
-            }
-            Token::Match { from, end } => {
-                copy(values, from, at, end);
-                end
-            }
-        };
+                Token::Match { from, end } if end == rows => {
+                    self.distance = at - from;
+                    self.before = from.checked_sub(1).map_or(0, |before| values[before]);
+                    self.sum = values[at - 1].wrapping_sub(self.before);
+                    break;
+                }
+                Token::Match { from, end } => {
+                    copy(values, from, at, end);
+                    end
+                }
+            };
+        }
+        self.known = at;
+        bytes.is_empty().then_some(())
     }
-    None
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The value of a row, of those there are.
+    #[inline]
+    pub fn get(&self, row: usize) -> u64 {
+        if row < self.known {
+            return self.values[row];
+        }
+        // The differences repeat every `distance` rows, so the value grows by the same sum each time.
+        let behind = row + 1 - self.known;
+        if self.distance == 1 {
+            return self
+                .before
+                .wrapping_add(self.sum.wrapping_mul(behind as u64 + 1));
+        }
+        // Rows of a block are few: a short division.
+        let (turns, part) = (
+            behind as u32 / self.distance as u32,
+            behind as u32 % self.distance as u32,
+        );
+        let part = match part {
+            0 => self.before,
+            part => self.values[self.known - self.distance + part as usize - 1],
+        };
+        part.wrapping_add(self.sum.wrapping_mul(u64::from(turns) + 1))
+    }
 }
 
 /// Fills `at..end` from the differences that follow.

@@ -71,11 +71,11 @@ impl<R> Demand<R> {
     }
 
     /// Takes the region with the highest request density (equation 2: requests by blocks), and all its requests. `None` if
-    /// nothing waits.
+    /// nothing waits. What is read may be more than the region: `widen` says what, and whatever waits for that is in the round.
     ///
     /// Clusters anew when the number of waiting requests has reached another level, or no region of the last clustering is left;
     /// what was asked for between two clusterings and lies in no region waits until then.
-    pub fn round(&mut self) -> Option<Round<R>> {
+    pub fn round(&mut self, widen: impl FnOnce(Region) -> Region) -> Option<Round<R>> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -85,10 +85,16 @@ impl<R> Demand<R> {
             self.regions = regions.map(|r| (r, self.requests(r))).collect();
             self.level = self.count / LEVEL;
         }
-        let numbered = self.regions.iter().enumerate();
+        let regions = self.regions.iter().enumerate();
         // Of equals the first in the file.
-        let densest = numbered.max_by(|(i, a), (j, b)| denser(**a, **b).then(j.cmp(i)));
-        let (region, _) = self.regions.remove(densest?.0);
+        let densest = regions.max_by(|(i, a), (j, b)| denser(**a, **b).then(j.cmp(i)));
+        let (region, _) = *densest?.1;
+        let wide = widen(region);
+        let region = Region {
+            first: wide.first.min(region.first),
+            last: wide.last.max(region.last),
+        };
+        self.leave_out(region);
         let mut rest = self.waiting.split_off(&region.first);
         if let Some(behind) = region.last.checked_add(1) {
             self.waiting.append(&mut rest.split_off(&behind));
@@ -97,6 +103,17 @@ impl<R> Demand<R> {
         let requests = rest.into_iter().map(|(block, (_, r))| (block, r));
         let requests = requests.collect();
         Some(Round { region, requests })
+    }
+
+    /// Takes the blocks of `region` out of the regions that are left to read. If one of these reaches beyond it, all are formed anew.
+    fn leave_out(&mut self, region: Region) {
+        let outside = |r: &(Region, u64)| r.0.last < region.first || r.0.first > region.last;
+        let inside = |r: &(Region, u64)| region.holds(r.0.first) && region.holds(r.0.last);
+        let whole = self.regions.iter().all(|r| outside(r) || inside(r));
+        self.regions.retain(outside);
+        if !whole {
+            self.regions.clear();
+        }
     }
 
     fn requests(&self, region: Region) -> u64 {
@@ -118,6 +135,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn same(region: Region) -> Region {
+        region
+    }
+
     #[test]
     fn the_densest_region_comes_first_and_takes_what_arrived_meanwhile() {
         let mut demand = Demand::new(Alpha::default());
@@ -131,7 +152,7 @@ mod tests {
         ] {
             demand.add(block, request);
         }
-        let first = demand.round().unwrap();
+        let first = demand.round(same).unwrap();
         assert_eq!(
             first.region,
             Region {
@@ -144,17 +165,17 @@ mod tests {
         demand.add(1, 'g');
         demand.add(31, 'h');
         assert_eq!(demand.len(), 5);
-        let second = demand.round().unwrap();
+        let second = demand.round(same).unwrap();
         assert_eq!(second.requests, [(0, vec!['a']), (1, vec!['b', 'g'])]);
-        assert_eq!(demand.round().unwrap().requests, [(30, vec!['f'])]);
+        assert_eq!(demand.round(same).unwrap().requests, [(30, vec!['f'])]);
         assert_eq!(
-            demand.round().unwrap().region,
+            demand.round(same).unwrap().region,
             Region {
                 first: 31,
                 last: 31
             }
         );
-        assert_eq!(demand.round(), None);
+        assert_eq!(demand.round(same), None);
     }
 
     #[test]
@@ -163,11 +184,17 @@ mod tests {
         for block in [0, 5, 9] {
             demand.add(block, ());
         }
-        assert_eq!(demand.round().unwrap().region, Region { first: 0, last: 0 });
+        assert_eq!(
+            demand.round(same).unwrap().region,
+            Region { first: 0, last: 0 }
+        );
         for i in 0..1000 {
             demand.add(5 + i % 5, ());
         }
-        assert_eq!(demand.round().unwrap().region, Region { first: 5, last: 9 });
+        assert_eq!(
+            demand.round(same).unwrap().region,
+            Region { first: 5, last: 9 }
+        );
         assert!(demand.is_empty());
     }
 
@@ -178,12 +205,12 @@ mod tests {
         demand.add_many(7, 3, 'b');
         demand.add(20, 'c');
         assert_eq!((demand.len(), demand.is_empty()), (5, false));
-        assert_eq!(demand.round().unwrap().requests, [(7, vec!['b'])]);
+        assert_eq!(demand.round(same).unwrap().requests, [(7, vec!['b'])]);
         // Those that come later count in the regions that are left.
         demand.add_many(20, 2, 'd');
         assert_eq!(demand.len(), 4);
-        assert_eq!(demand.round().unwrap().requests, [(20, vec!['c', 'd'])]);
-        assert_eq!(demand.round().unwrap().requests, [(0, vec!['a'])]);
+        assert_eq!(demand.round(same).unwrap().requests, [(20, vec!['c', 'd'])]);
+        assert_eq!(demand.round(same).unwrap().requests, [(0, vec!['a'])]);
     }
 
     proptest! {
@@ -191,7 +218,9 @@ mod tests {
         fn every_request_is_in_one_round(
             arrivals in proptest::collection::vec(proptest::collection::vec(0u32..40, 0..30), 1..10),
             a in 0.05f64..1.0,
+            unit in 1u32..20,
         ) {
+            let widen = |r: Region| Region { first: r.first / unit * unit, last: r.last / unit * unit + unit - 1 };
             let mut demand = Demand::new(Alpha::new(a).unwrap());
             let (mut added, mut served) = (Vec::new(), Vec::new());
             let mut take = |round: Round<(u32, usize)>| {
@@ -206,11 +235,11 @@ mod tests {
                     demand.add(block, (block, added.len()));
                     added.push((block, added.len()));
                 }
-                if let Some(round) = demand.round() {
+                if let Some(round) = demand.round(widen) {
                     take(round);
                 }
             }
-            while let Some(round) = demand.round() {
+            while let Some(round) = demand.round(widen) {
                 take(round);
             }
             prop_assert!(demand.is_empty());

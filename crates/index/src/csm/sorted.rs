@@ -13,7 +13,9 @@ const AHEAD: usize = 64;
 /// See the head of this file.
 #[derive(Clone, Default)]
 pub struct SortedRun {
-    tables: Vec<Arc<Table>>,
+    tables: Arc<[Arc<Table>]>,
+    /// Their least keys.
+    firsts: Arc<[Key]>,
 }
 
 impl SortedRun {
@@ -23,7 +25,15 @@ impl SortedRun {
             tables.is_sorted_by(|a, b| a.meta().last < b.meta().first),
             "tables of a run do not overlap"
         );
-        SortedRun { tables }
+        SortedRun {
+            firsts: tables.iter().map(|t| t.meta().first).collect(),
+            tables: tables.into(),
+        }
+    }
+
+    /// The least key of each table.
+    pub fn firsts(&self) -> &[Key] {
+        &self.firsts
     }
 
     /// Its tables, in order.

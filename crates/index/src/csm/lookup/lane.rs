@@ -132,10 +132,9 @@ impl BlockLane<'_> {
         }
         self.open = usize::MAX;
         let step = &self.steps[block];
-        let opened = self.opened.open(step.bytes, step.first, step.last);
+        let wanted = step.requests as usize;
+        let opened = self.opened.open(step.bytes, step.first, step.last, wanted);
         opened.ok_or_else(|| step.damaged())?;
-        let expected = self.opened.expect(step.requests as usize);
-        expected.ok_or_else(|| step.damaged())?;
         self.open = block;
         Ok(())
     }

@@ -167,6 +167,25 @@ impl Pass {
     }
 }
 
+/// About where `value` is among `len` values from `first` to `last`, if they are regular.
+fn guess(value: u64, first: u64, last: u64, len: usize) -> usize {
+    let (above, all) = (value.saturating_sub(first), last.saturating_sub(first));
+    if above >= all {
+        return if value <= first { 0 } else { len };
+    }
+    // Rounded up: what is looked for is the first at or above the value.
+    (above as f64 / all as f64 * (len.saturating_sub(1)) as f64).ceil() as usize
+}
+
+/// The same for keys; `otherwise` if they are not all of one file.
+fn guess_key(at: Key, first: Key, last: Key, len: usize, otherwise: usize) -> usize {
+    if first.fid == last.fid && at.fid == first.fid {
+        guess(at.offset, first.offset, last.offset, len)
+    } else {
+        otherwise
+    }
+}
+
 /// The first of `len` items, in order, for which `below` is false; the search goes out from `hint`.
 fn from_hint(hint: usize, len: usize, below: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);

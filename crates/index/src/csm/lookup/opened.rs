@@ -1,15 +1,16 @@
-//! A block opened for lookups: offsets are decoded at once, to search them; the other columns whole if many records are wanted, or
-//! value by value if few.
+//! A block opened for lookups: columns are decoded only as far as any value of them needs (a regular column is a few numbers and a
+//! rule), or whole if most records are wanted.
+use super::{from_hint, guess};
 use crate::MAX_EXTENT;
 use crate::csm::block::{COLUMNS, MOST};
 use crate::csm::record::{Key, Record};
-use forebay_codec::Columns;
+use forebay_codec::{Columns, Lazy};
 use std::ops::Range;
 
 /// Columns behind those of the key.
 const REST: usize = COLUMNS - 2;
-/// From so many wanted records on, decoding whole columns costs less.
-const MANY: usize = 4;
+/// If one record in so many is wanted, decoding whole columns costs less.
+const WHOLE: usize = 4;
 
 /// See the head of this file. Made for one block after the other, it keeps its buffers.
 #[derive(Default)]
@@ -19,95 +20,116 @@ pub struct Opened<'a> {
     fid: Option<u64>,
     /// The files, if not.
     fids: Vec<u64>,
-    offsets: Vec<u64>,
-    /// len, member, log, addr, seq; decoded if `whole`.
-    rest: [Vec<u64>; REST],
-    whole: bool,
-    scratch: Vec<u64>,
+    offsets: Lazy,
+    first: u64,
+    last: u64,
+    /// len, member, log, addr, seq.
+    rest: Rest,
+}
+
+/// How far the columns behind those of the key are decoded.
+#[derive(Default)]
+struct Rest {
+    state: State,
+    lazy: [Lazy; REST],
+    whole: [Vec<u64>; REST],
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Closed,
+    Lazy,
+    Whole,
+}
+
+impl Rest {
+    /// Makes ready for the reading of `wanted` of `rows` records. `None` if the columns are none.
+    fn ready(&mut self, columns: &Columns<'_, COLUMNS>, wanted: usize, rows: usize) -> Option<()> {
+        if self.state != State::Whole && wanted * WHOLE >= rows && wanted > 1 {
+            for (k, values) in self.whole.iter_mut().enumerate() {
+                columns.column(k + 2, values)?;
+            }
+            self.state = State::Whole;
+        }
+        if self.state == State::Closed {
+            for (k, values) in self.lazy.iter_mut().enumerate() {
+                columns.lazy(k + 2, values)?;
+            }
+            self.state = State::Lazy;
+        }
+        Some(())
+    }
+
+    /// The values of a row.
+    #[inline]
+    fn row(&self, row: usize) -> [u64; REST] {
+        match self.state {
+            State::Whole => self.whole.each_ref().map(|values| values[row]),
+            _ => self.lazy.each_ref().map(|values| values.get(row)),
+        }
+    }
 }
 
 impl<'a> Opened<'a> {
-    /// Opens the block with the keys from `first` to `last`. `None` if the bytes are no such block.
-    pub fn open(&mut self, bytes: &'a [u8], first: Key, last: Key) -> Option<()> {
-        self.whole = false;
+    /// Opens the block with the keys from `first` to `last`, for the reading of about `wanted` records. `None` if the bytes are no
+    /// such block.
+    pub fn open(&mut self, bytes: &'a [u8], first: Key, last: Key, wanted: usize) -> Option<()> {
+        self.rest.state = State::Closed;
         self.columns = None;
         let columns = Columns::open(bytes, MOST)?;
-        columns.column(1, &mut self.offsets)?;
+        columns.lazy(1, &mut self.offsets)?;
         self.fid = (first.fid == last.fid).then_some(first.fid);
         if self.fid.is_none() {
             columns.column(0, &mut self.fids)?;
         }
-        self.columns = Some(columns);
+        (self.first, self.last) = (first.offset, last.offset);
         let end = self.rows().checked_sub(1)?;
+        self.rest.ready(&columns, wanted, end + 1)?;
+        self.columns = Some(columns);
         (self.key(0) == first && self.key(end) == last).then_some(())
     }
 
     /// Number of records.
     pub fn rows(&self) -> usize {
-        self.offsets.len()
+        self.offsets.rows()
     }
 
     /// The key of a record.
     pub fn key(&self, row: usize) -> Key {
         Key {
             fid: self.fid.unwrap_or_else(|| self.fids[row]),
-            offset: self.offsets[row],
+            offset: self.offsets.get(row),
         }
     }
 
     /// The first record at or above `key`; perhaps `hint`.
     pub fn at_or_above(&self, key: Key, hint: usize) -> usize {
+        let rows = self.rows();
+        let below = |row: usize| self.offsets.get(row) < key.offset;
         match self.fid {
-            Some(fid) if fid < key.fid => self.rows(),
+            Some(fid) if fid < key.fid => rows,
             Some(fid) if fid > key.fid => 0,
             Some(_) => {
-                let offsets = &self.offsets[..];
-                if hint < offsets.len()
-                    && offsets[hint] >= key.offset
-                    && hint
-                        .checked_sub(1)
-                        .is_none_or(|before| offsets[before] < key.offset)
-                {
+                let known = hint < rows && !below(hint) && (hint == 0 || below(hint - 1));
+                if known {
                     return hint;
                 }
-                offsets.partition_point(|offset| *offset < key.offset)
+                let near = guess(key.offset, self.first, self.last, rows);
+                from_hint(near, rows, below)
             }
-            None => {
-                let start = self.fids.partition_point(|fid| *fid < key.fid);
-                let end = self.fids.partition_point(|fid| *fid <= key.fid);
-                let within = &self.offsets[start..end.max(start)];
-                start + within.partition_point(|offset| *offset < key.offset)
-            }
+            None => from_hint(hint, rows, |row| {
+                (self.fids[row], self.offsets.get(row)) < (key.fid, key.offset)
+            }),
         }
-    }
-
-    /// Makes ready for the reading of `wanted` records, about.
-    pub fn expect(&mut self, wanted: usize) -> Option<()> {
-        if wanted < MANY || self.whole {
-            return Some(());
-        }
-        for (k, values) in self.rest.iter_mut().enumerate() {
-            self.columns.as_ref()?.column(k + 2, values)?;
-        }
-        self.whole = true;
-        Some(())
     }
 
     /// Appends the records of these rows. `None` if the block holds none there.
     pub fn records(&mut self, rows: Range<usize>, out: &mut Vec<Record>) -> Option<()> {
-        self.expect(rows.len())?;
+        let all = self.rows();
+        self.rest.ready(self.columns.as_ref()?, rows.len(), all)?;
         for row in rows {
-            let [len, member, log, addr, seq] = if self.whole {
-                let rest = self.rest.each_ref();
-                rest.map(|values| values[row])
-            } else {
-                let columns = self.columns.as_ref()?;
-                let mut rest = [0; REST];
-                for (k, value) in rest.iter_mut().enumerate() {
-                    *value = columns.value(k + 2, row, &mut self.scratch)?;
-                }
-                rest
-            };
+            let [len, member, log, addr, seq] = self.rest.row(row);
             if len > MAX_EXTENT {
                 return None;
             }

@@ -3,7 +3,7 @@
 //! Invariant: planned blocks ascend, each once; a request's blocks are the last one that starts at or before it, if that can reach
 //! it, and all that start within it.
 use super::lane::{Home, Lane, Step};
-use super::{Request, from_hint};
+use super::{Request, from_hint, guess_key};
 use crate::csm::block::Block;
 use crate::csm::record::{Key, Record};
 use crate::csm::scan::Source;
@@ -191,9 +191,17 @@ impl DiskPlan<'_> {
             behind = Some((group.number, want.block as usize));
         }
         let tables = self.run.tables();
-        // The last table that starts at or before the request; not before that of the last request.
-        let starts = |t: usize| tables[t].meta().first <= request.at;
-        let above = from_hint(self.start + 1, tables.len(), starts);
+        // The last table that starts at or before the request; mostly that of the last request, or the next.
+        let firsts = self.run.firsts();
+        let starts = |t: usize| firsts[t] <= request.at;
+        let mut near = self.start + 1;
+        if let ([first, ..], [.., last]) = (firsts, firsts)
+            && near < firsts.len()
+            && starts(near)
+        {
+            near = guess_key(request.at, *first, *last, firsts.len(), near);
+        }
+        let above = from_hint(near, tables.len(), starts);
         self.start = above.saturating_sub(1);
         let mut bytes = 0;
         for (number, table) in tables.iter().enumerate().skip(self.start) {
@@ -209,7 +217,9 @@ impl DiskPlan<'_> {
             }
             let places = self.places.clone();
             let hint = behind.map_or(0, |(t, b)| if t == number { b + 1 } else { 0 });
-            let above = from_hint(hint, places.len(), |i| places[i].first <= request.at);
+            let (first, last) = (table.meta().first, table.meta().last);
+            let near = guess_key(request.at, first, last, places.len(), hint);
+            let above = from_hint(near, places.len(), |i| places[i].first <= request.at);
             for (i, place) in places.iter().enumerate().skip(above.saturating_sub(1)) {
                 if place.first >= request.end {
                     return Ok(bytes);

@@ -17,9 +17,26 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system reads and keeps whole pages, and a page holds dozens of blocks: what else lies on the pages of a region costs nothing
-/// to read. It is kept, for that saves a read of the same page for each of them.
-const PAGE: u64 = 4096;
+/// A region is widened to the blocks that lie wholly in these units of the file, in bytes. Compressed blocks are small, dozens to a
+/// page of the system, and reading a few pages takes hardly longer than one. The other blocks are kept: that saves a read of the
+/// same pages for each of them. Of 8 M strided records, random gets with nothing in memory took 352 reads of 7.6 MB with these
+/// units, and 4,276 reads of 22 MB with pages.
+const UNIT: u64 = 32 << 10;
+
+/// The region and what else lies in its units.
+fn widened(region: Region, places: &[Place]) -> Region {
+    let (first, last) = (
+        &places[region.first as usize],
+        &places[region.last as usize],
+    );
+    let from = first.offset - first.offset % UNIT;
+    let to = last.end().next_multiple_of(UNIT);
+    let behind = places.partition_point(|p| p.end() <= to) as u32;
+    Region {
+        first: places.partition_point(|p| p.offset < from) as u32,
+        last: behind.saturating_sub(1).max(region.last),
+    }
+}
 
 /// Bytes of a file that were read at once, and hold some blocks.
 pub struct Piece {
@@ -279,7 +296,9 @@ impl Table {
                 continue;
             }
             // Not answered and nobody reads: it is in the demand.
-            let Some(Round { region, requests }) = state.demand.round() else {
+            let Some(Round { region, requests }) =
+                state.demand.round(|region| widened(region, places))
+            else {
                 break;
             };
             state.reading = true;
@@ -302,17 +321,14 @@ impl Table {
         }
     }
 
-    /// Reads the region, with what else is on its pages, and says which blocks came whole. The checksums are verified here, once.
+    /// Reads a region, and says which blocks came whole. The checksums are verified here, once.
     fn read_piece(&self, region: Region, places: &[Place]) -> Result<(Arc<Piece>, Vec<u32>)> {
+        let blocks = region.first..region.last + 1;
         let (first, last) = (
             &places[region.first as usize],
             &places[region.last as usize],
         );
-        let from = first.offset - first.offset % PAGE;
-        let to = last.end().next_multiple_of(PAGE);
-        let blocks =
-            places.partition_point(|p| p.offset < from)..places.partition_point(|p| p.end() <= to);
-        let (start, end) = (places[blocks.start].offset, places[blocks.end - 1].end());
+        let (start, end) = (first.offset, last.end());
         let bytes = self.read_bytes(start, (end - start) as usize)?;
         let whole = |i: &u32| {
             let place = &places[*i as usize];
