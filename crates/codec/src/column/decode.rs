@@ -14,7 +14,7 @@ enum Token {
 
 impl Token {
     /// Takes the token that says something of row `at` of `rows`.
-    #[inline]
+    #[inline(always)]
     fn take(bytes: &mut &[u8], at: usize, rows: usize) -> Option<Token> {
         let (&token, rest) = bytes.split_first()?;
         *bytes = rest;

@@ -10,6 +10,7 @@
 //! | `table`, `sorted` | table files, and runs of them |
 //! | `engine` | all of it at work, as the side of a store |
 //! | `lookup` | the records that many ranges need |
+//! | `search` | searching what is sorted, from a guess |
 //! | `scan` | records in key order from all of these |
 mod block;
 pub mod engine;
@@ -18,6 +19,7 @@ mod memtable;
 mod merge;
 mod record;
 mod scan;
+mod search;
 mod sorted;
 pub mod table;
 #[cfg(test)]

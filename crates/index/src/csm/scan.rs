@@ -5,7 +5,7 @@ use super::block::records_of;
 use super::memtable::Run;
 use super::record::{Key, Record};
 use super::sorted::SortedRun;
-use super::table::{Place, Want};
+use super::table::{Places, Want};
 use super::tree::Tree;
 use forebay_storage::{Error, Result};
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ struct Cursor {
     /// Blocks that were read with the one at hand, the next one last.
     read: Vec<Want>,
     /// The places of that table's blocks.
-    places: Arc<[Place]>,
+    places: Arc<Places>,
 }
 
 impl Cursor {

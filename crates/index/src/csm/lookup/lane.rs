@@ -1,10 +1,10 @@
 //! One source as the pass goes through it: a run of records, or the planned blocks.
 //!
 //! Blocks are decoded when a request needs them, each once as long as requests ascend.
-use super::from_hint;
 use super::opened::Opened;
 use crate::csm::record::{Key, Record};
 use crate::csm::scan::damaged_memory;
+use crate::csm::search::from_hint;
 use crate::csm::table::Table;
 use forebay_storage::{Error, Result};
 
@@ -61,6 +61,8 @@ pub struct BlockLane<'a> {
     opened: Opened<'a>,
     /// The first record at or above the key sought: its block and row. No row: the first, and the block need not be open.
     at: (usize, usize),
+    /// Rows between the last two keys sought.
+    stride: usize,
     /// The last block that starts at or before the key sought.
     near: usize,
     /// The key of the record before that, if there is one.
@@ -80,6 +82,7 @@ impl<'a> Lane<'a> {
             open: usize::MAX,
             opened: Opened::default(),
             at: (0, 0),
+            stride: 1,
             near: 0,
             before: None,
         }))
@@ -153,9 +156,18 @@ impl BlockLane<'_> {
             self.before = Some(self.steps[near].last);
             return Ok(());
         }
-        let hint = if self.at.0 == near { self.at.1 + 1 } else { 0 };
+        // Requests mostly go on in the steps that they have made.
+        let (block, before) = self.at;
+        let hint = if block == near {
+            before + self.stride
+        } else {
+            0
+        };
         self.open(near)?;
         let row = self.opened.at_or_above(key, hint);
+        if block == near {
+            self.stride = row.saturating_sub(before);
+        }
         self.at = (near, row);
         self.before = match row.checked_sub(1) {
             Some(before) => Some(self.opened.key(before)),

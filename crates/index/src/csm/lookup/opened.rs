@@ -1,9 +1,9 @@
 //! A block opened for lookups: columns are decoded only as far as any value of them needs (a regular column is a few numbers and a
 //! rule), or whole if most records are wanted.
-use super::{from_hint, guess};
 use crate::MAX_EXTENT;
 use crate::csm::block::{COLUMNS, MOST};
 use crate::csm::record::{Key, Record};
+use crate::csm::search::{from_hint, guess};
 use forebay_codec::{Columns, Lazy};
 use std::ops::Range;
 
@@ -64,10 +64,12 @@ impl Rest {
     /// The values of a row.
     #[inline]
     fn row(&self, row: usize) -> [u64; REST] {
-        match self.state {
-            State::Whole => self.whole.each_ref().map(|values| values[row]),
-            _ => self.lazy.each_ref().map(|values| values.get(row)),
+        if self.state == State::Whole {
+            let [a, b, c, d, e] = &self.whole;
+            return [a[row], b[row], c[row], d[row], e[row]];
         }
+        let [a, b, c, d, e] = &self.lazy;
+        [a.get(row), b.get(row), c.get(row), d.get(row), e.get(row)]
     }
 }
 

@@ -2,13 +2,14 @@
 //!
 //! Invariant: planned blocks ascend, each once; a request's blocks are the last one that starts at or before it, if that can reach
 //! it, and all that start within it.
+use super::Request;
 use super::lane::{Home, Lane, Step};
-use super::{Request, from_hint, guess_key};
 use crate::csm::block::Block;
 use crate::csm::record::{Key, Record};
 use crate::csm::scan::Source;
+use crate::csm::search::{from_hint, guess};
 use crate::csm::sorted::SortedRun;
-use crate::csm::table::{Place, Table, Want};
+use crate::csm::table::{Places, Table, Want};
 use crate::csm::tree::Tree;
 use forebay_storage::Result;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub struct DiskPlan<'a> {
     start: usize,
     /// The table whose places are at hand; `usize::MAX` for none.
     loaded: usize,
-    places: Arc<[Place]>,
+    places: Arc<Places>,
     groups: Vec<Group<'a>>,
 }
 
@@ -48,7 +49,7 @@ pub struct DiskPlan<'a> {
 struct Group<'a> {
     number: usize,
     table: &'a Table,
-    places: Arc<[Place]>,
+    places: Arc<Places>,
     wants: Vec<Want>,
 }
 
@@ -132,10 +133,13 @@ impl Group<'_> {
     fn steps(&self) -> impl Iterator<Item = Step<'_>> {
         self.wants.iter().map(|want| {
             let place = &self.places[want.block as usize];
+            let bytes = want.raw.as_ref().map_or(&[][..], |raw| raw.bytes());
+            // Looked at here, where nothing waits for it: the processor gets the bytes of many blocks from memory at once.
+            std::hint::black_box(bytes.first().copied());
             Step {
                 first: place.first,
                 last: place.last,
-                bytes: want.raw.as_ref().map_or(&[], |raw| raw.bytes()),
+                bytes,
                 requests: want.requests,
                 home: Home::Table(self.table, want.block as usize),
             }
@@ -198,8 +202,9 @@ impl DiskPlan<'_> {
         if let ([first, ..], [.., last]) = (firsts, firsts)
             && near < firsts.len()
             && starts(near)
+            && first.fid == last.fid
         {
-            near = guess_key(request.at, *first, *last, firsts.len(), near);
+            near = guess(request.at.offset, first.offset, last.offset, firsts.len());
         }
         let above = from_hint(near, tables.len(), starts);
         self.start = above.saturating_sub(1);
@@ -217,9 +222,7 @@ impl DiskPlan<'_> {
             }
             let places = self.places.clone();
             let hint = behind.map_or(0, |(t, b)| if t == number { b + 1 } else { 0 });
-            let (first, last) = (table.meta().first, table.meta().last);
-            let near = guess_key(request.at, first, last, places.len(), hint);
-            let above = from_hint(near, places.len(), |i| places[i].first <= request.at);
+            let above = places.above(request.at, hint);
             for (i, place) in places.iter().enumerate().skip(above.saturating_sub(1)) {
                 if place.first >= request.end {
                     return Ok(bytes);

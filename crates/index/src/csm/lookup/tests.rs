@@ -68,9 +68,4 @@ proptest! {
         let deletes = layers.iter().any(|(records, _)| records.iter().any(|r| r.len == 0));
         prop_assert!(scans == 0 || deletes || piece < usize::MAX);
     }
-
-    #[test]
-    fn a_search_from_any_hint_finds_the_same(len in 0usize..100, first in 0usize..110, hint in 0usize..110) {
-        prop_assert_eq!(from_hint(hint, len, |i| i < first), first.min(len));
-    }
 }

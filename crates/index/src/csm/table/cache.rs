@@ -5,7 +5,7 @@
 //! each block.
 //!
 //! Invariant: the sum of what is kept exceeds the budget only while a read is being put in, by that read.
-use super::fetch::Slot;
+use super::slot::Slot;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Blocks of one table file for all who ask: from memory, or read in rounds (MetaKV, section III-B).
 //!
-//! Blocks that are not in memory are asked for in the table's [`Demand`]. One of those who wait is the reader: it takes a round, the
+//! Blocks that are not in memory are asked for in the table's [`Demand`](crate::cluster::Demand). One of those who wait is the reader: it takes a round, the
 //! region with the most requests a block, reads it in one I/O and gives each request its blocks. Requests that arrive during the
 //! read join the next round. Once the reader has its own blocks, another one of those who wait goes on.
 //!
@@ -8,14 +8,16 @@
 //! - Whoever waits is in the demand, or in the round that is being read. When a reader stops being one, for whatever reason, a
 //!   panic included, the requests of its round are answered, and all who wait are woken; the first becomes the reader.
 //! - A read that fails fails the requests of its round, no others.
-use super::cache::Cache;
 use super::reader::Table;
 use super::region::Place;
-use crate::cluster::{Alpha, Demand, Region, Round};
+use super::slot::{Piece, Raw, SharedTicket, State, Ticket};
+use crate::cluster::{Region, Round};
 use forebay_storage::{Error, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(test)]
+mod tests;
 
 /// A region is widened to the blocks that lie wholly in these units of the file, in bytes. Compressed blocks are small, dozens to a
 /// page of the system, and reading a few pages takes hardly longer than one. The other blocks are kept: that saves a read of the
@@ -35,181 +37,6 @@ fn widened(region: Region, places: &[Place]) -> Region {
     Region {
         first: places.partition_point(|p| p.offset < from) as u32,
         last: behind.saturating_sub(1).max(region.last),
-    }
-}
-
-/// Bytes of a file that were read at once, and hold some blocks.
-pub struct Piece {
-    /// Where they start in the file.
-    start: u64,
-    bytes: Box<[u8]>,
-}
-
-/// One compressed block; its checksum was verified.
-#[derive(Clone)]
-pub struct Raw {
-    piece: Arc<Piece>,
-    from: u32,
-    length: u32,
-}
-
-impl Raw {
-    fn new(piece: &Arc<Piece>, place: &Place) -> Raw {
-        Raw {
-            piece: piece.clone(),
-            from: (place.offset - piece.start) as u32,
-            length: place.length,
-        }
-    }
-
-    /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.piece.bytes[self.from as usize..][..self.length as usize]
-    }
-}
-
-/// Counters of reading, of all tables.
-#[derive(Debug, Default)]
-pub struct Reads {
-    /// Ranges looked up.
-    pub gets: AtomicU64,
-    /// Extents found.
-    pub found: AtomicU64,
-    /// Rounds: regions read, each in one I/O.
-    pub rounds: AtomicU64,
-    /// Blocks in them.
-    pub blocks: AtomicU64,
-    /// Blocks that somebody asked for, in memory or not; each counts once for each caller.
-    pub asked: AtomicU64,
-    /// Of those, found in memory.
-    pub hits: AtomicU64,
-    /// Bytes of regions read.
-    pub bytes: AtomicU64,
-}
-
-impl Reads {
-    fn add_asked(&self, n: usize) {
-        self.asked.fetch_add(n as u64, Ordering::Relaxed);
-    }
-
-    fn add_round(&self, read: &Result<(Arc<Piece>, Vec<u32>)>) {
-        self.rounds.fetch_add(1, Ordering::Relaxed);
-        if let Ok((piece, whole)) = read {
-            self.blocks.fetch_add(whole.len() as u64, Ordering::Relaxed);
-            self.bytes
-                .fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
-        }
-    }
-
-    fn add_hits(&self, n: usize) {
-        self.hits.fetch_add(n as u64, Ordering::Relaxed);
-    }
-}
-
-/// One caller's blocks that are not in memory.
-#[derive(Default)]
-struct Ticket {
-    missing: usize,
-    got: Vec<(u32, Arc<Piece>)>,
-    failed: Option<Error>,
-}
-
-type Shared = Arc<Mutex<Ticket>>;
-
-/// What is kept of a table, and who waits for more.
-pub struct Slot {
-    state: Mutex<State>,
-    /// Wakes those who wait, after each round.
-    changed: Condvar,
-    /// When it was used last.
-    used: AtomicU64,
-}
-
-struct State {
-    places: Option<Arc<[Place]>>,
-    /// By block; no blocks at all until the first is read.
-    kept: Vec<Option<Arc<Piece>>>,
-    /// Memory of both.
-    bytes: usize,
-    demand: Demand<Shared>,
-    /// Whether somebody reads.
-    reading: bool,
-}
-
-impl Slot {
-    /// Nothing kept.
-    pub fn new(alpha: Alpha) -> Slot {
-        Slot {
-            state: Mutex::new(State {
-                places: None,
-                kept: Vec::new(),
-                bytes: 0,
-                demand: Demand::new(alpha),
-                reading: false,
-            }),
-            changed: Condvar::new(),
-            used: AtomicU64::new(0),
-        }
-    }
-
-    /// When it was used last; `None` if it holds nothing.
-    pub fn last_use(&self) -> Option<u64> {
-        let holds = self.state.lock().bytes > 0;
-        holds.then(|| self.used.load(Ordering::Relaxed))
-    }
-
-    /// Forgets what is kept; returns how many bytes that were.
-    pub fn empty(&self) -> usize {
-        let mut state = self.state.lock();
-        state.places = None;
-        state.kept = Vec::new();
-        std::mem::take(&mut state.bytes)
-    }
-
-    /// Memory of the metadata region, if it is here.
-    pub fn places_bytes(&self) -> usize {
-        let state = self.state.lock();
-        state
-            .places
-            .as_ref()
-            .map_or(0, |places| size_of_val(&places[..]))
-    }
-
-    /// The metadata region, if it is here.
-    pub fn places(&self) -> Option<Arc<[Place]>> {
-        self.state.lock().places.clone()
-    }
-
-    /// Keeps it, and counts that in the cache.
-    pub fn keep_places(&self, places: &Arc<[Place]>, cache: &Cache) {
-        let mut state = self.state.lock();
-        if state.places.is_none() {
-            state.places = Some(places.clone());
-            let more = size_of_val(&places[..]);
-            state.bytes += more;
-            cache.more(more);
-        }
-    }
-
-    /// Marks it as used.
-    pub fn touch(&self, now: u64) {
-        self.used.store(now, Ordering::Relaxed);
-    }
-}
-
-impl State {
-    /// Keeps blocks of a piece; returns how many bytes more are kept.
-    fn keep(&mut self, blocks: usize, piece: &Arc<Piece>, whole: &[u32]) -> usize {
-        let mut more = piece.bytes.len();
-        if self.kept.is_empty() {
-            self.kept = vec![None; blocks];
-            more += blocks * size_of::<Option<Arc<Piece>>>();
-        }
-        for block in whole {
-            self.kept[*block as usize] = Some(piece.clone());
-        }
-        self.bytes += more;
-        more
     }
 }
 
@@ -287,7 +114,7 @@ impl Table {
     }
 
     /// Until the ticket is answered: waits, or is the reader.
-    fn wait(&self, ticket: &Shared, places: &[Place]) {
+    fn wait(&self, ticket: &SharedTicket, places: &[Place]) {
         let (slot, shared) = (self.slot(), self.shared());
         let mut state = slot.state.lock();
         while ticket.lock().missing > 0 {
@@ -340,9 +167,7 @@ impl Table {
                 .get(from..to)
                 .is_some_and(|raw| crc32c::crc32c(raw) == place.crc)
         };
-        let whole = (blocks.start as u32..blocks.end as u32)
-            .filter(whole)
-            .collect();
+        let whole = blocks.filter(whole).collect();
         Ok((
             Arc::new(Piece {
                 start,
@@ -357,7 +182,7 @@ impl Table {
 struct Role<'a> {
     table: &'a Table,
     places: &'a [Place],
-    requests: Vec<(u32, Vec<Shared>)>,
+    requests: Vec<(u32, Vec<SharedTicket>)>,
 }
 
 impl Role<'_> {

@@ -4,6 +4,12 @@
 //!  | block 0 | block 1 | ... | metadata region | footer, 64 bytes |
 //! ```
 //!
+//! | file | what |
+//! |---|---|
+//! | `footer`, `region`, `writer`, `reader` | the parts of a file, and the whole |
+//! | `slot`, `cache` | what is in memory of one table, and of all within a budget |
+//! | `fetch` | blocks read in rounds, for all who wait for some |
+//!
 //! Invariants: a table file is whole and on disk before anything names it; it never changes; the ranges of its blocks ascend
 //! and do not overlap.
 mod cache;
@@ -11,9 +17,10 @@ mod fetch;
 mod footer;
 mod reader;
 mod region;
+mod slot;
 mod writer;
 
-pub use fetch::{Raw, Reads, Want};
+pub use fetch::Want;
 pub use reader::{Shared, Table};
-pub use region::Place;
+pub use region::{Place, Places};
 pub use writer::{Meta, Writer};

@@ -3,9 +3,9 @@
 //! The metadata region is kept in memory within a budget (`cache`); the file is opened for each read, for an index may have thousands of tables
 //! and a process only so many open files.
 use super::cache::Cache;
-use super::fetch::{Reads, Slot};
 use super::footer::{self, Footer};
-use super::region::{self, Place};
+use super::region::{self, Place, Places};
+use super::slot::{Reads, Slot};
 use super::writer::{Meta, remove};
 use crate::cluster::Alpha;
 use crate::csm::block::Block;
@@ -44,7 +44,7 @@ impl Shared {
 /// A table file that something names. Its metadata region is read at first use, so that a damaged table fails only those reads
 /// that need it.
 pub struct Table {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     path: PathBuf,
     meta: Meta,
     slot: Arc<Slot>,
@@ -102,12 +102,12 @@ impl Table {
     ///
     /// # Errors
     /// `Corrupt`, `Format`, `Io`.
-    pub fn places(&self) -> Result<Arc<[Place]>> {
+    pub fn places(&self) -> Result<Arc<Places>> {
         if let Some(places) = self.slot.places() {
             return Ok(places);
         }
         // Two threads may both read it; the first to end stays.
-        let places: Arc<[Place]> = self.read_places(&*self.open()?)?.into();
+        let places = Arc::new(Places::new(self.read_places(&*self.open()?)?));
         self.slot.touch(self.shared.cache.tick());
         self.slot.keep_places(&places, &self.shared.cache);
         self.shared.cache.trim();

@@ -1,0 +1,185 @@
+//! What is in memory of one table file: its metadata region, and blocks as they were read.
+//!
+//! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
+use super::cache::Cache;
+use super::region::{Place, Places};
+use crate::cluster::{Alpha, Demand};
+use forebay_storage::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a file that were read at once, and hold some blocks.
+pub struct Piece {
+    /// Where they start in the file.
+    pub(super) start: u64,
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// One compressed block; its checksum was verified.
+#[derive(Clone)]
+pub struct Raw {
+    piece: Arc<Piece>,
+    from: u32,
+    length: u32,
+}
+
+impl Raw {
+    pub(super) fn new(piece: &Arc<Piece>, place: &Place) -> Raw {
+        Raw {
+            piece: piece.clone(),
+            from: (place.offset - piece.start) as u32,
+            length: place.length,
+        }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.piece.bytes[self.from as usize..][..self.length as usize]
+    }
+}
+
+/// Counters of reading, of all tables.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// Ranges looked up.
+    pub gets: AtomicU64,
+    /// Extents found.
+    pub found: AtomicU64,
+    /// Rounds: regions read, each in one I/O.
+    pub rounds: AtomicU64,
+    /// Blocks in them.
+    pub blocks: AtomicU64,
+    /// Blocks that somebody asked for, in memory or not; each counts once for each caller.
+    pub asked: AtomicU64,
+    /// Of those, found in memory.
+    pub hits: AtomicU64,
+    /// Bytes of regions read.
+    pub bytes: AtomicU64,
+}
+
+impl Reads {
+    pub(super) fn add_asked(&self, n: usize) {
+        self.asked.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_round(&self, read: &Result<(Arc<Piece>, Vec<u32>)>) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        if let Ok((piece, whole)) = read {
+            self.blocks.fetch_add(whole.len() as u64, Ordering::Relaxed);
+            self.bytes
+                .fetch_add(piece.bytes.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn add_hits(&self, n: usize) {
+        self.hits.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}
+
+/// One caller's blocks that are not in memory.
+#[derive(Default)]
+pub(super) struct Ticket {
+    /// Blocks still to come.
+    pub(super) missing: usize,
+    /// Those that came.
+    pub(super) got: Vec<(u32, Arc<Piece>)>,
+    /// Why one did not.
+    pub(super) failed: Option<Error>,
+}
+
+pub(super) type SharedTicket = Arc<Mutex<Ticket>>;
+
+/// What is kept of a table, and who waits for more.
+pub struct Slot {
+    pub(super) state: Mutex<State>,
+    /// Wakes those who wait, after each round.
+    pub(super) changed: Condvar,
+    /// When it was used last.
+    used: AtomicU64,
+}
+
+pub(super) struct State {
+    pub(super) places: Option<Arc<Places>>,
+    /// By block; no blocks at all until the first is read.
+    pub(super) kept: Vec<Option<Arc<Piece>>>,
+    /// Memory of both.
+    pub(super) bytes: usize,
+    pub(super) demand: Demand<SharedTicket>,
+    /// Whether somebody reads.
+    pub(super) reading: bool,
+}
+
+impl Slot {
+    /// Nothing kept.
+    pub fn new(alpha: Alpha) -> Slot {
+        Slot {
+            state: Mutex::new(State {
+                places: None,
+                kept: Vec::new(),
+                bytes: 0,
+                demand: Demand::new(alpha),
+                reading: false,
+            }),
+            changed: Condvar::new(),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// When it was used last; `None` if it holds nothing.
+    pub fn last_use(&self) -> Option<u64> {
+        let holds = self.state.lock().bytes > 0;
+        holds.then(|| self.used.load(Ordering::Relaxed))
+    }
+
+    /// Forgets what is kept; returns how many bytes that were.
+    pub fn empty(&self) -> usize {
+        let mut state = self.state.lock();
+        state.places = None;
+        state.kept = Vec::new();
+        std::mem::take(&mut state.bytes)
+    }
+
+    /// Memory of the metadata region, if it is here.
+    pub fn places_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.places.as_ref().map_or(0, |places| places.bytes())
+    }
+
+    /// The metadata region, if it is here.
+    pub fn places(&self) -> Option<Arc<Places>> {
+        self.state.lock().places.clone()
+    }
+
+    /// Keeps it, and counts that in the cache.
+    pub fn keep_places(&self, places: &Arc<Places>, cache: &Cache) {
+        let mut state = self.state.lock();
+        if state.places.is_none() {
+            state.places = Some(places.clone());
+            let more = places.bytes();
+            state.bytes += more;
+            cache.more(more);
+        }
+    }
+
+    /// Marks it as used.
+    pub fn touch(&self, now: u64) {
+        self.used.store(now, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Keeps blocks of a piece; returns how many bytes more are kept.
+    pub(super) fn keep(&mut self, blocks: usize, piece: &Arc<Piece>, whole: &[u32]) -> usize {
+        let mut more = piece.bytes.len();
+        if self.kept.is_empty() {
+            self.kept = vec![None; blocks];
+            more += blocks * size_of::<Option<Arc<Piece>>>();
+        }
+        for block in whole {
+            self.kept[*block as usize] = Some(piece.clone());
+        }
+        self.bytes += more;
+        more
+    }
+}
