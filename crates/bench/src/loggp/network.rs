@@ -2,16 +2,19 @@
 //!
 //! # Defaults: InfiniBand QDR
 //! Measured with netgauge (Hoefler, Mehlan, Lumsdaine, Rehm: Netgauge, HPCC 2007) on Tukey at Argonne, MVAPICH over InfiniBand, and
-//! published with the CODES simulator (repository `codes-org/codes`, file `tests/conf/ng-mpi-tukey.dat`, described in
-//! `src/networks/model-net/doc/README.loggp.txt`). The row of 64 bytes, about what a request here has:
+//! published with the CODES simulator: repository `codes-org/codes`, file `tests/ng-mpi-tukey.dat` as of commit `074fb9f1`, described
+//! in its `README.loggp.txt`. The row of 64 bytes, about what a request here has:
 //! `PRTT(1,0,64) = 11.719927 us`, `o_s = 1.136792`, `o_r = 1.170096`, `g = 0.991259`, `G = 0.002213`. Its `G` is a fit over the first few
 //! small sizes; here is that of 4 KiB to 8 MiB, about 0.0005 us a byte, 2 GB/s.
 //! `L` there is half a round trip, overheads included; LogGP's own is what is left without them:
 //! `11.719927 / 2 - o_s - o_r = 3.553 us`.
 //!
+//! Later commits have another measurement of the same machine, `tests/conf/ng-mpi-tukey.dat` (commit `a611dd16`), a few percent away:
+//! `11.082663`, `1.240573`, `1.145113`, `1.086758`. A test holds the figures on both.
+//!
 //! The file says InfiniBand, not which rate; that Tukey had QDR is from memory, and 2 GB/s agrees with it but would with DDR too.
 //! The paper's machine (Catalyst, InfiniBand QDR by QLogic) has no published set that we know of. What decides about trees is
-//! not the speed but the ratio of a message's whole time to the gap between two of them, here `5.86 / 1.17 = 5.0`.
+//! not the speed but the ratio of a message's whole time to the gap between two of them, here `5.86 / 1.17 = 5.0`, there 4.8.
 
 /// A network of equal servers. Times in nanoseconds, `G` in picoseconds a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
