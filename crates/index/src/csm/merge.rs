@@ -1,5 +1,4 @@
-//! The 2-way merge: two sorted sequences of blocks become one, and only blocks that overlap are decompressed (MetaKV,
-//! section III-A).
+//! The merge: sorted sequences of blocks become one, and only blocks that overlap are decompressed (MetaKV, section III-A).
 //!
 //! ```text
 //!  newer:  [ 0.5 .. 1 ]            [ 5 .. 6 ]               passes through untouched: 5 .. 6
@@ -7,13 +6,16 @@
 //!  result: [ 0.5 .. 1 ][ 1 .. 1.5 ][ 2 .. 3 ][ 5 .. 6 ]     merged: the first of both
 //! ```
 //!
-//! Of two records with one key the newer stays. Deletes stay too, for a third sequence may hold what they hide, unless the
+//! The paper merges two at a time. Here it may be more: what overlaps all over, as records in random order do, is then decompressed
+//! and compressed once for the lot, not once for each pair.
+//!
+//! Of records with one key the newest stays. Deletes stay too, for another sequence may hold what they hide, unless the
 //! merge is told that there is none.
 //!
 //! What a merge leaves before a block that could pass would be a small block of its own. Blocks must not crumble from merge to
 //! merge, so below a quarter of a block the next one is taken in instead of passed.
 use super::block::{Block, Cutter};
-use super::record::Record;
+use super::record::{Key, Record};
 use forebay_storage::Result;
 use std::collections::VecDeque;
 
@@ -46,23 +48,25 @@ struct Side<B> {
     head: Option<Block>,
     /// What is left of an opened block, the next record last.
     opened: Vec<Record>,
+    /// The key of the next record, as a number.
+    next: u128,
+}
+
+/// In the order of keys.
+fn number(key: Key) -> u128 {
+    u128::from(key.fid) << 64 | u128::from(key.offset)
 }
 
 impl<B: Blocks> Side<B> {
-    fn new(blocks: B) -> Side<B> {
-        Side {
-            blocks,
-            head: None,
-            opened: Vec::new(),
-        }
-    }
-
-    /// Looks at the next block, if none is open.
-    fn fill(&mut self) -> Result<()> {
+    /// Finds out what is next. `false`: nothing.
+    fn look(&mut self) -> Result<bool> {
         if self.opened.is_empty() && self.head.is_none() {
             self.head = self.blocks.next()?;
         }
-        Ok(())
+        let record = self.opened.last().map(|record| record.key);
+        let next = record.or(self.head.as_ref().map(|block| block.first));
+        self.next = next.map_or(u128::MAX, number);
+        Ok(next.is_some())
     }
 
     /// Decompresses the next block, if there is one that is not open.
@@ -77,35 +81,49 @@ impl<B: Blocks> Side<B> {
         }
         Ok(())
     }
-
-    fn record(&self) -> Option<&Record> {
-        self.opened.last()
-    }
 }
 
 /// See the head of this file. It is itself a sequence of blocks.
-pub struct Merge<'a, A, B> {
-    newer: Side<A>,
-    older: Side<B>,
+pub struct Merge<'a, B> {
+    /// Those that have something left, the newest first.
+    sides: Vec<Side<B>>,
     cutter: &'a mut Cutter,
     drop_deletes: bool,
     ready: VecDeque<Block>,
     counts: Counts,
 }
 
-impl<'a, A: Blocks, B: Blocks> Merge<'a, A, B> {
-    /// The merge of `newer` over `older`; `drop_deletes` if nothing older than both is left.
-    pub fn new(newer: A, older: B, drop_deletes: bool, cutter: &'a mut Cutter) -> Merge<'a, A, B> {
+impl<'a, B: Blocks> Merge<'a, B> {
+    /// The merge of these, newest first; `drop_deletes` if nothing older than all of them is left.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub fn new(
+        sides: impl IntoIterator<Item = B>,
+        drop_deletes: bool,
+        cutter: &'a mut Cutter,
+    ) -> Result<Merge<'a, B>> {
         // What an earlier merge left when it failed.
         cutter.clear();
-        Merge {
-            newer: Side::new(newer),
-            older: Side::new(older),
+        let mut merge = Merge {
+            sides: Vec::new(),
             cutter,
             drop_deletes,
             ready: VecDeque::new(),
             counts: Counts::default(),
+        };
+        for blocks in sides {
+            let mut side = Side {
+                blocks,
+                head: None,
+                opened: Vec::new(),
+                next: 0,
+            };
+            if side.look()? {
+                merge.sides.push(side);
+            }
         }
+        Ok(merge)
     }
 
     /// What it has done so far.
@@ -116,7 +134,7 @@ impl<'a, A: Blocks, B: Blocks> Merge<'a, A, B> {
     /// The next block of the result.
     ///
     /// # Errors
-    /// Those of reading the two; a block that is none.
+    /// Those of reading the sides; a block that is none.
     pub fn block(&mut self) -> Result<Option<Block>> {
         loop {
             if let Some(block) = self.ready.pop_front() {
@@ -130,76 +148,83 @@ impl<'a, A: Blocks, B: Blocks> Merge<'a, A, B> {
         }
     }
 
-    /// One block passed, or opened, or one record merged. `false` at the end.
-    fn step(&mut self) -> Result<bool> {
-        self.newer.fill()?;
-        self.older.fill()?;
-        match (&self.newer.head, &self.older.head) {
-            (Some(a), Some(b)) if a.last < b.first => self.pass_or_open(true)?,
-            (Some(a), Some(b)) if b.last < a.first => self.pass_or_open(false)?,
-            (Some(_), Some(_)) => {
-                self.newer.open(&mut self.counts)?;
-                self.older.open(&mut self.counts)?;
+    /// The side with the least key, the newest of such; and the least key of the others.
+    fn least(&self) -> Option<(usize, u128)> {
+        let (mut at, mut least, mut second) = (0, self.sides.first()?.next, u128::MAX);
+        for (i, side) in self.sides.iter().enumerate().skip(1) {
+            if side.next < least {
+                (at, second, least) = (i, least, side.next);
+            } else {
+                second = second.min(side.next);
             }
-            (Some(a), None) => match self.older.record() {
-                None => self.pass_or_open(true)?,
-                Some(record) if a.last < record.key => self.pass_or_open(true)?,
-                Some(record) if record.key < a.first => self.take(false),
-                Some(_) => self.newer.open(&mut self.counts)?,
-            },
-            (None, Some(b)) => match self.newer.record() {
-                None => self.pass_or_open(false)?,
-                Some(record) if b.last < record.key => self.pass_or_open(false)?,
-                Some(record) if record.key < b.first => self.take(true),
-                Some(_) => self.older.open(&mut self.counts)?,
-            },
-            (None, None) => return Ok(self.merge()),
         }
+        Some((at, second))
+    }
+
+    /// One block passed, or opened, or records of one side taken. `false` at the end.
+    fn step(&mut self) -> Result<bool> {
+        let Some((at, bound)) = self.least() else {
+            return Ok(false);
+        };
+        let alone = self.sides.len() == 1;
+        let side = &mut self.sides[at];
+        match &side.head {
+            // Opened records come before the block behind them.
+            _ if !side.opened.is_empty() => self.take(at, bound)?,
+            Some(block) if alone || number(block.last) < bound => self.pass_or_open(at)?,
+            _ => side.open(&mut self.counts)?,
+        }
+        self.look(at)?;
         Ok(true)
     }
 
-    /// Merges opened blocks until one of them is empty. `false` if both are.
-    fn merge(&mut self) -> bool {
-        loop {
-            match (self.newer.record(), self.older.record()) {
-                (None, None) => return false,
-                (Some(a), Some(b)) => {
-                    let newer = a.key <= b.key;
-                    if a.key == b.key {
-                        self.older.opened.pop();
-                    }
-                    self.take(newer);
-                }
-                (only, _) => {
-                    let newer = only.is_some();
-                    self.take(newer);
-                }
-            }
-            if self.newer.opened.is_empty() || self.older.opened.is_empty() {
-                return true;
-            }
+    /// Finds out what is next at a side; if nothing is, it goes.
+    fn look(&mut self, at: usize) -> Result<()> {
+        if !self.sides[at].look()? {
+            self.sides.remove(at);
         }
+        Ok(())
     }
 
-    /// Puts the next record of an opened block into the result.
-    fn take(&mut self, newer: bool) {
-        let opened = if newer {
-            &mut self.newer.opened
-        } else {
-            &mut self.older.opened
-        };
-        let record = opened.pop();
-        let stays = |r: &Record| r.len > 0 || !self.drop_deletes;
-        if let Some(record) = record.filter(stays)
-            && let Some(block) = self.cutter.add(record)
-        {
-            self.counts.made += 1;
-            self.ready.push_back(block);
+    /// Puts the next records of the opened block of a side, which has the least key, into the result: those below `bound`, and one that is at it.
+    fn take(&mut self, at: usize, bound: u128) -> Result<()> {
+        while let Some(record) = self.sides[at].opened.last().copied() {
+            let key = number(record.key);
+            if key >= bound {
+                if key == bound && self.sides[at].next == key {
+                    self.hide(at, key)?;
+                } else {
+                    break;
+                }
+            }
+            self.sides[at].opened.pop();
+            if (record.len > 0 || !self.drop_deletes)
+                && let Some(block) = self.cutter.add(record)
+            {
+                self.counts.made += 1;
+                self.ready.push_back(block);
+            }
+            if key == bound {
+                break;
+            }
         }
+        Ok(())
     }
 
-    /// The next block of one side overlaps nothing of the other: it passes, behind the block of what waits; or is taken in.
-    fn pass_or_open(&mut self, newer: bool) -> Result<()> {
+    /// Takes the records with this key away from the sides behind `at`, which are older.
+    fn hide(&mut self, at: usize, key: u128) -> Result<()> {
+        for i in (at + 1..self.sides.len()).rev() {
+            if self.sides[i].next == key {
+                self.sides[i].open(&mut self.counts)?;
+                self.sides[i].opened.pop();
+                self.look(i)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next block of a side overlaps nothing of the others: it passes, behind the block of what waits; or is taken in.
+    fn pass_or_open(&mut self, at: usize) -> Result<()> {
         let waiting = self.cutter.pending();
         let little = |records: usize| records < self.cutter.full() / 4;
         let crumbles = |block: &Block| {
@@ -207,19 +232,11 @@ impl<'a, A: Blocks, B: Blocks> Merge<'a, A, B> {
                 || little(block.records as usize)
                 || self.drop_deletes && block.deletes
         };
-        let head = if newer {
-            &mut self.newer.head
-        } else {
-            &mut self.older.head
-        };
-        match head.take() {
+        let side = &mut self.sides[at];
+        match side.head.take() {
             Some(block) if crumbles(&block) => {
-                *head = Some(block);
-                return if newer {
-                    self.newer.open(&mut self.counts)
-                } else {
-                    self.older.open(&mut self.counts)
-                };
+                side.head = Some(block);
+                return side.open(&mut self.counts);
             }
             passed => {
                 let rest = self.cutter.cut();
@@ -236,7 +253,7 @@ impl<'a, A: Blocks, B: Blocks> Merge<'a, A, B> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::records;
-    use super::super::{Key, RECORD, Tree};
+    use super::super::{RECORD, Tree};
     use super::*;
     use forebay_storage::Error;
     use proptest::prelude::*;
@@ -265,7 +282,7 @@ mod tests {
         }
     }
 
-    fn all(mut merge: Merge<'_, Given, Given>) -> (Vec<Block>, Counts) {
+    fn all(mut merge: Merge<'_, Given>) -> (Vec<Block>, Counts) {
         let mut blocks = Vec::new();
         while let Some(block) = merge.block().unwrap() {
             blocks.push(block);
@@ -275,7 +292,7 @@ mod tests {
 
     fn merged(a: &[Record], b: &[Record], bytes: usize, drop: bool) -> (Vec<Block>, Counts) {
         let (newer, older) = (Given::of(a, bytes), Given::of(b, bytes));
-        all(Merge::new(newer, older, drop, &mut Cutter::new(bytes)))
+        all(Merge::new([newer, older], drop, &mut Cutter::new(bytes)).unwrap())
     }
 
     fn strided(from: u64, n: u64, step: u64) -> Vec<Record> {
@@ -310,7 +327,9 @@ mod tests {
         let mut all_blocks = Given::of(&[], bytes);
         for round in 0..60u64 {
             let new = Given::of(&strided(round * 7, 70, 60), bytes);
-            let (blocks, _) = all(Merge::new(new, all_blocks, false, &mut Cutter::new(bytes)));
+            let mut cutter = Cutter::new(bytes);
+            let merge = Merge::new([new, all_blocks], false, &mut cutter);
+            let (blocks, _) = all(merge.unwrap());
             all_blocks = Given(blocks.into());
         }
         let records: u64 = all_blocks.0.iter().map(|b| u64::from(b.records)).sum();
@@ -324,16 +343,35 @@ mod tests {
         let mut bad = Given::of(&strided(0, 20, 10), bytes);
         bad.0[0].records += 1;
         let mut cutter = Cutter::new(bytes);
-        let mut merge = Merge::new(
-            bad,
-            Given::of(&strided(5, 20, 10), bytes),
-            false,
-            &mut cutter,
-        );
+        let good = Given::of(&strided(5, 20, 10), bytes);
+        let mut merge = Merge::new([bad, good], false, &mut cutter).unwrap();
         assert!(merge.block().is_err());
     }
 
     proptest! {
+        #[test]
+        fn the_newest_of_each_key_stays(
+            sides in proptest::collection::vec((records(120), 1usize..1500), 0..7), block_bytes in 1usize..1500, drop: bool,
+        ) {
+            let given = sides.iter().map(|(records, bytes)| Given::of(records, *bytes));
+            let mut cutter = Cutter::new(block_bytes);
+            let (blocks, counts) = all(Merge::new(given, drop, &mut cutter).unwrap());
+            let mut want: BTreeMap<Key, Record> = BTreeMap::new();
+            for (records, _) in sides.iter().rev() {
+                want.extend(records.iter().map(|r| (r.key, *r)));
+            }
+            want.retain(|_, r| r.len > 0 || !drop);
+            let mut found = Vec::new();
+            for pair in blocks.windows(2) {
+                prop_assert!(pair[0].last < pair[1].first);
+            }
+            for block in &blocks {
+                block.records(&mut found).unwrap();
+            }
+            prop_assert_eq!(found, want.into_values().collect::<Vec<_>>());
+            prop_assert_eq!(blocks.len() as u64, counts.passed + counts.made);
+        }
+
         #[test]
         fn the_newer_of_each_key_stays(
             a in records(150), b in records(150), block_bytes in 1usize..1500, drop: bool,

@@ -5,6 +5,7 @@ use super::super::scan::damaged_memory;
 use super::super::sorted::SortedRun;
 use super::super::table::{Table, Writer};
 use super::super::tree::Tree;
+use super::relief::Relief;
 use super::view::{Aged, Grown};
 use super::work::seal;
 use super::{Core, files};
@@ -12,11 +13,22 @@ use forebay_storage::{Error, Result, SideEdit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::vec::IntoIter;
+
+/// So many trees of similar size are merged at once.
+const TREES: usize = 8;
 
 /// The blocks of a tree, as a sequence.
-struct TreeBlocks<I>(I);
+pub struct TreeBlocks(IntoIter<Block>);
 
-impl<I: Iterator<Item = Block>> Blocks for TreeBlocks<I> {
+impl TreeBlocks {
+    fn of(grown: &Grown) -> TreeBlocks {
+        // Blocks share their bytes with the tree.
+        TreeBlocks(grown.tree.iter().cloned().collect::<Vec<_>>().into_iter())
+    }
+}
+
+impl Blocks for TreeBlocks {
     fn next(&mut self) -> Result<Option<Block>> {
         Ok(self.0.next())
     }
@@ -48,30 +60,36 @@ impl Core {
         Ok(true)
     }
 
-    /// Merges the two newest trees, if the older is not twice as large or `all` are to be one. `false` if there is nothing to do.
-    pub fn merge_trees(&self, cutter: &mut Cutter, all: bool) -> Result<bool> {
-        let (older, newer) = match &self.view.read().trees[..] {
-            [.., older, newer] if all || older.tree.records() < 2 * newer.tree.records() => {
-                (older.clone(), newer.clone())
-            }
-            _ => return Ok(false),
+    /// Merges the newest trees, if they are many of similar size and there is room for the result beside them. `false` if not.
+    pub fn merge_trees(&self, cutter: &mut Cutter) -> Result<bool> {
+        let view = self.view.read().clone();
+        let Some(from) = view.trees.len().checked_sub(TREES) else {
+            return Ok(false);
         };
-        let blocks =
-            |grown: &Grown| TreeBlocks(grown.tree.iter().cloned().collect::<Vec<_>>().into_iter());
-        let mut merge = Merge::new(blocks(&newer), blocks(&older), false, cutter);
+        let trees = &view.trees[from..];
+        let newest = trees[TREES - 1].tree.records();
+        let bytes: usize = trees.iter().map(|grown| grown.tree.bytes()).sum();
+        if trees[0].tree.records() >= newest * TREES as u64 / 2
+            || view.buffer_bytes() + bytes > self.settings.buffer_bytes
+        {
+            return Ok(false);
+        }
+        let mut merge = Merge::new(trees.iter().rev().map(TreeBlocks::of), false, cutter)?;
+        let mut relief = Relief::new(self);
         let mut tree = Tree::default();
         while let Some(block) = merge.block()? {
             tree.push(block);
+            relief.give()?;
         }
         self.counters.merges(merge.counts());
-        let mut view = self.view.write();
-        let trees = &mut Arc::make_mut(&mut view).trees;
-        // Only this thread takes trees away or adds some.
-        trees.truncate(trees.len() - 2);
-        trees.push(Grown {
+        let grown = Grown {
             tree: Arc::new(tree),
-            last: newer.last,
-        });
+            last: trees[TREES - 1].last,
+        };
+        let mut view = self.view.write();
+        // Only this thread takes trees away, and those added meanwhile stand behind.
+        let trees = &mut Arc::make_mut(&mut view).trees;
+        trees.splice(from..from + TREES, [grown]);
         Ok(true)
     }
 
@@ -83,21 +101,24 @@ impl Core {
         self.flush_buffer(cutter)
     }
 
+    /// Whether the compression buffer is to be brought to disk. A quarter is left for what is compressed meanwhile.
+    pub fn buffer_is_full(&self) -> bool {
+        self.view.read().buffer_bytes() >= self.settings.buffer_bytes / 4 * 3
+    }
+
     /// Brings the compression buffer to disk, as one sorted run.
     pub fn flush_buffer(&self, cutter: &mut Cutter) -> Result<()> {
-        while self.merge_trees(cutter, true)? {}
         let view = self.view.read().clone();
-        let Some(grown) = view.trees.first() else {
+        let Some(newest) = view.trees.last() else {
             return Ok(());
         };
         let age = view.disk.last().map_or(0, |aged| aged.age) + 1;
-        let bottom = view.disk.is_empty();
         // With nothing older, deletes have nothing to hide.
-        let blocks = TreeBlocks(grown.tree.iter().cloned().collect::<Vec<_>>().into_iter());
-        let nothing = TreeBlocks(std::iter::empty());
-        let mut merge = Merge::new(blocks, nothing, bottom, cutter);
+        let bottom = view.disk.is_empty();
+        let trees = view.trees.iter().rev().map(TreeBlocks::of);
+        let mut merge = Merge::new(trees, bottom, cutter)?;
         let mut output = Output::new(self);
-        let written = output.take(&mut merge);
+        let written = output.take(&mut merge, Relief::new(self));
         self.counters.merges(merge.counts());
         let tables = output.end(written).map_err(Failure::error)?;
         let edit = SideEdit {
@@ -105,13 +126,14 @@ impl Core {
                 .iter()
                 .map(|t| (t.meta().number, files::told(age, t.meta())))
                 .collect(),
-            flushed: Some(grown.last),
+            flushed: Some(newest.last),
             ..SideEdit::default()
         };
         self.edit(edit, &tables)?;
+        let flushed = view.trees.len();
         let mut view = self.view.write();
         let new = Arc::make_mut(&mut view);
-        new.trees.remove(0);
+        new.trees.drain(..flushed);
         if !tables.is_empty() {
             let run = SortedRun::new(tables);
             new.disk.push(Aged { age, run });
@@ -165,12 +187,14 @@ impl<'a> Output<'a> {
     }
 
     /// Adds all blocks of a merge, whose keys are above those before.
-    pub fn take<A: Blocks, B: Blocks>(
+    pub fn take<B: Blocks>(
         &mut self,
-        merge: &mut Merge<'_, A, B>,
+        merge: &mut Merge<'_, B>,
+        mut relief: Relief<'_>,
     ) -> Result<(), Failure> {
         while let Some(block) = merge.block().map_err(Failure::Input)? {
             self.add(&block).map_err(Failure::Output)?;
+            relief.give().map_err(Failure::Output)?;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@
 mod compact;
 mod compress;
 mod files;
+mod relief;
 mod stats;
 mod view;
 mod work;
@@ -265,7 +266,7 @@ impl Engine {
     pub fn compact(&self) -> Result<()> {
         let mut cutter = self.core.working.lock();
         self.core.flush_all(&mut cutter)?;
-        while self.core.compact_newest(&mut cutter)? {}
+        while self.core.compact_all(&mut cutter)? {}
         Ok(())
     }
 

@@ -134,11 +134,11 @@ impl Core {
     }
 
     fn step(&self, cutter: &mut Cutter) -> Result<bool> {
-        if self.compress_oldest(cutter)? || self.merge_trees(cutter, false)? {
+        if self.compress_oldest(cutter)? || self.merge_trees(cutter)? {
             return Ok(true);
         }
         let hurry = std::mem::take(&mut self.signals.lock().hurry);
-        if hurry || self.view.read().buffer_bytes() >= self.settings.buffer_bytes {
+        if hurry || self.buffer_is_full() {
             let flushed = if hurry {
                 self.flush_all(cutter)
             } else {
