@@ -136,7 +136,8 @@ pub struct MountArgs {
 #[command(
     after_help = "The servers run in one process on this machine, unless --hosts or --launcher says otherwise or this is a Slurm \
         job. {rank} in the paths becomes the number of the server. The command finds the mounts of this machine in \
-        FOREBAY_MOUNT (the first) and FOREBAY_MOUNTS (all, separated by colons). What the command leaves running is ended. Exit \
+        FOREBAY_MOUNT (the first) and FOREBAY_MOUNTS (all, separated by colons), and in FOREBAY_TEAM the number of the team of \
+        all ranks of the job. What the command leaves running is ended. Exit \
         code: the command's, 128 and the number of the signal that ended it, or 1 if the service failed."
 )]
 pub struct RunArgs {

@@ -35,7 +35,7 @@ pub fn resolve(config: Option<&Path>, args: &SettingArgs) -> Result<Resolved> {
 
 /// A misspelt variable would be ignored in silence; those of the project's tests are not ours to judge.
 fn known(names: impl Iterator<Item = OsString>) -> Result {
-    const OTHERS: [&str; 7] = [
+    const OTHERS: [&str; 10] = [
         "FOREBAY_CONFIG",
         "FOREBAY_MOUNT",
         "FOREBAY_MOUNTS",
@@ -43,6 +43,9 @@ fn known(names: impl Iterator<Item = OsString>) -> Result {
         "FOREBAY_RUN",
         "FOREBAY_SEED",
         "FOREBAY_SHARED",
+        "FOREBAY_TEAM",
+        "FOREBAY_LOCAL_RANKS",
+        "FOREBAY_LOCAL_RANK",
     ];
     for name in names {
         let name = name.to_string_lossy();

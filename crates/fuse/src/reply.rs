@@ -16,7 +16,10 @@ pub(crate) fn attempt<T>(
     handler: impl FnOnce() -> Result<T>,
 ) -> Result<T, Errno> {
     if ino == OWN {
-        return Err(Errno::EPERM);
+        return Err(match operation.ends_with("xattr") {
+            true => Errno::EOPNOTSUPP,
+            false => Errno::EPERM,
+        });
     }
     match catch_unwind(AssertUnwindSafe(handler)) {
         Ok(Ok(value)) => Ok(value),

@@ -26,6 +26,7 @@ use crate::fail::{FAILED, Failure, Result};
 use crate::serve::Spec;
 use crate::server_process::ServerProcess;
 use crate::settings::{Resolved, Source};
+use forebay_client::job;
 use guard::Guard;
 use rustix::process::Pid;
 use signals::Signals;
@@ -172,7 +173,9 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<O
     let mounts = servers.mounts();
     let all = mounts.iter().map(|m| m.as_os_str().to_owned());
     let joined = all.collect::<Vec<OsString>>().join(&OsString::from(":"));
-    let mut environment = vec![("FOREBAY_MOUNTS", joined)];
+    // The service is this run's, so no other job has a team of this number.
+    let team = (job::TEAM, OsString::from("1"));
+    let mut environment = vec![(job::MOUNTS, joined), team];
     if let Some(first) = mounts.first() {
         environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
     }

@@ -9,6 +9,7 @@
 
 pub mod wire;
 
+use forebay_server::team::MAX_NUMBER;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -17,6 +18,7 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wire::{COMMAND, DIRECTORY, LEN, Op, Shown, bits, grant};
 
 /// The number of the job's own team; `forebay run` sets it.
@@ -30,6 +32,12 @@ const PLACES: [(&str, &str); 3] = [
     ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
     ("FOREBAY_LOCAL_RANKS", "FOREBAY_LOCAL_RANK"),
 ];
+
+/// What is the same at all ranks of one step of a job, and different in each: PMIx (OpenMPI, Slurm), Slurm.
+const STEPS: [&str; 2] = ["PMIX_NAMESPACE", "SLURM_STEP_ID"];
+
+/// Before a process tries again to take a seat when all are taken, milliseconds.
+const AGAIN: [u64; 8] = [1, 5, 20, 50, 100, 200, 400, 800];
 
 /// One process's place in a team.
 pub struct Rank {
@@ -144,12 +152,20 @@ impl Rank {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(mount.join(DIRECTORY), flags, Mode::empty())?;
         let rank = Rank { directory };
-        rank.call(&Op::Join {
+        let join = Op::Join {
             number,
             here,
             members: members.to_vec(),
-        })?;
-        Ok(rank)
+        };
+        for pause in AGAIN {
+            match rank.call(&join) {
+                // The server hears a moment later that the processes before have ended.
+                Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
+                done => return done.map(|_| rank),
+            }
+            std::thread::sleep(Duration::from_millis(pause));
+        }
+        rank.call(&join).map(|_| rank)
     }
 
     /// Takes this process's seat in the team of all ranks of the job that `forebay run` started. The ranks of a machine with
@@ -232,6 +248,9 @@ impl Place {
         let team = number(TEAM).ok_or_else(|| {
             missing("FOREBAY_TEAM is not set: start the job with `forebay run`, and let its environment reach the ranks")
         })?;
+        // A job may have several steps, one after the other or at once: each is a team.
+        let step = STEPS.iter().find_map(|name| told(name));
+        let team = step.map_or(team, |step| mixed(team, &step));
         let mounts = told(MOUNTS).unwrap_or_default();
         let mounts: Vec<&str> = mounts.split(':').filter(|m| !m.is_empty()).collect();
         let count = mounts.len() as u32;
@@ -256,6 +275,15 @@ impl Place {
             here: (size - own).div_ceil(count),
         })
     }
+}
+
+/// FNV-1a of a team's number and the step's name, as the number of a team.
+fn mixed(team: u32, step: &str) -> u32 {
+    let bytes = team.to_le_bytes().into_iter().chain(step.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    ((hash ^ hash >> 32) as u32) & MAX_NUMBER
 }
 
 /// Slurm says how many tasks a node has only if all have the same number.
@@ -295,6 +323,28 @@ mod tests {
         assert_eq!(at("4"), ("/b".into(), 3));
         assert_eq!(at("5"), ("/c".into(), 2));
         assert!(place("8").is_err());
+    }
+
+    #[test]
+    fn each_step_of_a_job_is_a_team_of_its_own() {
+        let base = [
+            (TEAM, "1"),
+            (MOUNTS, "/m"),
+            ("MPI_LOCALNRANKS", "1"),
+            ("MPI_LOCALRANKID", "0"),
+        ];
+        let team = |more: &[(&'static str, &'static str)]| {
+            place(&[&base[..], more].concat()).unwrap().team
+        };
+        let teams = [
+            team(&[]),
+            team(&[("SLURM_STEP_ID", "0")]),
+            team(&[("SLURM_STEP_ID", "1")]),
+            team(&[("PMIX_NAMESPACE", "a.1")]),
+        ];
+        let distinct: std::collections::BTreeSet<u32> = teams.into();
+        assert_eq!(distinct.len(), 4);
+        assert!(teams[0] == 1 && teams.iter().all(|t| *t <= MAX_NUMBER));
     }
 
     #[test]

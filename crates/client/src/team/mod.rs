@@ -37,7 +37,7 @@ impl Client {
     /// Takes one of the seats of a team at this node.
     ///
     /// # Errors
-    /// `EIO` with the reason: a plan that cannot be, or all seats at this node are taken.
+    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all seats at this node are taken.
     pub fn team(&self, plan: &TeamPlan) -> Result<Team> {
         let seat = self
             .delegate

@@ -27,6 +27,11 @@ fn caller(req: &Request) -> Caller {
     }
 }
 
+/// Of the two inodes of a request the one that refuses it, if one does.
+fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
+    if ino == DIRECTORY { ino } else { other }
+}
+
 fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
     match answer {
         Ok(()) => reply.ok(),
@@ -202,7 +207,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.enter(
-            attempt("link", ino, || {
+            attempt("link", own_or(parent, ino), || {
                 self.delegate.link(fid(ino), fid(parent), name.as_bytes())
             }),
             reply,
@@ -237,7 +242,7 @@ impl fuser::Filesystem for Filesystem {
     ) {
         let from = (fid(parent), name);
         done(
-            attempt("rename", parent, || {
+            attempt("rename", own_or(to, parent), || {
                 self.rename_entry(from, (fid(to), to_name), flags, caller(req))
             }),
             reply,

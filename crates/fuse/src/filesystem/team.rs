@@ -152,6 +152,7 @@ impl TeamDesk {
                 seats.insert(directory, seat);
                 Ok(Shown::default())
             }
+            Err(e) if e.errno() == rustix::io::Errno::BUSY => Err(Errno::EBUSY),
             Err(e) => {
                 tracing::warn!(error = %e, "a process cannot join a team");
                 Err(Errno::EINVAL)

@@ -21,7 +21,7 @@ impl Delegate {
     /// Takes one of the seats of a team at this node.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be, and if all seats are taken.
+    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken.
     pub fn join_team(&self, plan: &TeamPlan) -> Result<Seat> {
         let members = self.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {

@@ -22,6 +22,7 @@ use forebay_fabric::Rank;
 use forebay_fabric::ring::{Collectives, Fit, Group, Limits, Operation, Shape};
 use local::{Local, Part};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,7 +88,7 @@ impl Teams {
     /// Takes one of the seats of a team at this node.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be, and if all seats are taken.
+    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken.
     pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<Seat> {
         let refuse = |why: String| Err(Error::Refused(format!("team {}: {why}", plan.number)));
         if plan.number > MAX_NUMBER {
@@ -126,7 +127,7 @@ impl Teams {
                 local,
                 next,
             }),
-            None => refuse(format!("its {} seats at this node are taken", plan.here)),
+            None => Err(Errno::BUSY.into()),
         }
     }
 
