@@ -79,7 +79,9 @@ fn rank(mount: &Path, here: u32, place: u64) {
     // The directory is nobody's to change, and shows nothing.
     let directory = mount.join(".forebay-teams");
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
-    let listed = std::fs::read_dir(mount).unwrap().map(|e| e.unwrap().file_name());
+    let listed = std::fs::read_dir(mount)
+        .unwrap()
+        .map(|e| e.unwrap().file_name());
     assert!(!listed.into_iter().any(|name| name == ".forebay-teams"));
     let inside = directory.join("x");
     for refused in [
@@ -89,7 +91,10 @@ fn rank(mount: &Path, here: u32, place: u64) {
         std::fs::hard_link(mount.join("d/shared"), &inside),
     ] {
         let errno = refused.unwrap_err().raw_os_error();
-        assert!(matches!(errno, Some(libc::EPERM | libc::EACCES)), "{errno:?}");
+        assert!(
+            matches!(errno, Some(libc::EPERM | libc::EACCES)),
+            "{errno:?}"
+        );
     }
     // One that is opened and left to the end of the process.
     let left = team.open("/d/shared", &How::new().read()).unwrap();
