@@ -52,7 +52,8 @@ pub fn figure(results: &Results) -> Option<Figure> {
         columns: 2,
         caption: "From the first request to the last answer. Measured: threads or MPI processes that share one machine, so its scheduler \
                   counts as much as the trees; all subjects have as many clients. Simulated: LogGP with the parameters of an InfiniBand \
-                  network, from server to server. The best tree has no limit on the messages at the root."
+                  network, from server to server. Both log-rings have the same \
+                  messages at the root; the best tree has no limit on them."
             .into(),
         missing,
     })
