@@ -341,13 +341,13 @@ mod tests {
         }
         let wide = text(&status, true);
         assert_eq!(wide.lines().filter(|l| l.starts_with("1 ")).count(), 1);
-        assert!(wide.lines().next().unwrap().ends_with("unpub"));
+        assert!(wide.lines().next().unwrap().ends_with("failed"));
         let all = wide.lines().find(|l| l.starts_with("all")).unwrap();
         for figure in ["1.50", "12,963", "9,000", "3.6 s"] {
             assert!(all.contains(figure), "{figure} in {all}");
         }
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
-        assert_eq!(cells(wide.lines().nth(2).unwrap()), 4 + 24 + INDEX.len());
+        assert_eq!(cells(wide.lines().nth(2).unwrap()), 4 + 24 + INDEX.len() + TOGETHER.len());
     }
 
     #[test]
