@@ -1,6 +1,7 @@
 //! Reading the index: a range, a whole file to remove, everything.
 
 use crate::csm::engine::View;
+use crate::csm::lookup::{Answer, Lookup, Request};
 use crate::csm::{Key, Record};
 use crate::extent::search_start;
 use crate::{Extent, ExtentIndex};
@@ -12,6 +13,11 @@ use std::ops::{Bound, Range};
 const CLOSE: u64 = 1 << 10;
 /// How far back it looks next, before it looks through all of `MAX_EXTENT`.
 pub(crate) const NEAR: u64 = 64 << 10;
+
+/// Compressed blocks that a single lookup reads at once, bytes; a range with more is scanned.
+const SHORT: usize = 16 << 10;
+/// Who wants fewer extents than this gets them from a scan, which stops there.
+const FEW: usize = 32;
 
 impl ExtentIndex {
     /// The extents of `fid` from the last that starts at or before `at` (which may end there too) up to those that start at `to`.
@@ -48,12 +54,29 @@ impl ExtentIndex {
     /// Those of reading the store, and `Format` for an entry that is no extent.
     pub fn get(&self, fid: u64, range: Range<u64>, limit: usize) -> Result<Vec<Extent>> {
         let mut found = Vec::new();
-        self.scan_into(&self.engine.view(), fid, &range, limit, &mut found)?;
+        let view = self.engine.view();
+        if range.is_empty() {
+            return Ok(found);
+        }
+        if limit < FEW {
+            self.scan_into(&view, fid, &range, limit, &mut found)?;
+        } else {
+            let request = Request::new(fid, &range);
+            Lookup::new(&view, SHORT).answer(&[request], |_, answer| match answer {
+                Answer::Records(records) => {
+                    let extents = records.iter().filter_map(Record::extent);
+                    found.extend(extents.filter_map(|e| e.clip(&range)));
+                    found.truncate(limit);
+                    Ok(())
+                }
+                Answer::Scan => self.scan_into(&view, fid, &range, limit, &mut found),
+            })?;
+        }
         self.engine.count_gets(1, found.len());
         Ok(found)
     }
 
-    /// The same in a state of the index; appended to `found`.
+    /// The same by a scan of a state of the index; appended to `found`.
     pub(crate) fn scan_into(
         &self,
         view: &View,

@@ -5,7 +5,7 @@
 use super::Request;
 use super::lane::{Home, Lane, Step};
 use crate::csm::block::Block;
-use crate::csm::record::{Key, Record};
+use crate::csm::record::{Key, RECORD, Record};
 use crate::csm::scan::Source;
 use crate::csm::search::{from_hint, guess};
 use crate::csm::sorted::SortedRun;
@@ -19,8 +19,8 @@ const EACH: usize = 64;
 
 /// See the head of this file.
 pub enum Plan<'a> {
-    /// Records that are in memory as they are.
-    Run(&'a [Record]),
+    /// Records that are in memory as they are, and the first at or above the start of the last request.
+    Run(&'a [Record], usize),
     /// Blocks in memory.
     Tree(TreePlan<'a>),
     /// Blocks of table files.
@@ -57,7 +57,7 @@ impl<'a> Plan<'a> {
     /// Nothing planned.
     pub fn new(source: &'a Source) -> Plan<'a> {
         match source {
-            Source::Run(run) => Plan::Run(run),
+            Source::Run(run) => Plan::Run(run, 0),
             Source::Tree(tree) => Plan::Tree(TreePlan {
                 tree,
                 blocks: Vec::new(),
@@ -75,7 +75,7 @@ impl<'a> Plan<'a> {
     /// Forgets what was planned.
     pub fn clear(&mut self) {
         match self {
-            Plan::Run(_) => {}
+            Plan::Run(..) => {}
             Plan::Tree(plan) => plan.blocks.clear(),
             Plan::Disk(plan) => plan.groups.clear(),
         }
@@ -88,7 +88,13 @@ impl<'a> Plan<'a> {
     /// Those of reading metadata regions.
     pub fn add(&mut self, request: &Request, most: usize) -> Result<usize> {
         match self {
-            Plan::Run(_) => Ok(0),
+            // Nothing to fetch; but who asks for few bytes does not want all records of a long run.
+            Plan::Run(run, at) => {
+                *at = from_hint(*at, run.len(), |i| run[i].key < request.at);
+                let many = run.get(at.saturating_add(most / RECORD));
+                let large = many.is_some_and(|record| record.key < request.end);
+                Ok(if large { most } else { 0 })
+            }
             Plan::Tree(plan) => Ok(plan.add(request, most)),
             Plan::Disk(plan) => plan.add(request, most),
         }
@@ -110,7 +116,7 @@ impl<'a> Plan<'a> {
     /// The lane through what was fetched.
     pub fn lane(&self) -> Lane<'_> {
         match self {
-            Plan::Run(run) => Lane::of_run(run),
+            Plan::Run(run, _) => Lane::of_run(run),
             Plan::Tree(plan) => {
                 let step = |(block, requests): &(&'a Block, u32)| Step {
                     first: block.first,
