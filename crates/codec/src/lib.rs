@@ -14,6 +14,8 @@
 
 mod column;
 pub mod columns;
+#[doc(hidden)]
+pub mod mutate;
 mod varint;
 
 pub use column::Lazy;

@@ -14,6 +14,8 @@
 //! | `scan` | records in key order from all of these |
 mod block;
 pub mod engine;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod lookup;
 mod memtable;
 mod merge;

@@ -253,10 +253,13 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // The side holds the store's core: this cuts the circle.
-        if let Some(side) = self.core.side.write().take() {
+        // Threads of both may ask for the side until they end: no lock is held while they are waited for.
+        if let Some(side) = self.core.side() {
             side.stop();
         }
         self.core.stop(std::mem::take(self.threads.get_mut()));
+        // The side holds the store's core: this cuts the circle.
+        let side = self.core.side.write().take();
+        drop(side);
     }
 }

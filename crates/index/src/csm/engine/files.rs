@@ -45,6 +45,28 @@ pub fn told(age: u64, meta: &Meta) -> Bytes {
     out.into()
 }
 
+/// The table and the age of its run, from what the manifest tells; or what is the matter.
+pub fn read(number: u64, bytes: &[u8]) -> Result<(u64, Meta), &'static str> {
+    let (&version, rest) = bytes
+        .split_first()
+        .ok_or("the manifest tells nothing of it; run `forebay fsck`")?;
+    if version != VERSION {
+        return Err("the manifest tells of it in a newer way; use a newer Forebay");
+    }
+    let told: Told = postcard::from_bytes(rest)
+        .map_err(|_| "what the manifest tells of it is damaged; run `forebay fsck`")?;
+    let key = |(fid, offset)| Key { fid, offset };
+    let meta = Meta {
+        number,
+        bytes: told.bytes,
+        records: told.records,
+        first: key(told.first),
+        last: key(told.last),
+        deletes: told.deletes,
+    };
+    Ok((told.age, meta))
+}
+
 /// The runs that the manifest tells of, oldest first.
 pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
     let mut runs: BTreeMap<u64, Vec<Meta>> = BTreeMap::new();
@@ -53,25 +75,8 @@ pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
             path: host.path(number),
             reason: reason.into(),
         };
-        let (&version, rest) = bytes
-            .split_first()
-            .ok_or_else(|| format("the manifest tells nothing of it; run `forebay fsck`"))?;
-        if version != VERSION {
-            return Err(format(
-                "the manifest tells of it in a newer way; use a newer Forebay",
-            ));
-        }
-        let told: Told = postcard::from_bytes(rest)
-            .map_err(|_| format("what the manifest tells of it is damaged; run `forebay fsck`"))?;
-        let key = |(fid, offset)| Key { fid, offset };
-        runs.entry(told.age).or_default().push(Meta {
-            number,
-            bytes: told.bytes,
-            records: told.records,
-            first: key(told.first),
-            last: key(told.last),
-            deletes: told.deletes,
-        });
+        let (age, meta) = read(number, &bytes).map_err(format)?;
+        runs.entry(age).or_default().push(meta);
     }
     let run = |(age, mut metas): (u64, Vec<Meta>)| {
         metas.sort_by_key(|meta| meta.first);

@@ -19,7 +19,7 @@
 //! - One thread works in the background; nobody waits for it but writers, at the limits of memory.
 mod compact;
 mod compress;
-mod files;
+pub(in crate::csm) mod files;
 mod relief;
 mod stats;
 mod view;

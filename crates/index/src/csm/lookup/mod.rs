@@ -13,7 +13,7 @@
 //! not overlap. So a lookup looks at the record before its start and those within, and nothing else; what is rare and does not fit
 //! into that (the record before it is a delete) is left to a scan.
 mod lane;
-mod opened;
+pub(in crate::csm) mod opened;
 mod plan;
 #[cfg(test)]
 mod tests;

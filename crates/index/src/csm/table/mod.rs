@@ -14,9 +14,9 @@
 //! and do not overlap.
 mod cache;
 mod fetch;
-mod footer;
+pub(in crate::csm) mod footer;
 mod reader;
-mod region;
+pub(in crate::csm) mod region;
 mod slot;
 mod writer;
 

@@ -13,6 +13,8 @@ use forebay_codec::{Columns, Encoder};
 use std::ops::Deref;
 
 const COLUMNS: usize = 8;
+/// No table has more blocks, whatever the settings.
+pub const MOST: usize = 1 << 20;
 
 /// What is known of a block without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +121,7 @@ pub fn encode(places: &[Place], out: &mut Vec<u8>) {
 
 /// Reads the region of `blocks` blocks that end at `end`. `None` if it is not one.
 pub fn decode(bytes: &[u8], blocks: u32, end: u64) -> Option<Vec<Place>> {
-    let columns = Columns::<COLUMNS>::open(bytes, blocks as usize)?;
+    let columns = Columns::<COLUMNS>::open(bytes, (blocks as usize).min(MOST))?;
     if columns.rows() != blocks as usize {
         return None;
     }

@@ -1,0 +1,61 @@
+//! Mutated blocks are refused or give numbers: no panic, and never more than the rows allowed. What is accepted is a block: encoded
+//! again it comes back. Short form: 30,000 mutations; `SOAK=1`: ten minutes.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+use forebay_codec::mutate::{Dice, fuzz};
+use forebay_codec::{Columns, Encoder};
+
+const N: usize = 3;
+const LIMIT: usize = 2000;
+
+fn encode(columns: &[Vec<u64>; N]) -> Vec<u8> {
+    let mut out = Vec::new();
+    Encoder::default().encode(&columns.each_ref().map(|c| &c[..]), &mut out);
+    out
+}
+
+fn decode(bytes: &[u8]) -> Option<[Vec<u64>; N]> {
+    let opened = Columns::<N>::open(bytes, LIMIT)?;
+    assert!(opened.rows() <= LIMIT);
+    let mut columns: [Vec<u64>; N] = Default::default();
+    for (k, column) in columns.iter_mut().enumerate() {
+        opened.column(k, column)?;
+        assert_eq!(column.len(), opened.rows());
+        assert!(column.capacity() <= 2 * LIMIT, "{}", column.capacity());
+    }
+    let (mut scratch, rows) = (Vec::new(), opened.rows());
+    for row in [0, rows / 3, rows.wrapping_sub(1), rows] {
+        for (k, column) in columns.iter().enumerate() {
+            let value = opened.value(k, row, &mut scratch);
+            assert_eq!(value, column.get(row).copied(), "row {row} of {rows}");
+        }
+    }
+    Some(columns)
+}
+
+#[test]
+fn mutated_blocks_are_refused_or_are_blocks() {
+    let mut dice = Dice(1);
+    let mut corpus = Vec::new();
+    for rows in [0, 1, 2, 90, 300, LIMIT] {
+        let regular = |step: u64| (0..rows as u64).map(|i| i.wrapping_mul(step)).collect();
+        let wild = (0..rows).map(|_| Dice(dice.below(1 << 20) as u64).below(usize::MAX) as u64);
+        let wild: Vec<u64> = wild.collect();
+        corpus.push(encode(&[regular(0), regular(47008), wild.clone()]));
+        corpus.push(encode(&[
+            wild.iter().map(|w| w % 5).collect(),
+            regular(u64::MAX),
+            regular(1),
+        ]));
+    }
+    let mut accepted = 0u64;
+    fuzz("columns", 30_000, &corpus, |_, _, bytes| {
+        if let Some(columns) = decode(&bytes) {
+            accepted += 1;
+            assert_eq!(decode(&encode(&columns)), Some(columns));
+        }
+    });
+    assert!(
+        accepted > 100,
+        "mutations reach what is accepted, too: {accepted}"
+    );
+}
