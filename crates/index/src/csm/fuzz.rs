@@ -65,7 +65,7 @@ fn blocks_and_log_entries() {
         "blocks and log entries",
         20_000,
         &corpus,
-        |_, first, bytes| {
+        |dice, first, bytes| {
             let mut records = Vec::new();
             if decode_columns(&bytes, &mut records).is_some() {
                 accepted += 1;
@@ -81,7 +81,7 @@ fn blocks_and_log_entries() {
             let of = corpus.iter().position(|c| c == first).unwrap_or_default();
             let (from, to) = (samples[of][0].key, samples[of][samples[of].len() - 1].key);
             let mut opened = Opened::default();
-            if opened.open(&bytes, from, to).is_some() {
+            if opened.open(&bytes, from, to, dice.below(400)).is_some() {
                 let mut out = Vec::new();
                 let at = opened.at_or_above(samples[of][samples[of].len() / 2].key, 0);
                 let _ = opened.records(at.min(opened.rows())..opened.rows(), &mut out);
