@@ -347,7 +347,10 @@ mod tests {
             assert!(all.contains(figure), "{figure} in {all}");
         }
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
-        assert_eq!(cells(wide.lines().nth(2).unwrap()), 4 + 24 + INDEX.len() + TOGETHER.len());
+        assert_eq!(
+            cells(wide.lines().nth(2).unwrap()),
+            4 + 24 + INDEX.len() + TOGETHER.len()
+        );
     }
 
     #[test]
