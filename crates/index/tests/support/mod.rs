@@ -145,6 +145,7 @@ pub fn small(dice: &mut Dice) -> Settings {
         memtable_bytes: 4096,
         buffer_bytes: 4096,
         cache_bytes: [100, 4000, 1 << 20][dice.below(3) as usize],
+        coverage_bytes: [100, 1500, 1 << 20][dice.below(3) as usize],
         background: false,
         ..Settings::default()
     }

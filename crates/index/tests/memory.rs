@@ -1,0 +1,108 @@
+//! The memory of the index stays within its settings, whatever is put and in which order.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+use forebay_index::csm::RECORD;
+use forebay_index::csm::engine::{Settings, Stats};
+use forebay_index::{Change, Extent, ExtentIndex};
+use forebay_storage::{Batch, Options, OsIo, Store};
+use std::sync::Arc;
+
+const BATCH: u64 = 500;
+
+/// Bytes of a record in a MemTable.
+const LOOSE: u64 = (RECORD as u64).next_multiple_of(8);
+
+fn settings() -> Settings {
+    Settings {
+        memtable_bytes: 64 << 10,
+        buffer_bytes: 32 << 10,
+        cache_bytes: 64 << 10,
+        coverage_bytes: 64 << 10,
+        ..Settings::default()
+    }
+}
+
+fn within(stats: &Stats) {
+    let s = settings();
+    let memtable = s.memtable_bytes as u64 + BATCH * LOOSE;
+    // One being filled, and two that wait or are being compressed.
+    assert!(stats.memtable_bytes <= 3 * memtable, "{stats:?}");
+    // A MemTable is compressed if there is room for some of it, and is never larger than it was.
+    assert!(
+        stats.buffer_bytes <= s.buffer_bytes as u64 + memtable,
+        "{stats:?}"
+    );
+    assert!(stats.cache_bytes <= s.cache_bytes as u64, "{stats:?}");
+    assert!(stats.coverage_bytes <= s.coverage_bytes as u64, "{stats:?}");
+}
+
+/// Puts pieces in the order of `place`, a few files in turn, and looks at memory after each batch.
+fn fill(background: bool, batches: u64, place: impl Fn(u64) -> u64) -> Stats {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        background,
+        ..Options::default()
+    };
+    let store = Arc::new(Store::open(Arc::new(OsIo), &dir.path().join("store"), options).unwrap());
+    let settings = Settings {
+        background,
+        ..settings()
+    };
+    let index = ExtentIndex::open(&store, settings).unwrap();
+    for b in 0..batches {
+        let put = |k| {
+            let i = b * BATCH + k;
+            Change::Put(Extent {
+                offset: place(i) * 1000,
+                len: 900,
+                member: 1,
+                log: b % 7,
+                addr: place(i) * 5000 + i,
+                seq: b,
+            })
+        };
+        let changes: Vec<Change> = (0..BATCH).map(put).collect();
+        let mut batch = Batch::new();
+        index.change(&mut batch, b % 3, &changes).unwrap();
+        store.apply(batch).unwrap();
+        within(&index.engine().stats());
+        if b % 16 == 0 {
+            // Readers hold memory too: of the cache.
+            index.get(b % 3, 0..1 << 20, 100).unwrap();
+            within(&index.engine().stats());
+        }
+    }
+    index.engine().flush().unwrap();
+    let stats = index.engine().stats();
+    within(&stats);
+    assert!(stats.table_records <= stats.puts);
+    store.close().unwrap();
+    stats
+}
+
+/// A permutation of 2^18 places.
+fn anywhere(i: u64) -> u64 {
+    (i * 158_891 + 7) % (1 << 18)
+}
+
+#[test]
+fn in_order_with_and_without_a_thread() {
+    for background in [false, true] {
+        let stats = fill(background, 150, |i| i);
+        assert!(stats.flushes > 1, "{stats:?}");
+        assert_eq!(stats.coverage_misses, 0, "{stats:?}");
+    }
+}
+
+#[test]
+fn in_random_order_with_and_without_a_thread() {
+    for background in [false, true] {
+        let stats = fill(background, 60, anywhere);
+        assert!(stats.flushes > 1, "{stats:?}");
+    }
+}
+
+#[test]
+fn over_and_over_the_same_places() {
+    let stats = fill(true, 60, |i| i % 7000);
+    assert!(stats.flushes > 0 && stats.coverage_misses > 0, "{stats:?}");
+}
