@@ -10,8 +10,8 @@
 
 /// Bytes of a page.
 pub const PAGE: u64 = 1 << 20;
-/// So many spans are kept before bits are thought of.
-const FEW: usize = 16;
+/// So many spans are kept before bits are thought of (when their memory would double).
+const FEW: usize = 8;
 /// Bits of a finer unit than this (log2) are not made for what comes later.
 const FINEST: u32 = 8;
 
