@@ -31,6 +31,14 @@ fn roles() {
             );
             true
         }
+        ("wait", [mount]) => {
+            let mut team = Rank::join(Path::new(mount), 6, 2, &[]).unwrap();
+            ready_go();
+            let error = team.stat("/").unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EIO));
+            println!("DONE");
+            true
+        }
         ("plain", [mount]) => {
             plain(Path::new(mount));
             true
@@ -120,6 +128,10 @@ struct World {
 
 impl World {
     fn start(nodes: u16) -> Option<World> {
+        World::hasty(nodes, Duration::from_secs(30))
+    }
+
+    fn hasty(nodes: u16, deadline: Duration) -> Option<World> {
         if !can_mount() {
             return None;
         }
@@ -127,7 +139,7 @@ impl World {
         let config = Config {
             nodes,
             memory: 16 << 20,
-            deadline: Duration::from_secs(30),
+            deadline,
             ..Config::default()
         };
         let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>;
@@ -248,6 +260,25 @@ fn sixteen_processes_are_one_team_through_four_mounts() {
                 .iter()
                 .all(|n| n.files.open_files() == 0)
     });
+    world.stop();
+}
+
+#[test]
+fn a_killed_process_fails_the_call_of_its_team_and_gives_its_seat_up() {
+    let Some(world) = World::hasty(2, Duration::from_secs(1)) else {
+        return;
+    };
+    for _ in 0..2 {
+        let mounts = [0, 0, 1, 1].map(|n| vec![world.point(n).display().to_string()]);
+        let mut crowd = Crowd::start("wait", mounts.into_iter());
+        crowd.hear("READY");
+        let (mut victim, _) = crowd.0.remove(2);
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        crowd.go();
+        crowd.hear("DONE");
+        crowd.end();
+    }
     world.stop();
 }
 

@@ -361,3 +361,6 @@ fn shown(attr: &Attr) -> Shown {
         generation: attr.generation,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+use forebay_server::{Config, Service};
+
+const RANK: Caller = Caller { uid: 0, gid: 0 };
+const THREAD: u32 = 77;
+
+fn service(dir: &tempfile::TempDir) -> Service {
+    let config = Config {
+        memory: 16 << 20,
+        ..Config::default()
+    };
+    let io = Arc::new(forebay_storage::OsIo);
+    Service::start(io, &dir.path().join("s"), config).unwrap()
+}
+
+fn join(number: u32) -> Op {
+    Op::Join {
+        number,
+        here: 1,
+        members: vec![],
+    }
+}
+
+/// Opens `/f` for reading and writing, making it if there is none.
+fn open(desk: &TeamDesk, directory: u64) -> Fid {
+    let op = Op::Open {
+        path: b"/f".to_vec(),
+        flags: bits::READ | bits::WRITE | bits::CREATE,
+        mode: 0o600,
+    };
+    let mut team = desk
+        .seats
+        .lock()
+        .get_mut(&directory)
+        .unwrap()
+        .team
+        .take()
+        .unwrap();
+    let shown = desk.call(&mut team, directory, &op, THREAD).unwrap();
+    desk.seats.lock().get_mut(&directory).unwrap().team = Some(team);
+    Fid(shown.ino)
+}
+
+fn flags(read: bool, write: bool) -> OpenFlags {
+    OpenFlags {
+        read,
+        write,
+        ..OpenFlags::default()
+    }
+}
+
+#[test]
+fn only_the_thread_that_asked_finds_the_handle_and_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service(&dir);
+    let desk = TeamDesk::new(service.delegate(0));
+    desk.join(1, &join(3), RANK).unwrap();
+    let fid = open(&desk, 1);
+    assert!(desk.attr(fid, THREAD + 1).is_none());
+    assert!(desk.take(fid, flags(true, true), THREAD + 1).is_none());
+    // Another open than the team's is one of its own.
+    assert!(desk.take(fid, flags(true, false), THREAD).is_none());
+    assert_eq!(desk.attr(fid, THREAD).map(|a| a.mode & 0o7777), Some(0o600));
+    let opened = desk.take(fid, flags(true, true), THREAD).unwrap();
+    assert!(desk.attr(fid, THREAD).is_none());
+    assert!(desk.take(fid, flags(true, true), THREAD).is_none());
+    // Taken: it is the kernel's to release, not the directory's.
+    desk.leave(1);
+    assert_eq!(service.nodes()[0].files.open_files(), 1);
+    service.delegate(0).release(opened.handle).unwrap();
+    assert_eq!(service.nodes()[0].files.open_files(), 0);
+    service.stop().unwrap();
+}
+
+#[test]
+fn what_nobody_takes_goes_with_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service(&dir);
+    let desk = TeamDesk::new(service.delegate(0));
+    desk.join(1, &join(3), RANK).unwrap();
+    assert_eq!(desk.join(1, &join(3), RANK).unwrap_err(), Errno::EISCONN);
+    assert_eq!(desk.join(2, &join(3), RANK).unwrap_err(), Errno::EBUSY);
+    open(&desk, 1);
+    let fid = open(&desk, 1);
+    assert_eq!(service.nodes()[0].files.open_files(), 1);
+    desk.leave(1);
+    desk.leave(1);
+    assert!(desk.take(fid, flags(true, true), THREAD).is_none());
+    assert_eq!(service.nodes()[0].files.open_files(), 0);
+    // The seat is free again, and a process that comes too late for what was opened for it gets nothing.
+    desk.join(2, &join(3), RANK).unwrap();
+    let op = Op::Open {
+        path: b"/f".to_vec(),
+        flags: bits::READ,
+        mode: 0,
+    };
+    let mut team = desk.seats.lock().get_mut(&2).unwrap().team.take().unwrap();
+    desk.leave(2);
+    desk.call(&mut team, 2, &op, THREAD).unwrap();
+    assert_eq!(service.nodes()[0].files.open_files(), 0);
+    drop(team);
+    service.stop().unwrap();
+}
