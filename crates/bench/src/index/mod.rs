@@ -163,6 +163,7 @@ fn values(o: &Outcome) -> [f64; METRICS.len()] {
     let (puts, gets) = (o.puts as f64, o.gets as f64);
     [
         puts / o.put_seconds,
+        puts / (o.put_seconds + o.flush_seconds + o.settle_seconds),
         gets / o.cold_seconds,
         gets / o.warm_seconds,
         o.table_bytes as f64 / puts,

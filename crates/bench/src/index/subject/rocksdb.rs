@@ -41,6 +41,7 @@ unsafe extern "C" {
     fn rocksdb_readoptions_destroy(options: Object);
     fn rocksdb_writeoptions_create() -> Object;
     fn rocksdb_writeoptions_destroy(options: Object);
+    fn rocksdb_writeoptions_set_memtable_insert_hint_per_batch(options: Object, yes: u8);
     fn rocksdb_flushoptions_create() -> Object;
     fn rocksdb_flushoptions_destroy(options: Object);
     fn rocksdb_open_column_families(
@@ -103,7 +104,7 @@ const BLOOM: f64 = 10.0;
 /// For the header.
 pub fn describe(tuning: &Tuning) -> String {
     format!(
-        "7.8, MultiGet of a batch (sorted input where it is), block cache {}, blocks {}, format 5, full Bloom filter of {BLOOM} bits a key, no counting of comparisons, parallelism of all processors; {}",
+        "7.8, MultiGet of a batch (sorted input where it is), block cache {}, blocks {}, format 5, full Bloom filter of {BLOOM} bits a key, an insert hint for each batch, no counting of comparisons, parallelism of all processors; {}",
         sizes::show(tuning.memory as f64 / 2.0),
         sizes::show(BLOCK as f64),
         option_string(tuning).trim_end_matches(';'),
