@@ -19,7 +19,7 @@ pub struct IndexConfig {
     pub memtable: Option<u64>,
     /// The compression buffer is brought to disk at this size. `None`: a 16th.
     pub buffer: Option<u64>,
-    /// Decompressed blocks that are kept. `None`: an eighth.
+    /// Compressed blocks of tables that are kept, and their metadata regions. `None`: an eighth.
     pub cache: Option<u64>,
 }
 

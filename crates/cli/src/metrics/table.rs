@@ -179,7 +179,7 @@ pub const METRICS: &[Metric] = &[
     ),
     Metric {
         name: "forebay_index_part_memory_bytes",
-        help: "Memory of the member's index, by part: memtable (new records), buffer (compressed blocks), cache (decompressed blocks), regions (where blocks are in table files)",
+        help: "Memory of the member's index, by part: memtable (new records), buffer (compressed blocks), cache (compressed blocks of tables), regions (where blocks are in table files)",
         labels: &["member", "part"],
         read: |status| {
             kinds(status, "part", |m| {

@@ -198,7 +198,7 @@ pub const TABLE: &[Setting] = &[
         flag: "index-cache",
         value: "SIZE",
         default: "auto",
-        help: "Decompressed blocks of the index that are kept; auto: an eighth of memory",
+        help: "Compressed blocks of the index that are kept; auto: an eighth of memory",
         set: |s, text| {
             s.service.index.cache = budget(text)?;
             index(s)

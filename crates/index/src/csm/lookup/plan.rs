@@ -229,10 +229,11 @@ impl DiskPlan<'_> {
             let places = self.places.clone();
             let hint = behind.map_or(0, |(t, b)| if t == number { b + 1 } else { 0 });
             let above = places.above(request.at, hint);
-            for (i, place) in places.iter().enumerate().skip(above.saturating_sub(1)) {
-                if place.first >= request.end {
+            for i in above.saturating_sub(1)..places.len() {
+                if !places.starts_below(i, request.end) {
                     return Ok(bytes);
                 }
+                let place = &places[i];
                 if place.last < request.far || behind.is_some_and(|b| (number, i) <= b) {
                     continue;
                 }

@@ -89,6 +89,14 @@ impl Places {
         from_hint(hint, self.list.len(), |i| self.list[i].first <= key)
     }
 
+    /// Whether block `i` starts below `key`. Costs no look at its place.
+    pub fn starts_below(&self, i: usize, key: Key) -> bool {
+        match self.firsts.get(i) {
+            Some(first) => (self.list[0].first.fid, *first) < (key.fid, key.offset),
+            None => self.list.get(i).is_some_and(|p| p.first < key),
+        }
+    }
+
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Places>() + size_of_val(&self.list[..]) + size_of_val(&self.firsts[..])
