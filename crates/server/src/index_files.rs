@@ -2,7 +2,7 @@
 //! memory for new records is full.
 //!
 //! Invariant: what the stores hold stays the same; a cut anywhere leaves what was there, or the new tables.
-use crate::{Result, stopped};
+use crate::{Config, Result, stopped};
 use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::{Settings, Stats};
 use forebay_storage::{Io, Options, Store};
@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Brings all records of the index to one sorted run of table files in each store; gives the figures of all together. `dirs` as
-/// for [`fsck::check`](crate::fsck::check).
+/// for [`fsck::check`](crate::fsck::check), `config` as the service has it.
 ///
 /// # Errors
 /// `Refused` if they are not all the stores of one service, or in use; what a store fails with.
-pub fn write(io: Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Stats> {
+pub fn write(io: Arc<dyn Io>, dirs: &[PathBuf], config: &Config) -> Result<Stats> {
+    config.check()?;
     let layout = stopped::open(&*io, dirs)?;
     let mut all = Stats::default();
     for node in &layout.nodes {
@@ -25,7 +26,7 @@ pub fn write(io: Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Stats> {
         let store = Store::open(io.clone(), &node.join("kv"), options)?;
         let settings = Settings {
             background: false,
-            ..Settings::default()
+            ..config.index_settings()
         };
         let index = ExtentIndex::open(&store, settings)?;
         index.engine().compact()?;

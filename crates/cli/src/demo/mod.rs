@@ -18,7 +18,7 @@ use crate::processes::memory;
 use crate::progress;
 use crate::settings::{Resolved, Source};
 use crate::verbs::fsck;
-use forebay_server::IndexStats;
+use forebay_server::{Config, IndexStats};
 use forebay_storage::OsIo;
 use phase::Phase;
 use report::{Report, Speed};
@@ -54,6 +54,7 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
         nodes: settings.values.service.nodes,
         seed: seed(),
         stop_limit: settings.values.stop_limit,
+        service: &settings.values.service,
         interrupted: &interrupted,
     }
     .run(&mut stage);
@@ -109,6 +110,7 @@ struct Demo<'a> {
     nodes: u16,
     seed: u64,
     stop_limit: Duration,
+    service: &'a Config,
     interrupted: &'a AtomicBool,
 }
 
@@ -135,7 +137,7 @@ impl Demo<'_> {
             self.phase(stage, "forebay: read, 6", false, FEWER, &read(FEWER))?;
         let (_, after) = self.state(stage)?;
 
-        let index = stage.stopped(self.stop_limit, write_index)?;
+        let index = stage.stopped(self.stop_limit, |store| write_index(store, self.service))?;
         let plain = |s: &Stage, _rank: u64| s.plain();
         let (plain_write, _) = self.phase(stage, "plain disk: write", true, WRITERS, &plain)?;
         let (plain_same, _) = self.phase(stage, "plain disk: read, 16", false, WRITERS, &plain)?;
@@ -241,9 +243,9 @@ fn reader(rank: u64, readers: u64, nodes: u16) -> usize {
 }
 
 /// Brings the index of the stopped service to table files, as a running one does once its memory for it is full.
-fn write_index(store: &Path) -> Result<IndexStats> {
+fn write_index(store: &Path, config: &Config) -> Result<IndexStats> {
     let stores = [store.to_path_buf()];
-    let written = forebay_server::index_files::write(Arc::new(OsIo), &stores);
+    let written = forebay_server::index_files::write(Arc::new(OsIo), &stores, config);
     written.map_err(|e| {
         Failure::plain(format!(
             "cannot write the index of {}: {e}",

@@ -16,6 +16,7 @@ use crate::data::LogId;
 use crate::inodes::removed_directories;
 use crate::{Member, Result, files, keys, meta, outbox, stopped};
 use forebay_index::ExtentIndex;
+use forebay_index::csm::engine::Settings;
 use forebay_storage::{Durability, Io, Options, Store};
 use serde::{Deserialize, Serialize};
 use spans::{Live, References};
@@ -87,6 +88,7 @@ struct MemberStore {
     member: Member,
     data: PathBuf,
     store: Arc<Store>,
+    index: ExtentIndex,
 }
 
 /// Checks the service in `dirs`: the directory of a whole one, or the stores of all its members, in any order. `progress`
@@ -116,11 +118,21 @@ pub fn check(
             durability: Durability::Process,
             ..Options::default()
         };
-        match Store::open(io.clone(), &node.join("kv"), options) {
-            Ok(store) => members.push(MemberStore {
+        // Without a thread of its own: a check merges nothing.
+        let settings = Settings {
+            background: false,
+            ..Settings::default()
+        };
+        let opened = Store::open(io.clone(), &node.join("kv"), options).and_then(|store| {
+            let index = ExtentIndex::open(&store, settings)?;
+            Ok((store, index))
+        });
+        match opened {
+            Ok((store, index)) => members.push(MemberStore {
                 member,
                 data: node.join("data"),
                 store: Arc::new(store),
+                index,
             }),
             Err(e) => {
                 report.unopened += 1;
@@ -135,8 +147,8 @@ pub fn check(
     });
     let mut damaged = HashSet::new();
     for m in &members {
-        let index = ExtentIndex::of(&m.store)?;
-        for damage in m.store.check().into_iter().chain(index.engine().check()) {
+        let index = m.index.engine().check();
+        for damage in m.store.check().into_iter().chain(index) {
             damaged.insert(m.member);
             report.problem("store", format!("member {}: {damage}", m.member));
         }
@@ -234,7 +246,13 @@ fn data(
     });
     let mut named = References::new(all);
     for m in members {
-        for entry in ExtentIndex::of(&m.store)?.iter()? {
+        let entries = match m.index.iter() {
+            Ok(entries) => entries,
+            // Reported with the store.
+            Err(_) if damaged.contains(&m.member) => continue,
+            Err(e) => return Err(e.into()),
+        };
+        for entry in entries {
             let (fid, extent) = match entry {
                 Ok(found) => found,
                 // Reported with the files.
