@@ -6,7 +6,7 @@
 //! | `file` | those of a file, as far as they are known |
 //! | `streams` | whether a new extent may continue a stored one |
 //!
-//! It learns of a file when it is changed: one look tells whether anything is stored of it. What is stored already is not
+//! It learns of a file when it is changed again, or much: one look tells whether anything is stored of it. What is stored already is not
 //! known then, and is read page by page where puts keep meeting it. From then on it is told of every batch that is applied, under the lock
 //! under which a reader of pages takes its view; so a batch that was made and never applied leaves no trace.
 //!
@@ -33,6 +33,11 @@ const WORTH: i64 = 8;
 /// What a page with more extents than one wants to read counts.
 const DENSE: i64 = 64;
 
+/// A file is followed from its second change on, or from one of so many pieces: most small files are written once.
+const MANY: usize = 8;
+/// Files that are remembered to have been changed once.
+const SEEN: usize = 1024;
+
 /// What is known of the pieces of a change.
 pub enum Look {
     /// Nothing: the file has to be begun with.
@@ -54,9 +59,10 @@ pub struct CoverageStats {
     pub loads: u64,
 }
 
-#[derive(Default)]
 struct State {
     files: HashMap<u64, FileCover>,
+    /// Files that were looked at and are not followed, each at its place.
+    seen: Box<[Option<u64>]>,
     stats: CoverageStats,
     /// Counts looks: which file was used last.
     now: u64,
@@ -74,7 +80,13 @@ impl Coverage {
     /// Of no file; at most `budget` bytes of memory.
     pub fn new(budget: usize) -> Coverage {
         Coverage {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                files: HashMap::new(),
+                seen: vec![None; SEEN].into(),
+                stats: CoverageStats::default(),
+                now: 0,
+                versions: 0,
+            }),
             budget,
         }
     }
@@ -94,6 +106,11 @@ impl Coverage {
         let state = &mut *state;
         state.now += 1;
         let Some(file) = state.files.get_mut(&fid) else {
+            let pieces = pieces.count();
+            let seen = &mut state.seen[fid as usize % SEEN];
+            if pieces < MANY && seen.replace(fid) != Some(fid) {
+                return Look::Known(vec![false; pieces], Vec::new());
+            }
             return Look::Nothing;
         };
         file.used = state.now;

@@ -38,6 +38,28 @@ impl Blocks for TreeBlocks {
     }
 }
 
+/// Where the newest trees begin that are many, and none of them much larger than the last.
+fn many(trees: &[Grown]) -> Option<usize> {
+    let from = trees.len().checked_sub(TREES)?;
+    let newest = trees.last()?.tree.records();
+    (trees[from].tree.records() < newest * TREES as u64 / 2).then_some(from)
+}
+
+/// Where the newest trees begin of which none is twice as large as all behind it together.
+fn two_or_more(trees: &[Grown]) -> Option<usize> {
+    let (newest, older) = trees.split_last()?;
+    let mut all = newest.tree.records();
+    let mut from = older.len();
+    for grown in older.iter().rev() {
+        if grown.tree.records() >= 2 * all {
+            break;
+        }
+        all += grown.tree.records();
+        from -= 1;
+    }
+    (from < older.len()).then_some(from)
+}
+
 impl Core {
     /// Compresses the oldest sealed MemTable. `false` if none is sealed.
     pub fn compress_oldest(&self, cutter: &mut Cutter) -> Result<bool> {
@@ -60,18 +82,19 @@ impl Core {
         Ok(true)
     }
 
-    /// Merges the newest trees, if they are many of similar size and there is room for the result beside them. `false` if not.
-    pub fn merge_trees(&self, cutter: &mut Cutter) -> Result<bool> {
+    /// Merges the newest trees, if they are many of similar size; if the thread is idle, two are enough, for readers look into each.
+    /// `false` if that is not so, or there is no room for the result beside them.
+    pub fn merge_trees(&self, idle: bool, cutter: &mut Cutter) -> Result<bool> {
         let view = self.view.read().clone();
-        let Some(from) = view.trees.len().checked_sub(TREES) else {
-            return Ok(false);
+        let from = if idle {
+            two_or_more(&view.trees)
+        } else {
+            many(&view.trees)
         };
+        let Some(from) = from else { return Ok(false) };
         let trees = &view.trees[from..];
-        let newest = trees[TREES - 1].tree.records();
         let bytes: usize = trees.iter().map(|grown| grown.tree.bytes()).sum();
-        if trees[0].tree.records() >= newest * TREES as u64 / 2
-            || view.buffer_bytes() + bytes > self.settings.buffer_bytes
-        {
+        if view.buffer_bytes() + bytes > self.settings.buffer_bytes {
             return Ok(false);
         }
         let mut merge = Merge::new(trees.iter().rev().map(TreeBlocks::of), false, cutter)?;
@@ -84,12 +107,13 @@ impl Core {
         self.counters.merges(merge.counts());
         let grown = Grown {
             tree: Arc::new(tree),
-            last: trees[TREES - 1].last,
+            last: trees.last().map_or(0, |newest| newest.last),
         };
+        let end = view.trees.len();
         let mut view = self.view.write();
         // Only this thread takes trees away, and those added meanwhile stand behind.
         let trees = &mut Arc::make_mut(&mut view).trees;
-        trees.splice(from..from + TREES, [grown]);
+        trees.splice(from..end, [grown]);
         Ok(true)
     }
 

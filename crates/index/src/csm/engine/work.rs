@@ -134,7 +134,7 @@ impl Core {
     }
 
     fn step(&self, cutter: &mut Cutter) -> Result<bool> {
-        if self.compress_oldest(cutter)? || self.merge_trees(cutter)? {
+        if self.compress_oldest(cutter)? || self.merge_trees(false, cutter)? {
             return Ok(true);
         }
         let hurry = std::mem::take(&mut self.signals.lock().hurry);
@@ -149,7 +149,7 @@ impl Core {
             }
             return flushed.map(|()| true);
         }
-        self.compact_due(cutter)
+        Ok(self.compact_due(cutter)? || self.merge_trees(true, cutter)?)
     }
 
     /// The thread of the engine.
