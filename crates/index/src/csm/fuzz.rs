@@ -188,7 +188,7 @@ fn what_the_manifest_tells() {
         records: n / 2,
         first: Key { fid: n, offset: 1 },
         last: Key { fid: n, offset: n },
-        deletes: n % 2 == 0,
+        deletes: n.is_multiple_of(2),
     };
     let corpus: Vec<Vec<u8>> = [0, 1, 300, u64::MAX]
         .map(|n| files::told(n, &meta(n)).to_vec())
