@@ -156,6 +156,7 @@ impl RocksDb {
             rocksdb_options_increase_parallelism(this.base, threads);
             rocksdb_options_set_block_based_table_factory(this.base, table);
             rocksdb_block_based_options_destroy(table);
+            rocksdb_writeoptions_set_memtable_insert_hint_per_batch(this.write, 1);
             rocksdb_get_options_from_string(this.base, text.as_ptr(), this.options, &raw mut error);
         }
         check(error)?;
