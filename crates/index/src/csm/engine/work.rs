@@ -154,6 +154,7 @@ impl Core {
 
     /// The thread of the engine.
     pub fn work_loop(&self) {
+        let _panic = FailOnPanic(self);
         loop {
             let done = {
                 let mut cutter = self.working.lock();
@@ -190,6 +191,23 @@ impl Core {
             } else if idle {
                 self.work.wait(&mut signals);
             }
+        }
+    }
+}
+
+/// If the thread of the engine panics, the store is poisoned, so that nobody waits for it.
+struct FailOnPanic<'a>(&'a Core);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let host = &self.0.host;
+            self.0.fail(host.poison(Error::Format {
+                path: host.dir(),
+                reason: String::from(
+                    "the thread of the index panicked; start the service again, and report this",
+                ),
+            }));
         }
     }
 }
