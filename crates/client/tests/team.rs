@@ -1,7 +1,7 @@
 //! Teams over a service in one process: what a call of many clients gives is what each would have got alone.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod teams;
-use forebay_client::{OpenOptions, TeamPlan};
+use forebay_client::{Lamination, OpenOptions, TeamPlan};
 use forebay_fabric::ring::topology::fan_in;
 use rustix::io::Errno;
 use teams::{Crew, all_same};
@@ -176,6 +176,47 @@ fn some_may_write_and_some_only_read() {
             }
         }
     });
+    crew.nothing_open();
+    crew.stop();
+}
+
+#[test]
+fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
+    let crew = Crew::new(2, &[1, 1]);
+    let root = crew.client(0);
+    root.write("/f", b"kept").unwrap();
+    root.set_owner("/f", Some(7), Some(7)).unwrap();
+    root.set_permissions("/f", 0o444).unwrap();
+    let before = root.metadata("/f").unwrap();
+    assert_eq!(before.lamination(), Lamination::Soft);
+    let open = |uid: u32, number: u32| {
+        std::thread::scope(|scope| {
+            let seats = [0, 1].map(|node| {
+                let client = crew.client(node).with_owner(uid, 7);
+                let team = client.team(&client.plan_of_all(number, 1)).unwrap();
+                let mut team = team.by_mode();
+                scope.spawn(move || {
+                    let mut options = OpenOptions::new();
+                    options.read(true).write(node == 0).truncate(node == 0);
+                    let opened = team.open("/f", &options);
+                    opened.map(drop).map_err(|e| e.errno())
+                })
+            });
+            seats.map(|seat| seat.join().unwrap())
+        })
+    };
+    for (number, uid) in (900..).zip([7, 8]) {
+        assert_eq!(
+            open(uid, number),
+            [Err(Errno::ACCESS), Ok(())],
+            "user {uid}"
+        );
+        assert_eq!(root.read("/f").unwrap(), b"kept");
+        let now = root.metadata("/f").unwrap();
+        assert_eq!(now.lamination(), Lamination::Soft);
+    }
+    assert_eq!(open(0, 902), [Ok(()), Ok(())]);
+    assert_eq!(root.read("/f").unwrap(), b"");
     crew.nothing_open();
     crew.stop();
 }

@@ -47,6 +47,8 @@ pub(super) struct Ask {
     pub truncate: bool,
     /// Open: who makes the file, and how; the lowest member's.
     pub first: (Member, Caller, u32),
+    /// Open: whose permissions count, if not all is permitted.
+    pub permitted: Option<Caller>,
     /// Close: members that hold on to the file, as they could not publish all they wrote.
     pub kept: Vec<Member>,
 }
@@ -62,6 +64,7 @@ impl Ask {
             read_only: false,
             truncate: false,
             first: (member, caller, 0),
+            permitted: None,
             kept: Vec::new(),
         }
     }
@@ -75,6 +78,9 @@ impl Ask {
         if other.first.0 < self.first.0 {
             self.first = other.first;
         }
+        // Those of root come last: it may do everything.
+        let both = self.permitted.into_iter().chain(other.permitted);
+        self.permitted = both.max_by_key(|caller| (caller.uid, caller.gid));
         self.kept.extend(other.kept);
         self.kept.sort_unstable();
         self.kept.dedup();
@@ -157,6 +163,7 @@ mod tests {
                 read_only: flags[3],
                 truncate: flags[4],
                 first: (0, Caller { uid, gid }, mode),
+                permitted: flags[0].then_some(Caller { uid, gid }),
                 kept: kept.into_iter().collect(),
             },
         )
@@ -178,6 +185,8 @@ mod tests {
             let same = asks.iter().all(|a| a.what == asks[0].what && !a.differ);
             prop_assert_eq!(straight.differ, !same);
             prop_assert_eq!(straight.first, asks[0].first);
+            let user = |ask: &Ask| ask.permitted.map(|caller| caller.uid);
+            prop_assert_eq!(user(&straight), asks.iter().filter_map(user).max());
             prop_assert_eq!(straight.write, asks.iter().any(|a| a.write));
             let turn = turn % asks.len();
             asks.rotate_left(turn);

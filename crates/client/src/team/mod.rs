@@ -31,6 +31,8 @@ use work::Work;
 pub struct Team {
     client: Client,
     seat: Seat,
+    /// Whether files are opened as their modes let the client's user.
+    by_mode: bool,
 }
 
 impl Client {
@@ -46,6 +48,7 @@ impl Client {
         Ok(Team {
             client: self.clone(),
             seat,
+            by_mode: false,
         })
     }
 
@@ -60,6 +63,16 @@ impl Client {
 }
 
 impl Team {
+    /// For a process that asks through a mount: files that its user may not write are not opened for writing.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn by_mode(self) -> Team {
+        Team {
+            by_mode: true,
+            ..self
+        }
+    }
+
     /// The attributes of a file; follows symbolic links.
     ///
     /// # Errors
@@ -131,6 +144,7 @@ impl Team {
         ask.read_only = !flags.write;
         ask.truncate = flags.truncate;
         ask.first.2 = options.new_mode();
+        ask.permitted = self.by_mode.then_some(self.client.caller);
         let token = self.token();
         let answer = self.call(self.near(path), ask);
         let delegate = &self.client.delegate;

@@ -88,7 +88,11 @@ impl Work<'_> {
                 Kind::Symlink => return Err(Errno::LOOP.into()),
                 Kind::Fifo | Kind::Socket => return Err(Errno::NXIO.into()),
             }
-            match self.open_each(ask, attr.fid, made) {
+            let refused = match made {
+                true => None,
+                false => not_to_write(ask, &attr),
+            };
+            match self.open_each(ask, attr.fid, made, refused) {
                 Err(e) if create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {}
                 answer => return answer,
             }
@@ -96,7 +100,8 @@ impl Work<'_> {
         Err(Errno::LOOP.into())
     }
 
-    fn open_each(&self, ask: &Ask, fid: Fid, made: bool) -> Result<Answer> {
+    /// `refused`: why nobody may write it.
+    fn open_each(&self, ask: &Ask, fid: Fid, made: bool, refused: Option<Errno>) -> Result<Answer> {
         let flags = OpenFlags {
             read: ask.read,
             write: ask.write,
@@ -104,9 +109,14 @@ impl Work<'_> {
             truncate: ask.truncate && !made,
         };
         let open = |flags| self.delegate.open_for(fid, flags, self.token, self.members);
-        match open(flags) {
+        let opened = match refused {
+            Some(why) => Err(why.into()),
+            None => open(flags),
+        };
+        let not_writing = |e: &Error| matches!(e.errno(), Errno::PERM | Errno::ACCESS);
+        match opened {
             // Those who only read get it, as if each had asked alone.
-            Err(e) if e.errno() == Errno::PERM && ask.write && ask.read_only => {
+            Err(e) if not_writing(&e) && ask.write && ask.read_only => {
                 let flags = OpenFlags {
                     read: true,
                     ..OpenFlags::default()
@@ -136,4 +146,16 @@ impl Work<'_> {
         let attr = self.delegate.close_for(fid, token, &members)?;
         Ok(Answer::Closed { attr, kept })
     }
+}
+
+/// Why a file may not be written, by its mode. The kernel looks again when a process takes its handle; but then a file is empty
+/// already, or writable although its last write bit was taken away. It knows all groups of a process, so what depends on
+/// these is left to it.
+fn not_to_write(ask: &Ask, attr: &Attr) -> Option<Errno> {
+    let caller = ask.permitted.filter(|caller| caller.uid != 0)?;
+    let bits = match caller.uid == attr.uid {
+        true => 0o200,
+        false => 0o022,
+    };
+    (ask.write && attr.mode & bits == 0).then_some(Errno::ACCESS)
 }

@@ -146,7 +146,7 @@ impl TeamDesk {
         match client.team(&plan) {
             Ok(team) => {
                 let seat = Seat {
-                    team: Some(team),
+                    team: Some(team.by_mode()),
                     ..Seat::default()
                 };
                 seats.insert(directory, seat);
@@ -226,6 +226,10 @@ impl Filesystem {
         let Some(op) = Op::decode(data) else {
             return reply.error(Errno::EINVAL);
         };
+        if thread == 0 {
+            // Of another world of process numbers: the kernel cannot tell such threads apart, and one might get another's handle.
+            return reply.error(Errno::EOPNOTSUPP);
+        }
         let (desk, directory) = (self.teams.clone(), fh.0);
         if let Op::Join { .. } = op {
             return answer_with(reply, &op, desk.join(directory, &op, caller));
