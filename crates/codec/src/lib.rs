@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`columns`] | a block of records, stored by columns (MetaKV, section III-A) |
 //! | `column` | one column: deltas, then LZ77 over the deltas |
+//! | [`varint`] | integers of 1 to 10 bytes |
 //!
 //! What this crate knows: integers and bytes. What it must not know: what a column means, where a block is stored. It does
 //! no I/O, and keeps no state between calls but buffers.
@@ -16,7 +17,7 @@ mod column;
 pub mod columns;
 #[doc(hidden)]
 pub mod mutate;
-mod varint;
+pub mod varint;
 
 pub use column::Lazy;
 pub use columns::{Columns, Encoder};

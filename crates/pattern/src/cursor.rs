@@ -1,0 +1,143 @@
+//! A cursor through the iterations of a loop to come: which element is next if the loop goes on.
+//!
+//! The hot part is a run of elements of one length and one stride, so that most steps are one addition.
+
+use crate::shape::{Arena, Kind, Shape};
+
+/// The run that is expected next.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Expected {
+    /// Start of the next element.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) stride: u64,
+    /// Elements left in the run; 0: nothing is expected.
+    pub(crate) left: u64,
+}
+
+impl Expected {
+    /// Takes one element.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.offset = self.offset.wrapping_add(self.stride);
+        self.left -= 1;
+    }
+}
+
+/// A loop that a cursor is inside.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    items: (u32, u32),
+    stride: u64,
+    /// Start of the iteration.
+    base: u64,
+    /// The next item.
+    item: u32,
+    /// Elements to come of this loop.
+    left: u64,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cursor {
+    frames: Vec<Frame>,
+    /// Elements in all runs handed out.
+    granted: u64,
+}
+
+impl Cursor {
+    /// Sets the cursor at the start of an iteration of an endless loop, and returns the first run.
+    pub(crate) fn start(
+        &mut self,
+        arena: &Arena,
+        items: (u32, u32),
+        stride: i64,
+        base: u64,
+    ) -> Expected {
+        self.granted = 0;
+        self.frames.clear();
+        self.frames.push(Frame {
+            items,
+            stride: stride as u64,
+            base,
+            item: 0,
+            left: u64::MAX,
+        });
+        self.next(arena)
+    }
+
+    /// The next run, once the last one is used up.
+    pub(crate) fn next(&mut self, arena: &Arena) -> Expected {
+        while let Some(frame) = self.frames.last_mut() {
+            if frame.left == 0 {
+                self.frames.pop();
+                continue;
+            }
+            if frame.item == frame.items.1 {
+                frame.item = 0;
+                frame.base = frame.base.wrapping_add(frame.stride);
+            }
+            let item = &arena.items[(frame.items.0 + frame.item) as usize];
+            frame.item += 1;
+            let start = frame.base.wrapping_add(item.rel as u64);
+            match item.shape.kind() {
+                Kind::Leaf(len) => {
+                    frame.left -= 1;
+                    return self.grant(start, len, 0, 1);
+                }
+                Kind::Loop(id) => {
+                    let inner = arena.get(id);
+                    let count = inner.elements.min(frame.left);
+                    frame.left -= count;
+                    let first = arena.items[inner.items.0 as usize].shape;
+                    if let (1, Kind::Leaf(len)) = (inner.items.1, first.kind()) {
+                        return self.grant(start, len, inner.stride as u64, count);
+                    }
+                    let (items, stride) = (inner.items, inner.stride as u64);
+                    self.frames.push(Frame {
+                        items,
+                        stride,
+                        base: start,
+                        item: 0,
+                        left: count,
+                    });
+                }
+            }
+        }
+        Expected::default()
+    }
+
+    fn grant(&mut self, offset: u64, len: u64, stride: u64, left: u64) -> Expected {
+        self.granted = self.granted.wrapping_add(left);
+        Expected {
+            offset,
+            len,
+            stride,
+            left,
+        }
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.frames.capacity() * size_of::<Frame>()
+    }
+
+    /// Elements taken since the start, when `left` of the last run are not.
+    pub(crate) fn taken(&self, left: u64) -> u64 {
+        self.granted.wrapping_sub(left)
+    }
+}
+
+/// The single leaf of a loop whose body is one leaf.
+pub(crate) fn run_len(arena: &Arena, shape: Shape) -> Option<u64> {
+    let Kind::Loop(id) = shape.kind() else {
+        return None;
+    };
+    match arena.body(arena.get(id)) {
+        [item] => match item.shape.kind() {
+            Kind::Leaf(len) => Some(len),
+            Kind::Loop(_) => None,
+        },
+        _ => None,
+    }
+}

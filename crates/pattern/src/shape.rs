@@ -1,0 +1,400 @@
+//! Shapes: what a nest of loops looks like, wherever it starts.
+//!
+//! ```text
+//! shape = leaf(len)                                        one extent of `len` bytes
+//!       | loop(stride, elements, body = [(rel, shape)...]) iteration k starts at k * stride; item j at `rel[j]` in it
+//! ```
+//!
+//! A loop says how many *elements* (leaves) it has, not how many iterations: the last iteration may be cut anywhere. So a
+//! tail that is shorter than a period costs nothing.
+//!
+//! # Invariants
+//! 1. Equal loops of an arena have one number (they are hash-consed), so that comparing shapes is comparing two integers.
+//! 2. `rel` of the first item is 0: a shape starts where its first element starts.
+//! 3. A body names loops with smaller numbers only: there are no circles.
+//! 4. All bounds are relative to the start and fit 64 bits with sign; [`Arena::add`] refuses what does not.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+
+/// Loops inside loops, at most.
+pub(crate) const MAX_DEPTH: u8 = 12;
+
+const LOOP: u64 = 1 << 63;
+
+/// A shape: a length, or the number of a loop in an [`Arena`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Shape(u64);
+
+/// What a [`Shape`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Leaf(u64),
+    Loop(u32),
+}
+
+impl Shape {
+    pub(crate) fn leaf(len: u64) -> Shape {
+        Shape(len & !LOOP)
+    }
+
+    fn of_loop(id: u32) -> Shape {
+        Shape(LOOP | u64::from(id))
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        if self.0 & LOOP == 0 {
+            Kind::Leaf(self.0)
+        } else {
+            Kind::Loop(self.0 as u32)
+        }
+    }
+
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// One part of a loop's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// Start, bytes from the iteration's start.
+    pub(crate) rel: i64,
+    pub(crate) shape: Shape,
+    /// Elements of the items before it.
+    pub(crate) elements_before: u64,
+    /// Bytes of the items before it.
+    pub(crate) bytes_before: u64,
+}
+
+/// A loop. Bounds are those of the bytes that elements cover, relative to the loop's start.
+#[derive(Debug, Clone)]
+pub(crate) struct Loop {
+    pub(crate) stride: i64,
+    pub(crate) elements: u64,
+    /// Elements of one iteration.
+    pub(crate) per: u64,
+    /// Bytes of all elements.
+    pub(crate) bytes: u64,
+    /// Bytes of one iteration.
+    pub(crate) per_bytes: u64,
+    pub(crate) items: (u32, u32),
+    /// Bounds of the whole loop.
+    pub(crate) bounds: (i64, i64),
+    /// Bounds of one iteration.
+    pub(crate) body: (i64, i64),
+    pub(crate) depth: u8,
+    /// Every element starts behind the end of the one before.
+    pub(crate) increasing: bool,
+}
+
+impl Loop {
+    /// Iterations, the last one perhaps cut.
+    pub(crate) fn iterations(&self) -> u64 {
+        self.elements.div_ceil(self.per)
+    }
+
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.items.0 as usize..self.items.0 as usize + self.items.1 as usize
+    }
+}
+
+/// Fingerprints are mixed already.
+#[derive(Default)]
+pub(crate) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = mix(self.0, u64::from(byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+pub(crate) type ByPrint = HashMap<u64, u32, BuildHasherDefault<Mixed>>;
+
+/// Mixes `value` into `state`.
+pub(crate) fn mix(state: u64, value: u64) -> u64 {
+    let product = u128::from(state ^ value ^ 0x9e37_79b9_7f4a_7c15) * 0xd1b5_4a32_d192_ed03_u128;
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Loops and their bodies.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Arena {
+    pub(crate) loops: Vec<Loop>,
+    pub(crate) items: Vec<Item>,
+    /// By fingerprint. A loop that is not here is only not shared.
+    by_print: ByPrint,
+}
+
+impl Arena {
+    pub(crate) fn get(&self, id: u32) -> &Loop {
+        &self.loops[id as usize]
+    }
+
+    pub(crate) fn body(&self, l: &Loop) -> &[Item] {
+        &self.items[l.range()]
+    }
+
+    /// Elements of a shape.
+    pub(crate) fn elements(&self, shape: Shape) -> u64 {
+        match shape.kind() {
+            Kind::Leaf(_) => 1,
+            Kind::Loop(id) => self.get(id).elements,
+        }
+    }
+
+    /// Bytes of a shape's elements.
+    pub(crate) fn bytes(&self, shape: Shape) -> u64 {
+        match shape.kind() {
+            Kind::Leaf(len) => len,
+            Kind::Loop(id) => self.get(id).bytes,
+        }
+    }
+
+    /// Bounds of a shape, relative to its start.
+    pub(crate) fn bounds(&self, shape: Shape) -> (i64, i64) {
+        match shape.kind() {
+            Kind::Leaf(len) => (0, len as i64),
+            Kind::Loop(id) => self.get(id).bounds,
+        }
+    }
+
+    pub(crate) fn depth(&self, shape: Shape) -> u8 {
+        match shape.kind() {
+            Kind::Leaf(_) => 0,
+            Kind::Loop(id) => self.get(id).depth,
+        }
+    }
+
+    pub(crate) fn increasing(&self, shape: Shape) -> bool {
+        match shape.kind() {
+            Kind::Leaf(_) => true,
+            Kind::Loop(id) => self.get(id).increasing,
+        }
+    }
+
+    /// Appends the body of a loop; the starts are relative to anything. `None` if the sums are too large.
+    pub(crate) fn push_body(
+        &mut self,
+        body: impl IntoIterator<Item = (u64, Shape)>,
+    ) -> Option<(u32, u32)> {
+        let first = self.items.len();
+        let (mut elements, mut bytes, mut base) = (0u64, 0u64, None);
+        for (start, shape) in body {
+            let base = *base.get_or_insert(start);
+            self.items.push(Item {
+                rel: start.wrapping_sub(base) as i64,
+                shape,
+                elements_before: elements,
+                bytes_before: bytes,
+            });
+            elements = elements.checked_add(self.elements(shape))?;
+            bytes = bytes.checked_add(self.bytes(shape))?;
+        }
+        let len = self.items.len() - first;
+        Some((u32::try_from(first).ok()?, u32::try_from(len).ok()?))
+    }
+
+    /// Elements and bytes of a body.
+    pub(crate) fn sums(&self, items: (u32, u32)) -> (u64, u64) {
+        let last = &self.items[items.0 as usize + items.1 as usize - 1];
+        (
+            last.elements_before + self.elements(last.shape),
+            last.bytes_before + self.bytes(last.shape),
+        )
+    }
+
+    /// The loop of `elements` elements over a body that [`Arena::push_body`] appended last, or a loop that exists already and is
+    /// the same. `None` if the body is empty, or if offsets or sums are too large.
+    pub(crate) fn add(&mut self, stride: i64, elements: u64, items: (u32, u32)) -> Option<Shape> {
+        if items.1 == 0 || elements == 0 {
+            return None;
+        }
+        let print = self.print(stride, elements, items);
+        if let Some(&id) = self.by_print.get(&print)
+            && self.same(id, stride, elements, items)
+        {
+            if self.get(id).items != items && (items.0 + items.1) as usize == self.items.len() {
+                self.items.truncate(items.0 as usize);
+            }
+            return Some(Shape::of_loop(id));
+        }
+        let made = self.measured(stride, elements, items)?;
+        let id = u32::try_from(self.loops.len()).ok()?;
+        self.loops.push(made);
+        self.by_print.insert(print, id);
+        Some(Shape::of_loop(id))
+    }
+
+    fn print(&self, stride: i64, elements: u64, items: (u32, u32)) -> u64 {
+        let seed = mix(stride as u64, elements);
+        self.items[items.0 as usize..][..items.1 as usize]
+            .iter()
+            .fold(seed, |p, i| mix(mix(p, i.rel as u64), i.shape.bits()))
+    }
+
+    fn same(&self, id: u32, stride: i64, elements: u64, items: (u32, u32)) -> bool {
+        let l = self.get(id);
+        l.stride == stride
+            && l.elements == elements
+            && (l.items == items
+                || self.body(l) == &self.items[items.0 as usize..][..items.1 as usize])
+    }
+
+    fn measured(&self, stride: i64, elements: u64, items: (u32, u32)) -> Option<Loop> {
+        let (per, per_bytes) = self.sums(items);
+        let body = &self.items[items.0 as usize..][..items.1 as usize];
+        let (full, tail) = (elements / per, elements % per);
+        let whole = self.part_bounds(body, per)?;
+        let mut bounds = (i64::MAX, i64::MIN);
+        let mut add = |k: u64, part: (i64, i64)| {
+            let shift = i64::try_from(i128::from(k) * i128::from(stride)).ok()?;
+            bounds.0 = bounds.0.min(part.0.checked_add(shift)?);
+            bounds.1 = bounds.1.max(part.1.checked_add(shift)?);
+            Some(())
+        };
+        if full > 0 {
+            add(0, whole)?;
+            add(full - 1, whole)?;
+        }
+        if tail > 0 {
+            add(full, self.part_bounds(body, tail)?)?;
+        }
+        let bytes = full
+            .checked_mul(per_bytes)?
+            .checked_add(self.part_bytes(body, tail))?;
+        i64::try_from(bytes).ok()?;
+        let depth = 1 + body.iter().map(|i| self.depth(i.shape)).max()?;
+        let in_order = body.iter().all(|i| self.increasing(i.shape))
+            && body.windows(2).all(|w| {
+                let (end, start) = (self.bounds(w[0].shape).1, self.bounds(w[1].shape).0);
+                w[0].rel.saturating_add(end) <= w[1].rel.saturating_add(start)
+            });
+        let apart = elements <= per || i128::from(stride) >= i128::from(whole.1) - i128::from(whole.0);
+        (depth <= MAX_DEPTH).then_some(Loop {
+            stride,
+            elements,
+            per,
+            bytes,
+            per_bytes,
+            items,
+            bounds,
+            body: whole,
+            depth,
+            increasing: in_order && apart,
+        })
+    }
+
+    /// Bounds of the first `elements` elements of a body.
+    fn part_bounds(&self, body: &[Item], elements: u64) -> Option<(i64, i64)> {
+        let mut bounds = (i64::MAX, i64::MIN);
+        for item in body.iter().take_while(|i| i.elements_before < elements) {
+            let (lo, hi) = self.cut_bounds(item.shape, elements - item.elements_before)?;
+            bounds.0 = bounds.0.min(item.rel.checked_add(lo)?);
+            bounds.1 = bounds.1.max(item.rel.checked_add(hi)?);
+        }
+        Some(bounds)
+    }
+
+    /// Bounds of the first `elements` elements of a shape.
+    fn cut_bounds(&self, shape: Shape, elements: u64) -> Option<(i64, i64)> {
+        let Kind::Loop(id) = shape.kind() else {
+            return Some(self.bounds(shape));
+        };
+        let l = self.get(id);
+        if elements >= l.elements {
+            return Some(l.bounds);
+        }
+        let (full, tail) = (elements / l.per, elements % l.per);
+        let mut bounds = (i64::MAX, i64::MIN);
+        if full > 0 {
+            // Iterations of a whole loop, whose bounds were found to fit.
+            let shift = (full - 1) as i64 * l.stride;
+            bounds = (l.body.0.min(l.body.0 + shift), l.body.1.max(l.body.1 + shift));
+        }
+        if tail > 0 {
+            let shift = full as i64 * l.stride;
+            let (lo, hi) = self.part_bounds(self.body(l), tail)?;
+            bounds = (bounds.0.min(lo + shift), bounds.1.max(hi + shift));
+        }
+        Some(bounds)
+    }
+
+    /// Bytes of the first `elements` elements of a body.
+    pub(crate) fn part_bytes(&self, body: &[Item], elements: u64) -> u64 {
+        let at = body.partition_point(|i| i.elements_before < elements);
+        let Some(item) = at.checked_sub(1).map(|at| &body[at]) else {
+            return 0;
+        };
+        item.bytes_before + self.cut_bytes(item.shape, elements - item.elements_before)
+    }
+
+    /// Bytes of the first `elements` elements of a shape.
+    pub(crate) fn cut_bytes(&self, shape: Shape, elements: u64) -> u64 {
+        match shape.kind() {
+            Kind::Leaf(len) => len * elements.min(1),
+            Kind::Loop(id) => {
+                let l = self.get(id);
+                if elements >= l.elements {
+                    return l.bytes;
+                }
+                let (full, tail) = (elements / l.per, elements % l.per);
+                full * l.per_bytes + self.part_bytes(self.body(l), tail)
+            }
+        }
+    }
+
+    /// Copies `shape` of another arena into this one; `seen` keeps what was copied.
+    pub(crate) fn copy(&mut self, from: &Arena, shape: Shape, seen: &mut HashMap<u32, Shape>) -> Shape {
+        let Kind::Loop(id) = shape.kind() else {
+            return shape;
+        };
+        if let Some(&copied) = seen.get(&id) {
+            return copied;
+        }
+        let l = from.get(id);
+        let body: Vec<(u64, Shape)> = from
+            .body(l)
+            .iter()
+            .map(|item| (item.rel as u64, self.copy(from, item.shape, seen)))
+            .collect();
+        // What was measured once has sums that fit, and an arena has room for 2^32 loops.
+        #[allow(clippy::expect_used)]
+        let copied = self
+            .push_body(body)
+            .and_then(|items| self.add(l.stride, l.elements, items))
+            .expect("a loop that fits one arena fits another");
+        seen.insert(id, copied);
+        copied
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.loops.clear();
+        self.items.clear();
+        self.by_print.clear();
+    }
+
+    /// Gives back memory that only adding needs.
+    pub(crate) fn freeze(&mut self) {
+        self.by_print = ByPrint::default();
+        self.loops.shrink_to_fit();
+        self.items.shrink_to_fit();
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.loops.capacity() * size_of::<Loop>()
+            + self.items.capacity() * size_of::<Item>()
+            + self.by_print.capacity() * 16
+    }
+}
