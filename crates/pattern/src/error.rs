@@ -6,7 +6,7 @@
 pub enum Error {
     /// An offset, length or log address that no file can have.
     #[error(
-        "offset {offset}, length {len}, log address {addr}: offsets, lengths and addresses end at 2^62; write nothing beyond it"
+        "offset {offset}, length {len}, log address {addr}: offsets, lengths and addresses end at 2^60; write nothing beyond it"
     )]
     TooFar {
         /// File offset, bytes.

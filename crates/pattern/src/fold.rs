@@ -25,8 +25,8 @@ use crate::{Element, Error, Pattern, Result};
 pub(crate) const SPILL: usize = 4096;
 /// Items of bodies that make one.
 const SPILL_ITEMS: usize = 4 * SPILL;
-/// Offsets, lengths and addresses are below; so sums of two fit 63 bits.
-const LIMIT_BITS: u32 = 62;
+/// Offsets, lengths and addresses are below, so that sums and codes fit 64 bits.
+const LIMIT_BITS: u32 = 60;
 
 /// What the newest elements are part of.
 #[derive(Debug, Clone, Copy, Default)]
@@ -105,7 +105,7 @@ impl Folder {
     /// Adds an extent whose bytes follow those of the one before in the log (at address 0, if it is the first).
     ///
     /// # Errors
-    /// `TooFar`: offset, length or address of 2^62 or more. The extent is not added.
+    /// `TooFar`: offset, length or address of 2^60 or more. The extent is not added.
     #[inline]
     pub fn push(&mut self, offset: u64, len: u64) -> Result<()> {
         let addr = if self.joins {
@@ -119,7 +119,7 @@ impl Folder {
     /// Adds an extent whose bytes are at `addr` of the log.
     ///
     /// # Errors
-    /// `TooFar`: offset, length or address of 2^62 or more. The extent is not added.
+    /// `TooFar`: offset, length or address of 2^60 or more. The extent is not added.
     #[inline]
     pub fn push_at(&mut self, offset: u64, len: u64, addr: u64) -> Result<()> {
         if (offset | len | addr) >> LIMIT_BITS != 0 {

@@ -5,6 +5,8 @@
 //! | `fold` | [`Folder`]: a stream of extents becomes nested loops, online, in bounded memory |
 //! | `stack`, `cursor`, `shape` | its parts: repeats of closed terms, the open loop, hash-consed loops |
 //! | `pattern` | [`Pattern`]: what was found; any element by its number, without decoding |
+//! | `segment`, `encode`, `recent` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
+//! | [`published`] | the paper's own algorithms, to compare with |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments
 //! are stored, who writes them. It does no I/O.
@@ -12,9 +14,13 @@
 
 mod cursor;
 mod element;
+mod encode;
 mod error;
 mod fold;
 mod pattern;
+pub mod published;
+mod recent;
+mod segment;
 mod shape;
 mod stack;
 
@@ -22,3 +28,4 @@ pub use element::Element;
 pub use error::{Error, Result};
 pub use fold::Folder;
 pub use pattern::{Elements, Pattern};
+pub use segment::{Loss, Segment, Source};

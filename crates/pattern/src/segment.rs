@@ -1,0 +1,207 @@
+//! A segment: a pattern with what the file's owner must know about it; what is committed, stored and sent.
+//!
+//! ```text
+//!  | version | length | flags  | member | log | first  | last -    | limit     | address   | body | checksum |
+//!  | 1 byte  | varint | 1 byte | varint | vi. | varint | first, v. | varint    | varint    |      | 4 bytes  |
+//! ```
+//!
+//! - *version* 1, then *length*, the bytes behind it: these two stay as they are in every version, so that a reader can step over a
+//!   segment that it does not know.
+//! - *flags* say which of the last fields and of the body's parts are there; unknown ones are refused.
+//! - *member*, *log*: whose bytes they are.
+//! - *first* and *last* sequence (flag 1): one commit has one. A segment spans several only if the owner knows that nothing else
+//!   changed the file between, so any other change is before all of it or behind all of it.
+//! - *limit* (flag 2): bytes from here on were truncated away.
+//! - *address* of the first element (flag 4; 0 if not given), then the [body](crate::encode) (flags 8 to 64).
+//! - *checksum*: CRC-32C of all before it, little-endian.
+
+use crate::{Error, Pattern, Result, encode};
+use forebay_codec::varint;
+
+/// The version that is written, and the newest that is read.
+pub(crate) const VERSION: u8 = 1;
+
+const SEVERAL: u8 = 1;
+const LIMIT: u8 = 2;
+const ADDR: u8 = 4;
+
+/// The log whose bytes a pattern describes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Source {
+    /// The member whose store has the bytes.
+    pub member: u16,
+    /// The log there.
+    pub log: u64,
+}
+
+/// A pattern, whose it is, and which commits made it.
+#[derive(Debug, Clone, Default)]
+pub struct Segment {
+    /// The log of all its extents.
+    pub source: Source,
+    /// The first commit it holds.
+    pub first: u64,
+    /// The last commit it holds.
+    pub last: u64,
+    /// Bytes at this offset and behind it do not count: the file was truncated there.
+    pub limit: Option<u64>,
+    /// The extents.
+    pub pattern: Pattern,
+}
+
+/// A part of encoded segments that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Its first byte.
+    pub at: usize,
+    /// Its bytes.
+    pub len: usize,
+    /// Why.
+    pub why: Error,
+}
+
+impl Segment {
+    /// A segment of one commit.
+    pub fn new(source: Source, sequence: u64, pattern: Pattern) -> Segment {
+        Segment {
+            source,
+            first: sequence,
+            last: sequence,
+            limit: None,
+            pattern,
+        }
+    }
+
+    /// The file was truncated at `size` by a change after this segment.
+    pub fn truncate(&mut self, size: u64) {
+        self.limit = Some(self.limit.map_or(size, |limit| limit.min(size)));
+    }
+
+    /// Appends the segment to `out`, in the fewest bytes: folded, or as plain as it came.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut head = Vec::with_capacity(32);
+        let (mut flags, body) = encode::body(&self.pattern);
+        head.push(0);
+        varint::put(&mut head, u64::from(self.source.member));
+        varint::put(&mut head, self.source.log);
+        varint::put(&mut head, self.first);
+        if self.last != self.first {
+            flags |= SEVERAL;
+            varint::put(&mut head, self.last.wrapping_sub(self.first));
+        }
+        if let Some(limit) = self.limit {
+            flags |= LIMIT;
+            varint::put(&mut head, limit);
+        }
+        if let Some(addr) = self.pattern.terms.first().map(|t| t.addr).filter(|a| *a > 0) {
+            flags |= ADDR;
+            varint::put(&mut head, addr);
+        }
+        head[0] = flags;
+        out.push(VERSION);
+        varint::put(out, (head.len() + body.len() + 4) as u64);
+        out.extend_from_slice(&head);
+        out.extend_from_slice(&body);
+        let sum = crc32c::crc32c(&out[start..]);
+        out.extend_from_slice(&sum.to_le_bytes());
+    }
+
+    /// The segment's bytes.
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+
+    /// Takes a segment off the start of `bytes`, which is `at` bytes behind the start of all (for messages).
+    ///
+    /// # Errors
+    /// `Short`, `Newer`, `Checksum`, `Malformed`. `bytes` then stands behind the segment if its length could be read, else at its end.
+    pub fn decode(bytes: &mut &[u8], at: usize) -> Result<Segment> {
+        let whole = *bytes;
+        *bytes = &[];
+        let short = |need: usize| Error::Short {
+            at,
+            have: whole.len(),
+            need,
+        };
+        let Some((&version, mut rest)) = whole.split_first() else {
+            return Err(short(1));
+        };
+        let length = varint::take(&mut rest).ok_or_else(|| short(whole.len() + 1))?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let head = whole.len() - rest.len();
+        let Some((inside, after)) = rest.split_at_checked(length) else {
+            return Err(short(head.saturating_add(length)));
+        };
+        *bytes = after;
+        if version > VERSION {
+            let known = VERSION;
+            return Err(Error::Newer { at, version, known });
+        }
+        let Some((body, sum)) = inside.split_last_chunk::<4>() else {
+            return Err(short(head + 4));
+        };
+        let expected = u32::from_le_bytes(*sum);
+        let found = crc32c::crc32c(&whole[..head + body.len()]);
+        if expected != found {
+            return Err(Error::Checksum {
+                at,
+                expected,
+                found,
+            });
+        }
+        let malformed = |what| Error::Malformed { at, what };
+        if version != VERSION {
+            return Err(malformed("there is no such version"));
+        }
+        Segment::inside(body).map_err(malformed)
+    }
+
+    fn inside(bytes: &[u8]) -> std::result::Result<Segment, &'static str> {
+        let (&flags, mut bytes) = bytes.split_first().ok_or("it is empty")?;
+        let mut next = || varint::take(&mut bytes).ok_or("its head is cut off");
+        let member = u16::try_from(next()?).map_err(|_| "no member has this number")?;
+        let log = next()?;
+        let first = next()?;
+        let mut given = |flag: u8| if flags & flag > 0 { next().map(Some) } else { Ok(None) };
+        let more = given(SEVERAL)?.unwrap_or(0);
+        let last = first.checked_add(more).ok_or("its sequences are too large")?;
+        let limit = given(LIMIT)?;
+        let addr = given(ADDR)?.unwrap_or(0);
+        let pattern = encode::parse(flags & !(SEVERAL | LIMIT | ADDR), bytes, addr)?;
+        Ok(Segment {
+            source: Source { member, log },
+            first,
+            last,
+            limit,
+            pattern,
+        })
+    }
+
+    /// All segments that can be read from `bytes`, and what cannot.
+    ///
+    /// A segment with wrong bytes is stepped over. Where not even a length can be read, all that follows is lost.
+    pub fn decode_all(bytes: &[u8]) -> (Vec<Segment>, Vec<Loss>) {
+        let (mut found, mut lost) = (Vec::new(), Vec::new());
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let at = bytes.len() - rest.len();
+            match Segment::decode(&mut rest, at) {
+                Ok(segment) => found.push(segment),
+                Err(why) => lost.push(Loss {
+                    at,
+                    len: bytes.len() - rest.len() - at,
+                    why,
+                }),
+            }
+        }
+        (found, lost)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        size_of::<Segment>() - size_of::<Pattern>() + self.pattern.memory()
+    }
+}
