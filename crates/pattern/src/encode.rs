@@ -38,15 +38,7 @@ const SMALL: usize = 64;
 
 /// Flags and bytes of the shortest body of `pattern`.
 pub(crate) fn body(pattern: &Pattern) -> (u8, Vec<u8>) {
-    if let [term] = &pattern.terms[..]
-        && let Kind::Leaf(len) = term.shape.kind()
-    {
-        let mut out = Vec::with_capacity(16);
-        varint::put(&mut out, term.start);
-        varint::put(&mut out, len);
-        return (ONE_LEAF, out);
-    }
-    let mut best = written(&pattern.arena, &pattern.terms);
+    let mut best = folded(pattern);
     if pattern.arena.loops.is_empty() {
         return best;
     }
@@ -61,6 +53,19 @@ pub(crate) fn body(pattern: &Pattern) -> (u8, Vec<u8>) {
         }
     }
     best
+}
+
+/// The same, with the terms as they are.
+pub(crate) fn folded(pattern: &Pattern) -> (u8, Vec<u8>) {
+    if let [term] = &pattern.terms[..]
+        && let Kind::Leaf(len) = term.shape.kind()
+    {
+        let mut out = Vec::with_capacity(16);
+        varint::put(&mut out, term.start);
+        varint::put(&mut out, len);
+        return (ONE_LEAF, out);
+    }
+    written(&pattern.arena, &pattern.terms)
 }
 
 /// The terms with grains, or without if that is shorter.

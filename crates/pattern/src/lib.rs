@@ -12,20 +12,32 @@
 //! are stored, who writes them. It does no I/O.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod column;
 mod cursor;
 mod element;
 mod encode;
 mod error;
 mod fold;
+mod frame;
+mod global;
+mod global_codec;
+mod lattice;
+mod map;
+mod merge;
 mod pattern;
 pub mod published;
 mod recent;
 mod segment;
 mod shape;
 mod stack;
+mod tree;
 
 pub use element::Element;
 pub use error::{Error, Result};
 pub use fold::Folder;
+pub use frame::{Loss, Patterns, decode_all};
+pub use global::Global;
+pub use map::{Found, Map, Placed};
+pub use merge::merge;
 pub use pattern::{Elements, Pattern};
-pub use segment::{Loss, Segment, Source};
+pub use segment::{Segment, Source};

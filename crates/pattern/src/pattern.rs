@@ -105,6 +105,15 @@ impl Pattern {
         }
     }
 
+    /// Forgets the terms, and the loops too unless they are needed.
+    pub(crate) fn forget_terms(&mut self, keep_loops: bool) {
+        let arena = std::mem::take(&mut self.arena);
+        *self = Pattern::default();
+        if keep_loops {
+            self.arena = arena;
+        }
+    }
+
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         size_of::<Pattern>()

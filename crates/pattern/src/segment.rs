@@ -1,25 +1,21 @@
 //! A segment: a pattern with what the file's owner must know about it; what is committed, stored and sent.
 //!
+//! Inside its [frame](crate::frame), which has version, length and checksum:
+//!
 //! ```text
-//!  | version | length | flags  | member | log | first  | last -    | limit     | address   | body | checksum |
-//!  | 1 byte  | varint | 1 byte | varint | vi. | varint | first, v. | varint    | varint    |      | 4 bytes  |
+//!  | flags  | member | log    | first  | last - first | limit  | address | body |
+//!  | 1 byte | varint | varint | varint | varint       | varint | varint  |      |
 //! ```
 //!
-//! - *version* 1, then *length*, the bytes behind it: these two stay as they are in every version, so that a reader can step over a
-//!   segment that it does not know.
 //! - *flags* say which of the last fields and of the body's parts are there; unknown ones are refused.
 //! - *member*, *log*: whose bytes they are.
 //! - *first* and *last* sequence (flag 1): one commit has one. A segment spans several only if the owner knows that nothing else
 //!   changed the file between, so any other change is before all of it or behind all of it.
 //! - *limit* (flag 2): bytes from here on were truncated away.
 //! - *address* of the first element (flag 4; 0 if not given), then the [body](crate::encode) (flags 8 to 64).
-//! - *checksum*: CRC-32C of all before it, little-endian.
 
-use crate::{Error, Pattern, Result, encode};
+use crate::{Error, Pattern, Result, encode, frame};
 use forebay_codec::varint;
-
-/// The version that is written, and the newest that is read.
-pub(crate) const VERSION: u8 = 1;
 
 const SEVERAL: u8 = 1;
 const LIMIT: u8 = 2;
@@ -49,17 +45,6 @@ pub struct Segment {
     pub pattern: Pattern,
 }
 
-/// A part of encoded segments that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
-    /// Its first byte.
-    pub at: usize,
-    /// Its bytes.
-    pub len: usize,
-    /// Why.
-    pub why: Error,
-}
-
 impl Segment {
     /// A segment of one commit.
     pub fn new(source: Source, sequence: u64, pattern: Pattern) -> Segment {
@@ -79,7 +64,6 @@ impl Segment {
 
     /// Appends the segment to `out`, in the fewest bytes: folded, or as plain as it came.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
         let mut head = Vec::with_capacity(32);
         let (mut flags, body) = encode::body(&self.pattern);
         head.push(0);
@@ -99,12 +83,8 @@ impl Segment {
             varint::put(&mut head, addr);
         }
         head[0] = flags;
-        out.push(VERSION);
-        varint::put(out, (head.len() + body.len() + 4) as u64);
-        out.extend_from_slice(&head);
-        out.extend_from_slice(&body);
-        let sum = crc32c::crc32c(&out[start..]);
-        out.extend_from_slice(&sum.to_le_bytes());
+        head.extend_from_slice(&body);
+        frame::put(out, frame::SEGMENT, &head);
     }
 
     /// The segment's bytes.
@@ -119,47 +99,15 @@ impl Segment {
     /// # Errors
     /// `Short`, `Newer`, `Checksum`, `Malformed`. `bytes` then stands behind the segment if its length could be read, else at its end.
     pub fn decode(bytes: &mut &[u8], at: usize) -> Result<Segment> {
-        let whole = *bytes;
-        *bytes = &[];
-        let short = |need: usize| Error::Short {
-            at,
-            have: whole.len(),
-            need,
-        };
-        let Some((&version, mut rest)) = whole.split_first() else {
-            return Err(short(1));
-        };
-        let length = varint::take(&mut rest).ok_or_else(|| short(whole.len() + 1))?;
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let head = whole.len() - rest.len();
-        let Some((inside, after)) = rest.split_at_checked(length) else {
-            return Err(short(head.saturating_add(length)));
-        };
-        *bytes = after;
-        if version > VERSION {
-            let known = VERSION;
-            return Err(Error::Newer { at, version, known });
-        }
-        let Some((body, sum)) = inside.split_last_chunk::<4>() else {
-            return Err(short(head + 4));
-        };
-        let expected = u32::from_le_bytes(*sum);
-        let found = crc32c::crc32c(&whole[..head + body.len()]);
-        if expected != found {
-            return Err(Error::Checksum {
-                at,
-                expected,
-                found,
-            });
-        }
+        let (kind, inside) = frame::take(bytes, at)?;
         let malformed = |what| Error::Malformed { at, what };
-        if version != VERSION {
-            return Err(malformed("there is no such version"));
+        if kind != frame::SEGMENT {
+            return Err(malformed("it is no segment"));
         }
-        Segment::inside(body).map_err(malformed)
+        Segment::inside(inside).map_err(malformed)
     }
 
-    fn inside(bytes: &[u8]) -> std::result::Result<Segment, &'static str> {
+    pub(crate) fn inside(bytes: &[u8]) -> std::result::Result<Segment, &'static str> {
         let (&flags, mut bytes) = bytes.split_first().ok_or("it is empty")?;
         let mut next = || varint::take(&mut bytes).ok_or("its head is cut off");
         let member = u16::try_from(next()?).map_err(|_| "no member has this number")?;
@@ -178,26 +126,6 @@ impl Segment {
             limit,
             pattern,
         })
-    }
-
-    /// All segments that can be read from `bytes`, and what cannot.
-    ///
-    /// A segment with wrong bytes is stepped over. Where not even a length can be read, all that follows is lost.
-    pub fn decode_all(bytes: &[u8]) -> (Vec<Segment>, Vec<Loss>) {
-        let (mut found, mut lost) = (Vec::new(), Vec::new());
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let at = bytes.len() - rest.len();
-            match Segment::decode(&mut rest, at) {
-                Ok(segment) => found.push(segment),
-                Err(why) => lost.push(Loss {
-                    at,
-                    len: bytes.len() - rest.len() - at,
-                    why,
-                }),
-            }
-        }
-        (found, lost)
     }
 
     /// Bytes of memory held.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Stream, stream};
-use forebay_pattern::{Element, Error, Folder, Segment, Source};
+use forebay_pattern::{Element, Error, Folder, Loss, Segment, Source};
 use proptest::prelude::*;
 
 fn segments(elements: &[Element]) -> Vec<Segment> {
@@ -13,6 +13,12 @@ fn segments(elements: &[Element]) -> Vec<Segment> {
     }
     let source = Source { member: 3, log: 77 };
     folder.finish().into_iter().map(|p| Segment::new(source, 5, p)).collect()
+}
+
+fn decode_all(bytes: &[u8]) -> (Vec<Segment>, Vec<Loss>) {
+    let (back, lost) = forebay_pattern::decode_all(bytes);
+    assert!(back.globals.is_empty());
+    (back.segments, lost)
 }
 
 fn same(a: &Segment, b: &Segment) -> bool {
@@ -34,7 +40,7 @@ proptest! {
             }
             segment.encode(&mut bytes);
         }
-        let (back, lost) = Segment::decode_all(&bytes);
+        let (back, lost) = decode_all(&bytes);
         prop_assert_eq!(lost, vec![]);
         prop_assert_eq!(back.len(), all.len());
         prop_assert!(back.iter().zip(&all).all(|(a, b)| same(a, b)));
@@ -56,7 +62,7 @@ proptest! {
         let mut bytes = [&whole[..], &whole[..], &whole[..]].concat();
         let at = whole.len() + at.index(whole.len());
         bytes[at] ^= 1 << bit;
-        let (back, lost) = Segment::decode_all(&bytes);
+        let (back, lost) = decode_all(&bytes);
         prop_assert!(back.iter().all(|b| same(b, &one)));
         prop_assert!(!back.is_empty() && back.len() < 3);
         prop_assert_eq!(lost[0].at, whole.len());
@@ -65,7 +71,7 @@ proptest! {
             prop_assert_eq!((back.len(), lost.len(), lost[0].len), (2, 1, whole.len()));
         }
         let cut = at.min(bytes.len());
-        let (back, lost) = Segment::decode_all(&[&whole[..], &whole[..cut - whole.len()]].concat());
+        let (back, lost) = decode_all(&[&whole[..], &whole[..cut - whole.len()]].concat());
         prop_assert_eq!(back.len(), 1);
         prop_assert_eq!(lost.len(), usize::from(cut > whole.len()));
     }
@@ -75,7 +81,7 @@ proptest! {
         let mut bytes = vec![1, body.len() as u8 + 4];
         bytes.extend(&body);
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-        let (back, lost) = Segment::decode_all(&bytes);
+        let (back, lost) = decode_all(&bytes);
         prop_assert_eq!(back.len() + lost.len(), 1);
         for segment in back {
             let pattern = &segment.pattern;
@@ -93,9 +99,9 @@ fn a_newer_version_is_stepped_over() {
     let one = segments(&[Element { offset: 8, len: 4, addr: 0 }]).remove(0);
     let mut newer = one.encoded();
     newer[0] = 2;
-    let (back, lost) = Segment::decode_all(&[newer.clone(), one.encoded()].concat());
+    let (back, lost) = decode_all(&[newer.clone(), one.encoded()].concat());
     assert_eq!(back.len(), 1);
-    let why = Error::Newer { at: 0, version: 2, known: 1 };
+    let why = Error::Newer { at: 0, version: 2, known: 17 };
     assert_eq!((lost[0].at, lost[0].len, &lost[0].why), (0, newer.len(), &why));
     assert!(lost[0].why.to_string().contains("version 2"));
 }

@@ -1,0 +1,311 @@
+//! A global pattern: one shape, written by many logs at many places (slots), found by offset with a division a direction.
+//!
+//! ```text
+//! dims, the largest stride first:   loops of the shape | places of the slots: even, or a sorted table
+//! slot number -> member, log, address of its first byte, sequence      four columns
+//! ```
+//!
+//! Address and sequence are explicit for each slot, so headers of different lengths and logs that appear twice are nothing special.
+//!
+//! # Invariants
+//! 1. Cells do not overlap (see `lattice`), slots neither: at most one extent holds a byte.
+//! 2. Slots are numbered by their start, ascending.
+
+use crate::column::Column;
+use crate::lattice::Lattice;
+use crate::map::Placed;
+use crate::shape::{Arena, MAX_DEPTH, Shape};
+use crate::{Segment, Source};
+
+/// Dims of a global pattern, at most: the loops and the slots'.
+pub(crate) const MAX_DIMS: usize = MAX_DEPTH as usize + 4;
+
+/// A direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// Of the lattice's dim with this number.
+    Loop { stride: u64, count: u64 },
+    /// Slots at even distances; each step counts `weight` slots.
+    Slots { stride: u64, count: u64, weight: u64 },
+    /// Slots at these distances from the first.
+    Table(Box<[u64]>),
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Global {
+    pub(crate) arena: Arena,
+    pub(crate) shape: Shape,
+    lattice: Lattice,
+    pub(crate) axes: Vec<Axis>,
+    /// Start of slot 0's shape.
+    pub(crate) start: u64,
+    pub(crate) slots: u64,
+    pub(crate) members: Column,
+    pub(crate) logs: Column,
+    pub(crate) addrs: Column,
+    pub(crate) sequences: Column,
+    pub(crate) limit: Option<u64>,
+    /// The largest sequence.
+    pub(crate) newest: u64,
+    extent: u64,
+}
+
+/// Where slots lie, relative to the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// Even steps inside even steps: (stride, count), the outermost first.
+    Even(Vec<(u64, u64)>),
+    Table(Box<[u64]>),
+}
+
+impl Places {
+    pub(crate) fn count(&self) -> Option<u64> {
+        match self {
+            Places::Even(dims) => dims.iter().try_fold(1u64, |n, d| n.checked_mul(d.1)),
+            Places::Table(starts) => Some(starts.len() as u64),
+        }
+    }
+}
+
+impl Global {
+    /// A pattern of `shape` at `places` from `start` on. `None` if its cells would overlap.
+    pub(crate) fn new(from: &Arena, shape: Shape, start: u64, places: Places, columns: [Column; 4], limit: Option<u64>) -> Option<Global> {
+        let mut arena = Arena::default();
+        let shape = arena.copy(from, shape, &mut Default::default());
+        arena.freeze();
+        let lattice = Lattice::new(&arena, shape)?;
+        let slots = places.count()?;
+        let (axes, extent) = axes(&lattice, &places)?;
+        let base = i64::try_from(start).ok()?.checked_add(lattice.low)?;
+        if base < 0 || axes.len() > MAX_DIMS || slots == 0 {
+            return None;
+        }
+        let [members, logs, addrs, sequences] = columns;
+        let newest = sequences.max(slots)?;
+        Some(Global {
+            arena,
+            shape,
+            lattice,
+            axes,
+            start,
+            slots,
+            members,
+            logs,
+            addrs,
+            sequences,
+            limit,
+            newest,
+            extent,
+        })
+    }
+
+    /// A term of a segment as a pattern of one slot.
+    pub(crate) fn single(segment: &Segment, term: &crate::stack::Term) -> Option<Global> {
+        let even = |first| Column::Even { first, step: 0 };
+        let columns = [
+            even(segment.source.member.into()),
+            even(segment.source.log),
+            even(term.addr),
+            even(segment.last),
+        ];
+        let places = Places::Even(Vec::new());
+        Global::new(&segment.pattern.arena, term.shape, term.start, places, columns, segment.limit)
+    }
+
+    fn base(&self) -> u64 {
+        self.start.wrapping_add(self.lattice.low as u64)
+    }
+
+    /// Offsets from the lowest to behind the highest byte that there may be.
+    pub fn bounds(&self) -> (u64, u64) {
+        let (base, end) = (self.base(), self.base().saturating_add(self.extent));
+        let limit = self.limit.unwrap_or(u64::MAX);
+        (base.min(limit), end.min(limit))
+    }
+
+    /// Number of logs' parts in it.
+    pub fn slots(&self) -> u64 {
+        self.slots
+    }
+
+    /// Number of extents, those behind the limit too.
+    pub fn elements(&self) -> u64 {
+        self.slots.saturating_mul(self.lattice.elements())
+    }
+
+    /// Start, log, address and sequence of a slot.
+    pub(crate) fn slot(&self, slot: u64) -> (u64, Source, u64, u64) {
+        let (mut start, mut left) = (self.start, slot);
+        for axis in &self.axes {
+            match axis {
+                Axis::Loop { .. } => {}
+                Axis::Slots { stride, weight, .. } => {
+                    start += stride * (left / weight);
+                    left %= weight;
+                }
+                Axis::Table(starts) => start += starts.get(left as usize).copied().unwrap_or(0),
+            }
+        }
+        let member = self.members.get(slot) as u16;
+        let log = self.logs.get(slot);
+        (start, Source { member, log }, self.addrs.get(slot), self.sequences.get(slot))
+    }
+
+    /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
+    /// byte is behind the cell.
+    #[inline]
+    fn locate(&self, offset: u64, at: &mut [u64; MAX_DIMS]) -> Option<(u64, u64)> {
+        let mut rest = offset.checked_sub(self.base())?;
+        let mut slot = 0;
+        for (axis, at) in self.axes.iter().zip(at) {
+            match axis {
+                Axis::Loop { stride, count } => {
+                    let k = (rest / stride).min(count - 1);
+                    rest -= k * stride;
+                    *at = k;
+                }
+                Axis::Slots { stride, count, weight } => {
+                    let k = (rest / stride).min(count - 1);
+                    rest -= k * stride;
+                    slot += k * weight;
+                    *at = k;
+                }
+                Axis::Table(starts) => {
+                    // The first start is 0.
+                    let k = starts.partition_point(|&s| s <= rest) - 1;
+                    rest -= starts[k];
+                    slot += k as u64;
+                    *at = k as u64;
+                }
+            }
+        }
+        Some((slot, rest))
+    }
+
+    /// The extent that holds `offset`. Takes a division an axis, however many extents there are.
+    pub(crate) fn hit(&self, offset: u64) -> Option<Placed> {
+        let mut at = [0; MAX_DIMS];
+        let (slot, rest) = self.locate(offset, &mut at)?;
+        let mut loops = [0; MAX_DEPTH as usize];
+        let of_loops = self.axes.iter().zip(at).filter(|(a, _)| matches!(a, Axis::Loop { .. }));
+        for (k, (_, at)) in loops.iter_mut().zip(of_loops) {
+            *k = at;
+        }
+        let found = self.lattice.hit(&self.arena, &loops, rest)?;
+        Some(Placed {
+            offset: offset - (rest - found.rel as u64),
+            len: found.len,
+            source: Source {
+                member: self.members.get(slot) as u16,
+                log: self.logs.get(slot),
+            },
+            addr: self.addrs.get(slot).wrapping_add(found.bytes_before),
+            sequence: self.sequences.get(slot),
+        })
+    }
+
+    /// A place behind `offset` and not behind the next start of an extent. `None` if there is none.
+    pub(crate) fn next_start(&self, offset: u64) -> Option<u64> {
+        let base = self.base();
+        if offset < base {
+            return Some(base);
+        }
+        let mut at = [0; MAX_DIMS];
+        let (_, rest) = self.locate(offset, &mut at)?;
+        if let Some(next) = self.lattice.next_in_cell(&self.arena, rest) {
+            return Some(offset - rest + next);
+        }
+        // The first byte of the next cell: one step in the innermost axis that has one left.
+        let mut cell = offset - rest;
+        for (axis, k) in self.axes.iter().zip(at).rev() {
+            let (here, next) = match axis {
+                Axis::Loop { stride, count } | Axis::Slots { stride, count, .. } => {
+                    (k * stride, (k + 1 < *count).then(|| (k + 1) * stride))
+                }
+                Axis::Table(starts) => (starts[k as usize], starts.get(k as usize + 1).copied()),
+            };
+            cell -= here;
+            if let Some(next) = next {
+                return Some(cell + next);
+            }
+        }
+        None
+    }
+
+    /// Whether extents of a cell are in order, so that what follows a hit never overlaps it.
+    pub(crate) fn increasing(&self) -> bool {
+        self.lattice.increasing
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        let tables = self.axes.iter().map(|a| match a {
+            Axis::Table(starts) => starts.len() * 8,
+            _ => 0,
+        });
+        let columns = [&self.members, &self.logs, &self.addrs, &self.sequences];
+        size_of::<Global>()
+            + self.arena.memory()
+            + self.lattice.memory()
+            + self.axes.capacity() * size_of::<Axis>()
+            + tables.sum::<usize>()
+            + columns.map(Column::memory).iter().sum::<usize>()
+    }
+}
+
+/// The axes of loops and slots together, sorted, and the bytes they span; `None` if one has too little room.
+fn axes(lattice: &Lattice, places: &Places) -> Option<(Vec<Axis>, u64)> {
+    let mut axes: Vec<Axis> = lattice
+        .dims
+        .iter()
+        .map(|d| Axis::Loop {
+            stride: d.stride,
+            count: d.count,
+        })
+        .collect();
+    match places {
+        Places::Even(dims) => {
+            let mut weight = places.count()?;
+            for &(stride, count) in dims {
+                weight = weight.checked_div(count)?;
+                if count > 1 {
+                    axes.push(Axis::Slots {
+                        stride,
+                        count,
+                        weight,
+                    });
+                }
+            }
+            axes.sort_by_key(|a| std::cmp::Reverse(stride_of(a)));
+        }
+        Places::Table(starts) => {
+            // It stands above the loops that fit between two slots.
+            let gap = starts.windows(2).map(|w| w[1].checked_sub(w[0])).min()??;
+            if starts.first() != Some(&0) {
+                return None;
+            }
+            let at = (0..=axes.len()).find(|&at| lattice.extent(at).is_some_and(|e| e <= gap))?;
+            axes.insert(at, Axis::Table(starts.clone()));
+        }
+    }
+    let cell = lattice.extent(lattice.dims.len())?;
+    let extent = axes.iter().rev().try_fold(cell, |extent, axis| {
+        let (room, span) = match axis {
+            Axis::Loop { stride, count } | Axis::Slots { stride, count, .. } => {
+                (*stride, stride.checked_mul(count - 1)?)
+            }
+            Axis::Table(starts) => (starts.windows(2).map(|w| w[1] - w[0]).min()?, *starts.last()?),
+        };
+        (room >= extent.max(1)).then_some(())?;
+        extent.checked_add(span)
+    })?;
+    (extent >> 62 == 0).then_some((axes, extent))
+}
+
+fn stride_of(axis: &Axis) -> u64 {
+    match axis {
+        Axis::Loop { stride, .. } | Axis::Slots { stride, .. } => *stride,
+        Axis::Table(_) => 0,
+    }
+}

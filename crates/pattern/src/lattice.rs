@@ -1,0 +1,194 @@
+//! A shape whose elements lie in a lattice: one loop in another in another, whose strides, sorted by size, each leave room for all
+//! that is inside. Then an offset gives the place in every loop by one division each, in whatever order the loops were
+//! written.
+//!
+//! ```text
+//! base + k0 * stride0 + k1 * stride1 + ... + rest       stride0 >= (count1 - 1) * stride1 + ... + extent of the inner part
+//! ```
+//!
+//! # Invariants
+//! 1. Strides are positive: a loop that goes down is counted from its end (`flip`).
+//! 2. No two cells overlap, so at most one holds a byte.
+
+use crate::shape::{Arena, Item, Kind, MAX_DEPTH, Shape};
+use crate::tree::{Hit, hit_body, next_start_body};
+
+/// A direction of the lattice that comes from a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dim {
+    pub(crate) stride: u64,
+    pub(crate) count: u64,
+    /// Its loop's place among the levels.
+    level: u8,
+    flip: bool,
+}
+
+/// A loop around the inner part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Level {
+    elements: u64,
+    per: u64,
+    per_bytes: u64,
+}
+
+/// What a cell holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Inner {
+    Leaf(u64),
+    /// One iteration of a loop of several items: first item and number of items.
+    Body(u32, u32),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lattice {
+    /// The largest stride first.
+    pub(crate) dims: Vec<Dim>,
+    /// The loops, outermost first.
+    levels: Vec<Level>,
+    inner: Inner,
+    /// Bounds of the inner part, relative to its start.
+    bounds: (i64, i64),
+    /// Lowest byte, relative to the shape's start.
+    pub(crate) low: i64,
+    /// Elements of a cell are in order and apart.
+    pub(crate) increasing: bool,
+}
+
+impl Lattice {
+    /// The lattice of a shape; `None` if its loops overlap.
+    pub(crate) fn new(arena: &Arena, shape: Shape) -> Option<Lattice> {
+        let (mut dims, mut levels) = (Vec::new(), Vec::new());
+        let (mut low, mut at) = (0i64, shape);
+        let inner = loop {
+            let id = match at.kind() {
+                Kind::Leaf(len) => break Inner::Leaf(len),
+                Kind::Loop(id) => id,
+            };
+            let l = arena.get(id);
+            let count = l.elements.div_ceil(l.per);
+            if count > 1 {
+                if l.stride < 0 {
+                    low = low.checked_add(l.stride.checked_mul(i64::try_from(count - 1).ok()?)?)?;
+                }
+                dims.push(Dim {
+                    stride: l.stride.unsigned_abs(),
+                    count,
+                    level: levels.len() as u8,
+                    flip: l.stride < 0,
+                });
+            }
+            levels.push(Level {
+                elements: l.elements,
+                per: l.per,
+                per_bytes: l.per_bytes,
+            });
+            match arena.body(l) {
+                [item] => at = item.shape,
+                _ => break Inner::Body(l.items.0, l.items.1),
+            }
+        };
+        let mut lattice = Lattice {
+            dims,
+            levels,
+            inner,
+            bounds: (0, 0),
+            low: 0,
+            increasing: true,
+        };
+        lattice.bounds = match lattice.inner {
+            Inner::Leaf(len) => (0, len as i64),
+            // The innermost loop has these bounds for one iteration.
+            Inner::Body(..) => match at.kind() {
+                Kind::Loop(id) => arena.get(id).body,
+                Kind::Leaf(len) => (0, len as i64),
+            },
+        };
+        lattice.low = low.checked_add(lattice.bounds.0)?;
+        lattice.increasing = lattice.items(arena).is_none_or(|body| {
+            body.iter().all(|i| arena.increasing(i.shape))
+                && body.windows(2).all(|w| {
+                    w[0].rel + arena.bounds(w[0].shape).1 <= w[1].rel + arena.bounds(w[1].shape).0
+                })
+        });
+        lattice.dims.sort_by_key(|d| std::cmp::Reverse(d.stride));
+        (lattice.extent(0)? <= u64::MAX >> 2).then_some(lattice)
+    }
+
+    /// Bytes that the dims from `from` on span, with the inner part; `None` if one of them has too little room.
+    pub(crate) fn extent(&self, from: usize) -> Option<u64> {
+        let cell = (self.bounds.1 - self.bounds.0) as u64;
+        self.dims[from..].iter().rev().try_fold(cell, |extent, dim| {
+            (dim.stride >= extent.max(1))
+                .then_some(())
+                .and_then(|()| dim.stride.checked_mul(dim.count - 1)?.checked_add(extent))
+        })
+    }
+
+    pub(crate) fn elements(&self) -> u64 {
+        self.levels.first().map_or(1, |l| l.elements)
+    }
+
+    fn items<'a>(&self, arena: &'a Arena) -> Option<&'a [Item]> {
+        match self.inner {
+            Inner::Leaf(_) => None,
+            Inner::Body(first, len) => Some(&arena.items[first as usize..][..len as usize]),
+        }
+    }
+
+    /// The element that holds byte `rest` of the cell that `at` counts to; `at[i]` belongs to dim `i`. `rel` of the answer is
+    /// relative to the cell's lowest byte.
+    #[inline]
+    pub(crate) fn hit(&self, arena: &Arena, at: &[u64], rest: u64) -> Option<Hit> {
+        let mut k = [0u64; MAX_DEPTH as usize];
+        for (dim, &at) in self.dims.iter().zip(at) {
+            k[dim.level as usize] = if dim.flip { dim.count - 1 - at } else { at };
+        }
+        // Elements that are left from the start of this iteration on: the last one may be cut, in any loop.
+        let (mut left, mut index, mut bytes_before) = (self.elements(), 0, 0);
+        for (level, k) in self.levels.iter().zip(k) {
+            let skipped = k * level.per;
+            if skipped >= left {
+                return None;
+            }
+            left = level.per.min(left - skipped);
+            index += skipped;
+            bytes_before += k * level.per_bytes;
+        }
+        let found = match self.inner {
+            Inner::Leaf(len) => (rest < len).then_some(Hit {
+                index: 0,
+                rel: 0,
+                len,
+                bytes_before: 0,
+            })?,
+            Inner::Body(first, len) => {
+                let body = &arena.items[first as usize..][..len as usize];
+                let rel = i64::try_from(rest).ok()?.checked_add(self.bounds.0)?;
+                let found = hit_body(arena, body, left, rel)?;
+                Hit {
+                    rel: found.rel - self.bounds.0,
+                    ..found
+                }
+            }
+        };
+        Some(Hit {
+            index: index + found.index,
+            bytes_before: bytes_before + found.bytes_before,
+            ..found
+        })
+    }
+
+    /// The least start behind byte `rest` in one cell, relative to the cell's lowest byte.
+    pub(crate) fn next_in_cell(&self, arena: &Arena, rest: u64) -> Option<u64> {
+        let body = self.items(arena)?;
+        let per = self.levels.last()?.per;
+        let rel = i64::try_from(rest).ok()?.checked_add(self.bounds.0)?;
+        let next = next_start_body(arena, body, per, rel)?;
+        Some((next - self.bounds.0) as u64)
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.dims.capacity() * size_of::<Dim>() + self.levels.capacity() * size_of::<Level>()
+    }
+}

@@ -1,0 +1,340 @@
+//! The map of a file: its segments and global patterns by offset.
+//!
+//! Entries (a global pattern, a term, an extent) are sorted by their lowest byte; each node of the implicit balanced tree over them
+//! knows the highest byte below it. So the entries around an offset are found in O(log m), and so is the end of a hole.
+//!
+//! # Invariants
+//! 1. Of several extents that hold a byte, the one with the largest sequence wins; in one commit, that with the larger log
+//!    address, which was written later; of different logs, that of the larger source.
+//! 2. A piece never reaches over a place where a newer extent may start. A hole never reaches over a byte that is held.
+
+use crate::global::Global;
+use crate::shape::Kind;
+use crate::stack::Term;
+use crate::tree;
+use crate::{Segment, Source};
+use std::ops::Range;
+
+/// Holes are looked through for so many steps before one is reported that may go on.
+const STEPS: usize = 64;
+
+/// Bytes of a file and where they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Placed {
+    /// First byte of the file.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The log that has them.
+    pub source: Source,
+    /// Address of the first byte there.
+    pub addr: u64,
+    /// The commit that published them.
+    pub sequence: u64,
+}
+
+impl Placed {
+    /// The offset behind the last byte.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    fn order(&self) -> (u64, u64, Source) {
+        (self.sequence, self.addr, self.source)
+    }
+
+    /// The part inside `range`.
+    fn clip(mut self, range: Range<u64>) -> Placed {
+        let (start, end) = (self.offset.max(range.start), self.end().min(range.end));
+        self.addr += start - self.offset;
+        (self.offset, self.len) = (start, end.saturating_sub(start));
+        self
+    }
+}
+
+/// What is at an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Bytes from this offset on, in one log.
+    Data(Placed),
+    /// No byte of the map up to here; there may be one here.
+    Hole(u64),
+    /// No byte from here on.
+    End,
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    /// An extent of a segment.
+    Leaf { start: u64, len: u64, addr: u64, segment: u32 },
+    /// A term of a segment whose loops overlap.
+    Term { term: Term, segment: u32 },
+    Global(Box<Global>),
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    lo: u64,
+    hi: u64,
+    /// The newest sequence in it.
+    newest: u64,
+    part: Part,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub struct Map {
+    entries: Vec<Entry>,
+    /// Highest byte of the subtree whose root is the entry.
+    highest: Vec<u64>,
+    /// Heads of segments, and the loops of those that have overlapping terms.
+    segments: Vec<Segment>,
+}
+
+impl Map {
+    /// The map of these patterns.
+    pub fn new(globals: Vec<Global>, segments: Vec<Segment>) -> Map {
+        let mut map = Map::default();
+        for global in globals {
+            map.add(global);
+        }
+        for segment in segments {
+            map.add_segment(segment);
+        }
+        map.entries.retain(|e| e.lo < e.hi);
+        map.entries.sort_by_key(|e| e.lo);
+        map.entries.shrink_to_fit();
+        map.highest = vec![0; map.entries.len()];
+        map.raise(0, map.entries.len());
+        map
+    }
+
+    fn add(&mut self, global: Global) {
+        let (lo, hi) = global.bounds();
+        let newest = global.newest;
+        let part = Part::Global(Box::new(global));
+        self.entries.push(Entry {
+            lo,
+            hi,
+            newest,
+            part,
+        });
+    }
+
+    fn add_segment(&mut self, mut segment: Segment) {
+        let at = self.segments.len() as u32;
+        let (limit, newest) = (segment.limit.unwrap_or(u64::MAX), segment.last);
+        let mut kept = false;
+        for term in &segment.pattern.terms {
+            let (lo, hi) = segment.pattern.term_bounds(term);
+            let (lo, hi) = (lo.min(limit), hi.min(limit));
+            let part = match term.shape.kind() {
+                Kind::Leaf(len) => Part::Leaf {
+                    start: term.start,
+                    len,
+                    addr: term.addr,
+                    segment: at,
+                },
+                Kind::Loop(_) => match Global::single(&segment, term) {
+                    Some(global) => Part::Global(Box::new(global)),
+                    None => {
+                        kept = true;
+                        Part::Term {
+                            term: *term,
+                            segment: at,
+                        }
+                    }
+                },
+            };
+            self.entries.push(Entry {
+                lo,
+                hi,
+                newest,
+                part,
+            });
+        }
+        // Terms are entries now; only overlapping ones need their loops.
+        segment.pattern.forget_terms(kept);
+        self.segments.push(segment);
+    }
+
+    fn raise(&mut self, from: usize, to: usize) -> u64 {
+        if from >= to {
+            return 0;
+        }
+        let mid = from.midpoint(to);
+        let below = self.raise(from, mid).max(self.raise(mid + 1, to));
+        self.highest[mid] = below.max(self.entries[mid].hi);
+        self.highest[mid]
+    }
+
+    /// Number of entries.
+    pub fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The offset behind the last byte that may be held.
+    pub fn end(&self) -> u64 {
+        let root = self.entries.len() / 2;
+        self.highest.get(root).copied().unwrap_or(0)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        let parts = self.entries.iter().map(|e| match &e.part {
+            Part::Global(global) => global.memory(),
+            _ => 0,
+        });
+        size_of::<Map>()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.highest.capacity() * 8
+            + parts.sum::<usize>()
+            + self.segments.iter().map(Segment::memory).sum::<usize>()
+    }
+
+    /// Calls `each` with the entries whose bounds hold `offset`.
+    fn around<'a>(&'a self, from: usize, to: usize, offset: u64, each: &mut impl FnMut(&'a Entry)) {
+        let (mut from, mut to) = (from, to);
+        while from < to {
+            let mid = from.midpoint(to);
+            if self.highest[mid] <= offset {
+                return;
+            }
+            let entry = &self.entries[mid];
+            if entry.lo > offset {
+                to = mid;
+                continue;
+            }
+            self.around(from, mid, offset, each);
+            if entry.hi > offset {
+                each(entry);
+            }
+            from = mid + 1;
+        }
+    }
+
+    fn hit(&self, entry: &Entry, offset: u64) -> Option<Placed> {
+        let found = match &entry.part {
+            Part::Leaf {
+                start,
+                len,
+                addr,
+                segment,
+            } => self.placed(*segment, *start, *len, *addr),
+            Part::Term { term, segment } => {
+                let arena = &self.segments[*segment as usize].pattern.arena;
+                let rel = offset.wrapping_sub(term.start) as i64;
+                let hit = tree::hit(arena, term.shape, arena.elements(term.shape), rel)?;
+                let start = term.start.wrapping_add(hit.rel as u64);
+                self.placed(*segment, start, hit.len, term.addr + hit.bytes_before)
+            }
+            Part::Global(global) => global.hit(offset)?,
+        };
+        Some(found.clip(offset..entry.hi))
+    }
+
+    fn placed(&self, segment: u32, offset: u64, len: u64, addr: u64) -> Placed {
+        let segment = &self.segments[segment as usize];
+        Placed {
+            offset,
+            len,
+            source: segment.source,
+            addr,
+            sequence: segment.last,
+        }
+    }
+
+    /// A place behind `offset` where an extent of the entry may start, before which none does.
+    fn next_start(&self, entry: &Entry, offset: u64) -> Option<u64> {
+        let next = match &entry.part {
+            Part::Leaf { .. } => None,
+            Part::Term { term, segment } => {
+                let arena = &self.segments[*segment as usize].pattern.arena;
+                let rel = offset.wrapping_sub(term.start) as i64;
+                let next = tree::next_start(arena, term.shape, arena.elements(term.shape), rel)?;
+                Some(term.start.wrapping_add(next as u64))
+            }
+            Part::Global(global) => global.next_start(offset),
+        };
+        next.filter(|next| *next < entry.hi)
+    }
+
+    fn increasing(entry: &Entry) -> bool {
+        match &entry.part {
+            Part::Leaf { .. } => true,
+            Part::Term { .. } => false,
+            Part::Global(global) => global.increasing(),
+        }
+    }
+
+    /// What is at `offset`.
+    pub fn lookup(&self, offset: u64) -> Found {
+        let mut at = offset;
+        for _ in 0..STEPS {
+            match self.look(at) {
+                Found::Data(_) if at > offset => return Found::Hole(at),
+                Found::Hole(end) => at = end,
+                other => return other,
+            }
+        }
+        Found::Hole(at)
+    }
+
+    fn look(&self, offset: u64) -> Found {
+        let mut best: Option<(Placed, &Entry)> = None;
+        self.around(0, self.entries.len(), offset, &mut |entry| {
+            if let Some(hit) = self.hit(entry, offset)
+                && best.is_none_or(|(b, _)| hit.order() > b.order())
+            {
+                best = Some((hit, entry));
+            }
+        });
+        let least = best.map_or(0, |(b, _)| b.sequence);
+        let mut end = best.map_or(u64::MAX, |(b, _)| b.end());
+        self.around(0, self.entries.len(), offset, &mut |entry| {
+            let own = best.is_some_and(|(_, e)| std::ptr::eq(e, entry)) && Map::increasing(entry);
+            if entry.newest >= least
+                && !own
+                && let Some(next) = self.next_start(entry, offset)
+            {
+                end = end.min(next);
+            }
+        });
+        let above = self.entries.partition_point(|e| e.lo <= offset);
+        let mut behind = self.entries[above..].iter().take_while(|e| e.lo < end);
+        if let Some(entry) = behind.find(|e| e.newest >= least) {
+            end = entry.lo;
+        }
+        match best {
+            Some((best, _)) => Found::Data(best.clip(offset..end)),
+            None if end == u64::MAX => Found::End,
+            None => Found::Hole(end),
+        }
+    }
+
+    /// Appends the pieces of `range`, in order; what is between them is no byte of this map. Pieces that go on in file and log are one.
+    pub fn resolve(&self, range: Range<u64>, out: &mut Vec<Placed>) {
+        let first = out.len();
+        let mut at = range.start;
+        while at < range.end {
+            match self.look(at) {
+                Found::End => return,
+                Found::Hole(end) => at = end,
+                Found::Data(piece) => {
+                    let piece = piece.clip(range.clone());
+                    at = piece.end();
+                    match out[first..].last_mut() {
+                        Some(last)
+                            if last.end() == piece.offset
+                                && (last.source, last.sequence) == (piece.source, piece.sequence)
+                                && last.addr + last.len == piece.addr =>
+                        {
+                            last.len += piece.len;
+                        }
+                        _ => out.push(piece),
+                    }
+                }
+            }
+        }
+    }
+}
