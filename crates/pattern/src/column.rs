@@ -7,7 +7,10 @@ use forebay_codec::varint;
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) enum Column {
-    Even { first: u64, step: u64 },
+    Even {
+        first: u64,
+        step: u64,
+    },
     /// Offsets of the pattern's elements.
     Folded(Box<Pattern>),
     Plain(Box<[u64]>),
@@ -41,11 +44,6 @@ impl Column {
             Column::Folded(pattern) => pattern.get(slot).map_or(0, |e| e.offset),
             Column::Plain(values) => values.get(slot as usize).copied().unwrap_or(0),
         }
-    }
-
-    /// The values of the first `count` slots.
-    pub(crate) fn values(&self, count: u64) -> impl Iterator<Item = u64> {
-        (0..count).map(|slot| self.get(slot))
     }
 
     /// The largest of `count` values. `None` if a progression leaves 64 bits.

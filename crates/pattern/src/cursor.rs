@@ -66,6 +66,26 @@ impl Cursor {
         self.next(arena)
     }
 
+    /// A cursor through a shape that starts at `start`, once, and its first run.
+    pub(crate) fn inside(arena: &Arena, shape: Shape, start: u64) -> (Expected, Cursor) {
+        let mut cursor = Cursor::default();
+        let first = match shape.kind() {
+            Kind::Leaf(len) => cursor.grant(start, len, 0, 1),
+            Kind::Loop(id) => {
+                let l = arena.get(id);
+                cursor.frames.push(Frame {
+                    items: l.items,
+                    stride: l.stride as u64,
+                    base: start,
+                    item: 0,
+                    left: l.elements,
+                });
+                cursor.next(arena)
+            }
+        };
+        (first, cursor)
+    }
+
     /// The next run, once the last one is used up.
     pub(crate) fn next(&mut self, arena: &Arena) -> Expected {
         while let Some(frame) = self.frames.last_mut() {
@@ -125,19 +145,5 @@ impl Cursor {
     /// Elements taken since the start, when `left` of the last run are not.
     pub(crate) fn taken(&self, left: u64) -> u64 {
         self.granted.wrapping_sub(left)
-    }
-}
-
-/// The single leaf of a loop whose body is one leaf.
-pub(crate) fn run_len(arena: &Arena, shape: Shape) -> Option<u64> {
-    let Kind::Loop(id) = shape.kind() else {
-        return None;
-    };
-    match arena.body(arena.get(id)) {
-        [item] => match item.shape.kind() {
-            Kind::Leaf(len) => Some(len),
-            Kind::Loop(_) => None,
-        },
-        _ => None,
     }
 }

@@ -219,7 +219,13 @@ impl<'a> Form<'a> {
         varint::put(out, varint::fold((value as i64 / self.grain as i64) as u64));
     }
 
-    fn shapes(&self, out: &mut Vec<u8>, recent: &mut Recent, place: u64, shapes: impl Iterator<Item = Shape>) {
+    fn shapes(
+        &self,
+        out: &mut Vec<u8>,
+        recent: &mut Recent,
+        place: u64,
+        shapes: impl Iterator<Item = Shape>,
+    ) {
         let mut shapes = shapes.peekable();
         while let Some(shape) = shapes.next() {
             let mut more = 0;
@@ -325,13 +331,19 @@ impl Reader<'_> {
 
     /// A number that is there with a flag, else 0.
     fn given(&mut self, flag: u8) -> Result<u64, &'static str> {
-        if self.flags & flag == 0 { Ok(0) } else { self.next() }
+        if self.flags & flag == 0 {
+            Ok(0)
+        } else {
+            self.next()
+        }
     }
 
     /// A number of things of at least a byte each.
     fn count(&mut self) -> Result<usize, &'static str> {
         let count = usize::try_from(self.next()?).unwrap_or(usize::MAX);
-        (count <= self.bytes.len()).then_some(count).ok_or("it counts more than it has")
+        (count <= self.bytes.len())
+            .then_some(count)
+            .ok_or("it counts more than it has")
     }
 
     fn signed(&mut self) -> Result<i64, &'static str> {
@@ -358,11 +370,16 @@ impl Reader<'_> {
         let mut body = Vec::with_capacity(count);
         for (distance, shape) in distances.into_iter().zip(shapes) {
             let rel = end.checked_add(distance).ok_or("an item is too far")?;
-            end = rel.checked_add(self.arena.bounds(shape).1).ok_or("an item is too long")?;
+            end = rel
+                .checked_add(self.arena.bounds(shape).1)
+                .ok_or("an item is too long")?;
             body.push((rel as u64, shape));
         }
         let items = self.arena.push_body(body).ok_or("a loop is too large")?;
-        let shape = self.arena.add(stride, elements, items).ok_or("a loop is too large")?;
+        let shape = self
+            .arena
+            .add(stride, elements, items)
+            .ok_or("a loop is too large")?;
         self.loops.push(shape);
         Ok(())
     }
@@ -372,7 +389,11 @@ impl Reader<'_> {
         while out.len() < count {
             let run = self.next()?;
             let shape = self.shape(run / 2)?;
-            let more = if run % 2 == 1 { self.next()?.saturating_add(1) } else { 0 };
+            let more = if run % 2 == 1 {
+                self.next()?.saturating_add(1)
+            } else {
+                0
+            };
             let left = (count - out.len()) as u64;
             if more >= left {
                 return Err("a run of shapes is too long");
@@ -430,7 +451,9 @@ impl Reader<'_> {
             let sums = elements.checked_add(self.arena.elements(shape));
             elements = sums.ok_or("it has too many elements")?;
             let next = addr.checked_add(self.arena.bytes(shape));
-            addr = next.filter(|a| a >> 63 == 0).ok_or("a log address is too large")?;
+            addr = next
+                .filter(|a| a >> 63 == 0)
+                .ok_or("a log address is too large")?;
         }
         (skips == 0).then_some(terms).ok_or("breaks are left over")
     }

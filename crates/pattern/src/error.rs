@@ -17,7 +17,9 @@ pub enum Error {
         addr: u64,
     },
     /// The bytes end inside a segment.
-    #[error("pattern segment at byte {at}: cut off, {have} of {need} bytes are there; take it from another copy")]
+    #[error(
+        "pattern segment at byte {at}: cut off, {have} of {need} bytes are there; take it from another copy"
+    )]
     Short {
         /// Where it starts.
         at: usize,
@@ -27,7 +29,9 @@ pub enum Error {
         need: usize,
     },
     /// A newer version wrote it.
-    #[error("pattern segment at byte {at}: version {version}, this program reads up to {known}; use a newer one")]
+    #[error(
+        "pattern segment at byte {at}: version {version}, this program reads up to {known}; use a newer one"
+    )]
     Newer {
         /// Where it starts.
         at: usize,

@@ -17,6 +17,7 @@
 //! 3. Memory is bounded by [`SPILL`] terms: more leave at the bottom as a finished [`Pattern`].
 
 use crate::cursor::{Cursor, Expected};
+use crate::predict::OpenLoop;
 use crate::shape::{Arena, Shape};
 use crate::stack::{Repeat, Stack, Term, WINDOW};
 use crate::{Element, Error, Pattern, Result};
@@ -41,22 +42,13 @@ enum Mode {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
-    start: u64,
+pub(crate) struct Open {
+    pub(crate) start: u64,
     addr: u64,
-    stride: i64,
-    items: (u32, u32),
+    pub(crate) stride: i64,
+    pub(crate) items: (u32, u32),
     /// Elements it had when it was opened.
     had: u64,
-}
-
-/// What comes next if the open loop goes on.
-#[derive(Debug, Clone)]
-pub(crate) struct Ahead {
-    pub(crate) expected: Expected,
-    pub(crate) cursor: Cursor,
-    /// Iterations seen.
-    pub(crate) seen: u64,
 }
 
 /// Finds patterns in a stream of extents, online, in bounded memory.
@@ -307,12 +299,17 @@ impl Folder {
         let from = self.stack.terms.len() - repeat.copies * repeat.size;
         let body = &self.stack.terms[from..from + repeat.size];
         let (first, second) = (body[0], self.stack.terms[from + repeat.size]);
-        let Some(items) = self.arena.push_body(body.iter().map(|t| (t.start, t.shape))) else {
+        let Some(items) = self
+            .arena
+            .push_body(body.iter().map(|t| (t.start, t.shape)))
+        else {
             return;
         };
         let stride = second.start.wrapping_sub(first.start) as i64;
         let had = repeat.copies as u64 * self.arena.sums(items).0;
-        let base = first.start.wrapping_add((stride as u64).wrapping_mul(repeat.copies as u64));
+        let base = first
+            .start
+            .wrapping_add((stride as u64).wrapping_mul(repeat.copies as u64));
         self.stack.truncate(from, &self.arena);
         self.expected = self.cursor.start(&self.arena, items, stride, base);
         self.mode = Mode::Loop(Open {
@@ -341,33 +338,62 @@ impl Folder {
     }
 
     /// What comes next if the open loop or run goes on. `None` if there is none.
-    pub(crate) fn ahead(&self) -> Option<Ahead> {
-        let (expected, cursor) = (self.expected, self.cursor.clone());
-        let seen = match self.mode {
-            Mode::Empty | Mode::One(_) => return None,
-            Mode::Run(_) => (u64::MAX - expected.left).saturating_add(2),
-            Mode::Loop(open) => {
-                let per = self.arena.sums(open.items).0;
-                (open.had + cursor.taken(expected.left)) / per
-            }
-        };
-        Some(Ahead {
-            expected,
-            cursor,
-            seen,
-        })
+    pub(crate) fn ahead(&self) -> Option<(Expected, Cursor)> {
+        (self.expected.left > 0).then(|| (self.expected, self.cursor.clone()))
     }
 
-    /// Start and elements of the run that is open, and the closed terms below it.
-    pub(crate) fn row(&self) -> Option<(u64, u64, &[Term])> {
-        let Mode::Run(first) = self.mode else {
-            return None;
-        };
-        let count = (u64::MAX - self.expected.left).saturating_add(2);
-        Some((first.offset, count, &self.stack.terms))
+    /// The open loop or run, and its elements so far.
+    pub(crate) fn open_loop(&self) -> Option<(OpenLoop, u64)> {
+        match self.mode {
+            Mode::Empty | Mode::One(_) => None,
+            Mode::Run(first) => {
+                let open = OpenLoop {
+                    start: first.offset,
+                    stride: self.expected.stride as i64,
+                    items: (0, 0),
+                    leaf: Shape::leaf(first.len),
+                };
+                Some((open, self.run_elements()))
+            }
+            Mode::Loop(open) => {
+                let taken = self.cursor.taken(self.expected.left);
+                Some((open.into(), open.had + taken))
+            }
+        }
+    }
+
+    /// The newest element, if nothing is known of it yet.
+    pub(crate) fn single(&self) -> Option<Element> {
+        match self.mode {
+            Mode::One(e) => Some(e),
+            _ => None,
+        }
+    }
+
+    fn run_elements(&self) -> u64 {
+        (u64::MAX - self.expected.left).saturating_add(2)
+    }
+
+    /// Iterations of the open loop, or elements of the open run; 0 if there is none.
+    pub(crate) fn seen(&self) -> u64 {
+        match (self.mode, self.open_loop()) {
+            (Mode::Loop(open), Some((_, elements))) => elements / self.arena.sums(open.items).0,
+            (_, Some((_, elements))) => elements,
+            _ => 0,
+        }
+    }
+
+    /// The newest closed term.
+    pub(crate) fn top(&self) -> Option<&Term> {
+        self.stack.terms.last()
     }
 
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// Finished patterns are not wanted.
+    pub(crate) fn forget_finished(&mut self) {
+        self.done.clear();
     }
 }

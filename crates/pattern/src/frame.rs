@@ -128,8 +128,12 @@ pub fn decode_all(bytes: &[u8]) -> (Patterns, Vec<Loss>) {
         let one = take(&mut rest, at).and_then(|(kind, inside)| {
             let malformed = |what| Error::Malformed { at, what };
             match kind {
-                SEGMENT => found.segments.push(Segment::inside(inside).map_err(malformed)?),
-                _ => found.globals.push(Global::inside(inside).map_err(malformed)?),
+                SEGMENT => found
+                    .segments
+                    .push(Segment::inside(inside).map_err(malformed)?),
+                _ => found
+                    .globals
+                    .push(Global::inside(inside).map_err(malformed)?),
             }
             Ok(())
         });

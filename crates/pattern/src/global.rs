@@ -26,7 +26,11 @@ pub(crate) enum Axis {
     /// Of the lattice's dim with this number.
     Loop { stride: u64, count: u64 },
     /// Slots at even distances; each step counts `weight` slots.
-    Slots { stride: u64, count: u64, weight: u64 },
+    Slots {
+        stride: u64,
+        count: u64,
+        weight: u64,
+    },
     /// Slots at these distances from the first.
     Table(Box<[u64]>),
 }
@@ -70,7 +74,14 @@ impl Places {
 
 impl Global {
     /// A pattern of `shape` at `places` from `start` on. `None` if its cells would overlap.
-    pub(crate) fn new(from: &Arena, shape: Shape, start: u64, places: Places, columns: [Column; 4], limit: Option<u64>) -> Option<Global> {
+    pub(crate) fn new(
+        from: &Arena,
+        shape: Shape,
+        start: u64,
+        places: Places,
+        columns: [Column; 4],
+        limit: Option<u64>,
+    ) -> Option<Global> {
         let mut arena = Arena::default();
         let shape = arena.copy(from, shape, &mut Default::default());
         arena.freeze();
@@ -110,7 +121,14 @@ impl Global {
             even(segment.last),
         ];
         let places = Places::Even(Vec::new());
-        Global::new(&segment.pattern.arena, term.shape, term.start, places, columns, segment.limit)
+        Global::new(
+            &segment.pattern.arena,
+            term.shape,
+            term.start,
+            places,
+            columns,
+            segment.limit,
+        )
     }
 
     fn base(&self) -> u64 {
@@ -149,7 +167,12 @@ impl Global {
         }
         let member = self.members.get(slot) as u16;
         let log = self.logs.get(slot);
-        (start, Source { member, log }, self.addrs.get(slot), self.sequences.get(slot))
+        (
+            start,
+            Source { member, log },
+            self.addrs.get(slot),
+            self.sequences.get(slot),
+        )
     }
 
     /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
@@ -165,7 +188,11 @@ impl Global {
                     rest -= k * stride;
                     *at = k;
                 }
-                Axis::Slots { stride, count, weight } => {
+                Axis::Slots {
+                    stride,
+                    count,
+                    weight,
+                } => {
                     let k = (rest / stride).min(count - 1);
                     rest -= k * stride;
                     slot += k * weight;
@@ -188,7 +215,11 @@ impl Global {
         let mut at = [0; MAX_DIMS];
         let (slot, rest) = self.locate(offset, &mut at)?;
         let mut loops = [0; MAX_DEPTH as usize];
-        let of_loops = self.axes.iter().zip(at).filter(|(a, _)| matches!(a, Axis::Loop { .. }));
+        let of_loops = self
+            .axes
+            .iter()
+            .zip(at)
+            .filter(|(a, _)| matches!(a, Axis::Loop { .. }));
         for (k, (_, at)) in loops.iter_mut().zip(of_loops) {
             *k = at;
         }
@@ -295,7 +326,10 @@ fn axes(lattice: &Lattice, places: &Places) -> Option<(Vec<Axis>, u64)> {
             Axis::Loop { stride, count } | Axis::Slots { stride, count, .. } => {
                 (*stride, stride.checked_mul(count - 1)?)
             }
-            Axis::Table(starts) => (starts.windows(2).map(|w| w[1] - w[0]).min()?, *starts.last()?),
+            Axis::Table(starts) => (
+                starts.windows(2).map(|w| w[1] - w[0]).min()?,
+                *starts.last()?,
+            ),
         };
         (room >= extent.max(1)).then_some(())?;
         extent.checked_add(span)

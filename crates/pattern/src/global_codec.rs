@@ -76,7 +76,11 @@ impl Global {
             }
         }
         even.sort_by_key(|(weight, ..)| std::cmp::Reverse(*weight));
-        Places::Even(even.into_iter().map(|(_, stride, count)| (stride, count)).collect())
+        Places::Even(
+            even.into_iter()
+                .map(|(_, stride, count)| (stride, count))
+                .collect(),
+        )
     }
 
     /// Reads what is inside a frame.
@@ -114,7 +118,10 @@ impl Global {
             }
             Places::Table(starts.into())
         };
-        let slots = places.count().filter(|c| *c > 0).ok_or("it has no slots, or too many")?;
+        let slots = places
+            .count()
+            .filter(|c| *c > 0)
+            .ok_or("it has no slots, or too many")?;
         let mut column = || Column::take(&mut bytes, slots);
         let columns = [column()?, column()?, column()?, column()?];
         if !bytes.is_empty() {

@@ -118,11 +118,14 @@ impl Lattice {
     /// Bytes that the dims from `from` on span, with the inner part; `None` if one of them has too little room.
     pub(crate) fn extent(&self, from: usize) -> Option<u64> {
         let cell = (self.bounds.1 - self.bounds.0) as u64;
-        self.dims[from..].iter().rev().try_fold(cell, |extent, dim| {
-            (dim.stride >= extent.max(1))
-                .then_some(())
-                .and_then(|()| dim.stride.checked_mul(dim.count - 1)?.checked_add(extent))
-        })
+        self.dims[from..]
+            .iter()
+            .rev()
+            .try_fold(cell, |extent, dim| {
+                (dim.stride >= extent.max(1))
+                    .then_some(())
+                    .and_then(|()| dim.stride.checked_mul(dim.count - 1)?.checked_add(extent))
+            })
     }
 
     pub(crate) fn elements(&self) -> u64 {

@@ -66,9 +66,17 @@ pub enum Found {
 #[derive(Debug, Clone)]
 enum Part {
     /// An extent of a segment.
-    Leaf { start: u64, len: u64, addr: u64, segment: u32 },
+    Leaf {
+        start: u64,
+        len: u64,
+        addr: u64,
+        segment: u32,
+    },
     /// A term of a segment whose loops overlap.
-    Term { term: Term, segment: u32 },
+    Term {
+        term: Term,
+        segment: u32,
+    },
     Global(Box<Global>),
 }
 
@@ -326,7 +334,8 @@ impl Map {
                     match out[first..].last_mut() {
                         Some(last)
                             if last.end() == piece.offset
-                                && (last.source, last.sequence) == (piece.source, piece.sequence)
+                                && (last.source, last.sequence)
+                                    == (piece.source, piece.sequence)
                                 && last.addr + last.len == piece.addr =>
                         {
                             last.len += piece.len;

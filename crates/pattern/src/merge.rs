@@ -32,7 +32,10 @@ struct Slot {
 pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
     let mut arena = Arena::default();
     let groups = groups(&segments, &mut arena);
-    let mut taken: Vec<Vec<bool>> = segments.iter().map(|s| vec![false; s.pattern.terms()]).collect();
+    let mut taken: Vec<Vec<bool>> = segments
+        .iter()
+        .map(|s| vec![false; s.pattern.terms()])
+        .collect();
     let mut globals = Vec::new();
     for ((shape, limit), mut slots) in groups {
         let least = match shape.kind() {
@@ -138,7 +141,9 @@ fn clusters<'a>(lattice: &Lattice, slots: &'a [Slot]) -> Vec<&'a [Slot]> {
         let fits = |at: usize| lattice.extent(at).is_some_and(|e| e <= gap && e > 0);
         if let Some(at) = (0..=lattice.dims.len()).find(|&at| fits(at)) {
             let extent = lattice.extent(at).unwrap_or(u64::MAX);
-            let room = at.checked_sub(1).map_or(u64::MAX, |outer| lattice.dims[outer].stride);
+            let room = at
+                .checked_sub(1)
+                .map_or(u64::MAX, |outer| lattice.dims[outer].stride);
             while let (Some(before), Some(next)) = (rest.get(len - 1), rest.get(len)) {
                 let (gap, span) = (next.term.start - before.term.start, next.term.start - start);
                 if gap < extent || span.saturating_add(extent) > room {
@@ -154,7 +159,13 @@ fn clusters<'a>(lattice: &Lattice, slots: &'a [Slot]) -> Vec<&'a [Slot]> {
     parts
 }
 
-fn global(arena: &Arena, shape: Shape, limit: Option<u64>, slots: &[Slot], places: Places) -> Option<Global> {
+fn global(
+    arena: &Arena,
+    shape: Shape,
+    limit: Option<u64>,
+    slots: &[Slot],
+    places: Places,
+) -> Option<Global> {
     let column = |of: fn(&Slot) -> u64| Column::new(slots.iter().map(of).collect());
     let columns = [
         column(|s| s.source.member.into()),
@@ -162,7 +173,14 @@ fn global(arena: &Arena, shape: Shape, limit: Option<u64>, slots: &[Slot], place
         column(|s| s.term.addr),
         column(|s| s.sequence),
     ];
-    Global::new(arena, shape, slots.first()?.term.start, places, columns, limit)
+    Global::new(
+        arena,
+        shape,
+        slots.first()?.term.start,
+        places,
+        columns,
+        limit,
+    )
 }
 
 /// The segments without what was taken.

@@ -78,7 +78,13 @@ impl Segment {
             flags |= LIMIT;
             varint::put(&mut head, limit);
         }
-        if let Some(addr) = self.pattern.terms.first().map(|t| t.addr).filter(|a| *a > 0) {
+        if let Some(addr) = self
+            .pattern
+            .terms
+            .first()
+            .map(|t| t.addr)
+            .filter(|a| *a > 0)
+        {
             flags |= ADDR;
             varint::put(&mut head, addr);
         }
@@ -113,9 +119,17 @@ impl Segment {
         let member = u16::try_from(next()?).map_err(|_| "no member has this number")?;
         let log = next()?;
         let first = next()?;
-        let mut given = |flag: u8| if flags & flag > 0 { next().map(Some) } else { Ok(None) };
+        let mut given = |flag: u8| {
+            if flags & flag > 0 {
+                next().map(Some)
+            } else {
+                Ok(None)
+            }
+        };
         let more = given(SEVERAL)?.unwrap_or(0);
-        let last = first.checked_add(more).ok_or("its sequences are too large")?;
+        let last = first
+            .checked_add(more)
+            .ok_or("its sequences are too large")?;
         let limit = given(LIMIT)?;
         let addr = given(ADDR)?.unwrap_or(0);
         let pattern = encode::parse(flags & !(SEVERAL | LIMIT | ADDR), bytes, addr)?;

@@ -90,11 +90,6 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// Iterations, the last one perhaps cut.
-    pub(crate) fn iterations(&self) -> u64 {
-        self.elements.div_ceil(self.per)
-    }
-
     pub(crate) fn range(&self) -> Range<usize> {
         self.items.0 as usize..self.items.0 as usize + self.items.1 as usize
     }
@@ -279,7 +274,8 @@ impl Arena {
                 let (end, start) = (self.bounds(w[0].shape).1, self.bounds(w[1].shape).0);
                 w[0].rel.saturating_add(end) <= w[1].rel.saturating_add(start)
             });
-        let apart = elements <= per || i128::from(stride) >= i128::from(whole.1) - i128::from(whole.0);
+        let apart =
+            elements <= per || i128::from(stride) >= i128::from(whole.1) - i128::from(whole.0);
         (depth <= MAX_DEPTH).then_some(Loop {
             stride,
             elements,
@@ -319,7 +315,10 @@ impl Arena {
         if full > 0 {
             // Iterations of a whole loop, whose bounds were found to fit.
             let shift = (full - 1) as i64 * l.stride;
-            bounds = (l.body.0.min(l.body.0 + shift), l.body.1.max(l.body.1 + shift));
+            bounds = (
+                l.body.0.min(l.body.0 + shift),
+                l.body.1.max(l.body.1 + shift),
+            );
         }
         if tail > 0 {
             let shift = full as i64 * l.stride;
@@ -354,7 +353,12 @@ impl Arena {
     }
 
     /// Copies `shape` of another arena into this one; `seen` keeps what was copied.
-    pub(crate) fn copy(&mut self, from: &Arena, shape: Shape, seen: &mut HashMap<u32, Shape>) -> Shape {
+    pub(crate) fn copy(
+        &mut self,
+        from: &Arena,
+        shape: Shape,
+        seen: &mut HashMap<u32, Shape>,
+    ) -> Shape {
         let Kind::Loop(id) = shape.kind() else {
             return shape;
         };

@@ -66,7 +66,10 @@ impl Stack {
         let floor = at.saturating_sub(WINDOW);
         while at > floor {
             let from = at.saturating_sub(16).max(floor);
-            if below[from..at].iter().fold(false, |any, p| any | (*p == top)) {
+            if below[from..at]
+                .iter()
+                .fold(false, |any, p| any | (*p == top))
+            {
                 for j in (from..at).rev().filter(|&j| below[j] == top) {
                     if let Some(found) = self.verify(n, n - 1 - j, &mut budget, arena) {
                         return Some(found);

@@ -30,7 +30,11 @@ pub(crate) fn hit(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Optio
             let l = arena.get(id);
             let (first, behind) = candidates(l, elements, rel);
             // With a stride of 0, what an iteration holds the last whole one holds too.
-            let first = if l.stride == 0 { first.max(behind.saturating_sub(2)) } else { first };
+            let first = if l.stride == 0 {
+                first.max(behind.saturating_sub(2))
+            } else {
+                first
+            };
             (first..behind).rev().find_map(|k| {
                 let shift = shift(l, k);
                 let part = l.per.min(elements - k * l.per);
@@ -77,13 +81,17 @@ pub(crate) fn next_start(arena: &Arena, shape: Shape, elements: u64, rel: i64) -
             // The iteration beside the candidates, on the side of larger offsets, lies wholly behind `rel`.
             let (first, behind) = match l.stride {
                 0 => (first.max(behind.saturating_sub(2)), behind),
-                1.. => (first, behind.saturating_add(1).min(elements.div_ceil(l.per))),
+                1.. => (
+                    first,
+                    behind.saturating_add(1).min(elements.div_ceil(l.per)),
+                ),
                 _ => (first.saturating_sub(1), behind),
             };
             let starts = (first..behind).filter_map(|k| {
                 let shift = shift(l, k);
                 let part = l.per.min(elements - k * l.per);
-                next_start_body(arena, arena.body(l), part, rel.wrapping_sub(shift)).map(|s| s + shift)
+                next_start_body(arena, arena.body(l), part, rel.wrapping_sub(shift))
+                    .map(|s| s + shift)
             });
             starts.min()
         }
@@ -91,7 +99,12 @@ pub(crate) fn next_start(arena: &Arena, shape: Shape, elements: u64, rel: i64) -
 }
 
 /// The same for one iteration of a body.
-pub(crate) fn next_start_body(arena: &Arena, body: &[Item], elements: u64, rel: i64) -> Option<i64> {
+pub(crate) fn next_start_body(
+    arena: &Arena,
+    body: &[Item],
+    elements: u64,
+    rel: i64,
+) -> Option<i64> {
     let there = body.partition_point(|i| i.elements_before < elements);
     let starts = body[..there].iter().filter_map(|item| {
         let left = elements - item.elements_before;

@@ -38,7 +38,10 @@ struct Service {
 
 impl Service {
     fn new() -> Service {
-        Service { model: vec![None; SIZE], ..Service::default() }
+        Service {
+            model: vec![None; SIZE],
+            ..Service::default()
+        }
     }
 
     fn write(&mut self, source: Source, stream: &Stream, shift: u64) {
@@ -56,15 +59,29 @@ impl Service {
         }
         *base = end;
         let patterns = folder.finish();
-        self.segments.extend(patterns.into_iter().map(|p| Segment::new(source, self.sequence, p)));
+        self.segments.extend(
+            patterns
+                .into_iter()
+                .map(|p| Segment::new(source, self.sequence, p)),
+        );
     }
 
     fn apply(&mut self, change: &Change) {
         match change {
-            Change::Write(log, stream) => self.write(Source { member: 1, log: u64::from(*log) }, stream, 0),
+            Change::Write(log, stream) => self.write(
+                Source {
+                    member: 1,
+                    log: u64::from(*log),
+                },
+                stream,
+                0,
+            ),
             Change::Ranks(stream, step, ranks) => {
                 for rank in 0..*ranks {
-                    let source = Source { member: u16::from(rank % 3), log: 100 + u64::from(rank) };
+                    let source = Source {
+                        member: u16::from(rank % 3),
+                        log: 100 + u64::from(rank),
+                    };
                     self.write(source, stream, u64::from(rank) * u64::from(*step));
                 }
             }
@@ -151,8 +168,14 @@ fn ranks(ranks: u64, mut extents: impl FnMut(u64) -> Vec<(u64, u64)>) -> Vec<Seg
             for (offset, len) in extents(rank) {
                 folder.push(offset, len).unwrap();
             }
-            let source = Source { member: rank as u16 / 8, log: 1000 + rank };
-            folder.finish().into_iter().map(move |p| Segment::new(source, 5 + rank, p))
+            let source = Source {
+                member: rank as u16 / 8,
+                log: 1000 + rank,
+            };
+            folder
+                .finish()
+                .into_iter()
+                .map(move |p| Segment::new(source, 5 + rank, p))
         })
         .collect()
 }
@@ -162,7 +185,9 @@ fn tiles_are_one_global_pattern() {
     // 4 x 4 tiles of 32 rows of 64 bytes.
     let tile = |rank: u64| {
         let (x, y) = (rank % 4, rank / 4);
-        (0..32).map(|row| (((y * 32 + row) * 4 + x) * 64, 64)).collect()
+        (0..32)
+            .map(|row| (((y * 32 + row) * 4 + x) * 64, 64))
+            .collect()
     };
     let (globals, rest) = merge(ranks(16, tile));
     assert!(rest.is_empty());
@@ -170,9 +195,14 @@ fn tiles_are_one_global_pattern() {
     let map = Map::new(globals, rest);
     for offset in (0..16 * 32 * 64).step_by(13) {
         let (x, y, row) = (offset / 64 % 4, offset / 256 / 32, offset / 256 % 32);
-        let Found::Data(p) = map.lookup(offset) else { panic!("nothing at {offset}") };
+        let Found::Data(p) = map.lookup(offset) else {
+            panic!("nothing at {offset}")
+        };
         let rank = y * 4 + x;
-        assert_eq!((p.source.log, p.addr, p.sequence), (1000 + rank, row * 64 + offset % 64, 5 + rank));
+        assert_eq!(
+            (p.source.log, p.addr, p.sequence),
+            (1000 + rank, row * 64 + offset % 64, 5 + rank)
+        );
     }
 }
 
@@ -190,8 +220,13 @@ fn uneven_ranks_join_with_a_table_and_headers_of_any_length_are_nothing_special(
     let map = Map::new(globals, rest);
     for (rank, base) in bases.iter().enumerate() {
         for k in 0..50 {
-            let Found::Data(p) = map.lookup(base + k * 1000 + 3) else { panic!() };
-            assert_eq!((p.source.log, p.addr, p.len), (1000 + rank as u64, rank as u64 + 1 + k * 50 + 3, 47));
+            let Found::Data(p) = map.lookup(base + k * 1000 + 3) else {
+                panic!()
+            };
+            assert_eq!(
+                (p.source.log, p.addr, p.len),
+                (1000 + rank as u64, rank as u64 + 1 + k * 50 + 3, 47)
+            );
         }
     }
     assert_eq!(map.lookup(50), Found::Hole(100));

@@ -12,7 +12,11 @@ fn segments(elements: &[Element]) -> Vec<Segment> {
         folder.push_at(e.offset, e.len, e.addr).unwrap();
     }
     let source = Source { member: 3, log: 77 };
-    folder.finish().into_iter().map(|p| Segment::new(source, 5, p)).collect()
+    folder
+        .finish()
+        .into_iter()
+        .map(|p| Segment::new(source, 5, p))
+        .collect()
 }
 
 fn decode_all(bytes: &[u8]) -> (Vec<Segment>, Vec<Loss>) {
@@ -96,13 +100,25 @@ proptest! {
 
 #[test]
 fn a_newer_version_is_stepped_over() {
-    let one = segments(&[Element { offset: 8, len: 4, addr: 0 }]).remove(0);
+    let one = segments(&[Element {
+        offset: 8,
+        len: 4,
+        addr: 0,
+    }])
+    .remove(0);
     let mut newer = one.encoded();
     newer[0] = 2;
     let (back, lost) = decode_all(&[newer.clone(), one.encoded()].concat());
     assert_eq!(back.len(), 1);
-    let why = Error::Newer { at: 0, version: 2, known: 17 };
-    assert_eq!((lost[0].at, lost[0].len, &lost[0].why), (0, newer.len(), &why));
+    let why = Error::Newer {
+        at: 0,
+        version: 2,
+        known: 17,
+    };
+    assert_eq!(
+        (lost[0].at, lost[0].len, &lost[0].why),
+        (0, newer.len(), &why)
+    );
     assert!(lost[0].why.to_string().contains("version 2"));
 }
 
@@ -112,7 +128,14 @@ fn a_strided_log_takes_few_bytes() {
     for i in 0..256 * 1024u64 {
         folder.push(511 * 4096 + i * (2 << 20), 4096).unwrap();
     }
-    let source = Source { member: 511, log: 1 << 40 };
+    let source = Source {
+        member: 511,
+        log: 1 << 40,
+    };
     let segment = Segment::new(source, 1000, folder.finish().remove(0));
-    assert!(segment.encoded().len() <= 48, "{} bytes", segment.encoded().len());
+    assert!(
+        segment.encoded().len() <= 48,
+        "{} bytes",
+        segment.encoded().len()
+    );
 }

@@ -44,7 +44,8 @@ impl Global {
         let length = flat(&local.length, 0)?;
         let addr = flat(&local.physical, length as i64)?;
         let stride = local.logical.stride();
-        let fits = local.logical.deltas.len() == 1 && length > 0 && stride >= length && stride >> 62 == 0;
+        let fits =
+            local.logical.deltas.len() == 1 && length > 0 && stride >= length && stride >> 62 == 0;
         (fits && stride.is_multiple_of(length)).then(|| Global {
             ids: vec![local.log],
             logical: local.logical.clone(),
@@ -68,12 +69,15 @@ impl Global {
     }
 
     fn slot_start(&self, slot: u64) -> u64 {
-        self.logical.init + slot / self.columns() * self.size() + slot % self.columns() * self.length
+        self.logical.init
+            + slot / self.columns() * self.size()
+            + slot % self.columns() * self.length
     }
 
     fn abuts(&self, next: &Global) -> bool {
         let same = |g: &Global| (g.length, g.stride(), g.logical.count());
-        let next_addr = self.occurrences(next.ids[0], self.ids.len()) * self.logical.count() * self.length;
+        let next_addr =
+            self.occurrences(next.ids[0], self.ids.len()) * self.logical.count() * self.length;
         same(self) == same(next)
             && next.logical.init == self.slot_start(self.ids.len() as u64)
             && next.addr == self.addr + next_addr
@@ -87,7 +91,11 @@ impl Global {
     pub fn bytes(&self) -> usize {
         let ids: usize = self.ids.iter().map(|id| varint::len(*id)).sum();
         let units: usize = discover(&self.ids).iter().map(Unit::bytes).sum();
-        ids.min(units) + 1 + self.logical.bytes() + varint::len(self.length) + varint::len(self.addr)
+        ids.min(units)
+            + 1
+            + self.logical.bytes()
+            + varint::len(self.length)
+            + varint::len(self.addr)
     }
 
     /// Algorithm 3: where `offset` is, if this entry has it. Slots are counted from 0.

@@ -1,7 +1,7 @@
 //! Local entries: what one process wrote, in units of offsets, lengths and addresses.
 
-use super::unit::{Unit, discover};
 use super::Place;
+use super::unit::{Unit, discover};
 use crate::Element;
 use forebay_codec::varint;
 
@@ -86,7 +86,9 @@ impl Local {
     pub fn lookup(&self, offset: u64) -> Option<Place> {
         let relative = offset.checked_sub(self.logical.init)?;
         let stride = self.logical.stride();
-        let (row, rest) = relative.checked_div(stride).map_or((0, relative), |row| (row, relative % stride));
+        let (row, rest) = relative
+            .checked_div(stride)
+            .map_or((0, relative), |row| (row, relative % stride));
         let mut sum = 0u64;
         let mut column = 0;
         for delta in &self.logical.deltas {

@@ -29,7 +29,11 @@ impl Unit {
         if period == 0 {
             return self.init;
         }
-        let sum = |n: usize| self.deltas[..n].iter().fold(0u64, |a, d| a.wrapping_add(*d as u64));
+        let sum = |n: usize| {
+            self.deltas[..n]
+                .iter()
+                .fold(0u64, |a, d| a.wrapping_add(*d as u64))
+        };
         self.init
             .wrapping_add((k / period).wrapping_mul(self.stride()))
             .wrapping_add(sum((k % period) as usize))
@@ -42,7 +46,10 @@ impl Unit {
 
     /// Bytes when written as varints, which is less than the eight bytes a number that the library writes.
     pub fn bytes(&self) -> usize {
-        let deltas = self.deltas.iter().map(|d| varint::len(varint::fold(*d as u64)));
+        let deltas = self
+            .deltas
+            .iter()
+            .map(|d| varint::len(varint::fold(*d as u64)));
         varint::len(self.init)
             + varint::len(self.deltas.len() as u64)
             + varint::len(self.repeats)
@@ -52,12 +59,17 @@ impl Unit {
 
 /// Units that stand for `values`, by Algorithm 1.
 pub fn discover(values: &[u64]) -> Vec<Unit> {
-    let deltas: Vec<i64> = values.windows(2).map(|w| w[1].wrapping_sub(w[0]) as i64).collect();
+    let deltas: Vec<i64> = values
+        .windows(2)
+        .map(|w| w[1].wrapping_sub(w[0]) as i64)
+        .collect();
     let mut stack: Vec<(Vec<i64>, u64)> = Vec::new();
     let mut i = 0;
     while i < deltas.len() {
         let longest = WINDOW.min(i).min(deltas.len() - i);
-        let repeat = (1..=longest).rev().find(|&c| deltas[i - c..i] == deltas[i..i + c]);
+        let repeat = (1..=longest)
+            .rev()
+            .find(|&c| deltas[i - c..i] == deltas[i..i + c]);
         match repeat {
             None => {
                 stack.push((vec![deltas[i]], 1));
@@ -123,7 +135,9 @@ fn attach_last(units: &mut Vec<Unit>, values: &[u64]) {
         return;
     };
     match units.last_mut() {
-        Some(unit) if unit.deltas.len() == 1 && unit.value(unit.count()) == last => unit.repeats += 1,
+        Some(unit) if unit.deltas.len() == 1 && unit.value(unit.count()) == last => {
+            unit.repeats += 1
+        }
         _ => units.push(Unit {
             init: last,
             deltas: Vec::new(),

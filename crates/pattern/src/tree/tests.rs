@@ -5,7 +5,12 @@ use proptest::prelude::*;
 /// Nested loops with strides of any sign, and steps between loops.
 fn pattern() -> impl Strategy<Value = Pattern> {
     let level = (1u64..5, -30i64..40);
-    let nest = (proptest::collection::vec(level, 1..4), 1u64..12, 1usize..4, 0usize..20);
+    let nest = (
+        proptest::collection::vec(level, 1..4),
+        1u64..12,
+        1usize..4,
+        0usize..20,
+    );
     proptest::collection::vec(nest, 1..4).prop_map(|nests| {
         let mut folder = Folder::new();
         for (levels, len, twice, cut) in nests {
@@ -15,7 +20,9 @@ fn pattern() -> impl Strategy<Value = Pattern> {
                 let step = |k: u64| inner.iter().map(move |o| o + k as i64 * stride);
                 all = (0..count).flat_map(step).collect();
             }
-            all = (0..twice as i64).flat_map(|t| all.iter().map(move |o| o + t * 13)).collect();
+            all = (0..twice as i64)
+                .flat_map(|t| all.iter().map(move |o| o + t * 13))
+                .collect();
             all.truncate(all.len() - cut % all.len());
             for offset in all {
                 folder.push((2000 + offset) as u64, len).unwrap();

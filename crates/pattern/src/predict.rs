@@ -1,0 +1,266 @@
+//! Prediction: what a reader asks for next, from the loop it is in.
+//!
+//! The folder stays open. An open loop goes on as its iterations did, at every level. While a row is new, the row before tells its
+//! length and where the next one starts: so a reader that is inside a row is never sent behind its end.
+
+use crate::cursor::{Cursor, Expected};
+use crate::fold::Open;
+use crate::shape::{Kind, Shape};
+use crate::{Folder, Result};
+
+/// A request to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Watches the requests of one reader of one file, in bounded memory, and says what comes next.
+///
+/// ```
+/// # use forebay_pattern::Predictor;
+/// let mut reader = Predictor::new();
+/// for row in 0..3 {
+///     for column in 0..4 {
+///         reader.observe(row * 100_000 + column * 5000, 512)?;
+///     }
+/// }
+/// let next: Vec<u64> = reader.predict(5).iter().map(|r| r.offset).collect();
+/// assert_eq!(next, [300_000, 305_000, 310_000, 315_000, 400_000]);
+/// assert!(reader.right() >= 6);
+/// # Ok::<(), forebay_pattern::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Predictor {
+    folder: Folder,
+    /// What should come next.
+    next: Option<Request>,
+    right: u64,
+}
+
+impl Predictor {
+    /// Of a reader that has asked for nothing yet.
+    pub fn new() -> Predictor {
+        Predictor::default()
+    }
+
+    /// The reader asks for this. Returns whether that was predicted.
+    ///
+    /// # Errors
+    /// `TooFar`: offset or length of 2^60 or more. The request is not counted.
+    pub fn observe(&mut self, offset: u64, len: u64) -> Result<bool> {
+        self.folder.push(offset, len)?;
+        self.folder.forget_finished();
+        let right = self.next == Some(Request { offset, len });
+        self.right = if right { self.right + 1 } else { 0 };
+        self.next = self.requests(1).first().copied();
+        Ok(right)
+    }
+
+    /// Requests in a row, up to the last one, that came as predicted. A caller fetches ahead by how large it is: of random
+    /// requests hardly any comes as predicted.
+    pub fn right(&self) -> u64 {
+        self.right
+    }
+
+    /// Iterations that the open loop, or elements that the open row has had: 0 if there is none.
+    pub fn iterations(&self) -> u64 {
+        self.folder.seen()
+    }
+
+    /// The next requests, at most `count`: none if the reader is in no loop.
+    pub fn predict(&self, count: usize) -> Vec<Request> {
+        self.requests(count)
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        size_of::<Predictor>() + self.folder.memory()
+    }
+
+    fn requests(&self, count: usize) -> Vec<Request> {
+        let mut out = Vec::new();
+        let arena = self.folder.arena();
+        let (ahead, mut parent) = match self.folder.ahead() {
+            Some(ahead) => (Some(ahead), self.parent()),
+            None => self.second_row(),
+        };
+        let Some((mut expected, mut cursor)) = ahead else {
+            return out;
+        };
+        let mut left = parent.as_ref().map_or(u64::MAX, |p| p.left);
+        while out.len() < count {
+            if left == 0
+                && let Some(p) = &mut parent
+            {
+                p.start = p.start.wrapping_add(p.step);
+                left = p.elements;
+                (expected, cursor) = Cursor::inside(arena, p.shape, p.start);
+            }
+            if expected.left == 0 || expected.offset >> 60 != 0 {
+                break;
+            }
+            out.push(Request {
+                offset: expected.offset,
+                len: expected.len,
+            });
+            left -= 1;
+            advance(&mut expected, &mut cursor, arena);
+        }
+        out
+    }
+
+    /// After one element that may be the first of another row like the one below.
+    fn second_row(&self) -> (Option<(Expected, Cursor)>, Option<Parent>) {
+        let (Some(first), Some(below)) = (self.folder.single(), self.folder.top()) else {
+            return (None, None);
+        };
+        let arena = self.folder.arena();
+        let (mut expected, mut cursor) = Cursor::inside(arena, below.shape, first.offset);
+        if expected.len != first.len || arena.elements(below.shape) == 1 {
+            return (None, None);
+        }
+        advance(&mut expected, &mut cursor, arena);
+        let parent = Parent {
+            shape: below.shape,
+            elements: arena.elements(below.shape),
+            left: arena.elements(below.shape) - 1,
+            start: first.offset,
+            step: first.offset.wrapping_sub(below.start),
+        };
+        (Some((expected, cursor)), Some(parent))
+    }
+
+    /// The closed loop below the open one, if the open one is another like it.
+    fn parent(&self) -> Option<Parent> {
+        let (open, seen) = self.folder.open_loop()?;
+        let arena = self.folder.arena();
+        let below = self.folder.top()?;
+        let Kind::Loop(id) = below.shape.kind() else {
+            return None;
+        };
+        let l = arena.get(id);
+        let body = arena.body(l);
+        let same = l.stride == open.stride
+            && match open.items {
+                (0, 0) => matches!(body, [one] if one.shape == open.leaf),
+                items => body == &arena.items[items.0 as usize..][..items.1 as usize],
+            };
+        (same && l.elements >= seen && seen > 0).then_some(Parent {
+            shape: below.shape,
+            elements: l.elements,
+            left: l.elements - seen,
+            start: open.start,
+            step: open.start.wrapping_sub(below.start),
+        })
+    }
+}
+
+/// A row like the one that is open, and where the next ones start.
+struct Parent {
+    shape: Shape,
+    elements: u64,
+    /// Elements to come in the open row.
+    left: u64,
+    start: u64,
+    step: u64,
+}
+
+fn advance(expected: &mut Expected, cursor: &mut Cursor, arena: &crate::shape::Arena) {
+    expected.advance();
+    if expected.left == 0 {
+        *expected = cursor.next(arena);
+    }
+}
+
+/// What the folder tells of its open loop or run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenLoop {
+    pub(crate) start: u64,
+    pub(crate) stride: i64,
+    /// The body; (0, 0) for a run of `leaf`.
+    pub(crate) items: (u32, u32),
+    pub(crate) leaf: Shape,
+}
+
+impl From<Open> for OpenLoop {
+    fn from(open: Open) -> OpenLoop {
+        OpenLoop {
+            start: open.start,
+            stride: open.stride,
+            items: open.items,
+            leaf: Shape::leaf(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn offsets(reader: &Predictor, count: usize) -> Vec<u64> {
+        reader.predict(count).iter().map(|r| r.offset).collect()
+    }
+
+    #[test]
+    fn the_row_before_tells_where_a_new_row_ends() {
+        let mut reader = Predictor::new();
+        for x in (0..8).chain(100..105) {
+            reader.observe(x * 10, 4).unwrap();
+        }
+        assert_eq!(offsets(&reader, 5), [1050, 1060, 1070, 2000, 2010]);
+        assert_eq!(reader.iterations(), 5);
+    }
+
+    #[test]
+    fn a_reader_without_a_pattern_is_predicted_nothing_right() {
+        let mut reader = Predictor::new();
+        let mut seed = 9u64;
+        let mut right = 0;
+        for _ in 0..10_000 {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            right += u64::from(reader.observe(seed >> 30, 4096).unwrap());
+        }
+        assert!(right < 10, "{right}");
+        assert!(reader.memory() < 300_000, "{}", reader.memory());
+    }
+
+    proptest! {
+        #[test]
+        fn nests_are_predicted_after_two_iterations(
+            counts in proptest::collection::vec(3u64..6, 1..4),
+            strides in proptest::collection::vec(1u64..50, 4),
+            len in 1u64..100,
+        ) {
+            let mut all = vec![0u64];
+            let mut reach = 1000;
+            for (count, stride) in counts.iter().zip(&strides) {
+                let step = reach + stride * 7;
+                let inner = all;
+                all = (0..*count).flat_map(|k| inner.iter().map(move |o| o + k * step)).collect();
+                reach = step * count + 1000;
+            }
+            let rows = all.len();
+            let whole = reach + strides[3];
+            let mut reader = Predictor::new();
+            let mut wrong = 0;
+            for k in 0..6u64 {
+                for (i, offset) in all.iter().enumerate() {
+                    let right = reader.observe(k * whole + offset, len).unwrap();
+                    if k >= 4 {
+                        prop_assert!(right, "{k} {i}");
+                    }
+                    wrong += usize::from(!right);
+                }
+            }
+            prop_assert!(wrong <= 3 * rows);
+            let next: Vec<u64> = (6..8).flat_map(|k| all.iter().map(move |o| k * whole + o)).collect();
+            prop_assert_eq!(offsets(&reader, next.len()), next);
+        }
+    }
+}
