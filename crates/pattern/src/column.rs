@@ -1,6 +1,7 @@
 //! A column of numbers, one a slot: a progression, folded, or plain, whatever is smallest.
 
-use crate::encode;
+use crate::encode::{self, GAPS};
+use crate::parse::parse;
 use crate::{Folder, Pattern};
 use forebay_codec::varint;
 
@@ -13,12 +14,24 @@ pub(crate) enum Column {
     },
     /// Offsets of the pattern's elements.
     Folded(Box<Pattern>),
-    Plain(Box<[u64]>),
+    /// The first `period` values, each later turn `step` more than the one before.
+    Turns {
+        period: u64,
+        step: u64,
+        first: Box<Column>,
+    },
+    /// Differences from the smallest value, of so many bytes each, little-endian.
+    Plain {
+        least: u64,
+        width: u8,
+        bytes: Box<[u8]>,
+    },
 }
 
 const EVEN: u8 = 0;
 const FOLDED: u8 = 1;
 const PLAIN: u8 = 2;
+const TURNS: u8 = 3;
 
 impl Column {
     pub(crate) fn new(values: Vec<u64>) -> Column {
@@ -27,14 +40,47 @@ impl Column {
         if values.windows(2).all(|w| w[1].wrapping_sub(w[0]) == step) {
             return Column::Even { first, step };
         }
+        let plain = Column::plain(&values);
         let mut folder = Folder::new();
         if values.iter().all(|v| folder.push(*v, 0).is_ok())
             && let [pattern] = &mut folder.finish()[..]
-            && pattern.memory() < values.len() * 8
+            && pattern.memory() < plain.memory()
         {
             return Column::Folded(Box::new(std::mem::take(pattern)));
         }
-        Column::Plain(values.into())
+        plain
+    }
+
+    /// The same, if the values may repeat after as many as one of `turns`, shifted.
+    pub(crate) fn turning(values: Vec<u64>, turns: &[u64]) -> Column {
+        for &period in turns.iter().filter(|t| **t > 1) {
+            let Some(later) = usize::try_from(period).ok().and_then(|p| values.get(p..)) else {
+                continue;
+            };
+            let step = later.first().map_or(0, |v| v.wrapping_sub(values[0]));
+            let same = |(a, b): (&u64, &u64)| b.wrapping_sub(*a) == step;
+            if !later.is_empty() && values.iter().zip(later).all(same) {
+                let first = Box::new(Column::new(values[..period as usize].to_vec()));
+                return Column::Turns {
+                    period,
+                    step,
+                    first,
+                };
+            }
+        }
+        Column::new(values)
+    }
+
+    fn plain(values: &[u64]) -> Column {
+        let least = values.iter().min().copied().unwrap_or(0);
+        let range = values.iter().max().map_or(0, |most| most - least);
+        let width = (64 - range.leading_zeros()).div_ceil(8).max(1) as u8;
+        let each = |v: &u64| (v - least).to_le_bytes().into_iter().take(width.into());
+        Column::Plain {
+            least,
+            width,
+            bytes: values.iter().flat_map(each).collect(),
+        }
     }
 
     #[inline]
@@ -42,7 +88,28 @@ impl Column {
         match self {
             Column::Even { first, step } => first.wrapping_add(step.wrapping_mul(slot)),
             Column::Folded(pattern) => pattern.get(slot).map_or(0, |e| e.offset),
-            Column::Plain(values) => values.get(slot as usize).copied().unwrap_or(0),
+            Column::Turns {
+                period,
+                step,
+                first,
+            } => first
+                .get(slot % period)
+                .wrapping_add(step.wrapping_mul(slot / period)),
+            Column::Plain {
+                least,
+                width,
+                bytes,
+            } => {
+                let width = usize::from(*width);
+                let mut value = [0; 8];
+                if let Some(there) = bytes
+                    .get(slot as usize * width..)
+                    .and_then(|b| b.get(..width))
+                {
+                    value[..width].copy_from_slice(there);
+                }
+                least + u64::from_le_bytes(value)
+            }
         }
     }
 
@@ -55,7 +122,17 @@ impl Column {
                 Some(last.max(*first))
             }
             Column::Folded(pattern) => Some(pattern.bounds().1),
-            Column::Plain(values) => values.iter().max().copied(),
+            Column::Turns {
+                period,
+                step,
+                first,
+            } => {
+                let turns = i128::from(count.saturating_sub(1) / period) * i128::from(*step as i64);
+                let most = first.max(*period)?;
+                let last = u64::try_from(i128::from(most) + turns).ok()?;
+                Some(last.max(most))
+            }
+            Column::Plain { .. } => (0..count).map(|slot| self.get(slot)).max(),
         }
     }
 
@@ -63,7 +140,8 @@ impl Column {
         match self {
             Column::Even { .. } => 0,
             Column::Folded(pattern) => pattern.memory(),
-            Column::Plain(values) => values.len() * 8,
+            Column::Turns { first, .. } => size_of::<Column>() + first.memory(),
+            Column::Plain { bytes, .. } => bytes.len(),
         }
     }
 
@@ -73,6 +151,7 @@ impl Column {
     ///  | 0 | first varint | step, signed |
     ///  | 1 | flags, 1 byte | length varint | body of a segment |
     ///  | 2 | differences, signed, one a slot |
+    ///  | 3 | period varint | step, signed | column of the first period |
     /// ```
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -87,12 +166,23 @@ impl Column {
                 varint::put(out, body.len() as u64);
                 out.extend_from_slice(&body);
             }
-            Column::Plain(values) => {
+            Column::Turns {
+                period,
+                step,
+                first,
+            } => {
+                out.push(TURNS);
+                varint::put(out, *period);
+                varint::put(out, varint::fold(*step));
+                first.put(out);
+            }
+            Column::Plain { width, bytes, .. } => {
                 out.push(PLAIN);
                 let mut before = 0;
-                for value in values {
+                for slot in 0..bytes.len() as u64 / u64::from(*width) {
+                    let value = self.get(slot);
                     varint::put(out, varint::fold(value.wrapping_sub(before)));
-                    before = *value;
+                    before = value;
                 }
             }
         }
@@ -109,6 +199,18 @@ impl Column {
                 first: next()?,
                 step: varint::unfold(next()?),
             }),
+            TURNS => {
+                let (period, step) = (next()?, varint::unfold(next()?));
+                if period == 0 || period >= count || bytes.first() == Some(&TURNS) {
+                    return Err("a column turns wrongly");
+                }
+                let first = Box::new(Column::take(bytes, period)?);
+                Ok(Column::Turns {
+                    period,
+                    step,
+                    first,
+                })
+            }
             PLAIN => {
                 let mut value = 0u64;
                 let mut values = Vec::new();
@@ -116,7 +218,7 @@ impl Column {
                     value = value.wrapping_add(varint::unfold(next()?));
                     values.push(value);
                 }
-                Ok(Column::Plain(values.into()))
+                Ok(Column::plain(&values))
             }
             FOLDED => {
                 let (&flags, rest) = bytes.split_first().ok_or(CUT)?;
@@ -125,7 +227,10 @@ impl Column {
                 let length = usize::try_from(length).map_err(|_| CUT)?;
                 let (body, rest) = bytes.split_at_checked(length).ok_or(CUT)?;
                 *bytes = rest;
-                let pattern = encode::parse(flags, body, 0)?;
+                if flags & GAPS != 0 {
+                    return Err("a column has gaps");
+                }
+                let pattern = parse(flags, body, 0)?;
                 let fits = pattern.elements() == count;
                 fits.then(|| Column::Folded(Box::new(pattern)))
                     .ok_or("a column has another number of slots")

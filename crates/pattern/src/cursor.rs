@@ -75,10 +75,10 @@ impl Cursor {
                 let l = arena.get(id);
                 cursor.frames.push(Frame {
                     items: l.items,
-                    stride: l.stride as u64,
+                    stride: l.steps.stride as u64,
                     base: start,
                     item: 0,
-                    left: l.elements,
+                    left: l.steps.elements,
                 });
                 cursor.next(arena)
             }
@@ -107,13 +107,13 @@ impl Cursor {
                 }
                 Kind::Loop(id) => {
                     let inner = arena.get(id);
-                    let count = inner.elements.min(frame.left);
+                    let count = inner.steps.elements.min(frame.left);
                     frame.left -= count;
                     let first = arena.items[inner.items.0 as usize].shape;
                     if let (1, Kind::Leaf(len)) = (inner.items.1, first.kind()) {
-                        return self.grant(start, len, inner.stride as u64, count);
+                        return self.grant(start, len, inner.steps.stride as u64, count);
                     }
-                    let (items, stride) = (inner.items, inner.stride as u64);
+                    let (items, stride) = (inner.items, inner.steps.stride as u64);
                     self.frames.push(Frame {
                         items,
                         stride,

@@ -3,7 +3,7 @@
 //! ```text
 //!  body   | grain | grain of lengths | loops | loop ... | terms | starts | shapes | breaks | break ... |   or, flag 8:
 //!         | offset | length |
-//!  loop   | elements | stride | items | starts of items 1.. | shapes of items |
+//!  loop   | elements | stride | gap | items | starts of items 1.. | shapes of items |
 //!  starts   distance from the end of the item or term before, or from 0; signed
 //!  shapes   runs: | code * 2 + (1 if a count follows) | count - 2 |
 //!  code     0..8: the shape used so many shapes ago, the newest first; 8 + 2 * length; 9 + 2 * (loops since that loop)
@@ -12,7 +12,7 @@
 //!
 //! All are varints; signed ones have the sign in the lowest bit. Distances and strides count grains, lengths grains of
 //! lengths: the largest units of which all are multiples. Loops come after the loops in them. Grains are there with flag 16 (else
-//! they are 1), loops with flag 32, breaks with flag 64. A single leaf has a form of its own.
+//! they are 1), loops with flag 32, breaks with flag 64, gaps of loops (log bytes skipped after each iteration; else 0) with flag 128. A single leaf has a form of its own.
 //!
 //! Three forms are tried, and the shortest is kept: folded, with short loops unrolled, all unrolled. So irregular extents
 //! take what a plain list of distances and lengths takes.
@@ -29,10 +29,11 @@ const SHORT: u64 = 8;
 /// The plain form is tried up to so many elements a term.
 const PLAIN: u64 = 16;
 
-const ONE_LEAF: u8 = 8;
-const GRAINS: u8 = 16;
-const LOOPS: u8 = 32;
-const BREAKS: u8 = 64;
+pub(crate) const ONE_LEAF: u8 = 8;
+pub(crate) const GRAINS: u8 = 16;
+pub(crate) const LOOPS: u8 = 32;
+pub(crate) const BREAKS: u8 = 64;
+pub(crate) const GAPS: u8 = 128;
 /// Bodies up to so many bytes are tried without grains too.
 const SMALL: usize = 64;
 
@@ -136,7 +137,7 @@ impl<'a> Form<'a> {
         }
         for &id in &form.order {
             let l = arena.get(id);
-            form.grain = gcd(form.grain, l.stride.unsigned_abs());
+            form.grain = gcd(form.grain, l.steps.stride.unsigned_abs());
             let mut end = 0;
             for item in arena.body(l) {
                 if item.elements_before > 0 {
@@ -182,11 +183,21 @@ impl<'a> Form<'a> {
             flags |= LOOPS;
             varint::put(out, self.order.len() as u64);
         }
+        let gaps = self
+            .order
+            .iter()
+            .any(|&id| self.arena.get(id).steps.gap > 0);
+        if gaps {
+            flags |= GAPS;
+        }
         let mut recent = Recent::default();
         for (place, &id) in self.order.iter().enumerate() {
             let l = self.arena.get(id);
-            varint::put(out, l.elements);
-            self.signed(out, l.stride as u64);
+            varint::put(out, l.steps.elements);
+            self.signed(out, l.steps.stride as u64);
+            if gaps {
+                varint::put(out, l.steps.gap);
+            }
             let body = self.arena.body(l);
             varint::put(out, body.len() as u64);
             let mut end = 0;
@@ -272,189 +283,4 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-/// Reads a body whose first element is at `addr` of the log.
-pub(crate) fn parse(flags: u8, bytes: &[u8], addr: u64) -> Result<Pattern, &'static str> {
-    if flags & !(ONE_LEAF | GRAINS | LOOPS | BREAKS) != 0 {
-        return Err("it has unknown flags");
-    }
-    let mut reader = Reader {
-        bytes,
-        flags,
-        grain: 1,
-        len_grain: 1,
-        recent: Recent::default(),
-        loops: Vec::new(),
-        arena: Arena::default(),
-    };
-    let terms = if flags == ONE_LEAF {
-        let (start, len) = (reader.next()?, reader.next()?);
-        if (start | len | addr) >> 62 != 0 {
-            return Err("its extent is too far");
-        }
-        let shape = Shape::leaf(len);
-        vec![Term { start, addr, shape }]
-    } else if flags & ONE_LEAF != 0 {
-        return Err("its flags make no sense");
-    } else {
-        if flags & GRAINS != 0 {
-            (reader.grain, reader.len_grain) = (reader.next()?, reader.next()?);
-        }
-        let loops = reader.given(LOOPS)?;
-        for _ in 0..loops {
-            reader.looped()?;
-        }
-        reader.terms(addr)?
-    };
-    if !reader.bytes.is_empty() {
-        return Err("bytes are left over");
-    }
-    reader.arena.freeze();
-    Ok(Pattern::with(reader.arena, terms))
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-    flags: u8,
-    grain: u64,
-    len_grain: u64,
-    recent: Recent,
-    loops: Vec<Shape>,
-    arena: Arena,
-}
-
-impl Reader<'_> {
-    fn next(&mut self) -> Result<u64, &'static str> {
-        varint::take(&mut self.bytes).ok_or("its body is cut off")
-    }
-
-    /// A number that is there with a flag, else 0.
-    fn given(&mut self, flag: u8) -> Result<u64, &'static str> {
-        if self.flags & flag == 0 {
-            Ok(0)
-        } else {
-            self.next()
-        }
-    }
-
-    /// A number of things of at least a byte each.
-    fn count(&mut self) -> Result<usize, &'static str> {
-        let count = usize::try_from(self.next()?).unwrap_or(usize::MAX);
-        (count <= self.bytes.len())
-            .then_some(count)
-            .ok_or("it counts more than it has")
-    }
-
-    fn signed(&mut self) -> Result<i64, &'static str> {
-        let grains = varint::unfold(self.next()?) as i64;
-        let grain = i64::try_from(self.grain).map_err(|_| "its grain is too large")?;
-        grains.checked_mul(grain).ok_or("a distance is too large")
-    }
-
-    fn looped(&mut self) -> Result<(), &'static str> {
-        let elements = self.next()?;
-        let stride = self.signed()?;
-        let count = self.next()?;
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        if count == 0 || count > self.bytes.len() + 1 {
-            return Err("a loop has no items, or more than there are");
-        }
-        let mut distances = Vec::with_capacity(count);
-        distances.push(0);
-        for _ in 1..count {
-            distances.push(self.signed()?);
-        }
-        let shapes = self.shapes(count)?;
-        let mut end = 0i64;
-        let mut body = Vec::with_capacity(count);
-        for (distance, shape) in distances.into_iter().zip(shapes) {
-            let rel = end.checked_add(distance).ok_or("an item is too far")?;
-            end = rel
-                .checked_add(self.arena.bounds(shape).1)
-                .ok_or("an item is too long")?;
-            body.push((rel as u64, shape));
-        }
-        let items = self.arena.push_body(body).ok_or("a loop is too large")?;
-        let shape = self
-            .arena
-            .add(stride, elements, items)
-            .ok_or("a loop is too large")?;
-        self.loops.push(shape);
-        Ok(())
-    }
-
-    fn shapes(&mut self, count: usize) -> Result<Vec<Shape>, &'static str> {
-        let mut out = Vec::with_capacity(count);
-        while out.len() < count {
-            let run = self.next()?;
-            let shape = self.shape(run / 2)?;
-            let more = if run % 2 == 1 {
-                self.next()?.saturating_add(1)
-            } else {
-                0
-            };
-            let left = (count - out.len()) as u64;
-            if more >= left {
-                return Err("a run of shapes is too long");
-            }
-            out.extend(std::iter::repeat_n(shape, more as usize + 1));
-        }
-        Ok(out)
-    }
-
-    fn shape(&mut self, code: u64) -> Result<Shape, &'static str> {
-        let shape = match code.checked_sub(Recent::SIZE) {
-            None => self.recent.get(code),
-            Some(code) if code % 2 == 0 => {
-                let len = (code / 2).checked_mul(self.len_grain);
-                len.filter(|len| len >> 62 == 0).map(Shape::leaf)
-            }
-            Some(code) => usize::try_from(code / 2)
-                .ok()
-                .and_then(|back| self.loops.iter().nth_back(back).copied()),
-        };
-        let shape = shape.ok_or("there is no such shape")?;
-        self.recent.used(shape);
-        Ok(shape)
-    }
-
-    fn terms(&mut self, addr: u64) -> Result<Vec<Term>, &'static str> {
-        let count = self.count()?;
-        let mut distances = Vec::with_capacity(count);
-        for _ in 0..count {
-            distances.push(self.signed()?);
-        }
-        let shapes = self.shapes(count)?;
-        let mut skips = self.given(BREAKS)?;
-        let mut skip_in = if skips > 0 { self.next()? } else { u64::MAX };
-        let (mut end, mut addr, mut elements) = (0i64, addr, 0u64);
-        let mut terms = Vec::with_capacity(count);
-        for (distance, shape) in distances.into_iter().zip(shapes) {
-            if skip_in == 0 {
-                addr = addr.wrapping_add(varint::unfold(self.next()?));
-                skips -= 1;
-                skip_in = if skips > 0 { self.next()? } else { u64::MAX };
-                if skip_in == 0 {
-                    return Err("two breaks are at one place");
-                }
-            }
-            skip_in = skip_in.wrapping_sub(1);
-            let start = end.checked_add(distance).ok_or("a term is too far")?;
-            let (lo, hi) = self.arena.bounds(shape);
-            end = start.checked_add(hi).ok_or("a term is too long")?;
-            if start.checked_add(lo).is_none_or(|lo| lo < 0) {
-                return Err("a term starts before the file");
-            }
-            let start = start as u64;
-            terms.push(Term { start, addr, shape });
-            let sums = elements.checked_add(self.arena.elements(shape));
-            elements = sums.ok_or("it has too many elements")?;
-            let next = addr.checked_add(self.arena.bytes(shape));
-            addr = next
-                .filter(|a| a >> 63 == 0)
-                .ok_or("a log address is too large")?;
-        }
-        (skips == 0).then_some(terms).ok_or("breaks are left over")
-    }
 }

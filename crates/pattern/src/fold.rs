@@ -8,17 +8,20 @@
 //!            [ stack of terms ]           repeat at the top? then it becomes the open loop
 //! ```
 //!
-//! What the stack sees is closed, so a row of 16 is never folded with the first 8 elements of the next. An open loop that
-//! is left in the middle of an iteration keeps what it has: the last iteration of a loop may be cut.
+//! What the stack sees is closed, so a row of 16 is never folded with the first 8 elements of the next. An open loop over leaves
+//! that is left in the middle of an iteration keeps what it has: the last iteration of a loop may be cut. One over rows
+//! gives it back (`retreat`).
 //!
 //! # Invariants
 //! 1. Terms of the stack, then the open loop, then the run are all elements so far, in order, each once.
 //! 2. Inside a term the log has no gap: an element's address is the term's plus the lengths before it.
 //! 3. Memory is bounded by [`SPILL`] terms: more leave at the bottom as a finished [`Pattern`].
 
+mod retreat;
+
 use crate::cursor::{Cursor, Expected};
 use crate::predict::OpenLoop;
-use crate::shape::{Arena, Shape};
+use crate::shape::{Arena, Shape, Steps};
 use crate::stack::{Repeat, Stack, Term, WINDOW};
 use crate::{Element, Error, Pattern, Result};
 
@@ -67,6 +70,8 @@ pub(crate) struct Open {
 pub struct Folder {
     /// What comes next if the open loop or run goes on; `left` is 0 if there is none.
     expected: Expected,
+    /// Where the row that ended last would have gone on.
+    behind: Expected,
     /// Log address behind the newest element.
     addr: u64,
     joins: bool,
@@ -180,6 +185,7 @@ impl Folder {
     fn step(&mut self) {
         self.expected.advance();
         if self.expected.left == 0 {
+            self.behind = self.expected;
             self.expected = self.cursor.next(&self.arena);
         }
     }
@@ -215,7 +221,12 @@ impl Folder {
                     left: u64::MAX,
                 };
             }
-            _ => {
+            mode => {
+                if let Mode::Loop(open) = mode
+                    && self.retreat(open, &e)
+                {
+                    return self.accept(e);
+                }
                 let second = self.close_newest();
                 if let Some(second) = second {
                     self.accept(second);
@@ -261,11 +272,17 @@ impl Folder {
     }
 
     fn looped(&mut self, items: Option<(u32, u32)>, stride: i64, elements: u64) -> Shape {
+        let gap = 0;
+        let steps = Steps {
+            stride,
+            elements,
+            gap,
+        };
         // Every element lies below 2^63 in file and log, so all bounds and sums fit; spilling keeps the arena small; and the
         // stack refuses repeats of shapes that are too deep.
         #[allow(clippy::expect_used)]
         items
-            .and_then(|items| self.arena.add(stride, elements, items))
+            .and_then(|items| self.arena.add(steps, items))
             .expect("loops of real extents fit")
     }
 
@@ -311,6 +328,7 @@ impl Folder {
             .start
             .wrapping_add((stride as u64).wrapping_mul(repeat.copies as u64));
         self.stack.truncate(from, &self.arena);
+        self.behind = Expected::default();
         self.expected = self.cursor.start(&self.arena, items, stride, base);
         self.mode = Mode::Loop(Open {
             start: first.start,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! dims, the largest stride first:   loops of the shape | places of the slots: even, or a sorted table
-//! slot number -> member, log, address of its first byte, sequence      four columns
+//! slot number -> log, sequence, address of its first byte                see `owners`
 //! ```
 //!
 //! Address and sequence are explicit for each slot, so headers of different lengths and logs that appear twice are nothing special.
@@ -11,11 +11,12 @@
 //! 1. Cells do not overlap (see `lattice`), slots neither: at most one extent holds a byte.
 //! 2. Slots are numbered by their start, ascending.
 
+use crate::Segment;
 use crate::column::Column;
 use crate::lattice::Lattice;
 use crate::map::Placed;
+use crate::owners::Owners;
 use crate::shape::{Arena, MAX_DEPTH, Shape};
-use crate::{Segment, Source};
 
 /// Dims of a global pattern, at most: the loops and the slots'.
 pub(crate) const MAX_DIMS: usize = MAX_DEPTH as usize + 4;
@@ -45,13 +46,8 @@ pub struct Global {
     /// Start of slot 0's shape.
     pub(crate) start: u64,
     pub(crate) slots: u64,
-    pub(crate) members: Column,
-    pub(crate) logs: Column,
-    pub(crate) addrs: Column,
-    pub(crate) sequences: Column,
+    pub(crate) owners: Owners,
     pub(crate) limit: Option<u64>,
-    /// The largest sequence.
-    pub(crate) newest: u64,
     extent: u64,
 }
 
@@ -79,7 +75,7 @@ impl Global {
         shape: Shape,
         start: u64,
         places: Places,
-        columns: [Column; 4],
+        owners: Owners,
         limit: Option<u64>,
     ) -> Option<Global> {
         let mut arena = Arena::default();
@@ -92,8 +88,6 @@ impl Global {
         if base < 0 || axes.len() > MAX_DIMS || slots == 0 {
             return None;
         }
-        let [members, logs, addrs, sequences] = columns;
-        let newest = sequences.max(slots)?;
         Some(Global {
             arena,
             shape,
@@ -101,32 +95,22 @@ impl Global {
             axes,
             start,
             slots,
-            members,
-            logs,
-            addrs,
-            sequences,
+            owners,
             limit,
-            newest,
             extent,
         })
     }
 
     /// A term of a segment as a pattern of one slot.
     pub(crate) fn single(segment: &Segment, term: &crate::stack::Term) -> Option<Global> {
-        let even = |first| Column::Even { first, step: 0 };
-        let columns = [
-            even(segment.source.member.into()),
-            even(segment.source.log),
-            even(term.addr),
-            even(segment.last),
-        ];
+        let owners = Owners::new(&[(segment.source, segment.last, term.addr)], &[])?;
         let places = Places::Even(Vec::new());
         Global::new(
             &segment.pattern.arena,
             term.shape,
             term.start,
             places,
-            columns,
+            owners,
             segment.limit,
         )
     }
@@ -150,29 +134,6 @@ impl Global {
     /// Number of extents, those behind the limit too.
     pub fn elements(&self) -> u64 {
         self.slots.saturating_mul(self.lattice.elements())
-    }
-
-    /// Start, log, address and sequence of a slot.
-    pub(crate) fn slot(&self, slot: u64) -> (u64, Source, u64, u64) {
-        let (mut start, mut left) = (self.start, slot);
-        for axis in &self.axes {
-            match axis {
-                Axis::Loop { .. } => {}
-                Axis::Slots { stride, weight, .. } => {
-                    start += stride * (left / weight);
-                    left %= weight;
-                }
-                Axis::Table(starts) => start += starts.get(left as usize).copied().unwrap_or(0),
-            }
-        }
-        let member = self.members.get(slot) as u16;
-        let log = self.logs.get(slot);
-        (
-            start,
-            Source { member, log },
-            self.addrs.get(slot),
-            self.sequences.get(slot),
-        )
     }
 
     /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
@@ -224,15 +185,13 @@ impl Global {
             *k = at;
         }
         let found = self.lattice.hit(&self.arena, &loops, rest)?;
+        let (source, sequence, addr) = self.owners.get(slot);
         Some(Placed {
             offset: offset - (rest - found.rel as u64),
             len: found.len,
-            source: Source {
-                member: self.members.get(slot) as u16,
-                log: self.logs.get(slot),
-            },
-            addr: self.addrs.get(slot).wrapping_add(found.bytes_before),
-            sequence: self.sequences.get(slot),
+            source,
+            addr: addr.wrapping_add(found.bytes_before),
+            sequence,
         })
     }
 
@@ -275,13 +234,17 @@ impl Global {
             Axis::Table(starts) => starts.len() * 8,
             _ => 0,
         });
-        let columns = [&self.members, &self.logs, &self.addrs, &self.sequences];
         size_of::<Global>()
             + self.arena.memory()
             + self.lattice.memory()
             + self.axes.capacity() * size_of::<Axis>()
             + tables.sum::<usize>()
-            + columns.map(Column::memory).iter().sum::<usize>()
+            + self
+                .owners
+                .columns()
+                .map(Column::memory)
+                .iter()
+                .sum::<usize>()
     }
 }
 

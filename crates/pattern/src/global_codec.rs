@@ -1,17 +1,20 @@
 //! The encoded form of a global pattern, inside its frame.
 //!
 //! ```text
-//!  | flags  | limit  | body flags | length | body of one term | places            | members | logs | addresses | sequences |
-//!  | 1 byte | varint | 1 byte     | varint | (see `encode`)   |                   | columns, see `column`                 |
+//!  | flags  | limit  | body flags | length | body of one term | places | writers | columns |
+//!  | 1 byte | varint | 1 byte     | varint | (see `encode`)   |        | varint  |         |
 //!
 //!  places:  | number of even steps | stride, count of each, the outermost first |        or, flag 2:
 //!           | number of slots | distance of each from the one before, the first left out |
 //! ```
 //!
+//! Columns (see `column`): writer and address of each slot; member, log and sequence of each writer.
 //! Flag 1: a limit is there. Unknown flags are refused. The term is slot 0's, with its start.
 
 use crate::column::Column;
 use crate::global::{Axis, Global, Places};
+use crate::owners::Owners;
+use crate::parse::parse;
 use crate::pattern::Pattern;
 use crate::stack::Term;
 use crate::{encode, frame};
@@ -55,7 +58,8 @@ impl Global {
                 }
             }
         }
-        for column in [&self.members, &self.logs, &self.addrs, &self.sequences] {
+        varint::put(&mut inside, self.owners.writers);
+        for column in self.owners.columns() {
             column.put(&mut inside);
         }
         inside[0] = flags;
@@ -98,7 +102,7 @@ impl Global {
         let length = varint::take(&mut bytes).ok_or(CUT)?;
         let length = usize::try_from(length).map_err(|_| CUT)?;
         let (body, mut bytes) = bytes.split_at_checked(length).ok_or(CUT)?;
-        let one = encode::parse(body_flags, body, 0)?;
+        let one = parse(body_flags, body, 0)?;
         let [term] = one.terms[..] else {
             return Err("a global pattern has one term");
         };
@@ -122,12 +126,19 @@ impl Global {
             .count()
             .filter(|c| *c > 0)
             .ok_or("it has no slots, or too many")?;
-        let mut column = || Column::take(&mut bytes, slots);
-        let columns = [column()?, column()?, column()?, column()?];
+        let writers = varint::take(&mut bytes)
+            .filter(|w| *w <= slots)
+            .ok_or(CUT)?;
+        let mut column = |count| Column::take(&mut bytes, count);
+        let of_slots = [column(slots)?, column(slots)?];
+        let of_writers = [column(writers)?, column(writers)?, column(writers)?];
+        let ([writer, addr], [member, log, sequence]) = (of_slots, of_writers);
+        let owners = Owners::with([writer, addr, member, log, sequence], writers, slots)
+            .ok_or("its columns do not fit each other")?;
         if !bytes.is_empty() {
             return Err("bytes are left over");
         }
-        Global::new(&one.arena, term.shape, term.start, places, columns, limit)
+        Global::new(&one.arena, term.shape, term.start, places, owners, limit)
             .ok_or("its slots overlap, or reach too far")
     }
 }

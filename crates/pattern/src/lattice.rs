@@ -66,20 +66,21 @@ impl Lattice {
                 Kind::Loop(id) => id,
             };
             let l = arena.get(id);
-            let count = l.elements.div_ceil(l.per);
+            let count = l.steps.elements.div_ceil(l.per);
             if count > 1 {
-                if l.stride < 0 {
-                    low = low.checked_add(l.stride.checked_mul(i64::try_from(count - 1).ok()?)?)?;
+                if l.steps.stride < 0 {
+                    low = low
+                        .checked_add(l.steps.stride.checked_mul(i64::try_from(count - 1).ok()?)?)?;
                 }
                 dims.push(Dim {
-                    stride: l.stride.unsigned_abs(),
+                    stride: l.steps.stride.unsigned_abs(),
                     count,
                     level: levels.len() as u8,
-                    flip: l.stride < 0,
+                    flip: l.steps.stride < 0,
                 });
             }
             levels.push(Level {
-                elements: l.elements,
+                elements: l.steps.elements,
                 per: l.per,
                 per_bytes: l.per_bytes,
             });

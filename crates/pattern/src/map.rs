@@ -119,7 +119,7 @@ impl Map {
 
     fn add(&mut self, global: Global) {
         let (lo, hi) = global.bounds();
-        let newest = global.newest;
+        let newest = global.owners.newest;
         let part = Part::Global(Box::new(global));
         self.entries.push(Entry {
             lo,

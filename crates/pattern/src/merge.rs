@@ -4,11 +4,15 @@
 //! global pattern takes all; else neighbours join as long as one fits beside the other in the strides of the shape. Nothing is
 //! lost: what finds no partner stays in its segment. Whose bytes a slot has, where, and of which commit stands in columns, so
 //! logs may be any, appear twice, and have headers of any length.
+//!
+//! Loops over several items (cells of a rank in a cube) can hardly lie beside those of others as a whole. So terms are also taken
+//! apart (see `explode`) and joined by parts; the way that needs least memory is kept.
 
-use crate::column::Column;
+use crate::explode::{branches, explode};
 use crate::global::{Global, Places};
 use crate::lattice::Lattice;
-use crate::shape::{Arena, Kind, Shape};
+use crate::owners::Owners;
+use crate::shape::{Arena, Kind, MAX_DEPTH, Shape};
 use crate::stack::Term;
 use crate::{Folder, Pattern, Segment, Source};
 use std::collections::HashMap;
@@ -17,88 +21,191 @@ use std::collections::HashMap;
 const LEAST: usize = 2;
 /// The same for single extents, which take few bytes anyway.
 const LEAST_LEAVES: usize = 4;
+/// Terms are not taken apart if there are more.
+const MOST_TERMS: usize = 1 << 16;
+/// What a term with loops that is left costs a reader, about, in bytes.
+const TERM_COST: usize = 1024;
 
-/// A term and whose it is.
+/// A term, or a part of one, and whose it is.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     term: Term,
     source: Source,
     sequence: u64,
-    /// Its segment, and its place there.
+    /// Its segment, and its term's place there.
     home: (usize, usize),
+    /// It is only a part, so it must become part of a global pattern.
+    part: bool,
 }
 
 /// Joins what can be joined. Together, the global patterns and the segments returned hold exactly what the segments held.
 pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
-    let mut arena = Arena::default();
-    let groups = groups(&segments, &mut arena);
-    let mut taken: Vec<Vec<bool>> = segments
-        .iter()
-        .map(|s| vec![false; s.pattern.terms()])
-        .collect();
-    let mut globals = Vec::new();
-    for ((shape, limit), mut slots) in groups {
+    let mut best = Merger::new(&segments, None);
+    let terms: usize = segments.iter().map(|s| s.pattern.terms()).sum();
+    let branching = |s: &Segment| {
+        let mut terms = s.pattern.terms.iter();
+        terms.any(|t| branches(&s.pattern.arena, t.shape))
+    };
+    if terms <= MOST_TERMS && segments.iter().any(branching) {
+        for keep in [MAX_DEPTH, 2, 1] {
+            let apart = Merger::new(&segments, Some(keep));
+            eprintln!("DBG keep {keep} complete {} cost {} vs {}; globals {} slots {}", apart.complete, apart.cost(&segments), best.cost(&segments), apart.globals.len(), apart.globals.iter().map(|g| g.slots()).sum::<u64>());
+            if apart.complete && apart.cost(&segments) < best.cost(&segments) {
+                best = apart;
+            }
+        }
+    }
+    let Merger {
+        mut globals, taken, ..
+    } = best;
+    globals.sort_by_key(|g| (g.bounds(), g.owners.newest));
+    (globals, left(segments, &taken))
+}
+
+/// One way to merge.
+struct Merger {
+    arena: Arena,
+    globals: Vec<Global>,
+    /// Of each segment, which terms are in global patterns.
+    taken: Vec<Vec<bool>>,
+    /// All parts of terms found a place.
+    complete: bool,
+}
+
+impl Merger {
+    fn new(segments: &[Segment], apart: Option<u8>) -> Merger {
+        let mut merger = Merger {
+            arena: Arena::default(),
+            globals: Vec::new(),
+            taken: segments
+                .iter()
+                .map(|s| vec![false; s.pattern.terms()])
+                .collect(),
+            complete: true,
+        };
+        for ((shape, limit), mut slots) in merger.groups(segments, apart) {
+            slots.sort_by_key(|s| (s.term.start, s.home));
+            merger.join(shape, limit, &slots);
+        }
+        merger
+    }
+
+    fn join(&mut self, shape: Shape, limit: Option<u64>, slots: &[Slot]) {
         let least = match shape.kind() {
             Kind::Leaf(_) => LEAST_LEAVES,
             Kind::Loop(_) => LEAST,
         };
-        let Some(lattice) = Lattice::new(&arena, shape).filter(|_| slots.len() >= least) else {
-            continue;
-        };
-        slots.sort_by_key(|s| (s.term.start, s.home));
-        let mut keep = |slots: &[Slot], places: Places| {
-            let Some(global) = global(&arena, shape, limit, slots, places) else {
-                return false;
-            };
-            globals.push(global);
-            for slot in slots {
-                taken[slot.home.0][slot.home.1] = true;
+        let lattice = Lattice::new(&self.arena, shape);
+        let parts = match &lattice {
+            None => Vec::new(),
+            Some(_)
+                if even(slots)
+                    .is_some_and(|p| slots.len() >= least && self.keep(shape, limit, slots, p)) =>
+            {
+                return;
             }
-            true
+            Some(lattice) => clusters(lattice, slots),
         };
-        if let Some(places) = even(&slots)
-            && keep(&slots, places)
-        {
-            continue;
-        }
-        for part in clusters(&lattice, &slots) {
-            if part.len() >= least {
+        self.complete &= lattice.is_some() || slots.iter().all(|s| !s.part);
+        for part in parts {
+            if part.len() >= least || part.iter().any(|s| s.part) {
                 let first = part[0].term.start;
                 let starts: Vec<u64> = part.iter().map(|s| s.term.start - first).collect();
                 let places = even(part).unwrap_or(Places::Table(starts.into()));
-                keep(part, places);
+                let kept = self.keep(shape, limit, part, places);
+                self.complete &= kept || part.iter().all(|s| !s.part);
             }
         }
     }
-    globals.sort_by_key(|g| (g.bounds(), g.newest));
-    (globals, left(segments, &taken))
+
+    fn keep(&mut self, shape: Shape, limit: Option<u64>, slots: &[Slot], places: Places) -> bool {
+        let turns = match &places {
+            Places::Even(dims) => dims
+                .iter()
+                .rev()
+                .scan(1, |n, d| {
+                    *n *= d.1;
+                    Some(*n)
+                })
+                .collect(),
+            Places::Table(_) => Vec::new(),
+        };
+        let owned: Vec<_> = slots
+            .iter()
+            .map(|s| (s.source, s.sequence, s.term.addr))
+            .collect();
+        let Some(owners) = Owners::new(&owned, &turns) else {
+            return false;
+        };
+        let start = slots.first().map_or(0, |s| s.term.start);
+        let Some(global) = Global::new(&self.arena, shape, start, places, owners, limit) else {
+            return false;
+        };
+        self.globals.push(global);
+        for slot in slots {
+            self.taken[slot.home.0][slot.home.1] = true;
+        }
+        true
+    }
+
+    /// The terms, or their parts, by shape and limit, in the order in which shapes first come.
+    fn groups(&mut self, segments: &[Segment], apart: Option<u8>) -> Groups {
+        let mut groups: Groups = Vec::new();
+        let mut places: HashMap<(Shape, Option<u64>), usize> = HashMap::new();
+        for (i, segment) in segments.iter().enumerate() {
+            let from = &segment.pattern.arena;
+            let mut seen = HashMap::new();
+            let mut add = |term: Term, j: usize, part: bool| {
+                let key = (term.shape, segment.limit);
+                let place = *places.entry(key).or_insert_with(|| {
+                    groups.push((key, Vec::new()));
+                    groups.len() - 1
+                });
+                groups[place].1.push(Slot {
+                    term,
+                    source: segment.source,
+                    sequence: segment.last,
+                    home: (i, j),
+                    part,
+                });
+            };
+            for (j, term) in segment.pattern.terms.iter().enumerate() {
+                let pieces = apart
+                    .filter(|keep| branches(from, term.shape) || from.depth(term.shape) > *keep);
+                let pieces =
+                    pieces.and_then(|keep| explode(from, &mut self.arena, term.shape, keep));
+                for piece in pieces.iter().flatten() {
+                    let term = Term {
+                        start: term.start.wrapping_add(piece.rel as u64),
+                        addr: term.addr + piece.addr,
+                        shape: piece.shape,
+                    };
+                    add(term, j, true);
+                }
+                if pieces.is_none() {
+                    let shape = self.arena.copy(from, term.shape, &mut seen);
+                    add(Term { shape, ..*term }, j, false);
+                }
+            }
+        }
+        groups
+    }
+
+    /// Bytes of a reader's memory, about.
+    fn cost(&self, segments: &[Segment]) -> usize {
+        let left = segments.iter().zip(&self.taken).map(|(segment, taken)| {
+            let terms = segment.pattern.terms.iter().zip(taken);
+            let looped = |t: &Term| matches!(t.shape.kind(), Kind::Loop(_));
+            terms
+                .filter(|(_, taken)| !**taken)
+                .map(|(t, _)| if looped(t) { TERM_COST } else { 64 })
+                .sum::<usize>()
+        });
+        left.sum::<usize>() + self.globals.iter().map(Global::memory).sum::<usize>()
+    }
 }
 
 type Groups = Vec<((Shape, Option<u64>), Vec<Slot>)>;
-
-/// The terms by shape and limit, in the order in which shapes first come.
-fn groups(segments: &[Segment], arena: &mut Arena) -> Groups {
-    let mut groups: Groups = Vec::new();
-    let mut places: HashMap<(Shape, Option<u64>), usize> = HashMap::new();
-    for (i, segment) in segments.iter().enumerate() {
-        let mut seen = HashMap::new();
-        for (j, term) in segment.pattern.terms.iter().enumerate() {
-            let shape = arena.copy(&segment.pattern.arena, term.shape, &mut seen);
-            let key = (shape, segment.limit);
-            let place = *places.entry(key).or_insert_with(|| {
-                groups.push((key, Vec::new()));
-                groups.len() - 1
-            });
-            groups[place].1.push(Slot {
-                term: Term { shape, ..*term },
-                source: segment.source,
-                sequence: segment.last,
-                home: (i, j),
-            });
-        }
-    }
-    groups
-}
 
 /// Steps in steps from start to start, if there is nothing else: found by folding.
 fn even(slots: &[Slot]) -> Option<Places> {
@@ -111,7 +218,7 @@ fn even(slots: &[Slot]) -> Option<Places> {
         return None;
     };
     let [term] = pattern.terms[..] else {
-        return None;
+        return two(slots);
     };
     let mut dims = Vec::new();
     let mut shape = term.shape;
@@ -120,13 +227,22 @@ fn even(slots: &[Slot]) -> Option<Places> {
         let [item] = pattern.arena.body(l) else {
             return None;
         };
-        if l.stride <= 0 || !l.elements.is_multiple_of(l.per) {
+        if l.steps.stride <= 0 || !l.steps.elements.is_multiple_of(l.per) {
             return None;
         }
-        dims.push((l.stride as u64, l.elements / l.per));
+        dims.push((l.steps.stride as u64, l.steps.elements / l.per));
         shape = item.shape;
     }
     Some(Places::Even(dims))
+}
+
+/// Two slots are always even.
+fn two(slots: &[Slot]) -> Option<Places> {
+    let [first, second] = slots else {
+        return None;
+    };
+    let stride = second.term.start - first.term.start;
+    (stride > 0).then(|| Places::Even(vec![(stride, 2)]))
 }
 
 /// Slots in the order of starts, cut into parts that lie beside each other somewhere in the shape's strides.
@@ -157,30 +273,6 @@ fn clusters<'a>(lattice: &Lattice, slots: &'a [Slot]) -> Vec<&'a [Slot]> {
         rest = others;
     }
     parts
-}
-
-fn global(
-    arena: &Arena,
-    shape: Shape,
-    limit: Option<u64>,
-    slots: &[Slot],
-    places: Places,
-) -> Option<Global> {
-    let column = |of: fn(&Slot) -> u64| Column::new(slots.iter().map(of).collect());
-    let columns = [
-        column(|s| s.source.member.into()),
-        column(|s| s.source.log),
-        column(|s| s.term.addr),
-        column(|s| s.sequence),
-    ];
-    Global::new(
-        arena,
-        shape,
-        slots.first()?.term.start,
-        places,
-        columns,
-        limit,
-    )
 }
 
 /// The segments without what was taken.

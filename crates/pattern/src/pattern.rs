@@ -140,7 +140,7 @@ pub(crate) fn element(arena: &Arena, term: &Term, mut index: u64) -> Element {
                 };
                 index -= item.elements_before;
                 offset = offset
-                    .wrapping_add((l.stride as u64).wrapping_mul(k))
+                    .wrapping_add((l.steps.stride as u64).wrapping_mul(k))
                     .wrapping_add(item.rel as u64);
                 addr = addr.wrapping_add(k * l.per_bytes + item.bytes_before);
                 shape = item.shape;
@@ -214,7 +214,7 @@ impl Iterator for Elements<'_> {
             let body = &self.pattern.arena.items[walk.of.range()];
             if walk.item == body.len() {
                 walk.item = 0;
-                walk.base = walk.base.wrapping_add(walk.of.stride as u64);
+                walk.base = walk.base.wrapping_add(walk.of.steps.stride as u64);
             }
             let item = body[walk.item];
             walk.item += 1;

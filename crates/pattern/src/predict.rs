@@ -143,15 +143,15 @@ impl Predictor {
         };
         let l = arena.get(id);
         let body = arena.body(l);
-        let same = l.stride == open.stride
+        let same = l.steps.stride == open.stride
             && match open.items {
                 (0, 0) => matches!(body, [one] if one.shape == open.leaf),
                 items => body == &arena.items[items.0 as usize..][..items.1 as usize],
             };
-        (same && l.elements >= seen && seen > 0).then_some(Parent {
+        (same && l.steps.elements >= seen && seen > 0).then_some(Parent {
             shape: below.shape,
-            elements: l.elements,
-            left: l.elements - seen,
+            elements: l.steps.elements,
+            left: l.steps.elements - seen,
             start: open.start,
             step: open.start.wrapping_sub(below.start),
         })

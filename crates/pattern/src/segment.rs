@@ -14,6 +14,8 @@
 //! - *limit* (flag 2): bytes from here on were truncated away.
 //! - *address* of the first element (flag 4; 0 if not given), then the [body](crate::encode) (flags 8 to 64).
 
+use crate::encode::GAPS;
+use crate::parse::parse;
 use crate::{Error, Pattern, Result, encode, frame};
 use forebay_codec::varint;
 
@@ -132,7 +134,10 @@ impl Segment {
             .ok_or("its sequences are too large")?;
         let limit = given(LIMIT)?;
         let addr = given(ADDR)?.unwrap_or(0);
-        let pattern = encode::parse(flags & !(SEVERAL | LIMIT | ADDR), bytes, addr)?;
+        if flags & GAPS != 0 {
+            return Err("a log of its own has no gaps");
+        }
+        let pattern = parse(flags & !(SEVERAL | LIMIT | ADDR), bytes, addr)?;
         Ok(Segment {
             source: Source { member, log },
             first,

@@ -68,16 +68,25 @@ pub(crate) struct Item {
     pub(crate) bytes_before: u64,
 }
 
+/// How a loop goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// Bytes of the file from an iteration to the next.
+    pub(crate) stride: i64,
+    pub(crate) elements: u64,
+    /// Bytes of the log behind each iteration that belong to something else; 0 in what one log's folding finds.
+    pub(crate) gap: u64,
+}
+
 /// A loop. Bounds are those of the bytes that elements cover, relative to the loop's start.
 #[derive(Debug, Clone)]
 pub(crate) struct Loop {
-    pub(crate) stride: i64,
-    pub(crate) elements: u64,
+    pub(crate) steps: Steps,
     /// Elements of one iteration.
     pub(crate) per: u64,
-    /// Bytes of all elements.
+    /// Bytes of all elements, gaps of the log between them included.
     pub(crate) bytes: u64,
-    /// Bytes of one iteration.
+    /// Bytes of one iteration, with the gap behind it.
     pub(crate) per_bytes: u64,
     pub(crate) items: (u32, u32),
     /// Bounds of the whole loop.
@@ -143,7 +152,7 @@ impl Arena {
     pub(crate) fn elements(&self, shape: Shape) -> u64 {
         match shape.kind() {
             Kind::Leaf(_) => 1,
-            Kind::Loop(id) => self.get(id).elements,
+            Kind::Loop(id) => self.get(id).steps.elements,
         }
     }
 
@@ -210,146 +219,38 @@ impl Arena {
 
     /// The loop of `elements` elements over a body that [`Arena::push_body`] appended last, or a loop that exists already and is
     /// the same. `None` if the body is empty, or if offsets or sums are too large.
-    pub(crate) fn add(&mut self, stride: i64, elements: u64, items: (u32, u32)) -> Option<Shape> {
-        if items.1 == 0 || elements == 0 {
+    pub(crate) fn add(&mut self, steps: Steps, items: (u32, u32)) -> Option<Shape> {
+        if items.1 == 0 || steps.elements == 0 {
             return None;
         }
-        let print = self.print(stride, elements, items);
+        let print = self.print(steps, items);
         if let Some(&id) = self.by_print.get(&print)
-            && self.same(id, stride, elements, items)
+            && self.same(id, steps, items)
         {
             if self.get(id).items != items && (items.0 + items.1) as usize == self.items.len() {
                 self.items.truncate(items.0 as usize);
             }
             return Some(Shape::of_loop(id));
         }
-        let made = self.measured(stride, elements, items)?;
+        let made = self.measured(steps, items)?;
         let id = u32::try_from(self.loops.len()).ok()?;
         self.loops.push(made);
         self.by_print.insert(print, id);
         Some(Shape::of_loop(id))
     }
 
-    fn print(&self, stride: i64, elements: u64, items: (u32, u32)) -> u64 {
-        let seed = mix(stride as u64, elements);
+    fn print(&self, steps: Steps, items: (u32, u32)) -> u64 {
+        let seed = mix(mix(steps.stride as u64, steps.elements), steps.gap);
         self.items[items.0 as usize..][..items.1 as usize]
             .iter()
             .fold(seed, |p, i| mix(mix(p, i.rel as u64), i.shape.bits()))
     }
 
-    fn same(&self, id: u32, stride: i64, elements: u64, items: (u32, u32)) -> bool {
+    fn same(&self, id: u32, steps: Steps, items: (u32, u32)) -> bool {
         let l = self.get(id);
-        l.stride == stride
-            && l.elements == elements
+        l.steps == steps
             && (l.items == items
                 || self.body(l) == &self.items[items.0 as usize..][..items.1 as usize])
-    }
-
-    fn measured(&self, stride: i64, elements: u64, items: (u32, u32)) -> Option<Loop> {
-        let (per, per_bytes) = self.sums(items);
-        let body = &self.items[items.0 as usize..][..items.1 as usize];
-        let (full, tail) = (elements / per, elements % per);
-        let whole = self.part_bounds(body, per)?;
-        let mut bounds = (i64::MAX, i64::MIN);
-        let mut add = |k: u64, part: (i64, i64)| {
-            let shift = i64::try_from(i128::from(k) * i128::from(stride)).ok()?;
-            bounds.0 = bounds.0.min(part.0.checked_add(shift)?);
-            bounds.1 = bounds.1.max(part.1.checked_add(shift)?);
-            Some(())
-        };
-        if full > 0 {
-            add(0, whole)?;
-            add(full - 1, whole)?;
-        }
-        if tail > 0 {
-            add(full, self.part_bounds(body, tail)?)?;
-        }
-        let bytes = full
-            .checked_mul(per_bytes)?
-            .checked_add(self.part_bytes(body, tail))?;
-        i64::try_from(bytes).ok()?;
-        let depth = 1 + body.iter().map(|i| self.depth(i.shape)).max()?;
-        let in_order = body.iter().all(|i| self.increasing(i.shape))
-            && body.windows(2).all(|w| {
-                let (end, start) = (self.bounds(w[0].shape).1, self.bounds(w[1].shape).0);
-                w[0].rel.saturating_add(end) <= w[1].rel.saturating_add(start)
-            });
-        let apart =
-            elements <= per || i128::from(stride) >= i128::from(whole.1) - i128::from(whole.0);
-        (depth <= MAX_DEPTH).then_some(Loop {
-            stride,
-            elements,
-            per,
-            bytes,
-            per_bytes,
-            items,
-            bounds,
-            body: whole,
-            depth,
-            increasing: in_order && apart,
-        })
-    }
-
-    /// Bounds of the first `elements` elements of a body.
-    fn part_bounds(&self, body: &[Item], elements: u64) -> Option<(i64, i64)> {
-        let mut bounds = (i64::MAX, i64::MIN);
-        for item in body.iter().take_while(|i| i.elements_before < elements) {
-            let (lo, hi) = self.cut_bounds(item.shape, elements - item.elements_before)?;
-            bounds.0 = bounds.0.min(item.rel.checked_add(lo)?);
-            bounds.1 = bounds.1.max(item.rel.checked_add(hi)?);
-        }
-        Some(bounds)
-    }
-
-    /// Bounds of the first `elements` elements of a shape.
-    fn cut_bounds(&self, shape: Shape, elements: u64) -> Option<(i64, i64)> {
-        let Kind::Loop(id) = shape.kind() else {
-            return Some(self.bounds(shape));
-        };
-        let l = self.get(id);
-        if elements >= l.elements {
-            return Some(l.bounds);
-        }
-        let (full, tail) = (elements / l.per, elements % l.per);
-        let mut bounds = (i64::MAX, i64::MIN);
-        if full > 0 {
-            // Iterations of a whole loop, whose bounds were found to fit.
-            let shift = (full - 1) as i64 * l.stride;
-            bounds = (
-                l.body.0.min(l.body.0 + shift),
-                l.body.1.max(l.body.1 + shift),
-            );
-        }
-        if tail > 0 {
-            let shift = full as i64 * l.stride;
-            let (lo, hi) = self.part_bounds(self.body(l), tail)?;
-            bounds = (bounds.0.min(lo + shift), bounds.1.max(hi + shift));
-        }
-        Some(bounds)
-    }
-
-    /// Bytes of the first `elements` elements of a body.
-    pub(crate) fn part_bytes(&self, body: &[Item], elements: u64) -> u64 {
-        let at = body.partition_point(|i| i.elements_before < elements);
-        let Some(item) = at.checked_sub(1).map(|at| &body[at]) else {
-            return 0;
-        };
-        item.bytes_before + self.cut_bytes(item.shape, elements - item.elements_before)
-    }
-
-    /// Bytes of the first `elements` elements of a shape.
-    pub(crate) fn cut_bytes(&self, shape: Shape, elements: u64) -> u64 {
-        match shape.kind() {
-            Kind::Leaf(len) => len * elements.min(1),
-            Kind::Loop(id) => {
-                let l = self.get(id);
-                if elements >= l.elements {
-                    return l.bytes;
-                }
-                let (full, tail) = (elements / l.per, elements % l.per);
-                full * l.per_bytes + self.part_bytes(self.body(l), tail)
-            }
-        }
     }
 
     /// Copies `shape` of another arena into this one; `seen` keeps what was copied.
@@ -375,7 +276,7 @@ impl Arena {
         #[allow(clippy::expect_used)]
         let copied = self
             .push_body(body)
-            .and_then(|items| self.add(l.stride, l.elements, items))
+            .and_then(|items| self.add(l.steps, items))
             .expect("a loop that fits one arena fits another");
         seen.insert(id, copied);
         copied

@@ -30,7 +30,7 @@ pub(crate) fn hit(arena: &Arena, shape: Shape, elements: u64, rel: i64) -> Optio
             let l = arena.get(id);
             let (first, behind) = candidates(l, elements, rel);
             // With a stride of 0, what an iteration holds the last whole one holds too.
-            let first = if l.stride == 0 {
+            let first = if l.steps.stride == 0 {
                 first.max(behind.saturating_sub(2))
             } else {
                 first
@@ -79,13 +79,14 @@ pub(crate) fn next_start(arena: &Arena, shape: Shape, elements: u64, rel: i64) -
             let l = arena.get(id);
             let (first, behind) = candidates(l, elements, rel);
             // The iteration beside the candidates, on the side of larger offsets, lies wholly behind `rel`.
-            let (first, behind) = match l.stride {
+            let (first, behind) = match l.steps.stride {
                 0 => (first.max(behind.saturating_sub(2)), behind),
                 1.. => (
                     first,
                     behind.saturating_add(1).min(elements.div_ceil(l.per)),
                 ),
-                _ => (first.saturating_sub(1), behind),
+                // Two, because the last iteration may be cut, and lack the lowest items that the one before has.
+                _ => (first.saturating_sub(2), behind),
             };
             let starts = (first..behind).filter_map(|k| {
                 let shift = shift(l, k);
@@ -119,17 +120,17 @@ pub(crate) fn next_start_body(
 }
 
 fn shift(l: &Loop, k: u64) -> i64 {
-    (k as i64).wrapping_mul(l.stride)
+    (k as i64).wrapping_mul(l.steps.stride)
 }
 
 /// The iterations whose bounds hold `rel`; if none do, the empty range at the place where they would be.
 fn candidates(l: &Loop, elements: u64, rel: i64) -> (u64, u64) {
     let count = elements.div_ceil(l.per);
     let (lo, hi) = (i128::from(l.body.0), i128::from(l.body.1));
-    let (rel, stride) = (i128::from(rel), i128::from(l.stride));
+    let (rel, stride) = (i128::from(rel), i128::from(l.steps.stride));
     let clamp = |k: i128| k.clamp(0, i128::from(count)) as u64;
     // Those with k * stride + lo <= rel < k * stride + hi.
-    match l.stride {
+    match l.steps.stride {
         0 if lo <= rel && rel < hi => (0, count),
         0 if rel < lo => (0, count),
         0 => (0, 0),

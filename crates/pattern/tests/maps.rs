@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Stream, stream};
-use forebay_pattern::{Folder, Found, Global, Map, Placed, Segment, Source, merge};
+use forebay_pattern::{Element, Folder, Found, Global, Map, Placed, Segment, Source, merge};
 use proptest::prelude::*;
 
 /// For each byte: where it is.
@@ -153,6 +153,25 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_cut_loop_that_goes_down_hides_no_lower_extent() {
+    let mut service = Service::new();
+    let cell = [0i64, 26, 14, -5, -2, 24, 12, -7, -4];
+    let elements = (0..27u64).map(|i| Element {
+        offset: (4000 + cell[(i % 9) as usize] - i as i64 / 9 * 37) as u64,
+        len: 1,
+        addr: i,
+    });
+    service.apply(&Change::Write(0, Stream(elements.collect())));
+    check(
+        &Map::new(Vec::new(), service.segments.clone()),
+        &service.model,
+        0,
+        SIZE,
+    )
+    .unwrap();
 }
 
 fn one(global: &[Global]) -> &Global {

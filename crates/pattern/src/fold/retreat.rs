@@ -1,0 +1,59 @@
+//! Giving back the last iteration of an open loop over rows, when it turns out to be the start of something else.
+//!
+//! A plane of 20 rows may begin as the plane of 21 rows that follows it; a row of 20 as one of 24. Kept as the cut last iteration of the
+//! loop, it would tear the next plane apart, at a place that depends on what was before; so equal planes of two logs
+//! would get different shapes. Given back, it is folded again with what follows.
+//!
+//! At most half of the loop's elements are given back, and a loop is closed each time, so the cost of an element stays bounded.
+
+use super::{Folder, Mode, Open};
+use crate::Element;
+use crate::cursor::Cursor;
+
+/// More elements are not given back: so memory stays bounded.
+const MOST: u64 = 1 << 14;
+
+impl Folder {
+    /// `e` is not what the open loop expects: closes the loop without its last iteration, if that is better begun anew. Returns whether
+    /// it did; then all but `e` is folded again.
+    pub(super) fn retreat(&mut self, open: Open, e: &Element) -> bool {
+        let (per, per_bytes) = self.arena.sums(open.items);
+        let body = &self.arena.items[open.items.0 as usize..][..open.items.1 as usize];
+        if body.iter().all(|item| self.arena.depth(item.shape) == 0) {
+            return false;
+        }
+        let elements = open.had + self.cursor.taken(self.expected.left);
+        let tail = elements % per;
+        let row_goes_on =
+            tail == 0 && self.behind.stride != 0 && self.behind.offset == e.offset && self.behind.len == e.len;
+        let back = if row_goes_on { per } else { tail };
+        let iterations = (elements - back) / per;
+        if back == 0 || back > MOST || iterations < 2 {
+            return false;
+        }
+        let base = open
+            .start
+            .wrapping_add((open.stride as u64).wrapping_mul(iterations));
+        let mut addr = open.addr + iterations * per_bytes;
+        let mut cursor = Cursor::default();
+        let mut expected = cursor.start(&self.arena, open.items, open.stride, base);
+        let mut again = Vec::with_capacity(back as usize);
+        for _ in 0..back {
+            let (offset, len) = (expected.offset, expected.len);
+            again.push(Element { offset, len, addr });
+            addr += len;
+            expected.advance();
+            if expected.left == 0 {
+                expected = cursor.next(&self.arena);
+            }
+        }
+        self.mode = Mode::Empty;
+        self.expected = Default::default();
+        let shape = self.looped(Some(open.items), open.stride, elements - back);
+        self.close(open.start, open.addr, shape);
+        for element in again {
+            self.accept(element);
+        }
+        true
+    }
+}

@@ -1,0 +1,90 @@
+//! Whose the slots of a global pattern are: writers (a log and a commit of it), and for each slot its writer and its log address.
+
+use crate::Source;
+use crate::column::Column;
+use std::collections::HashMap;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Owners {
+    /// Writer of each slot.
+    pub(crate) writer: Column,
+    /// Log address of each slot's first byte.
+    pub(crate) addr: Column,
+    pub(crate) writers: u64,
+    pub(crate) member: Column,
+    pub(crate) log: Column,
+    pub(crate) sequence: Column,
+    /// The largest sequence.
+    pub(crate) newest: u64,
+}
+
+impl Owners {
+    /// Of these slots; the numbers of slots in each of `turns` may be a period.
+    pub(crate) fn new(slots: &[(Source, u64, u64)], turns: &[u64]) -> Option<Owners> {
+        // Numbered as they first come, so that both columns are as even as the slots are.
+        let mut numbers: HashMap<(Source, u64), u64> = HashMap::new();
+        let mut writers = Vec::new();
+        let mut numbered = Vec::with_capacity(slots.len());
+        for &(source, sequence, _) in slots {
+            let number = *numbers.entry((source, sequence)).or_insert_with(|| {
+                writers.push((source, sequence));
+                writers.len() as u64 - 1
+            });
+            numbered.push(number);
+        }
+        let writer = Column::turning(numbered, turns);
+        let addr = Column::turning(slots.iter().map(|s| s.2).collect(), turns);
+        let table = |of: fn(&(Source, u64)) -> u64| Column::new(writers.iter().map(of).collect());
+        Owners::with(
+            [
+                writer,
+                addr,
+                table(|w| w.0.member.into()),
+                table(|w| w.0.log),
+                table(|w| w.1),
+            ],
+            writers.len() as u64,
+            slots.len() as u64,
+        )
+    }
+
+    /// Of these columns: writer and address of `slots` slots, then member, log and sequence of `writers` writers.
+    pub(crate) fn with(columns: [Column; 5], writers: u64, slots: u64) -> Option<Owners> {
+        let [writer, addr, member, log, sequence] = columns;
+        let fits = writer.max(slots)? < writers && member.max(writers)? <= u64::from(u16::MAX);
+        let newest = sequence.max(writers)?;
+        addr.max(slots).filter(|a| fits && a >> 63 == 0)?;
+        Some(Owners {
+            writer,
+            addr,
+            writers,
+            member,
+            log,
+            sequence,
+            newest,
+        })
+    }
+
+    /// Log, sequence and address of a slot.
+    #[inline]
+    pub(crate) fn get(&self, slot: u64) -> (Source, u64, u64) {
+        let writer = self.writer.get(slot);
+        let source = Source {
+            member: self.member.get(writer) as u16,
+            log: self.log.get(writer),
+        };
+        (source, self.sequence.get(writer), self.addr.get(slot))
+    }
+
+    /// The columns in the order of [`Owners::with`].
+    pub(crate) fn columns(&self) -> [&Column; 5] {
+        [
+            &self.writer,
+            &self.addr,
+            &self.member,
+            &self.log,
+            &self.sequence,
+        ]
+    }
+}
