@@ -70,8 +70,6 @@ pub(crate) struct Open {
 pub struct Folder {
     /// What comes next if the open loop or run goes on; `left` is 0 if there is none.
     expected: Expected,
-    /// Where the row that ended last would have gone on.
-    behind: Expected,
     /// Log address behind the newest element.
     addr: u64,
     joins: bool,
@@ -185,7 +183,6 @@ impl Folder {
     fn step(&mut self) {
         self.expected.advance();
         if self.expected.left == 0 {
-            self.behind = self.expected;
             self.expected = self.cursor.next(&self.arena);
         }
     }
@@ -328,7 +325,6 @@ impl Folder {
             .start
             .wrapping_add((stride as u64).wrapping_mul(repeat.copies as u64));
         self.stack.truncate(from, &self.arena);
-        self.behind = Expected::default();
         self.expected = self.cursor.start(&self.arena, items, stride, base);
         self.mode = Mode::Loop(Open {
             start: first.start,

@@ -34,6 +34,7 @@ pub mod published;
 mod recent;
 mod segment;
 mod shape;
+mod show;
 mod stack;
 mod tree;
 

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 const LEAST: usize = 2;
 /// The same for single extents, which take few bytes anyway.
 const LEAST_LEAVES: usize = 4;
-/// Terms are not taken apart if there are more.
+/// Terms are not taken apart if they or their parts are more.
 const MOST_TERMS: usize = 1 << 16;
 /// What a term with loops that is left costs a reader, about, in bytes.
 const TERM_COST: usize = 1024;
@@ -49,7 +49,6 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
     if terms <= MOST_TERMS && segments.iter().any(branching) {
         for keep in [MAX_DEPTH, 2, 1] {
             let apart = Merger::new(&segments, Some(keep));
-            eprintln!("DBG keep {keep} complete {} cost {} vs {}; globals {} slots {}", apart.complete, apart.cost(&segments), best.cost(&segments), apart.globals.len(), apart.globals.iter().map(|g| g.slots()).sum::<u64>());
             if apart.complete && apart.cost(&segments) < best.cost(&segments) {
                 best = apart;
             }
@@ -83,7 +82,13 @@ impl Merger {
                 .collect(),
             complete: true,
         };
-        for ((shape, limit), mut slots) in merger.groups(segments, apart) {
+        let groups = merger.groups(segments, apart);
+        let slots = groups.iter().map(|(_, slots)| slots.len()).sum::<usize>();
+        if apart.is_some() && slots > MOST_TERMS {
+            merger.complete = false;
+            return merger;
+        }
+        for ((shape, limit), mut slots) in groups {
             slots.sort_by_key(|s| (s.term.start, s.home));
             merger.join(shape, limit, &slots);
         }
@@ -217,32 +222,33 @@ fn even(slots: &[Slot]) -> Option<Places> {
     let [pattern] = &folder.finish()[..] else {
         return None;
     };
-    let [term] = pattern.terms[..] else {
-        return two(slots);
-    };
     let mut dims = Vec::new();
-    let mut shape = term.shape;
+    let mut shape = row(pattern.terms.iter().map(|t| (t.start, t.shape)), &mut dims)?;
     while let Kind::Loop(id) = shape.kind() {
         let l = pattern.arena.get(id);
-        let [item] = pattern.arena.body(l) else {
-            return None;
-        };
         if l.steps.stride <= 0 || !l.steps.elements.is_multiple_of(l.per) {
             return None;
         }
         dims.push((l.steps.stride as u64, l.steps.elements / l.per));
-        shape = item.shape;
+        let body = pattern.arena.body(l).iter();
+        shape = row(body.map(|item| (item.rel as u64, item.shape)), &mut dims)?;
     }
     Some(Places::Even(dims))
 }
 
-/// Two slots are always even.
-fn two(slots: &[Slot]) -> Option<Places> {
-    let [first, second] = slots else {
-        return None;
-    };
-    let stride = second.term.start - first.term.start;
-    (stride > 0).then(|| Places::Even(vec![(stride, 2)]))
+/// The shape of all, if they have one, and are at even distances; the distance and their number join `dims`.
+fn row(of: impl Iterator<Item = (u64, Shape)>, dims: &mut Vec<(u64, u64)>) -> Option<Shape> {
+    let of: Vec<(u64, Shape)> = of.collect();
+    let (first, shape) = *of.first()?;
+    if let Some((second, _)) = of.get(1) {
+        let stride = second.checked_sub(first).filter(|s| *s > 0)?;
+        let even = |w: &[(u64, Shape)]| w[1].0.wrapping_sub(w[0].0) == stride && w[1].1 == shape;
+        if !of.windows(2).all(even) {
+            return None;
+        }
+        dims.push((stride, of.len() as u64));
+    }
+    Some(shape)
 }
 
 /// Slots in the order of starts, cut into parts that lie beside each other somewhere in the shape's strides.

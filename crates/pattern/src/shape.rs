@@ -156,6 +156,16 @@ impl Arena {
         }
     }
 
+    /// Length of a shape's first element.
+    pub(crate) fn first_len(&self, mut shape: Shape) -> u64 {
+        loop {
+            match shape.kind() {
+                Kind::Leaf(len) => return len,
+                Kind::Loop(id) => shape = self.items[self.get(id).items.0 as usize].shape,
+            }
+        }
+    }
+
     /// Bytes of a shape's elements.
     pub(crate) fn bytes(&self, shape: Shape) -> u64 {
         match shape.kind() {

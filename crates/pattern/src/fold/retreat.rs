@@ -9,6 +9,7 @@
 use super::{Folder, Mode, Open};
 use crate::Element;
 use crate::cursor::Cursor;
+use crate::shape::Kind;
 
 /// More elements are not given back: so memory stays bounded.
 const MOST: u64 = 1 << 14;
@@ -24,9 +25,10 @@ impl Folder {
         }
         let elements = open.had + self.cursor.taken(self.expected.left);
         let tail = elements % per;
-        let row_goes_on =
-            tail == 0 && self.behind.stride != 0 && self.behind.offset == e.offset && self.behind.len == e.len;
-        let back = if row_goes_on { per } else { tail };
+        let back = match tail {
+            0 if self.goes_on_inside(open, elements / per, e) => per,
+            tail => tail,
+        };
         let iterations = (elements - back) / per;
         if back == 0 || back > MOST || iterations < 2 {
             return false;
@@ -55,5 +57,31 @@ impl Folder {
             self.accept(element);
         }
         true
+    }
+
+    /// Whether `e` would be the next iteration of a loop that ends the last of `iterations` whole ones.
+    fn goes_on_inside(&self, open: Open, iterations: u64, e: &Element) -> bool {
+        let steps = |stride: i64, count: u64| (stride as u64).wrapping_mul(count);
+        let mut items = open.items;
+        let mut start = open.start.wrapping_add(steps(open.stride, iterations - 1));
+        loop {
+            let last = self.arena.items[(items.0 + items.1 - 1) as usize];
+            start = start.wrapping_add(last.rel as u64);
+            let Kind::Loop(id) = last.shape.kind() else {
+                return false;
+            };
+            let l = self.arena.get(id);
+            let (full, tail) = (l.steps.elements / l.per, l.steps.elements % l.per);
+            if tail > 0 {
+                return false;
+            }
+            let next = start.wrapping_add(steps(l.steps.stride, full));
+            if next == e.offset && l.steps.stride != 0 && self.arena.first_len(last.shape) == e.len
+            {
+                return true;
+            }
+            start = start.wrapping_add(steps(l.steps.stride, full - 1));
+            items = l.items;
+        }
     }
 }

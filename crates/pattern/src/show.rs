@@ -1,0 +1,134 @@
+//! Patterns for people: `at 0: 256 Ki x 4 KiB stride 2 MiB`.
+
+use crate::global::Axis;
+use crate::shape::{Arena, Kind, Shape};
+use crate::{Global, Pattern};
+use std::fmt;
+
+/// A number of bytes or things in the largest unit of 1024s that it is a multiple of.
+struct Size(u64, &'static str);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+        let mut unit = 0;
+        let mut value = self.0;
+        while value >= 1024 && value.is_multiple_of(1024) && unit + 1 < units.len() {
+            value /= 1024;
+            unit += 1;
+        }
+        let suffix = format!("{}{}", units[unit], self.1);
+        if suffix.is_empty() {
+            write!(f, "{value}")
+        } else {
+            write!(f, "{value} {suffix}")
+        }
+    }
+}
+
+fn signed(value: i64) -> String {
+    let sign = if value < 0 { "-" } else { "" };
+    format!("{sign}{}", Size(value.unsigned_abs(), "B"))
+}
+
+fn shape(f: &mut fmt::Formatter<'_>, arena: &Arena, of: Shape) -> fmt::Result {
+    let Kind::Loop(id) = of.kind() else {
+        return write!(f, "{}", Size(arena.bytes(of), "B"));
+    };
+    let l = arena.get(id);
+    let (full, tail) = (l.steps.elements / l.per, l.steps.elements % l.per);
+    write!(f, "{}", Size(full, ""))?;
+    if tail > 0 {
+        write!(f, " and {tail}/{}", l.per)?;
+    }
+    write!(f, " x ")?;
+    match arena.body(l) {
+        [item] if matches!(item.shape.kind(), Kind::Leaf(_)) => shape(f, arena, item.shape)?,
+        body => {
+            write!(f, "[")?;
+            for (i, item) in body.iter().enumerate() {
+                if i > 0 {
+                    write!(f, ", at {}: ", signed(item.rel))?;
+                }
+                shape(f, arena, item.shape)?;
+            }
+            write!(f, "]")?;
+        }
+    }
+    write!(f, " stride {}", signed(l.steps.stride))
+}
+
+/// One line a term.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, term) in self.terms.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "at {}: ", Size(term.start, "B"))?;
+            shape(f, &self.arena, term.shape)?;
+        }
+        Ok(())
+    }
+}
+
+/// `at 0 B: 512 x [256 Ki x 4 KiB stride 2 MiB] stride 4 KiB`.
+impl fmt::Display for Global {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {}: ", Size(self.start, "B"))?;
+        let mut ends = Vec::new();
+        let mut slots: Vec<&Axis> = self
+            .axes
+            .iter()
+            .filter(|a| !matches!(a, Axis::Loop { .. }))
+            .collect();
+        slots.sort_by_key(|a| match a {
+            Axis::Slots { weight, .. } => std::cmp::Reverse(*weight),
+            _ => std::cmp::Reverse(0),
+        });
+        for axis in slots {
+            match axis {
+                Axis::Slots { stride, count, .. } => {
+                    write!(f, "{} x [", Size(*count, ""))?;
+                    ends.push(format!("] stride {}", Size(*stride, "B")));
+                }
+                Axis::Table(starts) => {
+                    write!(f, "{} x [", Size(starts.len() as u64, ""))?;
+                    ends.push("] at uneven distances".to_owned());
+                }
+                Axis::Loop { .. } => {}
+            }
+        }
+        shape(f, &self.arena, self.shape)?;
+        ends.iter().rev().try_for_each(|end| write!(f, "{end}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Folder, Patterns, Segment, Source};
+
+    #[test]
+    fn patterns_are_shown_readably() {
+        let mut segments = Vec::new();
+        for rank in 0..512 {
+            let mut folder = Folder::joining();
+            for k in 0..1024 {
+                folder.push((k * 512 + rank) * 4096, 4096).unwrap();
+            }
+            let source = Source {
+                member: 0,
+                log: rank,
+            };
+            segments.push(Segment::new(source, 1, folder.finish().remove(0)));
+        }
+        let one = segments[1].pattern.to_string();
+        assert_eq!(one, "at 4 KiB: 1 Ki x 4 KiB stride 2 MiB");
+        let merged = Patterns::merged(segments);
+        let all = merged.globals[0].to_string();
+        assert_eq!(
+            all,
+            "at 0 B: 512 x [1 Ki x 4 KiB stride 2 MiB] stride 4 KiB"
+        );
+    }
+}
