@@ -21,7 +21,7 @@ PEERS = $(shell printf '\#include <leveldb/c.h>\n\#include <rocksdb/c.h>\n' | cc
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index figures
+.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index bench-pattern figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,3 +75,7 @@ figures: ## The paper's figures, of results in target/bench, or of a quick run i
 	@scripts/setup.sh peers
 	@$(STEP) "build" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) build --release -p forebay-bench --features png,peers$(if $(MPI),$(comma)mpi)
 	@scripts/figures.sh "$${CARGO_TARGET_DIR:-target}/release/forebay-bench" $(ARGS)
+
+bench-pattern: setup ## Patterns against the published algorithm, raw entries and zstd: bytes, discovery, lookup
+	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench pattern $(ARGS)

@@ -2,7 +2,7 @@
 //!
 //! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
 //! `forebay stage out` with `cp`; `ring` compares ways in which many servers ask one, measured and simulated; `index` compares the
-//! extent index with LevelDB and RocksDB. Standard output is a table, or with `--json` one object a line; what a person should
+//! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents. Standard output is a table, or with `--json` one object a line; what a person should
 //! know beside goes to standard error.
 
 mod cache;
@@ -16,6 +16,7 @@ mod job;
 mod loggp;
 mod mount;
 mod passthrough;
+mod pattern;
 mod report;
 mod ring;
 mod sizes;
@@ -49,6 +50,8 @@ enum Verb {
     /// One subject of the benchmark `index`
     #[command(name = "__index", hide = true)]
     IndexChild { job: String },
+    /// Patterns: bytes of an index, speed of finding them, time of a lookup; against the published algorithm, raw entries and zstd
+    Pattern(pattern::PatternArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
         Verb::Figures(args) => figures::run(&args),
         Verb::Index(args) => index::run(&args),
         Verb::IndexChild { job } => index::child(&job),
+        Verb::Pattern(args) => pattern::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough { source, point } => passthrough::serve(&source, &point),

@@ -20,7 +20,10 @@ fn traces_take_no_more_bytes_than_with_the_published_algorithm() {
     let Some(dir) = common::shared_traces() else {
         return;
     };
-    let mut paths: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     paths.retain(|p| p.to_string_lossy().ends_with(".csv.zst"));
     paths.sort();
     let mut worse = Vec::new();
@@ -28,10 +31,18 @@ fn traces_take_no_more_bytes_than_with_the_published_algorithm() {
         let trace = load(&path).unwrap();
         for kind in [Kind::Read, Kind::Write] {
             let mut logs: BTreeMap<(u32, u32), Vec<Element>> = BTreeMap::new();
-            for op in trace.ops.iter().filter(|o| o.kind == kind && o.offset != NO_OFFSET) {
+            for op in trace
+                .ops
+                .iter()
+                .filter(|o| o.kind == kind && o.offset != NO_OFFSET)
+            {
                 let log = logs.entry((op.file, op.rank)).or_default();
                 let addr = log.last().map_or(0, |e| e.addr + e.len);
-                log.push(Element { offset: op.offset, len: op.len, addr });
+                log.push(Element {
+                    offset: op.offset,
+                    len: op.len,
+                    addr,
+                });
             }
             let mut sums = Sums::default();
             for ((_, rank), log) in &logs {
@@ -39,7 +50,10 @@ fn traces_take_no_more_bytes_than_with_the_published_algorithm() {
                 for e in log {
                     folder.push_at(e.offset, e.len, e.addr).unwrap();
                 }
-                let source = Source { member: 0, log: u64::from(*rank) };
+                let source = Source {
+                    member: 0,
+                    log: u64::from(*rank),
+                };
                 let mut bytes = Vec::new();
                 for pattern in folder.finish() {
                     sums.nodes += pattern.nodes();

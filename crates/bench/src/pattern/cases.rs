@@ -1,0 +1,156 @@
+//! What is indexed: generated workloads, and the calls of traces.
+
+use crate::fail::{Context, Failure, Result};
+use forebay_pattern::Element;
+use forebay_trace::{Kind, NO_OFFSET, Op, workload};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The logs of one file, each with its extents in log order.
+pub type File = Vec<(u64, Vec<Element>)>;
+
+/// Where the calls come from.
+#[derive(Debug, Clone)]
+enum From {
+    Workload(&'static str),
+    Trace(PathBuf, Kind),
+}
+
+/// One case.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    from: From,
+}
+
+const WORKLOADS: &[(&str, &str)] = &[
+    ("fs-test-512x16k", "fs-test:ranks=512,calls=16k,size=4k"),
+    (
+        "fs-test-segmented",
+        "fs-test-segmented:ranks=512,calls=1k,size=4k",
+    ),
+    ("ior-strided", "ior-strided:ranks=64,calls=16k"),
+    (
+        "ior-segmented",
+        "ior-segmented:ranks=64,segments=64,calls=256",
+    ),
+    ("tile", "tile:x=16,y=16,width=1024,height=4096,element=4"),
+    ("btio-q16", "btio:q=16,grid=162,dumps=5"),
+    ("milc-a", "milc-a"),
+    ("milc-c", "milc-c"),
+    ("nested-2d", "nested-2d:ranks=64,inner=16,middle=1k"),
+    (
+        "nested-3d",
+        "nested-3d:ranks=64,inner=16,middle=16,outer=64",
+    ),
+    ("random", "random:ranks=64,calls=16k,size=4k"),
+    (
+        "random-overlap",
+        "random-overlap:ranks=64,calls=16k,size=64k",
+    ),
+];
+
+/// All cases: those of `traces` too, if it is given.
+pub fn all(traces: Option<&Path>) -> Result<Vec<Case>> {
+    let mut cases: Vec<Case> = WORKLOADS
+        .iter()
+        .map(|&(name, spec)| Case {
+            name,
+            from: From::Workload(spec),
+        })
+        .collect();
+    let Some(dir) = traces else {
+        return Ok(cases);
+    };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).doing(dir.display())? {
+        paths.push(entry.doing(dir.display())?.path());
+    }
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
+        let Some(stem) = name.and_then(|n| Some(n.strip_suffix(".csv.zst")?.to_owned())) else {
+            continue;
+        };
+        for (kind, word) in [(Kind::Read, "reads"), (Kind::Write, "writes")] {
+            cases.push(Case {
+                // A few names for the life of the program.
+                name: Box::leak(format!("{stem}-{word}").into_boxed_str()),
+                from: From::Trace(path.clone(), kind),
+            });
+        }
+    }
+    Ok(cases)
+}
+
+/// The cases named, or all.
+pub fn select(all: Vec<Case>, names: &[String]) -> Result<Vec<Case>> {
+    if names.is_empty() {
+        return Ok(all);
+    }
+    names
+        .iter()
+        .map(|name| {
+            let found = all.iter().find(|c| c.name == name);
+            found.cloned().ok_or_else(|| {
+                Failure::new(format!(
+                    "no case {name:?}; --list names them, --traces DIR adds those of traces"
+                ))
+            })
+        })
+        .collect()
+}
+
+impl Case {
+    /// The files' logs; `None` if the trace has no such calls.
+    pub fn load(&self) -> Result<Option<Vec<File>>> {
+        let mut logs = Logs::default();
+        match &self.from {
+            From::Workload(spec) => {
+                let workload = workload::parse(spec).doing(spec)?;
+                let writes = workload.ops().filter(|op| op.kind == Kind::Write);
+                writes.for_each(|op| logs.add(&op));
+            }
+            From::Trace(path, kind) => {
+                let trace = forebay_trace::load(path).doing(path.display())?;
+                let calls = trace.ops.iter().filter(|op| op.kind == *kind);
+                calls.for_each(|op| logs.add(op));
+            }
+        }
+        Ok(logs.files())
+    }
+}
+
+/// Calls, by file and rank.
+#[derive(Debug, Default)]
+struct Logs(BTreeMap<u32, BTreeMap<u32, Vec<Element>>>);
+
+impl Logs {
+    fn add(&mut self, op: &Op) {
+        if op.offset == NO_OFFSET || op.len == 0 {
+            return;
+        }
+        let log = self
+            .0
+            .entry(op.file)
+            .or_default()
+            .entry(op.rank)
+            .or_default();
+        let addr = log.last().map_or(0, |e| e.addr + e.len);
+        log.push(Element {
+            offset: op.offset,
+            len: op.len,
+            addr,
+        });
+    }
+
+    fn files(self) -> Option<Vec<File>> {
+        let file = |ranks: BTreeMap<u32, Vec<Element>>| {
+            let logs = ranks.into_iter().map(|(rank, log)| (u64::from(rank), log));
+            logs.collect()
+        };
+        let files: Vec<File> = self.0.into_values().map(file).collect();
+        (!files.is_empty()).then_some(files)
+    }
+}

@@ -1,0 +1,132 @@
+//! How small an index becomes, how fast patterns are found, and how fast an offset is found in them.
+//!
+//! # Subjects
+//! - `forebay`: our patterns. `published`: the algorithm of Pattern PLFS, its entries written as varints, which is less than its
+//!   library writes. `raw`: entries of 48 bytes. `zstd`: the raw entries of each log, compressed at level 3.
+//!
+//! # Metrics
+//! - `encoded_bytes`: what the logs commit; `merged_bytes`: after merging all logs of a file; `memory_bytes`: what a reader holds.
+//! - `discover_per_s`: extents a second on one core, until there is something to encode (zstd: until it is encoded).
+//! - `lookup_ns`: one offset in the merged index, at random among the extents, of all files. zstd must decompress first: none.
+
+mod cases;
+mod subjects;
+
+use crate::fail::{Context, Result};
+use crate::report::Report;
+use cases::Case;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use subjects::{Measured, SUBJECTS};
+
+/// What `pattern` does.
+#[derive(Debug, clap::Args)]
+pub struct PatternArgs {
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE")]
+    cases: Vec<String>,
+    /// Runs; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Directory of traces (CSV exports of Darshan DXT): each is two cases, its reads and its writes
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// If there is no such case, or a trace cannot be read.
+pub fn run(args: &PatternArgs) -> Result<()> {
+    let all = cases::all(args.traces.as_deref())?;
+    if args.list {
+        all.iter().for_each(|c| println!("{}", c.name));
+        return Ok(());
+    }
+    let chosen = cases::select(all, &args.cases)?;
+    let header = format!(
+        "# pattern: {} runs; one core; everything in memory, nothing is stored, so durability and caches are the same for all\n\
+         # forebay and published write varints, forebay with checksum, version and commit; raw: 48 bytes an extent; zstd: level 3 of raw\n",
+        args.runs
+    );
+    let mut out = std::io::stdout().lock();
+    match args.json {
+        true => eprint!("{header}"),
+        false => write!(out, "{header}{HEAD}").doing("standard output")?,
+    }
+    let mut report = Report::new("pattern", "published");
+    for case in chosen {
+        let Some(files) = case.load()? else {
+            continue;
+        };
+        for _ in 0..args.runs {
+            for subject in SUBJECTS {
+                add(&mut report, &case, subject, &(subject.measure)(&files)?);
+            }
+        }
+        let text = match args.json {
+            true => report.json(case.name),
+            false => rows(&report, case.name),
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
+    }
+    Ok(())
+}
+
+const METRICS: [(&str, &str); 5] = [
+    ("encoded_bytes", "B"),
+    ("merged_bytes", "B"),
+    ("memory_bytes", "B"),
+    ("discover_per_s", "1/s"),
+    ("lookup_ns", "ns"),
+];
+
+fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &Measured) {
+    let values = [
+        found.encoded,
+        found.merged,
+        found.memory,
+        found.discover,
+        found.lookup,
+    ];
+    for ((metric, unit), value) in METRICS.into_iter().zip(values) {
+        if let Some(value) = value {
+            report.add(case.name, metric, subject.name, unit, value);
+        }
+    }
+}
+
+const HEAD: &str = "case                               subject          encoded        merged        memory  M extents/s     lookup ns\n";
+
+fn rows(report: &Report, case: &str) -> String {
+    let mut out = String::new();
+    for subject in SUBJECTS {
+        let show = |metric: &str, scale: f64, digits: usize| {
+            report
+                .spread(case, metric, subject.name)
+                .map_or("-".into(), |(median, ..)| {
+                    format!("{:.digits$}", median / scale)
+                })
+        };
+        let _ = writeln!(
+            out,
+            "{case:<34} {:<10} {:>13} {:>13} {:>13} {:>12} {:>13}",
+            subject.name,
+            show("encoded_bytes", 1.0, 0),
+            show("merged_bytes", 1.0, 0),
+            show("memory_bytes", 1.0, 0),
+            show("discover_per_s", 1e6, 2),
+            show("lookup_ns", 1.0, 0),
+        );
+    }
+    out
+}

@@ -1,0 +1,211 @@
+//! The subjects: each makes an index of the same extents.
+
+use super::cases::File;
+use crate::fail::{Context, Result};
+use forebay_pattern::published::{self, Global, Local, Place};
+use forebay_pattern::{Element, Folder, Found, Map, Patterns, Segment, Source};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Bytes of a raw entry.
+const ENTRY: usize = 48;
+/// Offsets looked up in one timed batch, and batches: fewer, but some, if they take longer than [`PATIENCE`] seconds in all.
+const BATCH: usize = 64;
+const BATCHES: usize = 301;
+const FEWEST: usize = 3;
+const PATIENCE: f64 = 1.0;
+
+/// What one run found.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Bytes that the logs commit.
+    pub encoded: Option<f64>,
+    /// Bytes after merging.
+    pub merged: Option<f64>,
+    /// Bytes a reader holds.
+    pub memory: Option<f64>,
+    /// Extents a second.
+    pub discover: Option<f64>,
+    /// Nanoseconds of one lookup.
+    pub lookup: Option<f64>,
+}
+
+/// A way to index.
+pub struct Subject {
+    /// Its name.
+    pub name: &'static str,
+    /// Does it once.
+    pub measure: fn(&[File]) -> Result<Measured>,
+}
+
+/// All of them.
+pub const SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "forebay",
+        measure: forebay,
+    },
+    Subject {
+        name: "published",
+        measure: published,
+    },
+    Subject {
+        name: "raw",
+        measure: raw,
+    },
+    Subject {
+        name: "zstd",
+        measure: zstd,
+    },
+];
+
+fn count(files: &[File]) -> f64 {
+    let logs = files.iter().flatten();
+    logs.map(|(_, log)| log.len()).sum::<usize>() as f64
+}
+
+fn forebay(files: &[File]) -> Result<Measured> {
+    let (mut maps, mut encoded, mut merged, mut seconds) = (Vec::new(), 0, 0, 0.0);
+    for file in files {
+        let mut segments = Vec::new();
+        for (log, extents) in file {
+            let source = Source {
+                member: 0,
+                log: *log,
+            };
+            let start = Instant::now();
+            let mut folder = Folder::joining();
+            for e in extents {
+                folder.push_at(e.offset, e.len, e.addr)?;
+            }
+            let found = folder.finish();
+            seconds += start.elapsed().as_secs_f64();
+            segments.extend(found.into_iter().map(|p| Segment::new(source, 1, p)));
+        }
+        encoded += segments.iter().map(|s| s.encoded().len()).sum::<usize>();
+        let patterns = Patterns::merged(segments);
+        merged += patterns.encoded().len();
+        maps.push(patterns.map());
+    }
+    let memory = maps.iter().map(Map::memory).sum::<usize>();
+    Ok(Measured {
+        encoded: Some(encoded as f64),
+        merged: Some(merged as f64),
+        memory: Some(memory as f64),
+        discover: Some(count(files) / seconds),
+        lookup: Some(lookup(files, |file, offset| {
+            matches!(maps[file].lookup(offset), Found::Data(_))
+        })?),
+    })
+}
+
+fn published(files: &[File]) -> Result<Measured> {
+    let (mut indexes, mut encoded, mut merged, mut seconds) = (Vec::new(), 0, 0, 0.0);
+    for file in files {
+        let mut locals = Vec::new();
+        for (log, extents) in file {
+            let start = Instant::now();
+            locals.extend(published::entries(*log, extents.iter().copied()));
+            seconds += start.elapsed().as_secs_f64();
+        }
+        encoded += locals.iter().map(Local::bytes).sum::<usize>();
+        let (globals, rest) = published::merge(locals);
+        merged += globals.iter().map(Global::bytes).sum::<usize>();
+        merged += rest.iter().map(Local::bytes).sum::<usize>();
+        indexes.push((globals, rest));
+    }
+    Ok(Measured {
+        encoded: Some(encoded as f64),
+        merged: Some(merged as f64),
+        memory: None,
+        discover: Some(count(files) / seconds),
+        lookup: Some(lookup(files, |file, offset| {
+            let (globals, rest) = &indexes[file];
+            newest(globals, |g| g.logical.init, |g| g.lookup(offset), offset)
+                || newest(rest, |l| l.logical.init, |l| l.lookup(offset), offset)
+        })?),
+    })
+}
+
+/// Searches entries that are sorted by first offset, from the last that can hold `offset` on down.
+fn newest<T>(
+    entries: &[T],
+    init: impl Fn(&T) -> u64,
+    find: impl Fn(&T) -> Option<Place>,
+    offset: u64,
+) -> bool {
+    let above = entries.partition_point(|e| init(e) <= offset);
+    entries[..above].iter().rev().any(|e| find(e).is_some())
+}
+
+fn raw(files: &[File]) -> Result<Measured> {
+    let bytes = count(files) * ENTRY as f64;
+    let sorted: Vec<Vec<Element>> = files
+        .iter()
+        .map(|file| {
+            let logs = file.iter().flat_map(|(_, log)| log.iter().copied());
+            let mut all: Vec<Element> = logs.collect();
+            all.sort_by_key(|e| e.offset);
+            all
+        })
+        .collect();
+    Ok(Measured {
+        encoded: Some(bytes),
+        merged: Some(bytes),
+        memory: Some(bytes),
+        discover: None,
+        lookup: Some(lookup(files, |file, offset| {
+            let above = sorted[file].partition_point(|e| e.offset <= offset);
+            above > 0 && sorted[file][above - 1].offset <= offset
+        })?),
+    })
+}
+
+fn zstd(files: &[File]) -> Result<Measured> {
+    let (mut encoded, mut seconds) = (0, 0.0);
+    for (log, extents) in files.iter().flatten() {
+        let mut entries = Vec::with_capacity(extents.len() * ENTRY);
+        for e in extents {
+            // Offset, length, address, log, and two times, which are not given here.
+            for field in [e.offset, e.len, e.addr, *log, 0, 0] {
+                entries.extend(field.to_le_bytes());
+            }
+        }
+        let start = Instant::now();
+        encoded += zstd::bulk::compress(&entries, 3).doing("zstd")?.len();
+        seconds += start.elapsed().as_secs_f64();
+    }
+    Ok(Measured {
+        encoded: Some(encoded as f64),
+        discover: Some(count(files) / seconds),
+        ..Measured::default()
+    })
+}
+
+/// Median time of a lookup of a byte that some extent holds.
+fn lookup(files: &[File], find: impl Fn(usize, u64) -> bool) -> Result<f64> {
+    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    let mut below = move |n: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % n as u64) as usize
+    };
+    let mut times = Vec::with_capacity(BATCHES);
+    let begin = Instant::now();
+    while times.len() < FEWEST
+        || (times.len() < BATCHES && begin.elapsed().as_secs_f64() < PATIENCE)
+    {
+        let file = below(files.len());
+        let offsets: [u64; BATCH] = std::array::from_fn(|_| {
+            let (_, log) = &files[file][below(files[file].len())];
+            let e = log[below(log.len())];
+            e.offset + below(e.len as usize) as u64
+        });
+        let start = Instant::now();
+        let found = offsets.iter().filter(|o| find(file, black_box(**o)));
+        black_box(found.count());
+        times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
