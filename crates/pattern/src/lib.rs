@@ -26,6 +26,7 @@ mod lattice;
 mod map;
 mod measure;
 mod merge;
+mod overlay;
 mod owners;
 mod parse;
 mod pattern;

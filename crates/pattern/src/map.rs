@@ -9,6 +9,7 @@
 //! 2. A piece never reaches over a place where a newer extent may start. A hole never reaches over a byte that is held.
 
 use crate::global::Global;
+use crate::overlay::Overlay;
 use crate::shape::Kind;
 use crate::stack::Term;
 use crate::tree;
@@ -109,6 +110,7 @@ impl Map {
         for segment in segments {
             map.add_segment(segment);
         }
+        map.flatten();
         map.entries.retain(|e| e.lo < e.hi);
         map.entries.sort_by_key(|e| e.lo);
         map.entries.shrink_to_fit();
@@ -164,6 +166,29 @@ impl Map {
         // Terms are entries now; only overlapping ones need their loops.
         segment.pattern.forget_terms(kept);
         self.segments.push(segment);
+    }
+
+    /// Extents of segments that newer extents of segments hide are left out or cut, so that a byte is in one of them only.
+    fn flatten(&mut self) {
+        let is_leaf = |e: &mut Entry| matches!(e.part, Part::Leaf { .. });
+        let mut leaves: Vec<Entry> = self.entries.extract_if(.., is_leaf).collect();
+        let order = |e: &Entry| match e.part {
+            Part::Leaf { addr, segment, .. } => {
+                (e.newest, addr, self.segments[segment as usize].source)
+            }
+            _ => Default::default(),
+        };
+        leaves.sort_by_key(order);
+        let mut overlay = Overlay::default();
+        for (place, leaf) in leaves.iter().enumerate() {
+            overlay.lay(leaf.lo..leaf.hi, place);
+        }
+        self.entries
+            .extend(overlay.ranges().map(|(range, place)| Entry {
+                lo: range.start,
+                hi: range.end,
+                ..leaves[place].clone()
+            }));
     }
 
     fn raise(&mut self, from: usize, to: usize) -> u64 {
