@@ -17,10 +17,10 @@
 //! 2. Inside a term the log has no gap: an element's address is the term's plus the lengths before it.
 //! 3. Memory is bounded by [`SPILL`] terms: more leave at the bottom as a finished [`Pattern`].
 
+mod ahead;
 mod retreat;
 
 use crate::cursor::{Cursor, Expected};
-use crate::predict::OpenLoop;
 use crate::shape::{Arena, Shape, Steps};
 use crate::stack::{Repeat, Stack, Term, WINDOW};
 use crate::{Element, Error, Pattern, Result};
@@ -349,61 +349,6 @@ impl Folder {
         for term in &mut self.stack.terms {
             term.shape = self.arena.copy(&old, term.shape, &mut seen);
         }
-    }
-
-    /// What comes next if the open loop or run goes on. `None` if there is none.
-    pub(crate) fn ahead(&self) -> Option<(Expected, Cursor)> {
-        (self.expected.left > 0).then(|| (self.expected, self.cursor.clone()))
-    }
-
-    /// The open loop or run, and its elements so far.
-    pub(crate) fn open_loop(&self) -> Option<(OpenLoop, u64)> {
-        match self.mode {
-            Mode::Empty | Mode::One(_) => None,
-            Mode::Run(first) => {
-                let open = OpenLoop {
-                    start: first.offset,
-                    stride: self.expected.stride as i64,
-                    items: (0, 0),
-                    leaf: Shape::leaf(first.len),
-                };
-                Some((open, self.run_elements()))
-            }
-            Mode::Loop(open) => {
-                let taken = self.cursor.taken(self.expected.left);
-                Some((open.into(), open.had + taken))
-            }
-        }
-    }
-
-    /// The newest element, if nothing is known of it yet.
-    pub(crate) fn single(&self) -> Option<Element> {
-        match self.mode {
-            Mode::One(e) => Some(e),
-            _ => None,
-        }
-    }
-
-    fn run_elements(&self) -> u64 {
-        (u64::MAX - self.expected.left).saturating_add(2)
-    }
-
-    /// Iterations of the open loop, or elements of the open run; 0 if there is none.
-    pub(crate) fn seen(&self) -> u64 {
-        match (self.mode, self.open_loop()) {
-            (Mode::Loop(open), Some((_, elements))) => elements / self.arena.sums(open.items).0,
-            (_, Some((_, elements))) => elements,
-            _ => 0,
-        }
-    }
-
-    /// The newest closed term.
-    pub(crate) fn top(&self) -> Option<&Term> {
-        self.stack.terms.last()
-    }
-
-    pub(crate) fn arena(&self) -> &Arena {
-        &self.arena
     }
 
     /// Finished patterns are not wanted.
