@@ -2,8 +2,8 @@
 //!
 //! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
 //! `forebay stage out` with `cp`; `ring` compares ways in which many servers ask one, measured and simulated; `index` compares the
-//! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents. Standard output is a table, or with `--json` one object a line; what a person should
-//! know beside goes to standard error.
+//! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents. Standard output is a table, or with
+//! `--json` one object a line; what a person should know beside goes to standard error.
 
 mod cache;
 mod cases;
