@@ -1,56 +1,73 @@
-//! The CSV of Darshan DXT exports.
+//! CSV: the exports of Darshan DXT, and Forebay's own recordings, which have one field more.
 //!
 //! ```text
-//! rank,op,file_id,offset,length,start,end       the header, always
+//! rank,op,file_id,offset,length,start,end            the header, always
 //! 3,write,0,50331648,16777216,0.004220,0.020995
+//!
+//! rank,op,file_id,offset,length,start,end,error      of a recording
+//! 3,open,0,32769,0,0.004100,0.004219,0
 //! ```
 //!
-//! `op` is `write` or `read`; offset and length in bytes (offset -1: not known); start and end in seconds, up to nine
-//! decimals. File names may come from a second CSV, `file_id,record_id,basename`.
+//! `op` is `write` or `read`, in a recording any name of [`Action`]; offset and length in bytes (offset -1: not known); start and
+//! end in seconds, up to nine decimals; error is 0 or an error number. File names may come from a second CSV,
+//! `file_id,record_id,basename`.
 
-use crate::{Error, Kind, NO_OFFSET, Op, Result, Trace};
+use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, Trace};
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-const FIELDS: [&str; 7] = ["rank", "op", "file_id", "offset", "length", "start", "end"];
+const FIELDS: [&str; 8] = [
+    "rank", "op", "file_id", "offset", "length", "start", "end", "error",
+];
 const HEADER: &str = "rank,op,file_id,offset,length,start,end";
+/// What a recording has behind that.
+const ERROR: &str = ",error";
+const NAMES: &str = "file_id,record_id,basename";
 
-/// Reads a trace. `path` is for messages; files are named by their number (see [`read_names`]).
+/// Reads the reads and writes of a trace. `path` is for messages; files are named by their number (see [`read_names`]).
 ///
 /// # Errors
 /// `Io`, and `Line` for the first line that is not as it should be.
-pub fn read(mut from: impl BufRead, path: &Path) -> Result<Trace> {
+pub fn read(from: impl BufRead, path: &Path) -> Result<Trace> {
+    Ok(read_recording(from, path)?.trace())
+}
+
+/// Reads all calls of a trace; its files have no names (see [`read_file_names`]). `path` is for messages.
+///
+/// # Errors
+/// `Io`, and `Line` for the first line that is not as it should be.
+pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> {
     let io = |source| Error::Io {
         path: path.to_owned(),
         source,
     };
     let mut line = String::new();
     from.read_line(&mut line).map_err(io)?;
-    if line.trim_end() != HEADER {
+    let header = line.trim_end();
+    let all = header.strip_suffix(ERROR) == Some(HEADER);
+    if header != HEADER && !all {
         let place = Place { path, line: 1 };
         return Err(place.error(
             0,
-            line.trim_end(),
-            "the header rank,op,file_id,offset,length,start,end",
+            header,
+            "the header rank,op,file_id,offset,length,start,end (and ,error of a recording)",
         ));
     }
-    let mut trace = Trace::default();
+    let mut recording = Recording::default();
     let mut files = 0;
     for number in 2u64.. {
         line.clear();
         if from.read_line(&mut line).map_err(io)? == 0 {
             break;
         }
-        let op = parse(
-            line.trim_end_matches(['\n', '\r']),
-            &Place { path, line: number },
-        )?;
-        trace.ranks = trace.ranks.max(op.rank + 1);
-        files = files.max(op.file + 1);
-        trace.ops.push(op);
+        let place = Place { path, line: number };
+        let call = parse(line.trim_end_matches(['\n', '\r']), all, &place)?;
+        recording.ranks = recording.ranks.max(call.rank + 1);
+        files = files.max(call.file + 1);
+        recording.calls.push(call);
     }
-    trace.files = (0..files).map(|id| Trace::file_name(id, "")).collect();
-    Ok(trace)
+    recording.files = vec![String::new(); files as usize];
+    Ok(recording)
 }
 
 /// Reads the table of file names, and names the trace's files by it. Files that it does not name keep their number.
@@ -58,6 +75,21 @@ pub fn read(mut from: impl BufRead, path: &Path) -> Result<Trace> {
 /// # Errors
 /// `Io`, and `Line` as for [`read`].
 pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<()> {
+    let mut named = vec![String::new(); trace.files.len()];
+    read_file_names(from, path, &mut named)?;
+    for (id, (name, base)) in (0..).zip(trace.files.iter_mut().zip(&named)) {
+        if !base.is_empty() {
+            *name = Trace::file_name(id, base);
+        }
+    }
+    Ok(())
+}
+
+/// Reads the table of file names as they are. Files that it does not name stay as they are; others that it names do not matter.
+///
+/// # Errors
+/// `Io`, and `Line` as for [`read`].
+pub fn read_file_names(from: impl BufRead, path: &Path, files: &mut [String]) -> Result<()> {
     for (index, line) in from.lines().enumerate().skip(1) {
         let line = line.map_err(|source| Error::Io {
             path: path.to_owned(),
@@ -72,12 +104,36 @@ pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<
             found: shorten(id),
             expected: "a file number",
         })?;
-        let base = rest.split_once(',').map_or("", |(_, base)| base);
-        if let Some(name) = trace.files.get_mut(id as usize) {
-            *name = Trace::file_name(id, base);
+        if let Some(name) = files.get_mut(id as usize) {
+            *name = rest.split_once(',').map_or("", |(_, base)| base).to_owned();
         }
     }
     Ok(())
+}
+
+/// Writes the table of file names as [`read_file_names`] reads it. A line end in a name becomes a question mark.
+///
+/// # Errors
+/// Those of `to`.
+pub fn write_file_names(mut to: impl Write, files: &[String]) -> std::io::Result<()> {
+    writeln!(to, "{NAMES}")?;
+    for (id, name) in files.iter().enumerate() {
+        writeln!(to, "{id},{id},{}", name.replace(['\n', '\r'], "?"))?;
+    }
+    to.flush()
+}
+
+/// Writes the recording as [`read_recording`] reads it.
+///
+/// # Errors
+/// Those of `to`.
+pub fn write_recording(mut to: impl Write, recording: &Recording) -> std::io::Result<()> {
+    writeln!(to, "{HEADER}{ERROR}")?;
+    for call in &recording.calls {
+        write_call(&mut to, call)?;
+        writeln!(to, ",{}", call.error)?;
+    }
+    to.flush()
 }
 
 /// Writes the trace as [`read`] reads it.
@@ -87,19 +143,27 @@ pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<
 pub fn write(mut to: impl Write, trace: &Trace) -> std::io::Result<()> {
     writeln!(to, "{HEADER}")?;
     for op in &trace.ops {
-        let kind = match op.kind {
-            Kind::Read => "read",
-            Kind::Write => "write",
-        };
-        write!(to, "{},{kind},{},", op.rank, op.file)?;
-        if op.offset == NO_OFFSET {
-            write!(to, "-1")?;
-        } else {
-            write!(to, "{}", op.offset)?;
-        }
-        writeln!(to, ",{},{},{}", op.len, Seconds(op.start), Seconds(op.end))?;
+        write_call(&mut to, &Call::from(op))?;
+        writeln!(to)?;
     }
     to.flush()
+}
+
+/// The seven fields that every trace has.
+fn write_call(to: &mut impl Write, call: &Call) -> std::io::Result<()> {
+    write!(to, "{},{},{},", call.rank, call.action.name(), call.file)?;
+    if call.offset == NO_OFFSET {
+        write!(to, "-1")?;
+    } else {
+        write!(to, "{}", call.offset)?;
+    }
+    write!(
+        to,
+        ",{},{},{}",
+        call.len,
+        Seconds(call.start),
+        Seconds(call.end)
+    )
 }
 
 /// Nanoseconds shown as seconds: six decimals, or nine where six lose something.
@@ -138,12 +202,14 @@ fn shorten(found: &str) -> String {
     found.chars().take(40).collect()
 }
 
-fn parse(line: &str, place: &Place<'_>) -> Result<Op> {
+/// One line; `all` if it may be any action, with an error behind it.
+fn parse(line: &str, all: bool, place: &Place<'_>) -> Result<Call> {
+    let count = if all { "eight fields" } else { "seven fields" };
     let mut fields = line.split(',');
     let mut next = |i: usize| {
         fields
             .next()
-            .ok_or_else(|| place.error(i, "the end of the line", "seven fields"))
+            .ok_or_else(|| place.error(i, "the end of the line", count))
     };
     let number = |i: usize, text: &str, expected| {
         text.parse::<u64>()
@@ -155,10 +221,12 @@ fn parse(line: &str, place: &Place<'_>) -> Result<Op> {
         _ => Err(place.error(i, text, expected)),
     };
     let rank = small(0, next(0)?, "a rank number")?;
-    let kind = match next(1)? {
-        "read" => Kind::Read,
-        "write" => Kind::Write,
-        other => return Err(place.error(1, other, "read or write")),
+    let action = match (next(1)?, all) {
+        ("read", _) => Action::Read,
+        ("write", _) => Action::Write,
+        (other, true) => Action::from_name(other)
+            .ok_or_else(|| place.error(1, other, "read, write, open or another operation"))?,
+        (other, false) => return Err(place.error(1, other, "read or write")),
     };
     let file = small(2, next(2)?, "a file number")?;
     let offset = match next(3)? {
@@ -167,7 +235,8 @@ fn parse(line: &str, place: &Place<'_>) -> Result<Op> {
     };
     let len_text = next(4)?;
     let len = number(4, len_text, "a length in bytes")?;
-    if offset != NO_OFFSET && offset.checked_add(len).is_none() {
+    let data = matches!(action, Action::Read | Action::Write);
+    if data && offset != NO_OFFSET && offset.checked_add(len).is_none() {
         return Err(place.error(4, len_text, "an end of the call below 2^64"));
     }
     let mut time = |i: usize| {
@@ -175,17 +244,26 @@ fn parse(line: &str, place: &Place<'_>) -> Result<Op> {
         nanos(text).ok_or_else(|| place.error(i, text, "seconds with up to nine decimals"))
     };
     let (start, end) = (time(5)?, time(6)?);
+    let error = match all {
+        true => small(7, next(7)?, "0 or an error number")?,
+        false => 0,
+    };
     if let Some(more) = fields.next() {
-        return Err(place.error(6, &format!(",{more}"), "nothing after the seventh field"));
+        let (last, expected) = match all {
+            true => (7, "nothing after the eighth field"),
+            false => (6, "nothing after the seventh field"),
+        };
+        return Err(place.error(last, &format!(",{more}"), expected));
     }
-    Ok(Op {
+    Ok(Call {
         rank,
-        kind,
+        action,
         file,
         offset,
         len,
         start,
         end,
+        error,
     })
 }
 
@@ -264,6 +342,44 @@ mod tests {
             error.contains("line 1") && error.contains("the header"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_recording_reads_back_with_every_operation_and_error() {
+        let text = format!(
+            "{HEADER}{ERROR}\n2,open,1,32769,0,0.000001,0.000002,0\n2,unlink,0,0,0,0.5,0.6,2\n2,read,1,7,9,0.700000,0.800000001,0\n"
+        );
+        let recording = read_recording(text.as_bytes(), Path::new("t.csv")).unwrap();
+        let seen: Vec<_> = recording
+            .calls
+            .iter()
+            .map(|c| (c.action, c.error))
+            .collect();
+        assert_eq!(
+            seen,
+            [(Action::Open, 0), (Action::Unlink, 2), (Action::Read, 0)]
+        );
+        let mut out = Vec::new();
+        write_recording(&mut out, &recording).unwrap();
+        assert_eq!(
+            read_recording(&out[..], Path::new("t.csv")).unwrap(),
+            recording
+        );
+        for (line, word) in [
+            ("0,chop,0,0,0,0,0,0", "another operation"),
+            ("0,open,0,0,0,0,0", "eight fields"),
+            ("0,open,0,0,0,0,0,x", "error number"),
+            ("0,open,0,0,0,0,0,0,0", "eighth field"),
+        ] {
+            let text = format!("{HEADER}{ERROR}\n{line}\n");
+            let error = read_text(&text).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("line 2"), "{error}");
+        }
+        let mut names = Vec::new();
+        write_file_names(&mut names, &["a,b/c".into(), "d\ne".into()]).unwrap();
+        let mut files = vec![String::new(); 2];
+        read_file_names(&names[..], Path::new("n"), &mut files).unwrap();
+        assert_eq!(files, ["a,b/c", "d?e"]);
     }
 
     #[test]

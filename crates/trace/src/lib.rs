@@ -1,7 +1,8 @@
 //! Traces of parallel I/O: what they are, where they come from, what they show, and how they are done again.
 //!
 //! - [`Trace`] and [`Op`]: who did what to which bytes, when.
-//! - [`load`]: readers for DXT exports ([`csv`]) and for Forebay's own [`format`](mod@format).
+//! - [`Recording`] and [`Call`]: every operation of a job, opens and closes too, and what was lost of them.
+//! - [`load()`] and [`open`]: readers for DXT exports ([`csv`]) and for Forebay's own [`format`](mod@format).
 //! - [`workload`]: generators for the shapes that the papers measure.
 //! - [`Stats`]: counts, sizes, shapes, sharing.
 //! - [`replay`]: a trace against real files, every byte read checked against the [`Model`], with [`content`] that
@@ -17,13 +18,15 @@ mod load;
 mod model;
 mod op;
 mod ranges;
+mod recording;
 pub mod replay;
 mod stats;
 pub mod workload;
 
 pub use error::{Error, Result};
-pub use load::load;
+pub use load::{load, open};
 pub use model::{Model, Piece};
 pub use op::{Kind, NO_OFFSET, Op, Trace};
 pub use ranges::Ranges;
+pub use recording::{Action, Call, Loss, Process, Recording};
 pub use stats::{FileStats, KindStats, Stats};

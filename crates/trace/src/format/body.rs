@@ -1,0 +1,169 @@
+//! The bodies of blocks: files, processes, calls. See the grid in the module above.
+//!
+//! Taking a body gives `None` if its bytes are not exactly what its head says.
+
+use crate::recording::{Action, Call, Process};
+use std::collections::BTreeMap;
+
+/// No file or rank has a higher number.
+const MOST: u64 = u32::MAX as u64 - 1;
+/// Bit of the first column: the call failed.
+const FAILED: u64 = 32;
+
+pub(super) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+pub(super) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut n = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        n |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+/// A difference to the value before, with its sign in the lowest bit.
+fn put_difference(out: &mut Vec<u8>, now: u64, before: u64) {
+    let difference = now.wrapping_sub(before) as i64;
+    put_varint(out, (difference << 1 ^ difference >> 63) as u64);
+}
+
+pub(super) fn take_difference(bytes: &mut &[u8], value: &mut u64) -> Option<()> {
+    let n = take_varint(bytes)?;
+    let difference = (n >> 1) as i64 ^ -((n & 1) as i64);
+    *value = value.wrapping_add(difference as u64);
+    Some(())
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_varint(out, text.len() as u64);
+    out.extend(text.as_bytes());
+}
+
+fn take_text(bytes: &mut &[u8]) -> Option<String> {
+    let len = usize::try_from(take_varint(bytes)?).ok()?;
+    let (text, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    std::str::from_utf8(text).ok().map(str::to_owned)
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u32> {
+    take_varint(bytes).filter(|n| *n <= MOST).map(|n| n as u32)
+}
+
+pub(super) fn put_file(out: &mut Vec<u8>, number: u32, path: &str) {
+    put_varint(out, number.into());
+    put_text(out, path);
+}
+
+/// Files come in order of their numbers; a number may come again with another path.
+pub(super) fn take_files(mut bytes: &[u8], count: usize, files: &mut Vec<String>) -> Option<()> {
+    for _ in 0..count {
+        let number = take_number(&mut bytes)? as usize;
+        let path = take_text(&mut bytes)?;
+        if number == files.len() {
+            files.push(path);
+        } else {
+            *files.get_mut(number)? = path;
+        }
+    }
+    bytes.is_empty().then_some(())
+}
+
+pub(super) fn put_process(out: &mut Vec<u8>, rank: u32, process: &Process) {
+    let world = process.world.map_or(0, |w| u64::from(w) + 1);
+    for n in [
+        rank.into(),
+        process.pid.into(),
+        process.thread.into(),
+        world,
+    ] {
+        put_varint(out, n);
+    }
+    put_text(out, &process.host);
+    put_text(out, &process.program);
+}
+
+pub(super) fn take_processes(
+    mut bytes: &[u8],
+    count: usize,
+    processes: &mut BTreeMap<u32, Process>,
+) -> Option<()> {
+    for _ in 0..count {
+        let rank = take_number(&mut bytes)?;
+        let (pid, thread) = (take_number(&mut bytes)?, take_number(&mut bytes)?);
+        let world = take_varint(&mut bytes)?.checked_sub(1);
+        let process = Process {
+            pid,
+            thread,
+            world: world.map(u32::try_from).transpose().ok()?,
+            host: take_text(&mut bytes)?,
+            program: take_text(&mut bytes)?,
+        };
+        processes.insert(rank, process);
+    }
+    bytes.is_empty().then_some(())
+}
+
+/// Calls in a row, each told by what differs from the one before.
+#[derive(Default)]
+pub(super) struct Calls {
+    before: [u64; 6],
+}
+
+impl Calls {
+    pub fn put(&mut self, out: &mut Vec<u8>, call: &Call) {
+        let failed = if call.error != 0 { FAILED } else { 0 };
+        let now = [
+            u64::from(call.rank) << 6 | failed | u64::from(call.action.code()),
+            call.file.into(),
+            call.offset,
+            call.len,
+            call.start,
+            call.end.wrapping_sub(call.start),
+        ];
+        for (now, before) in now.iter().zip(&self.before) {
+            put_difference(out, *now, *before);
+        }
+        if call.error != 0 {
+            put_varint(out, call.error.into());
+        }
+        self.before = now;
+    }
+}
+
+pub(super) fn take_calls(mut bytes: &[u8], count: usize, calls: &mut Vec<Call>) -> Option<()> {
+    // A head may lie; seven bytes are the least a call needs, nearly.
+    calls.reserve(count.min(bytes.len() / 6 + 1));
+    let mut now = [0u64; 6];
+    for _ in 0..count {
+        for column in &mut now {
+            take_difference(&mut bytes, column)?;
+        }
+        let error = match now[0] & FAILED {
+            0 => 0,
+            _ => take_number(&mut bytes).filter(|e| *e != 0)?,
+        };
+        let rank = now[0] >> 6;
+        calls.push(Call {
+            rank: (rank <= MOST).then_some(rank as u32)?,
+            action: Action::from_code((now[0] & 31) as u8)?,
+            file: u32::try_from(now[1]).ok()?,
+            offset: now[2],
+            len: now[3],
+            start: now[4],
+            end: now[4].wrapping_add(now[5]),
+            error,
+        });
+    }
+    bytes.is_empty().then_some(())
+}

@@ -1,0 +1,128 @@
+//! Version 1 of the format, as it is read still. All numbers little-endian.
+//!
+//! ```text
+//! header  0          8      10     12      16      20      24
+//!        | FBTRACE0 | 1    | 0    | ranks | files | len   | text ... | crc |
+//!          magic      u16    u16    u32     u32     u32     len bytes  u32
+//!        text: the trace's name, then the files' names, each ended by a line feed
+//!        crc:  CRC32C of everything before it
+//!
+//! block   0       4       8     12
+//!        | len   | count | crc | calls ... |      count > 0; crc: CRC32C of the calls
+//!          u32     u32     u32   len bytes
+//!
+//! end     0       4       8       16
+//!        | 0     | 0     | total | crc |          a block of no calls: number of all calls, CRC32C of these 16 bytes
+//!          u32     u32     u64     u32
+//! ```
+//!
+//! A call is six varints, each the difference to the call before in the same block (to zero at its start), with the sign in
+//! the lowest bit: rank * 2 + kind, file, offset, length, start, duration. A file without its end is refused.
+
+use super::body::take_difference;
+use super::{Input, MAX_TEXT, u32_at};
+use crate::{Call, Kind, Op, Recording, Result};
+use std::io::Read;
+
+const BLOCK_OPS: usize = 16 * 1024;
+/// No call needs more: six varints.
+const MAX_OP_BYTES: usize = 60;
+
+/// Reads what follows the first 12 bytes.
+pub(super) fn read(input: &mut Input<'_, impl Read>, start: Vec<u8>) -> Result<Recording> {
+    let mut trace = read_header(input, start)?;
+    loop {
+        let start = input.at;
+        let head = input.take(8)?;
+        let (len, count) = (u32_at(&head, 0) as usize, u32_at(&head, 4) as usize);
+        if count == 0 {
+            let rest = input.take(12)?;
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &rest[..8]);
+            if crc != u32_at(&rest, 8) {
+                return Err(input.error(start, "the end is damaged; take another copy of the file"));
+            }
+            let total = u64::from(u32_at(&rest, 0)) | u64::from(u32_at(&rest, 4)) << 32;
+            if total != trace.calls.len() as u64 {
+                return Err(input.error(start, "blocks are missing; take another copy of the file"));
+            }
+            return Ok(trace);
+        }
+        if count > BLOCK_OPS || len > BLOCK_OPS * MAX_OP_BYTES {
+            return Err(input.error(
+                start,
+                "a block's length is damaged; take another copy of the file",
+            ));
+        }
+        let crc = input.take(4)?;
+        let body = input.take(len)?;
+        if crc32c::crc32c(&body) != u32_at(&crc, 0) {
+            return Err(input.error(start, "a block is damaged; take another copy of the file"));
+        }
+        let ops = decode(&body, count).filter(|ops| {
+            ops.iter()
+                .all(|op| op.rank < trace.ranks && (op.file as usize) < trace.files.len())
+        });
+        let Some(ops) = ops else {
+            return Err(input.error(
+                start,
+                "a block makes no sense although its checksum is right; write it again",
+            ));
+        };
+        trace.calls.extend(ops.iter().map(Call::from));
+    }
+}
+
+fn read_header(input: &mut Input<'_, impl Read>, mut header: Vec<u8>) -> Result<Recording> {
+    header.extend(input.take(12)?);
+    let (ranks, files, len) = (
+        u32_at(&header, 12),
+        u32_at(&header, 16),
+        u32_at(&header, 20),
+    );
+    if len > MAX_TEXT {
+        return Err(input.error(20, "the header is damaged; take another copy of the file"));
+    }
+    header.extend(input.take(len as usize)?);
+    let crc = input.take(4)?;
+    let text = std::str::from_utf8(&header[24..]).ok();
+    let names = text
+        .and_then(|t| t.strip_suffix('\n'))
+        .map(|t| t.split('\n').map(str::to_owned));
+    let names: Vec<String> = names.into_iter().flatten().collect();
+    if crc32c::crc32c(&header) != u32_at(&crc, 0) || names.len() != files as usize + 1 {
+        return Err(input.error(0, "the header is damaged; take another copy of the file"));
+    }
+    let mut names = names.into_iter();
+    Ok(Recording {
+        name: names.next().unwrap_or_default(),
+        ranks,
+        files: names.collect(),
+        ..Recording::default()
+    })
+}
+
+/// `None` if the bytes are not exactly `count` calls.
+fn decode(mut bytes: &[u8], count: usize) -> Option<Vec<Op>> {
+    let mut ops = Vec::with_capacity(count);
+    let mut now = [0u64; 6];
+    for _ in 0..count {
+        for column in &mut now {
+            take_difference(&mut bytes, column)?;
+        }
+        let kind = if now[0] & 1 == 1 {
+            Kind::Write
+        } else {
+            Kind::Read
+        };
+        ops.push(Op {
+            rank: u32::try_from(now[0] >> 1).ok()?,
+            kind,
+            file: u32::try_from(now[1]).ok()?,
+            offset: now[2],
+            len: now[3],
+            start: now[4],
+            end: now[4].wrapping_add(now[5]),
+        });
+    }
+    bytes.is_empty().then_some(ops)
+}

@@ -1,0 +1,409 @@
+//! A recording: every operation that went through a mount, not only reads and writes.
+//!
+//! [`Recording::trace`] takes the successful reads and writes out of it, which is what replay and statistics of content need.
+
+use crate::{Kind, NO_OFFSET, Op, Trace};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a call did. The numbers are in users' files: they never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Action {
+    /// Bytes to the program: `offset`, and `len` as many as it got.
+    Read = 0,
+    /// Bytes from the program: `offset`, `len`.
+    Write = 1,
+    /// A file opened; `offset` holds the flags of `open(2)`.
+    Open = 2,
+    /// A file made and opened; `offset` as for `Open`.
+    Create = 3,
+    /// The last descriptor of an opened file was closed.
+    Close = 4,
+    /// One descriptor was closed: what publishes writes.
+    Flush = 5,
+    /// `fsync` or `fdatasync`.
+    Sync = 6,
+    /// The size set; `len` is the new one.
+    Truncate = 7,
+    /// Attributes changed.
+    SetAttributes = 8,
+    /// Attributes asked for.
+    Stat = 9,
+    /// A name looked up.
+    Lookup = 10,
+    /// A directory made.
+    MakeDirectory = 11,
+    /// A file removed.
+    Unlink = 12,
+    /// A directory removed.
+    RemoveDirectory = 13,
+    /// A file or directory renamed.
+    Rename = 14,
+    /// Another name made for a file.
+    Link = 15,
+    /// A symbolic link made.
+    Symlink = 16,
+    /// A symbolic link read.
+    ReadLink = 17,
+    /// A FIFO, socket or file made by `mknod`.
+    MakeNode = 18,
+    /// A directory opened.
+    OpenDirectory = 19,
+    /// A part of a directory listed.
+    List = 20,
+    /// A directory closed.
+    CloseDirectory = 21,
+    /// A directory synced.
+    SyncDirectory = 22,
+    /// A lock taken, given up or tested; `offset` and `len` are its range (`len` 0: to the end).
+    Lock = 23,
+    /// Room made or holes cut: `offset`, `len`.
+    Allocate = 24,
+    /// Data or a hole looked for; `offset` is where from.
+    Seek = 25,
+    /// Bytes copied from one file to another inside the file system: `offset` in the source, `len`.
+    Copy = 26,
+    /// An extended attribute read, listed, set or removed.
+    Attribute = 27,
+    /// The file system's size asked for.
+    StatFs = 28,
+}
+
+impl Action {
+    /// All, each at the place of its number.
+    pub const ALL: [Action; 29] = [
+        Action::Read,
+        Action::Write,
+        Action::Open,
+        Action::Create,
+        Action::Close,
+        Action::Flush,
+        Action::Sync,
+        Action::Truncate,
+        Action::SetAttributes,
+        Action::Stat,
+        Action::Lookup,
+        Action::MakeDirectory,
+        Action::Unlink,
+        Action::RemoveDirectory,
+        Action::Rename,
+        Action::Link,
+        Action::Symlink,
+        Action::ReadLink,
+        Action::MakeNode,
+        Action::OpenDirectory,
+        Action::List,
+        Action::CloseDirectory,
+        Action::SyncDirectory,
+        Action::Lock,
+        Action::Allocate,
+        Action::Seek,
+        Action::Copy,
+        Action::Attribute,
+        Action::StatFs,
+    ];
+
+    /// The action of this number.
+    pub fn from_code(code: u8) -> Option<Action> {
+        Action::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Its number.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Its name in CSV files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Read => "read",
+            Action::Write => "write",
+            Action::Open => "open",
+            Action::Create => "create",
+            Action::Close => "close",
+            Action::Flush => "flush",
+            Action::Sync => "fsync",
+            Action::Truncate => "truncate",
+            Action::SetAttributes => "setattr",
+            Action::Stat => "stat",
+            Action::Lookup => "lookup",
+            Action::MakeDirectory => "mkdir",
+            Action::Unlink => "unlink",
+            Action::RemoveDirectory => "rmdir",
+            Action::Rename => "rename",
+            Action::Link => "link",
+            Action::Symlink => "symlink",
+            Action::ReadLink => "readlink",
+            Action::MakeNode => "mknod",
+            Action::OpenDirectory => "opendir",
+            Action::List => "readdir",
+            Action::CloseDirectory => "closedir",
+            Action::SyncDirectory => "fsyncdir",
+            Action::Lock => "lock",
+            Action::Allocate => "fallocate",
+            Action::Seek => "lseek",
+            Action::Copy => "copy",
+            Action::Attribute => "xattr",
+            Action::StatFs => "statfs",
+        }
+    }
+
+    /// The action of this name.
+    pub fn from_name(name: &str) -> Option<Action> {
+        Action::ALL.into_iter().find(|a| a.name() == name)
+    }
+}
+
+impl From<Kind> for Action {
+    fn from(kind: Kind) -> Action {
+        match kind {
+            Kind::Read => Action::Read,
+            Kind::Write => Action::Write,
+        }
+    }
+}
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Who: index into [`Recording::processes`], if there are any.
+    pub rank: u32,
+    /// What.
+    pub action: Action,
+    /// On which file or directory: index into [`Recording::files`].
+    pub file: u32,
+    /// See [`Action`]; [`NO_OFFSET`] if not known.
+    pub offset: u64,
+    /// See [`Action`].
+    pub len: u64,
+    /// Start, nanoseconds since the recording's start.
+    pub start: u64,
+    /// End, likewise.
+    pub end: u64,
+    /// 0, or the error number the call failed with.
+    pub error: u32,
+}
+
+impl From<&Op> for Call {
+    fn from(op: &Op) -> Call {
+        Call {
+            rank: op.rank,
+            action: op.kind.into(),
+            file: op.file,
+            offset: op.offset,
+            len: op.len,
+            start: op.start,
+            end: op.end,
+            error: 0,
+        }
+    }
+}
+
+impl Call {
+    /// As a read or write, if it is one and was done.
+    pub fn data(&self) -> Option<Op> {
+        let kind = match self.action {
+            Action::Read => Kind::Read,
+            Action::Write => Kind::Write,
+            _ => return None,
+        };
+        (self.error == 0).then_some(Op {
+            rank: self.rank,
+            kind,
+            file: self.file,
+            offset: self.offset,
+            len: self.len,
+            start: self.start,
+            end: self.end,
+        })
+    }
+}
+
+/// Who made calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Process number on its machine; 0 if not known.
+    pub pid: u32,
+    /// Thread number, where threads are told apart; else 0.
+    pub thread: u32,
+    /// Its rank, if an MPI or Slurm launcher gave it one.
+    pub world: Option<u32>,
+    /// Its machine.
+    pub host: String,
+    /// Its program's name.
+    pub program: String,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pid {}", self.program, self.pid)?;
+        if self.thread != 0 && self.thread != self.pid {
+            write!(f, ", thread {}", self.thread)?;
+        }
+        write!(f, " on {})", self.host)
+    }
+}
+
+/// What is missing at the end of a file that was cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// Where the whole part ends, bytes.
+    pub at: u64,
+    /// Bytes behind it that are of no use.
+    pub bytes: u64,
+    /// Calls that were read.
+    pub calls: u64,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "it was cut off: {} calls are whole, up to byte {}; the {} bytes behind it and all later calls are lost",
+            self.calls, self.at, self.bytes
+        )
+    }
+}
+
+/// The operations of a job, in order of their start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// What to call it in reports.
+    pub name: String,
+    /// When it began, nanoseconds since 1970; 0 if not known.
+    pub begun: u64,
+    /// Number of ranks; every call's rank is below.
+    pub ranks: u32,
+    /// Who they were, by rank; those that are not known are missing.
+    pub processes: BTreeMap<u32, Process>,
+    /// Paths by file number, relative to the mount; empty if not known.
+    pub files: Vec<String>,
+    /// The calls.
+    pub calls: Vec<Call>,
+    /// What is missing at its end.
+    pub loss: Option<Loss>,
+}
+
+impl Recording {
+    /// The successful reads and writes, with file names that are plain and all different.
+    pub fn trace(&self) -> Trace {
+        Trace {
+            name: self.name.clone(),
+            ranks: self.ranks,
+            files: plain_names(&self.files),
+            ops: self.calls.iter().filter_map(Call::data).collect(),
+        }
+    }
+
+    /// A name for a rank in tables and tooltips.
+    pub fn rank_name(&self, rank: u32) -> String {
+        match self.processes.get(&rank) {
+            Some(process) => format!("rank {rank}: {process}"),
+            None => format!("rank {rank}"),
+        }
+    }
+
+    /// How often each action was called and how often it failed, in order of their numbers.
+    pub fn actions(&self) -> Vec<(Action, u64, u64)> {
+        let mut counts = [(0u64, 0u64); Action::ALL.len()];
+        for call in &self.calls {
+            let count = &mut counts[usize::from(call.action.code())];
+            count.0 += 1;
+            count.1 += u64::from(call.error != 0);
+        }
+        let counted = Action::ALL.into_iter().zip(counts);
+        counted
+            .filter(|(_, (calls, _))| *calls > 0)
+            .map(|(action, (calls, failed))| (action, calls, failed))
+            .collect()
+    }
+}
+
+impl From<&Trace> for Recording {
+    fn from(trace: &Trace) -> Recording {
+        Recording {
+            name: trace.name.clone(),
+            ranks: trace.ranks,
+            files: trace.files.clone(),
+            calls: trace.ops.iter().map(Call::from).collect(),
+            ..Recording::default()
+        }
+    }
+}
+
+/// The names as they are if they are plain and all different, else each with its number before it.
+fn plain_names(names: &[String]) -> Vec<String> {
+    let plain = |name: &String| {
+        !name.is_empty()
+            && name.len() < 200
+            && !name.contains(['/', '\0'])
+            && name != "."
+            && name != ".."
+    };
+    let distinct: std::collections::HashSet<&String> = names.iter().collect();
+    if distinct.len() == names.len() && names.iter().all(plain) {
+        return names.to_vec();
+    }
+    let numbered = |(id, name): (u32, &String)| Trace::file_name(id, name);
+    (0..).zip(names).map(numbered).collect()
+}
+
+/// Whether an offset of this action is a place in a file.
+pub(crate) fn has_place(call: &Call) -> bool {
+    call.offset != NO_OFFSET && matches!(call.action, Action::Read | Action::Write)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_action_has_its_number_and_a_name_of_its_own() {
+        for (code, action) in (0u8..).zip(Action::ALL) {
+            assert_eq!(action.code(), code);
+            assert_eq!(Action::from_code(code), Some(action));
+            assert_eq!(Action::from_name(action.name()), Some(action));
+        }
+        assert_eq!(Action::from_code(29), None);
+    }
+
+    #[test]
+    fn the_trace_has_what_was_read_and_written_under_plain_names() {
+        let call = |action, error| Call {
+            rank: 1,
+            action,
+            file: 0,
+            offset: 7,
+            len: 3,
+            start: 1,
+            end: 2,
+            error,
+        };
+        let mut recording = Recording {
+            ranks: 2,
+            files: vec!["a/b".into(), "c".into()],
+            calls: vec![
+                call(Action::Open, 0),
+                call(Action::Write, 0),
+                call(Action::Read, 5),
+                call(Action::Read, 0),
+            ],
+            ..Recording::default()
+        };
+        let trace = recording.trace();
+        let kinds: Vec<Kind> = trace.ops.iter().map(|op| op.kind).collect();
+        assert_eq!(kinds, [Kind::Write, Kind::Read]);
+        assert_eq!(trace.files, ["00000-a_b", "00001-c"]);
+        assert_eq!(
+            recording.actions(),
+            [
+                (Action::Read, 2, 1),
+                (Action::Write, 1, 0),
+                (Action::Open, 1, 0)
+            ]
+        );
+        recording.files[0] = "b".into();
+        assert_eq!(recording.trace().files, ["b", "c"]);
+    }
+}
