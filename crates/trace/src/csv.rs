@@ -12,7 +12,7 @@
 //! end in seconds, up to nine decimals; error is 0 or an error number. File names may come from a second CSV,
 //! `file_id,record_id,basename`.
 
-use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, Trace};
+use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, Trace, TraceFile};
 use std::io::{BufRead, Write};
 use std::path::Path;
 
@@ -66,7 +66,7 @@ pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> 
         files = files.max(call.file + 1);
         recording.calls.push(call);
     }
-    recording.files = vec![String::new(); files as usize];
+    recording.files = vec![TraceFile::default(); files as usize];
     Ok(recording)
 }
 
@@ -75,11 +75,11 @@ pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> 
 /// # Errors
 /// `Io`, and `Line` as for [`read`].
 pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<()> {
-    let mut named = vec![String::new(); trace.files.len()];
+    let mut named = vec![TraceFile::default(); trace.files.len()];
     read_file_names(from, path, &mut named)?;
-    for (id, (name, base)) in (0..).zip(trace.files.iter_mut().zip(&named)) {
-        if !base.is_empty() {
-            *name = Trace::file_name(id, base);
+    for (id, (name, file)) in (0..).zip(trace.files.iter_mut().zip(&named)) {
+        if !file.path.is_empty() {
+            *name = Trace::file_name(id, &file.path);
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<
 ///
 /// # Errors
 /// `Io`, and `Line` as for [`read`].
-pub fn read_file_names(from: impl BufRead, path: &Path, files: &mut [String]) -> Result<()> {
+pub fn read_file_names(from: impl BufRead, path: &Path, files: &mut [TraceFile]) -> Result<()> {
     for (index, line) in from.lines().enumerate().skip(1) {
         let line = line.map_err(|source| Error::Io {
             path: path.to_owned(),
@@ -104,8 +104,8 @@ pub fn read_file_names(from: impl BufRead, path: &Path, files: &mut [String]) ->
             found: shorten(id),
             expected: "a file number",
         })?;
-        if let Some(name) = files.get_mut(id as usize) {
-            *name = rest.split_once(',').map_or("", |(_, base)| base).to_owned();
+        if let Some(file) = files.get_mut(id as usize) {
+            file.path = rest.split_once(',').map_or("", |(_, base)| base).to_owned();
         }
     }
     Ok(())
@@ -115,10 +115,10 @@ pub fn read_file_names(from: impl BufRead, path: &Path, files: &mut [String]) ->
 ///
 /// # Errors
 /// Those of `to`.
-pub fn write_file_names(mut to: impl Write, files: &[String]) -> std::io::Result<()> {
+pub fn write_file_names(mut to: impl Write, files: &[TraceFile]) -> std::io::Result<()> {
     writeln!(to, "{NAMES}")?;
-    for (id, name) in files.iter().enumerate() {
-        writeln!(to, "{id},{id},{}", name.replace(['\n', '\r'], "?"))?;
+    for (id, TraceFile { inode, path }) in files.iter().enumerate() {
+        writeln!(to, "{id},{inode},{}", path.replace(['\n', '\r'], "?"))?;
     }
     to.flush()
 }
@@ -376,10 +376,10 @@ mod tests {
             assert!(error.contains(word) && error.contains("line 2"), "{error}");
         }
         let mut names = Vec::new();
-        write_file_names(&mut names, &["a,b/c".into(), "d\ne".into()]).unwrap();
-        let mut files = vec![String::new(); 2];
+        write_file_names(&mut names, &["a,b/c", "d\ne"].map(TraceFile::named)).unwrap();
+        let mut files = vec![TraceFile::default(); 2];
         read_file_names(&names[..], Path::new("n"), &mut files).unwrap();
-        assert_eq!(files, ["a,b/c", "d?e"]);
+        assert_eq!(files, ["a,b/c", "d?e"].map(TraceFile::named));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - [`Trace`] and [`Op`]: who did what to which bytes, when.
 //! - [`Recording`] and [`Call`]: every operation of a job, opens and closes too, and what was lost of them.
 //! - [`load()`] and [`open`]: readers for DXT exports ([`csv`]) and for Forebay's own [`format`](mod@format).
+//! - [`record`]: what writes a recording while it happens, and what joins those of several nodes.
 //! - [`workload`]: generators for the shapes that the papers measure.
 //! - [`Stats`]: counts, sizes, shapes, sharing.
 //! - [`replay`]: a trace against real files, every byte read checked against the [`Model`], with [`content`] that
@@ -18,6 +19,7 @@ mod load;
 mod model;
 mod op;
 mod ranges;
+pub mod record;
 mod recording;
 pub mod replay;
 mod stats;
@@ -28,5 +30,5 @@ pub use load::{load, open};
 pub use model::{Model, Piece};
 pub use op::{Kind, NO_OFFSET, Op, Trace};
 pub use ranges::Ranges;
-pub use recording::{Action, Call, Loss, Process, Recording};
+pub use recording::{Action, Call, Loss, Process, Recording, TraceFile};
 pub use stats::{FileStats, KindStats, Stats};

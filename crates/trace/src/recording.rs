@@ -2,8 +2,8 @@
 //!
 //! [`Recording::trace`] takes the successful reads and writes out of it, which is what replay and statistics of content need.
 
-use crate::{Kind, NO_OFFSET, Op, Trace};
-use std::collections::BTreeMap;
+use crate::{Kind, Op, Trace};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 /// What a call did. The numbers are in users' files: they never change.
@@ -173,7 +173,7 @@ pub struct Call {
     pub action: Action,
     /// On which file or directory: index into [`Recording::files`].
     pub file: u32,
-    /// See [`Action`]; [`NO_OFFSET`] if not known.
+    /// See [`Action`]; [`NO_OFFSET`](crate::NO_OFFSET) if not known.
     pub offset: u64,
     /// See [`Action`].
     pub len: u64,
@@ -217,6 +217,25 @@ impl Call {
             start: self.start,
             end: self.end,
         })
+    }
+}
+
+/// A file or directory that calls were made on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TraceFile {
+    /// Its path relative to the mount, the last it was met under; empty if not known.
+    pub path: String,
+    /// Its inode number; 0 if not known.
+    pub inode: u64,
+}
+
+impl TraceFile {
+    /// One of which only the path is known.
+    pub fn named(path: impl Into<String>) -> TraceFile {
+        TraceFile {
+            path: path.into(),
+            inode: 0,
+        }
     }
 }
 
@@ -277,8 +296,8 @@ pub struct Recording {
     pub ranks: u32,
     /// Who they were, by rank; those that are not known are missing.
     pub processes: BTreeMap<u32, Process>,
-    /// Paths by file number, relative to the mount; empty if not known.
-    pub files: Vec<String>,
+    /// What calls were made on, by file number.
+    pub files: Vec<TraceFile>,
     /// The calls.
     pub calls: Vec<Call>,
     /// What is missing at its end.
@@ -325,7 +344,7 @@ impl From<&Trace> for Recording {
         Recording {
             name: trace.name.clone(),
             ranks: trace.ranks,
-            files: trace.files.clone(),
+            files: trace.files.iter().map(TraceFile::named).collect(),
             calls: trace.ops.iter().map(Call::from).collect(),
             ..Recording::default()
         }
@@ -333,25 +352,21 @@ impl From<&Trace> for Recording {
 }
 
 /// The names as they are if they are plain and all different, else each with its number before it.
-fn plain_names(names: &[String]) -> Vec<String> {
-    let plain = |name: &String| {
+fn plain_names(files: &[TraceFile]) -> Vec<String> {
+    let plain = |name: &str| {
         !name.is_empty()
             && name.len() < 200
-            && !name.contains(['/', '\0'])
+            && !name.contains(['/', '\0', '\n'])
             && name != "."
             && name != ".."
     };
-    let distinct: std::collections::HashSet<&String> = names.iter().collect();
-    if distinct.len() == names.len() && names.iter().all(plain) {
-        return names.to_vec();
+    let names = || files.iter().map(|file| file.path.as_str());
+    let distinct: HashSet<&str> = names().collect();
+    if distinct.len() == files.len() && names().all(plain) {
+        return names().map(str::to_owned).collect();
     }
-    let numbered = |(id, name): (u32, &String)| Trace::file_name(id, name);
-    (0..).zip(names).map(numbered).collect()
-}
-
-/// Whether an offset of this action is a place in a file.
-pub(crate) fn has_place(call: &Call) -> bool {
-    call.offset != NO_OFFSET && matches!(call.action, Action::Read | Action::Write)
+    let numbered = |(id, name): (u32, &str)| Trace::file_name(id, name);
+    (0..).zip(names()).map(numbered).collect()
 }
 
 #[cfg(test)]
@@ -382,7 +397,7 @@ mod tests {
         };
         let mut recording = Recording {
             ranks: 2,
-            files: vec!["a/b".into(), "c".into()],
+            files: ["a/b", "c"].map(TraceFile::named).to_vec(),
             calls: vec![
                 call(Action::Open, 0),
                 call(Action::Write, 0),
@@ -403,7 +418,7 @@ mod tests {
                 (Action::Open, 1, 0)
             ]
         );
-        recording.files[0] = "b".into();
+        recording.files[0].path = "b".into();
         assert_eq!(recording.trace().files, ["b", "c"]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Taking a body gives `None` if its bytes are not exactly what its head says.
 
-use crate::recording::{Action, Call, Process};
+use crate::recording::{Action, Call, Process, TraceFile};
 use std::collections::BTreeMap;
 
 /// No file or rank has a higher number.
@@ -60,20 +60,24 @@ fn take_number(bytes: &mut &[u8]) -> Option<u32> {
     take_varint(bytes).filter(|n| *n <= MOST).map(|n| n as u32)
 }
 
-pub(super) fn put_file(out: &mut Vec<u8>, number: u32, path: &str) {
+pub(super) fn put_file(out: &mut Vec<u8>, number: u32, file: &TraceFile) {
     put_varint(out, number.into());
-    put_text(out, path);
+    put_varint(out, file.inode);
+    put_text(out, &file.path);
 }
 
 /// Files come in order of their numbers; a number may come again with another path.
-pub(super) fn take_files(mut bytes: &[u8], count: usize, files: &mut Vec<String>) -> Option<()> {
+pub(super) fn take_files(mut bytes: &[u8], count: usize, files: &mut Vec<TraceFile>) -> Option<()> {
     for _ in 0..count {
         let number = take_number(&mut bytes)? as usize;
-        let path = take_text(&mut bytes)?;
+        let file = TraceFile {
+            inode: take_varint(&mut bytes)?,
+            path: take_text(&mut bytes)?,
+        };
         if number == files.len() {
-            files.push(path);
+            files.push(file);
         } else {
-            *files.get_mut(number)? = path;
+            *files.get_mut(number)? = file;
         }
     }
     bytes.is_empty().then_some(())

@@ -12,7 +12,7 @@
 //!          u8               u32     u32     u32        u32        len bytes
 //!        body crc: CRC32C of the body    head crc: CRC32C of the 16 bytes before it
 //!
-//! kind 1  files        count of: number, length, path
+//! kind 1  files        count of: number, inode (0: not known), length, path
 //! kind 2  processes    count of: rank, pid, thread, world rank + 1 (0: none), length, host, length, program
 //! kind 3  calls        count of: six differences, and the error number of a failed call
 //! kind 4  end          count 1: number of all calls (u64); nothing follows
@@ -39,7 +39,7 @@ mod writer;
 
 pub use writer::Writer;
 
-use crate::recording::{Loss, Recording};
+use crate::recording::{Loss, Recording, TraceFile};
 use crate::{Call, Error, Result, Trace};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -72,7 +72,8 @@ pub fn is_trace(start: &[u8]) -> bool {
 /// Those of `to`; `InvalidInput` if a name is too long.
 pub fn write(to: impl Write, trace: &Trace) -> std::io::Result<()> {
     let mut writer = Writer::new(to, &trace.name, 0, trace.ranks)?;
-    writer.files((0..).zip(trace.files.iter().map(String::as_str)))?;
+    let files: Vec<TraceFile> = trace.files.iter().map(TraceFile::named).collect();
+    writer.files((0..).zip(&files))?;
     for ops in trace.ops.chunks(BLOCK_CALLS) {
         writer.calls(&ops.iter().map(Call::from).collect::<Vec<_>>())?;
     }
@@ -85,7 +86,7 @@ pub fn write(to: impl Write, trace: &Trace) -> std::io::Result<()> {
 /// As for [`write`].
 pub fn write_recording(to: impl Write, recording: &Recording) -> std::io::Result<()> {
     let mut writer = Writer::new(to, &recording.name, recording.begun, recording.ranks)?;
-    writer.files((0..).zip(recording.files.iter().map(String::as_str)))?;
+    writer.files((0..).zip(&recording.files))?;
     writer.processes(recording.processes.iter().map(|(rank, p)| (*rank, p)))?;
     recording
         .calls
@@ -111,7 +112,7 @@ pub fn read(from: impl Read, path: &Path) -> Result<Trace> {
         ops: recording.calls.iter().filter_map(Call::data).collect(),
         name: recording.name,
         ranks: recording.ranks,
-        files: recording.files,
+        files: recording.files.into_iter().map(|file| file.path).collect(),
     })
 }
 

@@ -41,7 +41,7 @@ fn recording() -> impl Strategy<Value = Recording> {
         begun: 77,
         ranks: 9,
         processes: [(0, process(None)), (8, process(Some(3)))].into(),
-        files: vec!["a/b\nc".into(), String::new(), "c".into()],
+        files: ["a/b\nc", "", "c"].map(TraceFile::named).to_vec(),
         calls,
         loss: None,
     })
@@ -172,17 +172,17 @@ fn what_a_recorder_wrote_as_it_came_is_read_in_order_even_without_its_end() {
     };
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes, "live", 5, 0).unwrap();
-    writer.files([(0, "")]).unwrap();
+    writer.files([(0, &TraceFile::default())]).unwrap();
     writer.calls(&[call(4, 30), call(4, 50)]).unwrap();
     // The name came later.
-    writer.files([(0, "a/b")]).unwrap();
+    writer.files([(0, &TraceFile::named("a/b"))]).unwrap();
     writer.calls(&[call(2, 10), call(2, 40)]).unwrap();
     writer.flush().unwrap();
     drop(writer);
     let got = recover(&bytes[..], Path::new("t")).unwrap();
     let starts: Vec<u64> = got.calls.iter().map(|c| c.start).collect();
     assert_eq!(starts, [10, 30, 40, 50]);
-    assert_eq!((got.ranks, got.files), (5, vec!["a/b".to_string()]));
+    assert_eq!((got.ranks, got.files), (5, vec![TraceFile::named("a/b")]));
     let loss = got.loss.unwrap();
     assert_eq!((loss.bytes, loss.calls), (0, 4));
 }
@@ -216,7 +216,7 @@ fn the_layout_is_that_of_version_2() {
         expected.extend(head);
         expected.extend(body);
     };
-    block(1, 2, &[0, 1, b'a', 1, 1, b'b']);
+    block(1, 2, &[0, 0, 1, b'a', 1, 0, 1, b'b']);
     // Rank 2 and a write are 2 * 64 + 1 = 129, doubled for the sign: 258.
     block(3, 1, &[0x82, 2, 2, 0xd8, 4, 0x80, 1, 2, 4]);
     block(4, 1, &[1, 0, 0, 0, 0, 0, 0, 0]);

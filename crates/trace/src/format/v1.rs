@@ -21,6 +21,7 @@
 
 use super::body::take_difference;
 use super::{Input, MAX_TEXT, u32_at};
+use crate::recording::TraceFile;
 use crate::{Call, Kind, Op, Recording, Result};
 use std::io::Read;
 
@@ -96,7 +97,7 @@ fn read_header(input: &mut Input<'_, impl Read>, mut header: Vec<u8>) -> Result<
     Ok(Recording {
         name: names.next().unwrap_or_default(),
         ranks,
-        files: names.collect(),
+        files: names.map(TraceFile::named).collect(),
         ..Recording::default()
     })
 }

@@ -2,7 +2,7 @@
 
 use super::body::{self, Calls};
 use super::{BLOCK_CALLS, CALLS, END, FILES, MAGIC, MAX_BODY, MAX_TEXT, PROCESSES, VERSION};
-use crate::recording::{Call, Process};
+use crate::recording::{Call, Process, TraceFile};
 use std::io::{self, Write};
 
 /// Writes a trace as it comes. What is written and flushed can be read even if [`Writer::finish`] is never called.
@@ -39,9 +39,11 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// As above; `InvalidInput` for a path of more than some megabytes.
-    pub fn files<'a>(&mut self, files: impl IntoIterator<Item = (u32, &'a str)>) -> io::Result<()> {
-        let put =
-            |out: &mut Vec<u8>, (number, path): (u32, &str)| body::put_file(out, number, path);
+    pub fn files<'a>(
+        &mut self,
+        files: impl IntoIterator<Item = (u32, &'a TraceFile)>,
+    ) -> io::Result<()> {
+        let put = |out: &mut Vec<u8>, (number, file)| body::put_file(out, number, file);
         self.items(FILES, files, put)
     }
 
