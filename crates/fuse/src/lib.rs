@@ -17,9 +17,11 @@ mod mountpoint;
 mod options;
 mod reply;
 mod table;
+mod watch;
 
 pub use errors::MountError;
 pub use mount::{Mount, Pending};
 pub use mountpoint::unmount;
 pub use options::MountOptions;
 pub use table::{MountEntry, mounts};
+pub use watch::Watch;

@@ -2,6 +2,7 @@
 use crate::errors::MountError;
 use crate::filesystem::Filesystem;
 use crate::options::MountOptions;
+use crate::watch::Watch;
 use crate::{kernel, mountpoint, table};
 use forebay_server::Delegate;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
@@ -27,6 +28,7 @@ pub struct Mount {
     device: String,
     session: Option<BackgroundSession>,
     ended: Receiver<()>,
+    watch: Arc<Watch>,
 }
 
 /// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
@@ -74,7 +76,7 @@ impl Pending {
             SessionACL::Owner
         };
         config.acl = acl;
-        let desk = filesystem.desk();
+        let (desk, watch) = (filesystem.desk(), filesystem.watch());
         let started = Session::from_fd(filesystem, connection, acl, config).and_then(|session| {
             // Nothing is answered before `spawn`.
             let _ = desk.notifier.set(session.notifier());
@@ -95,6 +97,7 @@ impl Pending {
             device,
             session: Some(session),
             ended,
+            watch,
         })
     }
 
@@ -132,6 +135,11 @@ impl Mount {
     /// The mount point, with symbolic links resolved.
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    /// Where a recorder of its requests is set.
+    pub fn watch(&self) -> Arc<Watch> {
+        self.watch.clone()
     }
 
     /// Whether the mount still answers; it ends when someone unmounts it.

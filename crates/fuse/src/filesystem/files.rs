@@ -43,7 +43,8 @@ pub(super) fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
     }
 }
 
-pub(super) fn answer(opened: &Opened, flags: OpenFlags, alone: bool) -> (FileHandle, FopenFlags) {
+/// `exact`: every call is to reach this, as it is.
+pub(super) fn answer(opened: &Opened, flags: OpenFlags, alone: bool, exact: bool) -> (FileHandle, FopenFlags) {
     let mut fh = opened.handle << BITS;
     let mut fopen = FopenFlags::empty();
     if flags.write {
@@ -55,7 +56,7 @@ pub(super) fn answer(opened: &Opened, flags: OpenFlags, alone: bool) -> (FileHan
     if flags.append {
         fh |= APPEND;
     }
-    if opened.direct {
+    if opened.direct || exact {
         fh |= DIRECT;
         fopen |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
     } else if opened.keep_cache {
@@ -89,7 +90,7 @@ impl Filesystem {
         if flags.truncate {
             self.or_close(&opened, self.drop_set_ids(&opened.attr, caller))?;
         }
-        Ok(answer(&opened, flags, self.alone))
+        Ok(answer(&opened, flags, self.alone, self.watch.exact()))
     }
 
     pub(super) fn create_file(
@@ -135,7 +136,7 @@ impl Filesystem {
                 opened.attr = self.or_close(&opened, cut)?;
             }
         }
-        let (fh, fopen) = answer(&opened, flags, self.alone);
+        let (fh, fopen) = answer(&opened, flags, self.alone, self.watch.exact());
         Ok((opened.attr, fh, fopen))
     }
 
@@ -285,7 +286,7 @@ mod tests {
             made: false,
         };
         let flags = open_flags(fuser::OpenFlags(libc::O_RDWR | libc::O_APPEND));
-        let (fh, fopen) = answer(&opened, flags, true);
+        let (fh, fopen) = answer(&opened, flags, true, false);
         assert_eq!(handle(fh), 77);
         assert!(has(fh, WRITE) && has(fh, APPEND) && !has(fh, DIRECT));
         assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
@@ -293,6 +294,7 @@ mod tests {
             &opened,
             open_flags(fuser::OpenFlags(libc::O_RDONLY | libc::O_APPEND)),
             true,
+            false,
         );
         assert!(!has(fh, WRITE) && !has(fh, APPEND));
         assert!(fopen.contains(FopenFlags::FOPEN_NOFLUSH));

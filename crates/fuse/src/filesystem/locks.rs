@@ -16,10 +16,12 @@ use super::files::handle;
 use crate::caller::Caller;
 use crate::lock_flags::is_flock;
 use crate::reply::attempt;
+use crate::watch::{Mark, Note};
 use forebay_server::Result;
 use forebay_server::delegate::{Delegate, Granted, LockWanted, Locking};
 use forebay_server::locks::Mode;
 use forebay_server::locks::proto::Space;
+use forebay_trace::Action;
 use fuser::{Errno, FileHandle, INodeNo, Notifier, ReplyEmpty, ReplyLock, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -84,6 +86,15 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    fn note(&self) -> Note<'static> {
+        let len = self.end().saturating_sub(self.start);
+        // A lock to the end of all files has no length in a trace.
+        let len = if self.last >= i64::MAX as u64 { 0 } else { len };
+        Note::on(Action::Lock, self.ino)
+            .through(self.fh)
+            .range(self.start, len)
+    }
+
     fn end(&self) -> u64 {
         self.last.saturating_add(1)
     }
@@ -109,13 +120,27 @@ impl Asked {
     }
 }
 
+/// Tells whoever watches, and answers.
+fn answer(done: std::result::Result<(), Errno>, mark: Option<Mark>, reply: ReplyEmpty) {
+    if let Some(mark) = mark {
+        mark.end(&done);
+    }
+    match done {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e),
+    }
+}
+
 impl Filesystem {
     /// Commits to disk. Reads that follow see what other nodes had published, so older pages go first, as with a lock.
-    pub(super) fn sync_file(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+    pub(super) fn sync_file(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+        let mark = self
+            .watch
+            .mark(req, Note::on(Action::Sync, ino).through(fh));
         match attempt("fsync", ino, || self.delegate.fsync(handle(fh))) {
-            Ok(None) => reply.ok(),
-            Ok(stale) => self.apart(ino, reply, move |_, _| Ok(Granted { stale })),
-            Err(e) => reply.error(e),
+            Ok(None) => answer(Ok(()), mark, reply),
+            Ok(stale) => self.apart(ino, mark, reply, move |_, _| Ok(Granted { stale })),
+            Err(e) => answer(Err(e), mark, reply),
         }
     }
 
@@ -125,31 +150,29 @@ impl Filesystem {
             false => Space::Record,
         };
         let (ino, handle) = (asked.ino, handle(asked.fh));
+        let mark = self.watch.mark(req, asked.note());
         if asked.typ == libc::F_UNLCK {
             let (owner, start, end) = (asked.owner, asked.start, asked.end());
             let done = attempt("unlock", ino, || {
                 self.delegate.unlock(handle, owner, space, start, end)
             });
-            return match done {
-                Ok(()) => reply.ok(),
-                Err(e) => reply.error(e),
-            };
+            return answer(done, mark, reply);
         }
         let caller = Caller::new(req.pid());
         let of_open_file = || space == Space::Flock || caller.asks_for_open_file();
         let detect = asked.wait && !of_open_file();
         let wanted = match asked.wanted(space, detect) {
             Ok(wanted) => wanted,
-            Err(e) => return reply.error(e),
+            Err(e) => return answer(Err(e), mark, reply),
         };
         let locking = attempt("lock", ino, || match asked.wait {
             true => self.delegate.lock_or_wait(handle, &wanted),
             false => self.delegate.lock(handle, &wanted).map(Locking::Granted),
         });
         match locking {
-            Ok(Locking::Granted(Granted { stale: None })) => reply.ok(),
+            Ok(Locking::Granted(Granted { stale: None })) => answer(Ok(()), mark, reply),
             Err(e) if e.code() == libc::EAGAIN && of_open_file() => {
-                self.apart(ino, reply, move |delegate, _| {
+                self.apart(ino, mark, reply, move |delegate, _| {
                     let mut tries = AGAIN.iter();
                     loop {
                         match (delegate.lock(handle, &wanted), tries.next()) {
@@ -161,8 +184,8 @@ impl Filesystem {
                     }
                 });
             }
-            Err(e) => reply.error(e),
-            Ok(locking) => self.apart(ino, reply, move |delegate, desk| match locking {
+            Err(e) => answer(Err(e), mark, reply),
+            Ok(locking) => self.apart(ino, mark, reply, move |delegate, desk| match locking {
                 Locking::Granted(granted) => Ok(granted),
                 Locking::Waiting(wait) => {
                     let mut caller = caller;
@@ -178,16 +201,15 @@ impl Filesystem {
     fn apart(
         &self,
         ino: INodeNo,
+        mark: Option<Mark>,
         reply: ReplyEmpty,
         get: impl FnOnce(&Delegate, &LockDesk) -> Result<Granted> + Send + 'static,
     ) {
         let (delegate, desk) = (self.delegate.clone(), self.desk.clone());
         let work = move || {
             let granted = attempt("wait for a lock", ino, || get(&delegate, &desk));
-            match granted.and_then(|granted| desk.settle(&delegate, ino, granted)) {
-                Ok(()) => reply.ok(),
-                Err(e) => reply.error(e),
-            }
+            let settled = granted.and_then(|granted| desk.settle(&delegate, ino, granted));
+            answer(settled, mark, reply);
         };
         let thread = std::thread::Builder::new()
             .name("lock".into())
@@ -198,14 +220,18 @@ impl Filesystem {
         }
     }
 
-    pub(super) fn get_lock(&self, asked: Asked, reply: ReplyLock) {
+    pub(super) fn get_lock(&self, req: &Request, asked: Asked, reply: ReplyLock) {
         let wanted = match asked.wanted(Space::Record, false) {
             Ok(wanted) => wanted,
             Err(e) => return reply.error(e),
         };
+        let mark = self.watch.mark(req, asked.note());
         let found = attempt("test lock", asked.ino, || {
             self.delegate.test_lock(handle(asked.fh), &wanted)
         });
+        if let Some(mark) = mark {
+            mark.end(&found.as_ref().map(|_| ()).map_err(|e| *e));
+        }
         match found {
             Ok(None) => reply.locked(asked.start, asked.last, libc::F_UNLCK, 0),
             Ok(Some(held)) => {

@@ -14,15 +14,17 @@ mod team;
 mod xattrs;
 
 use crate::options::MountOptions;
-use crate::reply::file_attr;
+use crate::reply::{attempt, file_attr};
+use crate::watch::{Note, Told, Watch};
 use dirs::Listings;
 use forebay_server::{Attr, Delegate, Lamination};
-use fuser::{Errno, Generation, ReplyAttr, ReplyEntry};
+use fuser::{Errno, Generation, ReplyAttr, ReplyEntry, Request};
 pub(crate) use locks::{Asked, LockDesk};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use team::TeamDesk;
+pub(crate) use xattrs::Answer;
 
 /// How long the kernel may keep what cannot change behind its back.
 const KEPT: Duration = Duration::from_secs(1);
@@ -37,6 +39,7 @@ pub(crate) struct Filesystem {
     max_write: u32,
     readahead: u32,
     ended: Sender<()>,
+    watch: Arc<Watch>,
 }
 
 impl Filesystem {
@@ -51,16 +54,41 @@ impl Filesystem {
             max_write: options.max_write,
             readahead: options.readahead,
             ended,
+            watch: Arc::default(),
         }
     }
 
+    /// Who watches this mount.
+    pub(crate) fn watch(&self) -> Arc<Watch> {
+        self.watch.clone()
+    }
+
+    /// Runs a handler and tells whoever watches.
+    fn attempt<T: Told>(
+        &self,
+        req: &Request,
+        note: Note<'_>,
+        handler: impl FnOnce() -> forebay_server::Result<T>,
+    ) -> Result<T, Errno> {
+        let mark = self.watch.mark(req, note);
+        let answer = attempt(note.operation(), note.ino(), handler);
+        if let Some(mark) = mark {
+            mark.end(&answer);
+        }
+        answer
+    }
+
     fn entry_ttl(&self) -> Duration {
-        if self.alone { KEPT } else { Duration::ZERO }
+        match self.alone && !self.watch.exact() {
+            true => KEPT,
+            false => Duration::ZERO,
+        }
     }
 
     /// A softly laminated file may get its write bits back, so only the hard kind is kept.
     fn attr_ttl(&self, attr: &Attr) -> Duration {
-        if self.alone || attr.lamination == Lamination::Hard {
+        let fixed = self.alone || attr.lamination == Lamination::Hard;
+        if fixed && !self.watch.exact() {
             KEPT
         } else {
             Duration::ZERO

@@ -2,8 +2,10 @@
 use super::team::DIRECTORY;
 use super::{Asked, Filesystem, KEPT, attrs, files, xattrs};
 use crate::reply::{attempt, fid, file_attr, negative};
+use crate::watch::Note;
 use forebay_client::job::wire::COMMAND;
 use forebay_server::Caller;
+use forebay_trace::Action;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo,
     InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
@@ -91,7 +93,7 @@ impl fuser::Filesystem for Filesystem {
         if self.is_team_name(parent, name.as_bytes()) {
             return self.team_lookup(parent, name.as_bytes(), req.pid(), reply);
         }
-        match attempt("lookup", parent, || {
+        match self.attempt(req, Note::at(Action::Lookup, parent, name), || {
             self.delegate.lookup(fid(parent), name.as_bytes())
         }) {
             Err(e) if self.alone && e.code() == libc::ENOENT => {
@@ -107,10 +109,9 @@ impl fuser::Filesystem for Filesystem {
         if let Some(attr) = self.team_attr(ino, req.pid()) {
             return self.show(Ok(attr), reply);
         }
-        self.show(
-            attempt("getattr", ino, || self.delegate.getattr(fid(ino))),
-            reply,
-        );
+        let note = Note::on(Action::Stat, ino);
+        let answer = self.attempt(req, note, || self.delegate.getattr(fid(ino)));
+        self.show(answer, reply);
     }
 
     fn setattr(
@@ -139,16 +140,19 @@ impl fuser::Filesystem for Filesystem {
             atime,
             mtime,
         };
-        self.show(
-            attempt("setattr", ino, || {
-                self.set_attributes(fid(ino), change, fh, caller(req))
-            }),
-            reply,
-        );
+        let note = match size {
+            Some(size) => Note::on(Action::Truncate, ino).range(0, size),
+            None => Note::on(Action::SetAttributes, ino),
+        };
+        let answer = self.attempt(req, note, || {
+            self.set_attributes(fid(ino), change, fh, caller(req))
+        });
+        self.show(answer, reply);
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        match attempt("readlink", ino, || self.delegate.readlink(fid(ino))) {
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        let note = Note::on(Action::ReadLink, ino);
+        match self.attempt(req, note, || self.delegate.readlink(fid(ino))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(e),
         }
@@ -164,12 +168,10 @@ impl fuser::Filesystem for Filesystem {
         _: u32,
         reply: ReplyEntry,
     ) {
-        self.enter(
-            attempt("mknod", parent, || {
-                self.make_node(fid(parent), name, mode, caller(req))
-            }),
-            reply,
-        );
+        let answer = self.attempt(req, Note::at(Action::MakeNode, parent, name), || {
+            self.make_node(fid(parent), name, mode, caller(req))
+        });
+        self.enter(answer, reply);
     }
 
     fn mkdir(
@@ -181,12 +183,10 @@ impl fuser::Filesystem for Filesystem {
         _: u32,
         reply: ReplyEntry,
     ) {
-        self.enter(
-            attempt("mkdir", parent, || {
-                self.make_directory(fid(parent), name, mode, caller(req))
-            }),
-            reply,
-        );
+        let answer = self.attempt(req, Note::at(Action::MakeDirectory, parent, name), || {
+            self.make_directory(fid(parent), name, mode, caller(req))
+        });
+        self.enter(answer, reply);
     }
 
     fn symlink(
@@ -197,25 +197,27 @@ impl fuser::Filesystem for Filesystem {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        self.enter(
-            attempt("symlink", parent, || {
-                self.make_link(fid(parent), name, target, caller(req))
-            }),
-            reply,
-        );
+        let answer = self.attempt(req, Note::at(Action::Symlink, parent, name), || {
+            self.make_link(fid(parent), name, target, caller(req))
+        });
+        self.enter(answer, reply);
     }
 
-    fn link(&self, _: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.enter(
-            attempt("link", own_or(parent, ino), || {
-                self.delegate.link(fid(ino), fid(parent), name.as_bytes())
-            }),
-            reply,
-        );
+    fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let mark = self
+            .watch
+            .mark(req, Note::on(Action::Link, ino).to(parent, name));
+        let answer = attempt("link", own_or(parent, ino), || {
+            self.delegate.link(fid(ino), fid(parent), name.as_bytes())
+        });
+        if let Some(mark) = mark {
+            mark.end(&answer);
+        }
+        self.enter(answer, reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = attempt("unlink", parent, || {
+        let answer = self.attempt(req, Note::at(Action::Unlink, parent, name), || {
             self.delegate
                 .unlink(fid(parent), name.as_bytes(), caller(req))
         });
@@ -223,7 +225,8 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = attempt("rmdir", parent, || {
+        let note = Note::at(Action::RemoveDirectory, parent, name);
+        let answer = self.attempt(req, note, || {
             self.delegate
                 .rmdir(fid(parent), name.as_bytes(), caller(req))
         });
@@ -241,19 +244,26 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let from = (fid(parent), name);
-        done(
-            attempt("rename", own_or(to, parent), || {
-                self.rename_entry(from, (fid(to), to_name), flags, caller(req))
-            }),
-            reply,
-        );
+        let mark = self.watch.mark(req, Note::at(Action::Rename, parent, name));
+        let answer = attempt("rename", own_or(to, parent), || {
+            self.rename_entry(from, (fid(to), to_name), flags, caller(req))
+        });
+        if let Some(mark) = mark {
+            if answer.is_ok() {
+                mark.renamed(to, to_name);
+            }
+            mark.end(&answer);
+        }
+        done(answer, reply);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if let Some((fh, flags)) = self.team_open(ino, flags, req.pid()) {
-            return reply.opened(fh, flags);
-        }
-        match attempt("open", ino, || self.open_file(fid(ino), flags, caller(req))) {
+        let note = Note::on(Action::Open, ino).range(flags.0.unsigned_abs().into(), 0);
+        let open = || match self.team_open(ino, flags, req.pid()) {
+            Some(opened) => Ok(opened),
+            None => self.open_file(fid(ino), flags, caller(req)),
+        };
+        match self.attempt(req, note, open) {
             Ok((fh, flags)) => reply.opened(fh, flags),
             Err(e) => reply.error(e),
         }
@@ -269,7 +279,8 @@ impl fuser::Filesystem for Filesystem {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        match attempt("create", parent, || {
+        let note = Note::at(Action::Create, parent, name).range(flags.unsigned_abs().into(), 0);
+        match self.attempt(req, note, || {
             self.create_file(fid(parent), name, mode, OpenFlags(flags), caller(req))
         }) {
             Ok((attr, fh, flags)) => {
@@ -288,7 +299,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn read(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -297,7 +308,10 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match attempt("read", ino, || {
+        let note = Note::on(Action::Read, ino)
+            .through(fh)
+            .range(offset, size.into());
+        match self.attempt(req, note, || {
             self.delegate.read(files::handle(fh), offset, size)
         }) {
             Ok(bytes) => reply.data(&bytes),
@@ -317,7 +331,10 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match attempt("write", ino, || {
+        let note = Note::on(Action::Write, ino)
+            .through(fh)
+            .range(offset, data.len() as u64);
+        match self.attempt(req, note, || {
             self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
         }) {
             Ok(()) => reply.written(data.len() as u32),
@@ -327,14 +344,15 @@ impl fuser::Filesystem for Filesystem {
 
     fn flush(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        let note = Note::on(Action::Flush, ino).through(fh);
         done(
-            attempt("flush", ino, || self.flush_file(fh, owner.0)),
+            self.attempt(req, note, || self.flush_file(fh, owner.0)),
             reply,
         );
     }
@@ -368,7 +386,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn getlk(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         owner: LockOwner,
@@ -389,12 +407,12 @@ impl fuser::Filesystem for Filesystem {
             pid,
             wait,
         };
-        self.get_lock(asked, reply);
+        self.get_lock(req, asked, reply);
     }
 
     fn release(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         _: OpenFlags,
@@ -402,16 +420,17 @@ impl fuser::Filesystem for Filesystem {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        done(attempt("release", ino, || self.release_file(fh)), reply);
+        let note = Note::on(Action::Close, ino).through(fh);
+        done(self.attempt(req, note, || self.release_file(fh)), reply);
     }
 
-    fn fsync(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync_file(ino, fh, reply);
+    fn fsync(&self, req: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.sync_file(req, ino, fh, reply);
     }
 
     fn fallocate(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -419,22 +438,28 @@ impl fuser::Filesystem for Filesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let note = Note::on(Action::Allocate, ino)
+            .through(fh)
+            .range(offset, len);
         done(
-            attempt("fallocate", ino, || self.allocate(fh, mode, offset, len)),
+            self.attempt(req, note, || self.allocate(fh, mode, offset, len)),
             reply,
         );
     }
 
     fn lseek(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match attempt("lseek", ino, || self.seek_file(fh, offset, whence)) {
+        let note = Note::on(Action::Seek, ino)
+            .through(fh)
+            .range(offset.unsigned_abs(), 0);
+        match self.attempt(req, note, || self.seek_file(fh, offset, whence)) {
             Ok(offset) => reply.offset(offset),
             Err(e) => reply.error(e),
         }
@@ -453,7 +478,10 @@ impl fuser::Filesystem for Filesystem {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        match attempt("copy", ino, || {
+        let note = Note::on(Action::Copy, ino)
+            .through(fh_in)
+            .range(offset_in, len);
+        match self.attempt(req, note, || {
             self.copy((fh_in, offset_in), (fh_out, offset_out), len, caller(req))
         }) {
             Ok(copied) => reply.written(copied),
@@ -461,16 +489,18 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(
-            FileHandle(self.listings.open(fid(ino))),
-            FopenFlags::empty(),
-        );
+    fn opendir(&self, req: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let mark = self.watch.mark(req, Note::on(Action::OpenDirectory, ino));
+        let number = self.listings.open(fid(ino));
+        if let Some(mark) = mark {
+            mark.end(&Ok(()));
+        }
+        reply.opened(FileHandle(number), FopenFlags::empty());
     }
 
     fn readdir(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -479,27 +509,42 @@ impl fuser::Filesystem for Filesystem {
         if ino == DIRECTORY {
             return reply.ok();
         }
-        match attempt("readdir", ino, || self.list(fh, offset, &mut reply)) {
+        let note = Note::on(Action::List, ino).range(offset, 0);
+        match self.attempt(req, note, || self.list(fh, offset, &mut reply)) {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(e),
         }
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mark = self.watch.mark(req, Note::on(Action::CloseDirectory, ino));
         self.listings.close(fh.0);
         self.teams.leave(fh.0);
+        if let Some(mark) = mark {
+            mark.end(&Ok(()));
+        }
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, req: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let note = Note::on(Action::SyncDirectory, ino);
         done(
-            attempt("fsyncdir", ino, || self.delegate.sync_directory(fid(ino))),
+            self.attempt(req, note, || self.delegate.sync_directory(fid(ino))),
             reply,
         );
     }
 
-    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match attempt("statfs", ino, || self.delegate.statfs()) {
+    fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match self.attempt(req, Note::on(Action::StatFs, ino), || {
+            self.delegate.statfs()
+        }) {
             Ok(s) => {
                 let (blocks, free) = (s.total / 4096, s.free / 4096);
                 // Files need no room of their own kind: as many as there are free blocks may follow.
@@ -528,31 +573,33 @@ impl fuser::Filesystem for Filesystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let answer = attempt("setxattr", ino, || {
+        let answer = self.attempt(req, Note::on(Action::Attribute, ino), || {
             self.set_xattr(fid(ino), name.as_bytes(), value, flags, caller(req))
         });
         done(answer, reply);
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         give(
-            attempt("getxattr", ino, || {
+            self.attempt(req, Note::on(Action::Attribute, ino), || {
                 self.get_xattr(fid(ino), name.as_bytes(), size)
             }),
             reply,
         );
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         give(
-            attempt("listxattr", ino, || self.list_xattrs(fid(ino), size)),
+            self.attempt(req, Note::on(Action::Attribute, ino), || {
+                self.list_xattrs(fid(ino), size)
+            }),
             reply,
         );
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         done(
-            attempt("removexattr", ino, || {
+            self.attempt(req, Note::on(Action::Attribute, ino), || {
                 self.remove_xattr(fid(ino), name.as_bytes())
             }),
             reply,

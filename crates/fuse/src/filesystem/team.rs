@@ -296,7 +296,7 @@ impl Filesystem {
     ) -> Option<(FileHandle, FopenFlags)> {
         let flags = open_flags(flags);
         let opened = self.teams.take(Fid(ino.0), flags, thread)?;
-        Some(answer(&opened, flags, self.alone))
+        Some(answer(&opened, flags, self.alone, self.watch.exact()))
     }
 }
 

@@ -17,7 +17,7 @@ const LAST_CLOSES: Duration = Duration::from_millis(300);
 
 /// The answer to get and list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// How many bytes there are, for a caller who asked only that.
     Size(u32),
     /// The bytes.

@@ -1,0 +1,234 @@
+//! Watching a mount: while a recorder is set, every request that the kernel sends is told to it when it is answered.
+//!
+//! Nobody watches most mounts, and then a request costs one look at a flag. A watched mount may also have the kernel keep
+//! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So what programs do
+//! is seen as they do it, and not what the kernel made of it.
+use crate::filesystem::Answer;
+use crate::reply::OWN;
+use forebay_trace::Action;
+use forebay_trace::record::{Recorder, Seen};
+use fuser::{Errno, FileHandle, FopenFlags, INodeNo, Request};
+use parking_lot::RwLock;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Who watches a mount, if anyone.
+#[derive(Default)]
+pub struct Watch {
+    on: AtomicBool,
+    exact: AtomicBool,
+    recorder: RwLock<Option<Arc<Recorder>>>,
+}
+
+impl Watch {
+    /// Tells `recorder` of every request from now on. `exact`: the kernel is to keep nothing meanwhile.
+    pub fn begin(&self, recorder: Arc<Recorder>, exact: bool) {
+        *self.recorder.write() = Some(recorder);
+        self.exact.store(exact, Ordering::SeqCst);
+        self.on.store(true, Ordering::SeqCst);
+    }
+
+    /// Tells nobody any more; gives the recorder back. Requests that are being answered may still be told to it.
+    pub fn end(&self) -> Option<Arc<Recorder>> {
+        self.on.store(false, Ordering::SeqCst);
+        self.exact.store(false, Ordering::SeqCst);
+        self.recorder.write().take()
+    }
+
+    /// Whether the kernel is to keep nothing.
+    pub(crate) fn exact(&self) -> bool {
+        self.exact.load(Ordering::Relaxed)
+    }
+
+    /// Takes down that a request has come in; nothing if nobody watches.
+    pub(crate) fn mark(&self, req: &Request, note: Note<'_>) -> Option<Mark> {
+        // The directory of teams is nobody's file.
+        if !self.on.load(Ordering::Relaxed) || note.ino == OWN {
+            return None;
+        }
+        let recorder = self.recorder.read().clone()?;
+        let child = note
+            .name
+            .map(|(parent, name)| (parent.0, name.as_bytes().to_vec()));
+        Some(Mark {
+            seen: Seen {
+                thread: req.pid(),
+                action: note.action,
+                inode: note.ino.0,
+                handle: note.handle,
+                offset: note.offset,
+                len: note.len,
+                start: recorder.now(),
+                end: 0,
+                error: 0,
+            },
+            child,
+            recorder,
+        })
+    }
+}
+
+/// What a request is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Note<'a> {
+    action: Action,
+    ino: INodeNo,
+    name: Option<(INodeNo, &'a OsStr)>,
+    handle: u64,
+    offset: u64,
+    len: u64,
+}
+
+impl<'a> Note<'a> {
+    /// A file or directory.
+    pub(crate) fn on(action: Action, ino: INodeNo) -> Note<'a> {
+        Note {
+            action,
+            ino,
+            name: None,
+            handle: 0,
+            offset: 0,
+            len: 0,
+        }
+    }
+
+    /// A name in a directory.
+    pub(crate) fn at(action: Action, parent: INodeNo, name: &'a OsStr) -> Note<'a> {
+        Note {
+            name: Some((parent, name)),
+            ..Note::on(action, parent)
+        }
+    }
+
+    /// A file that gets a name in a directory.
+    pub(crate) fn to(self, parent: INodeNo, name: &'a OsStr) -> Note<'a> {
+        Note {
+            name: Some((parent, name)),
+            ..self
+        }
+    }
+
+    /// An open file.
+    pub(crate) fn through(self, handle: FileHandle) -> Note<'a> {
+        Note {
+            handle: handle.0,
+            ..self
+        }
+    }
+
+    /// A part of it.
+    pub(crate) fn range(self, offset: u64, len: u64) -> Note<'a> {
+        Note {
+            offset,
+            len,
+            ..self
+        }
+    }
+
+    /// The action's name, for the log.
+    pub(crate) fn operation(&self) -> &'static str {
+        self.action.name()
+    }
+
+    pub(crate) fn ino(&self) -> INodeNo {
+        self.ino
+    }
+}
+
+/// A request that is being answered and watched.
+pub(crate) struct Mark {
+    recorder: Arc<Recorder>,
+    seen: Seen,
+    /// The directory and name it is about.
+    child: Option<(u64, Vec<u8>)>,
+}
+
+impl Mark {
+    /// Tells how it was answered.
+    pub(crate) fn end<T: Told>(mut self, answer: &Result<T, Errno>) {
+        self.seen.end = self.recorder.now();
+        match answer {
+            Ok(told) => {
+                told.tell(&mut self.seen);
+                self.name();
+            }
+            Err(e) => {
+                self.seen.error = e.code().unsigned_abs();
+                if self.seen.action == Action::Read {
+                    self.seen.len = 0;
+                }
+            }
+        }
+        self.recorder.call(&self.seen);
+    }
+
+    /// What the answer says about a name: whose it is; for one that was removed, whose it was.
+    fn name(&mut self) {
+        let Some((parent, name)) = &self.child else {
+            return;
+        };
+        match self.seen.action {
+            Action::Unlink | Action::RemoveDirectory | Action::Rename => {
+                let was = self.recorder.child(*parent, name);
+                self.seen.inode = was.unwrap_or(self.seen.inode);
+            }
+            _ if self.seen.inode != 0 => self.recorder.named(*parent, name, self.seen.inode),
+            _ => {}
+        }
+    }
+
+    /// That a rename gave this name.
+    pub(crate) fn renamed(&self, parent: INodeNo, name: &OsStr) {
+        let Some((from, old)) = &self.child else {
+            return;
+        };
+        if let Some(inode) = self.recorder.child(*from, old) {
+            self.recorder.named(parent.0, name.as_bytes(), inode);
+        }
+    }
+}
+
+/// What an answer says about the call.
+pub(crate) trait Told {
+    fn tell(&self, _: &mut Seen) {}
+}
+
+impl Told for () {}
+impl Told for i64 {}
+impl Told for Answer {}
+impl Told for Vec<u8> {}
+impl Told for forebay_server::Space {}
+impl Told for forebay_server::delegate::Granted {}
+
+impl Told for bytes::Bytes {
+    fn tell(&self, seen: &mut Seen) {
+        seen.len = self.len() as u64;
+    }
+}
+
+/// Bytes copied.
+impl Told for u32 {
+    fn tell(&self, seen: &mut Seen) {
+        seen.len = u64::from(*self);
+    }
+}
+
+impl Told for forebay_server::Attr {
+    fn tell(&self, seen: &mut Seen) {
+        seen.inode = self.fid.0;
+    }
+}
+
+impl Told for (FileHandle, FopenFlags) {
+    fn tell(&self, seen: &mut Seen) {
+        seen.handle = self.0.0;
+    }
+}
+
+impl Told for (forebay_server::Attr, FileHandle, FopenFlags) {
+    fn tell(&self, seen: &mut Seen) {
+        (seen.inode, seen.handle) = (self.0.fid.0, self.1.0);
+    }
+}
