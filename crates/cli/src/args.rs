@@ -2,6 +2,7 @@
 use crate::settings::SettingArgs;
 use crate::units::{parse_duration, parse_size};
 use clap::{Args, Parser, Subcommand, ValueHint};
+use forebay_trace::replay::Delays;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -361,10 +362,55 @@ pub struct CompletionsArgs {
 pub enum TraceVerb {
     /// Make the trace of a known workload
     Gen(GenArgs),
+    /// Run a command and record every operation on Forebay mounts meanwhile
+    Record(RecordArgs),
     /// Do what a trace did, with derived content, and verify every byte that is read
     Replay(ReplayArgs),
     /// Describe a trace: ranks, files, sizes, strides
     Stats(StatsArgs),
+    /// Write a trace in Forebay's format, or as CSV
+    Convert(ConvertArgs),
+}
+
+/// Arguments of `trace record`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The exit code is the command's. Everything that goes through the mounts is recorded, whoever does it. Each process \
+        is a rank, numbered as its MPI or Slurm launcher did, if there is one.\n\n\
+        While the recording runs, files that are opened bypass the kernel's page cache, and names and attributes are asked for each \
+        time: so the trace has the calls as programs make them (those above 1 MiB in pieces). With --cached the kernel works as ever, and \
+        the trace has what it asks for: less work, but no reads that it answers itself."
+)]
+pub struct RecordArgs {
+    /// Mount points or stores to record [default: every service of this user mounted on this machine]
+    #[arg(long = "mount", value_name = "MOUNTPOINT|STORE", value_hint = ValueHint::DirPath)]
+    pub mounts: Vec<PathBuf>,
+    /// Where to write the trace; as CSV if it ends in .csv [default: CMD.trace, if there is none]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Each thread is a rank, instead of each process
+    #[arg(long)]
+    pub threads: bool,
+    /// Leave the kernel its caches, and record what still reaches the mount
+    #[arg(long)]
+    pub cached: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// Arguments of `trace convert`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A CSV gets a table of file names beside it, NAME.files.csv. Of a trace that was cut off, what is whole is kept."
+)]
+pub struct ConvertArgs {
+    /// A trace in Forebay's format, or CSV
+    #[arg(value_name = "FROM", value_hint = ValueHint::FilePath)]
+    pub from: PathBuf,
+    /// The file to write; as CSV if it ends in .csv
+    #[arg(value_name = "TO", value_hint = ValueHint::FilePath)]
+    pub to: PathBuf,
 }
 
 /// Arguments of `trace gen`.
@@ -391,6 +437,29 @@ pub struct StatsArgs {
     pub json: bool,
 }
 
+/// `none`, `recorded`, `recorded/SPEED`, or a time.
+fn parse_delays(text: &str) -> Result<Delays, String> {
+    let wrong = || {
+        format!(
+            "'{text}' is no delay; write none, recorded, recorded/2, or a time like 200us or 5ms"
+        )
+    };
+    match text.split_once('/') {
+        _ if text == "none" => Ok(Delays::None),
+        _ if text == "recorded" => Ok(Delays::Recorded { speed: 1.0 }),
+        Some(("recorded", speed)) => match speed.parse() {
+            Ok(speed) if speed > 0.0 && f64::is_finite(speed) => Ok(Delays::Recorded { speed }),
+            _ => Err(wrong()),
+        },
+        Some(_) => Err(wrong()),
+        None => match text.strip_suffix("us").map(str::parse) {
+            Some(Ok(micros)) => Ok(Delays::Fixed(Duration::from_micros(micros))),
+            Some(Err(_)) => Err(wrong()),
+            None => parse_duration(text).map(Delays::Fixed).map_err(|_| wrong()),
+        },
+    }
+}
+
 /// Arguments of `trace replay`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["mounts", "store"]))]
@@ -404,6 +473,15 @@ pub struct ReplayArgs {
     /// Start a service on this store for the replay, and stop it at the end
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
+    /// What ranks do between calls: none; recorded (what the trace says they computed), recorded/4 (four times as fast); or a time
+    #[arg(long, value_name = "none|recorded|TIME", default_value = "none", value_parser = parse_delays)]
+    pub delays: Delays,
+    /// Threads that make calls when there are no delays; a rank stays on one [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Do not read everything once more at the end
+    #[arg(long)]
+    pub no_check: bool,
     /// With --store: through the client library, without mounts
     #[arg(long, requires = "store", conflicts_with = "mounts")]
     pub library: bool,

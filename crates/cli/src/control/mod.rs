@@ -4,16 +4,19 @@
 //! client: {"forebay":1,"program":"0.1.0"}                  server: {"forebay":1,"program":"0.1.0","pid":4711}
 //! client: "Status" | {"Stop":{"force":false}}              server: {"Status":{...}} | "Stopped" | {"Refused":"..."}
 //! client: {"Stage":"List"} | {"Stage":{"Look":...}} ...    server: {"Stage":{"Jobs":[...]}} ...
+//! client: {"Record":{"Start":{...}}} ...                   server: {"Record":{"Started":[...]}} ...
 //! ```
 //!
 //! Invariants: only the user who runs the server (and root) is answered, checked by the kernel's credentials of the
 //! peer; a peer of another protocol version is refused with a word about which side is older; every read has a limit.
 mod client;
+mod record;
 mod server;
 mod stage;
 mod status;
 
 pub use client::{Client, NoServer};
+pub use record::{RecordAnswer, RecordAsk, RecordPart, RecordSpec};
 pub use server::{Answerer, Listener, remove_left};
 pub use stage::{StageAnswer, StageAsk, StageJob, StageSpec, StageState};
 pub use status::{Health, Member, Missing, MountStatus, Peer, Process, Rates, Status};
@@ -63,6 +66,8 @@ pub enum Ask {
     },
     /// About stage jobs.
     Stage(StageAsk),
+    /// About recordings.
+    Record(RecordAsk),
 }
 
 /// What the server answers.
@@ -74,6 +79,8 @@ pub enum Answer {
     Stopped,
     /// To [`Ask::Stage`].
     Stage(StageAnswer),
+    /// To [`Ask::Record`].
+    Record(RecordAnswer),
     /// Why not, and what to do.
     Refused(String),
 }

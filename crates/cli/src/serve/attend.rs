@@ -5,6 +5,7 @@ use super::desk::Desk;
 use super::events::{self, Event};
 use super::office::Office;
 use super::rates::RateDesk;
+use super::record::RecordDesk;
 use super::stage::StageDesk;
 use super::watchdog::Watchdog;
 use crate::control::{Answer, Listener, MountStatus, Peer};
@@ -106,7 +107,14 @@ pub fn until_stopped(
         points.clone(),
         office.clone(),
     ));
+    let watches = attended.mounts.iter().map(Mount::watch);
+    let records = Arc::new(RecordDesk::new(
+        attended.points.iter().cloned().zip(watches).collect(),
+        office.clone(),
+        service.clone(),
+    ));
     let desk = Arc::new(Desk {
+        records: records.clone(),
         office: office.clone(),
         rates: RateDesk::start(service.clone())?,
         metrics: attended.metrics.as_ref().map(Endpoint::url),
@@ -156,6 +164,7 @@ pub fn until_stopped(
         running.leave(&why);
     }
     unmount(&limit, attended.mounts, &points);
+    records.close();
     let result = match running {
         Some(running) => close(&limit, &store, running, settings.stop_limit),
         None => Ok(()),

@@ -3,6 +3,7 @@ use super::attend::Running;
 use super::events::Event;
 use super::office::{Clerk, Office, Question, Said};
 use super::rates::RateDesk;
+use super::record::RecordDesk;
 use super::spec::host;
 use super::stage::StageDesk;
 use crate::control::{Answer, Answerer, Ask, Member, Missing, MountStatus, Peer, Process, Status};
@@ -38,6 +39,8 @@ pub struct Desk {
     pub since: Instant,
     /// Its stage jobs.
     pub stages: Arc<StageDesk>,
+    /// Its recordings.
+    pub records: Arc<RecordDesk>,
     /// What goes through it.
     pub rates: RateDesk,
     /// Where its metrics are served.
@@ -59,6 +62,7 @@ impl Answerer for Desk {
             },
             Ask::Stop { force } => self.stop(force, asker),
             Ask::Stage(ask) => self.stages.answer(ask, asker),
+            Ask::Record(ask) => self.records.answer(ask),
         }
     }
 }
@@ -68,6 +72,7 @@ impl Clerk for Desk {
         let value = match question {
             Question::Status => serde_json::to_value(self.own_status()?),
             Question::Stage(ask) => return self.stages.answer_server(ask),
+            Question::Record(ask) => return self.records.answer_server(ask),
             Question::Busy { host: its, asker } => {
                 // On another machine its number means another process.
                 let asker = if its == host() { asker } else { 0 };

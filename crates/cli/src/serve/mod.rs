@@ -13,6 +13,7 @@ mod office;
 mod place;
 mod points;
 mod rates;
+mod record;
 mod spec;
 mod stage;
 pub mod watch;

@@ -10,6 +10,7 @@
 //! Invariants: a question is answered by a thread of its own, so a slow answer holds up nothing else; a server answers for
 //! itself only and asks nobody for it, so questions cannot go in circles.
 use super::stage::PartAsk;
+use crate::control::RecordAsk;
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ pub enum Question {
     Status,
     /// About its part of a stage job.
     Stage(PartAsk),
+    /// To begin or end a recording of its own mounts.
+    Record(RecordAsk),
     /// What speaks against stopping: a sentence for people, if anything does.
     Busy {
         /// The machine of the process that wants it stopped.

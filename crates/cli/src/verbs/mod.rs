@@ -1,8 +1,10 @@
 //! The verbs, one file each; `demo` is a module of its own.
+pub mod convert;
 pub mod fsck;
 pub mod laminate;
 mod library;
 pub mod mount;
+pub mod record;
 pub mod replay;
 pub mod serve;
 pub mod stage;

@@ -26,15 +26,16 @@ pub fn run(args: &ReplayArgs, config: Option<&Path>) -> Result {
     let report = match &args.store {
         None => on(
             &trace,
+            args,
             PathTarget::new(args.mounts.clone())
                 .map_err(|e| Failure::new(e, "name mounted directories with --mounts"))?,
         ),
         Some(store) => {
             let settings = config_file::resolve(config, &args.settings)?;
             if args.library {
-                in_library(trace, store, &settings)
+                in_library(&trace, args, store, &settings)
             } else {
-                in_mounts(&trace, store, &settings)
+                in_mounts(&trace, args, store, &settings)
             }
         }
     }?;
@@ -49,7 +50,7 @@ pub fn run(args: &ReplayArgs, config: Option<&Path>) -> Result {
 }
 
 /// Replays on any target, with a bar for each phase.
-fn on<T: Target>(trace: &Trace, target: T) -> Result<Report> {
+fn on<T: Target>(trace: &Trace, args: &ReplayArgs, target: T) -> Result<Report> {
     let bar = progress::bytes("replay", 0);
     let progress = |event: Event| match event {
         Event::Begin { phase, bytes } => {
@@ -68,6 +69,9 @@ fn on<T: Target>(trace: &Trace, target: T) -> Result<Report> {
         &target,
         &Options {
             progress: &progress,
+            delays: args.delays,
+            threads: args.threads.unwrap_or(Options::default().threads),
+            check: !args.no_check,
             ..Options::default()
         },
     );
@@ -81,7 +85,12 @@ fn on<T: Target>(trace: &Trace, target: T) -> Result<Report> {
 }
 
 /// With a service of its own, mounted below a directory that is removed at the end.
-fn in_mounts(trace: &Trace, store: &Path, settings: &Resolved) -> Result<Report> {
+fn in_mounts(
+    trace: &Trace,
+    args: &ReplayArgs,
+    store: &Path,
+    settings: &Resolved,
+) -> Result<Report> {
     let base = MountBase::new()?;
     let spec = Spec::new(store, &base.0.join("{node}"), settings)?.following();
     for point in &spec.mounts {
@@ -100,7 +109,7 @@ fn in_mounts(trace: &Trace, store: &Path, settings: &Resolved) -> Result<Report>
         let (sender, receiver) = mpsc::channel();
         scope.spawn(move || {
             // The receiver waits for nothing else.
-            let _ = sender.send(on(trace, target));
+            let _ = sender.send(on(trace, args, target));
         });
         loop {
             match receiver.recv_timeout(Duration::from_millis(200)) {
@@ -155,14 +164,19 @@ impl Drop for MountBase {
 }
 
 /// In this process, through the client library.
-fn in_library(trace: Trace, store: &Path, settings: &Resolved) -> Result<Report> {
+fn in_library(
+    trace: &Trace,
+    args: &ReplayArgs,
+    store: &Path,
+    settings: &Resolved,
+) -> Result<Report> {
     let store = crate::mount_table::absolute(store)?;
     let shown = store.display();
     let config = settings.values.service.clone();
     let nodes = config.nodes;
     let service = Service::start(Arc::new(forebay_storage::OsIo), &store, config)
         .map_err(|e| Failure::plain(format!("cannot open the store {shown}: {e}")))?;
-    let report = on(&trace, LibraryTarget::new(&service, nodes));
+    let report = on(trace, args, LibraryTarget::new(&service, nodes));
     let stopped = service.stop().or_fail(
         format!("cannot close the store {shown}"),
         "run `forebay fsck` on it",
@@ -173,13 +187,16 @@ fn in_library(trace: Trace, store: &Path, settings: &Resolved) -> Result<Report>
 
 fn text(report: &Report) -> String {
     format!(
-        "{} calls: {} written, {} read, {} (input {} before, {} read once more after)\nevery byte was right\n",
+        "{} calls: {} written, {} read, {} (input {} before, {} read once more after)\n\
+         ranks spent {:.3} s in calls, {:.3} s in delays\nevery byte was right\n",
         count(report.calls),
         size(report.written),
         size(report.read),
         rate(report.written + report.read, report.calls_time),
         size(report.inputs),
         size(report.checked),
+        report.io_time.as_secs_f64(),
+        report.delays_time.as_secs_f64(),
     )
 }
 
@@ -193,6 +210,8 @@ fn json(report: &Report) -> String {
         "epochs": report.epochs,
         "reopens": report.reopens,
         "inputs_seconds": report.inputs_time.as_secs_f64(),
+        "io_seconds": report.io_time.as_secs_f64(),
+        "delays_seconds": report.delays_time.as_secs_f64(),
         "calls_seconds": report.calls_time.as_secs_f64(),
         "check_seconds": report.check_time.as_secs_f64(),
     });

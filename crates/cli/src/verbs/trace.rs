@@ -3,7 +3,7 @@ use crate::args::{GenArgs, StatsArgs};
 use crate::fail::{Context, Failure, Result, USAGE};
 use crate::table::Table;
 use crate::units::{count, parse_size, size};
-use forebay_trace::{Stats, Trace, format, workload};
+use forebay_trace::{Recording, Stats, Trace, format, workload};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -76,17 +76,29 @@ fn spec(args: &GenArgs) -> Result<String> {
     Ok(spec)
 }
 
-/// Reads a trace of any kind.
+/// Reads a trace of any kind. Of one that was cut off, what is whole, with a word on standard error.
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub fn load(path: &Path) -> Result<Trace> {
-    forebay_trace::load(path).map_err(|e| {
+pub fn open(path: &Path) -> Result<Recording> {
+    let recording = forebay_trace::open(path).map_err(|e| {
         Failure::new(
             format!("cannot read the trace: {e}"),
-            "name a trace of `forebay trace gen` or a DXT export (CSV)",
+            "name a trace of `forebay trace record` or `gen`, or a DXT export (CSV)",
         )
-    })
+    })?;
+    if let Some(loss) = &recording.loss {
+        eprintln!("forebay: {}: {loss}", path.display());
+    }
+    Ok(recording)
+}
+
+/// The reads and writes of a trace of any kind.
+///
+/// # Errors
+/// As for [`open`].
+pub fn load(path: &Path) -> Result<Trace> {
+    Ok(open(path)?.trace())
 }
 
 /// `trace stats`.

@@ -3,7 +3,7 @@
 //! 1. *Inputs*: each file is created with what it must hold before the first call (`inputs` says what).
 //! 2. *Calls*: epoch by epoch (`plan` says why that gives each read one right answer), ranks in parallel inside one. A
 //!    write's bytes follow from its file, offset and number in the trace ([`crate::content`]); a read is compared byte by
-//!    byte with the [`crate::Model`]. Times are not kept: ranks go as fast as they can.
+//!    byte with the [`crate::Model`]. Between calls ranks go on at once, or compute as [`Delays`] says.
 //! 3. *Check*: everything that the trace wrote is read once more, through all nodes in turn, and sizes are compared.
 //!
 //! Memory: the trace, an index of its writes, one buffer of at most 64 MiB a thread; never a file's content.
@@ -89,9 +89,27 @@ pub enum Event {
     },
 }
 
+/// How long a rank computes before each of its calls. The wait for others at an epoch's end comes on top.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Delays {
+    /// Not at all.
+    #[default]
+    None,
+    /// As long as it did between its calls in the trace, divided by `speed` (above 0).
+    Recorded {
+        /// 1: as it was.
+        speed: f64,
+    },
+    /// Always so long.
+    Fixed(Duration),
+}
+
+/// Most threads of a replay with delays.
+const MOST_THREADS: u32 = 1024;
+
 /// Settings of a replay.
 pub struct Options<'a> {
-    /// Threads that make calls; rank `r` runs on thread `r % threads`.
+    /// Threads that make calls; rank `r` runs on thread `r % threads`. With delays each rank has its own, up to 1,024.
     pub threads: u32,
     /// Most files open at once; the least recently used are closed. At least one a thread.
     pub max_open: usize,
@@ -99,6 +117,8 @@ pub struct Options<'a> {
     pub commit: Commit,
     /// Where ranks run.
     pub placement: Placement,
+    /// What ranks do between calls.
+    pub delays: Delays,
     /// Whether to read everything once more at the end.
     pub check: bool,
     /// Is told how it goes.
@@ -112,6 +132,7 @@ impl Default for Options<'_> {
             max_open: 512,
             commit: Commit::default(),
             placement: Placement::default(),
+            delays: Delays::default(),
             check: true,
             progress: &|_| {},
         }
@@ -135,6 +156,10 @@ pub struct Report {
     pub epochs: u64,
     /// Files opened again because another rank had written them.
     pub reopens: u64,
+    /// Time that ranks spent opening, reading and writing, all added up.
+    pub io_time: Duration,
+    /// Time that ranks computed instead, likewise.
+    pub delays_time: Duration,
     /// Time of the inputs.
     pub inputs_time: Duration,
     /// Time of the calls, planning included.
@@ -232,7 +257,12 @@ fn make_calls<T: Target>(
     inputs: &[Input],
     report: &mut Report,
 ) -> Result<Model> {
-    let threads = options.threads.clamp(1, trace.ranks.max(1));
+    let wanted = match options.delays {
+        Delays::None => options.threads,
+        // Ranks that share a thread would wait for each other's computing.
+        Delays::Recorded { .. } | Delays::Fixed(_) => MOST_THREADS,
+    };
+    let threads = wanted.clamp(1, trace.ranks.max(1));
     let most_open = (options.max_open / threads as usize).max(1);
     std::thread::scope(|scope| {
         let (mut lines, mut ends) = (Vec::new(), Vec::new());
@@ -350,5 +380,7 @@ impl Report {
         self.written += part.written;
         self.read += part.read;
         self.reopens += part.reopens;
+        self.io_time += part.io_time;
+        self.delays_time += part.delays_time;
     }
 }

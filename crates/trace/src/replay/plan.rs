@@ -14,6 +14,7 @@
 
 use super::inputs::Input;
 use crate::{Kind, Model, Op, Piece, Ranges, Trace};
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Most calls in a window.
@@ -31,6 +32,8 @@ pub(super) struct Task {
     pub pieces: Vec<Piece>,
     /// The handle used must have been opened after this epoch; 0: any.
     pub opened_after: u64,
+    /// What the rank did between its call before and this one: computing. Nanoseconds of the trace.
+    pub pause: u64,
 }
 
 /// The calls of one epoch, in trace order.
@@ -44,6 +47,8 @@ pub(super) struct Epoch {
 pub(super) struct Planner<'a> {
     trace: &'a Trace,
     next: usize,
+    /// When each rank's last call ended.
+    ends: HashMap<u32, u64>,
     model: Model,
     writers: Vec<Writers>,
     epochs: u64,
@@ -63,6 +68,7 @@ impl<'a> Planner<'a> {
         Planner {
             trace,
             next: 0,
+            ends: HashMap::new(),
             model,
             writers,
             epochs: 0,
@@ -121,11 +127,15 @@ impl<'a> Planner<'a> {
                 Kind::Read => pieces = self.model.read(op.file, range),
             }
         }
+        // The first call waits as long as the job did before it.
+        let begin = self.trace.ops.first().map_or(0, |first| first.start);
+        let before = self.ends.insert(op.rank, op.end).unwrap_or(begin);
         Task {
             op,
             sequence,
             pieces,
             opened_after: 0,
+            pause: op.start.saturating_sub(before),
         }
     }
 

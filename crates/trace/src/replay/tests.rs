@@ -412,3 +412,51 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ranks_compute_between_calls_as_the_trace_or_the_options_say() {
+    let op = |rank, start, end| Op {
+        rank,
+        kind: Kind::Write,
+        file: 0,
+        offset: u64::from(rank) * 10,
+        len: 10,
+        start,
+        end,
+    };
+    const MS: u64 = 1_000_000;
+    // Rank 0 computes 2 ms and 5 ms; rank 1 begins 1 ms late, and overlaps itself.
+    let ops = vec![
+        op(0, 0, MS),
+        op(1, MS, 9 * MS),
+        op(0, 3 * MS, 4 * MS),
+        op(1, 5 * MS, 6 * MS),
+        op(0, 9 * MS, 9 * MS),
+    ];
+    let trace = Trace {
+        name: "t".into(),
+        ranks: 2,
+        files: vec!["a".into()],
+        ops,
+    };
+    let inputs = inputs::inputs(&trace).unwrap();
+    let epochs = Planner::new(&trace, &inputs).window();
+    let tasks = epochs.iter().flat_map(|e| &e.tasks);
+    let pauses: Vec<u64> = tasks.map(|t| t.pause / MS).collect();
+    assert_eq!(pauses, [0, 1, 2, 0, 5]);
+
+    let dir = tempfile::tempdir().unwrap();
+    let target = PathTarget::new(vec![dir.path().to_owned()]).unwrap();
+    let time = |delays| {
+        let options = Options {
+            delays,
+            ..Options::default()
+        };
+        replay(&trace, &target, &options).unwrap().delays_time
+    };
+    // A sleep is never too short.
+    assert_eq!(time(Delays::None), Duration::ZERO);
+    assert!(time(Delays::Recorded { speed: 1.0 }) >= Duration::from_millis(8));
+    assert!(time(Delays::Recorded { speed: 4.0 }) >= Duration::from_millis(2));
+    assert!(time(Delays::Fixed(Duration::from_millis(1))) >= Duration::from_millis(5));
+}

@@ -1,11 +1,12 @@
 //! One thread of a replay: makes the calls of some ranks, with their open files.
 
 use super::plan::{Epoch, Task};
-use super::{Commit, Event, Options, Report, Target};
+use super::{Commit, Delays, Event, Options, Report, Target};
 use crate::content::Content;
 use crate::{Error, Kind, Op, Piece, Result, Trace};
 use std::collections::HashMap;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// Longer calls are made in parts: bounds memory.
 const PART: u64 = 64 << 20;
@@ -51,6 +52,7 @@ impl<'a, T: Target> Worker<'a, T> {
     /// Makes the calls in order, then commits what they wrote.
     pub fn run(&mut self, epoch: &Epoch) -> Result<()> {
         for task in &epoch.tasks {
+            self.pause(task.pause);
             self.call(task, epoch.number)?;
             (self.options.progress)(Event::Done { bytes: task.op.len });
         }
@@ -73,10 +75,30 @@ impl<'a, T: Target> Worker<'a, T> {
         keys.into_iter().try_for_each(|key| self.close(key))
     }
 
+    /// Computes, or rather sleeps, for as long as the options want.
+    fn pause(&mut self, recorded: u64) {
+        let pause = match self.options.delays {
+            Delays::None => return,
+            Delays::Recorded { speed } => {
+                let scaled = recorded as f64 / 1e9 / speed;
+                // A speed of nearly nothing would wait for ever; a day is long enough.
+                Duration::try_from_secs_f64(scaled.min(86_400.0)).unwrap_or_default()
+            }
+            Delays::Fixed(pause) => pause,
+        };
+        if !pause.is_zero() {
+            let begun = Instant::now();
+            std::thread::sleep(pause);
+            self.report.delays_time += begun.elapsed();
+        }
+    }
+
     fn call(&mut self, task: &Task, epoch: u64) -> Result<()> {
         let op = &task.op;
         let key = (op.rank, op.file);
+        let begun = Instant::now();
         let mut open = self.opened(key, task.opened_after, epoch)?;
+        self.report.io_time += begun.elapsed();
         let done = match op.kind {
             Kind::Write => self.write(&mut open, op, task.sequence),
             Kind::Read => self.read(&mut open, op, &task.pieces),
@@ -157,7 +179,9 @@ impl<'a, T: Target> Worker<'a, T> {
         for (offset, len) in parts(op) {
             let buf = room(&mut self.buffer, len);
             content.fill(offset, buf);
+            let begun = Instant::now();
             let written = self.target.write(&mut open.handle, offset, buf);
+            self.report.io_time += begun.elapsed();
             written.map_err(|e| call_error("write", self.trace, op, e))?;
         }
         self.report.written += op.len;
@@ -168,7 +192,9 @@ impl<'a, T: Target> Worker<'a, T> {
         let name = self.name(op.file);
         for (offset, len) in parts(op) {
             let buf = room(&mut self.buffer, len);
+            let begun = Instant::now();
             let got = read_full(self.target, &mut open.handle, offset, buf);
+            self.report.io_time += begun.elapsed();
             let got = got.map_err(|e| call_error("read", self.trace, op, e))?;
             if got < len {
                 return Err(Error::Length {

@@ -1,0 +1,50 @@
+//! `forebay trace convert`: a trace of any kind in Forebay's format or as CSV.
+use super::trace;
+use crate::args::ConvertArgs;
+use crate::fail::{Context, Result};
+use crate::units::count;
+use forebay_trace::{Recording, csv, format};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Runs the verb.
+///
+/// # Errors
+/// If the trace cannot be read or written (1).
+pub fn run(args: &ConvertArgs) -> Result {
+    let recording = trace::open(&args.from)?;
+    write(&recording, &args.to)?;
+    eprintln!(
+        "{}: {} calls of {} ranks",
+        args.to.display(),
+        count(recording.calls.len() as u64),
+        recording.ranks
+    );
+    Ok(())
+}
+
+/// Writes the recording: as CSV with a table of file names beside it if the name ends in `.csv`, else in Forebay's format.
+///
+/// # Errors
+/// If a file cannot be written (1).
+pub fn write(recording: &Recording, to: &Path) -> Result {
+    if to.extension().is_none_or(|e| e != "csv") {
+        return create(to, |file| format::write_recording(file, recording));
+    }
+    create(to, |file| csv::write_recording(file, recording))?;
+    let names: PathBuf = to.with_extension("files.csv");
+    create(&names, |file| csv::write_file_names(file, &recording.files))
+}
+
+fn create(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result {
+    let written = File::create(path).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    written.or_fail(
+        format!("cannot write {}", path.display()),
+        "name a file in a directory of your own",
+    )
+}
