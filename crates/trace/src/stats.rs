@@ -225,7 +225,7 @@ impl fmt::Display for Stats {
 }
 
 /// Shown with a binary unit and at most three digits behind.
-struct Bytes(u64);
+pub(crate) struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,7 +32,7 @@ pub(super) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// A difference to the value before, with its sign in the lowest bit.
-fn put_difference(out: &mut Vec<u8>, now: u64, before: u64) {
+pub(crate) fn put_difference(out: &mut Vec<u8>, now: u64, before: u64) {
     let difference = now.wrapping_sub(before) as i64;
     put_varint(out, (difference << 1 ^ difference >> 63) as u64);
 }

@@ -37,6 +37,7 @@ mod tests;
 mod v1;
 mod writer;
 
+pub(crate) use body::put_difference;
 pub use writer::Writer;
 
 use crate::recording::{Loss, Recording, TraceFile};

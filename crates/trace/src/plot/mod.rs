@@ -1,0 +1,195 @@
+//! Plots of traces: which bytes of a file each rank touched, and when.
+//!
+//! A [`Chart`] is what a [`Selection`] takes out of a recording: a panel for the reads and one for the writes of each file, a mark
+//! for each call, from its start to its end and over the bytes it touched. [`svg`] draws it; [`html`] makes a page of its own
+//! that lets one look closer.
+
+mod axis;
+mod colour;
+pub mod html;
+pub mod svg;
+#[cfg(test)]
+mod tests;
+
+pub use axis::Axis;
+pub use colour::colour;
+
+use crate::{Action, Call, Kind, NO_OFFSET, Recording};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::RangeInclusive;
+
+/// What the horizontal axis shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Horizontal {
+    /// Time since the first call shown.
+    #[default]
+    Time,
+    /// How many calls the rank had made on the file, of the kind.
+    Calls,
+}
+
+/// What of a trace is shown.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only files whose path ends with this, or whose number it is.
+    pub file: Option<String>,
+    /// Only reads, or only writes.
+    pub kind: Option<Kind>,
+    /// Only these ranks.
+    pub ranks: Option<RangeInclusive<u32>>,
+    /// See [`Horizontal`].
+    pub horizontal: Horizontal,
+}
+
+/// A call as it is drawn. Horizontal values are nanoseconds or calls, vertical ones bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Who.
+    pub rank: u32,
+    /// Where it begins, horizontally.
+    pub left: u64,
+    /// Where it ends.
+    pub right: u64,
+    /// The first byte.
+    pub low: u64,
+    /// Behind the last byte; `low` if there is none.
+    pub high: u64,
+}
+
+/// The reads or the writes of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Panel {
+    /// The file, by its number.
+    pub file: u32,
+    /// Its path, or its number where that is not known.
+    pub name: String,
+    /// Reads or writes.
+    pub kind: Kind,
+    /// The calls, in order of their start.
+    pub marks: Vec<Mark>,
+    /// Bytes of all calls.
+    pub bytes: u64,
+    /// Ranks that called.
+    pub ranks: u64,
+}
+
+/// What is drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chart {
+    /// The trace.
+    pub name: String,
+    /// See [`Horizontal`].
+    pub horizontal: Horizontal,
+    /// The panels: most bytes first.
+    pub panels: Vec<Panel>,
+    /// Ranks with a mark.
+    pub ranks: BTreeSet<u32>,
+    /// What ranks are called, where more is known than their number.
+    pub rank_names: BTreeMap<u32, String>,
+    /// The part of the trace that the marks lie in: from 0 on the axis of time.
+    pub begin: u64,
+}
+
+impl Chart {
+    /// The successful reads and writes that are selected. No panel if there are none.
+    pub fn of(recording: &Recording, selection: &Selection) -> Chart {
+        let shown: Vec<&Call> = recording
+            .calls
+            .iter()
+            .filter(|call| selection.has(recording, call))
+            .collect();
+        let begin = shown.iter().map(|call| call.start).min().unwrap_or(0);
+        let mut panels: BTreeMap<(u32, bool), Panel> = BTreeMap::new();
+        let mut made: HashMap<(u32, u32, bool), u64> = HashMap::new();
+        let mut ranks = BTreeSet::new();
+        for call in shown {
+            let writes = call.action == Action::Write;
+            let panel = panels.entry((call.file, writes)).or_insert_with(|| Panel {
+                file: call.file,
+                name: file_name(recording, call.file),
+                kind: if writes { Kind::Write } else { Kind::Read },
+                marks: Vec::new(),
+                bytes: 0,
+                ranks: 0,
+            });
+            let (left, right) = match selection.horizontal {
+                Horizontal::Time => (call.start - begin, call.end.max(call.start) - begin),
+                Horizontal::Calls => {
+                    let made = made.entry((call.rank, call.file, writes)).or_default();
+                    *made += 1;
+                    (*made - 1, *made - 1)
+                }
+            };
+            panel.marks.push(Mark {
+                rank: call.rank,
+                left,
+                right,
+                low: call.offset,
+                high: call.offset.saturating_add(call.len),
+            });
+            panel.bytes = panel.bytes.saturating_add(call.len);
+            ranks.insert(call.rank);
+        }
+        let mut panels: Vec<Panel> = panels.into_values().collect();
+        for panel in &mut panels {
+            let ranks: BTreeSet<u32> = panel.marks.iter().map(|m| m.rank).collect();
+            panel.ranks = ranks.len() as u64;
+        }
+        panels.sort_by_key(|panel| std::cmp::Reverse((panel.bytes, panel.marks.len())));
+        let known = ranks.iter().filter(|r| recording.processes.contains_key(r));
+        Chart {
+            name: recording.name.clone(),
+            horizontal: selection.horizontal,
+            panels,
+            rank_names: known.map(|r| (*r, recording.rank_name(*r))).collect(),
+            ranks,
+            begin,
+        }
+    }
+}
+
+impl Selection {
+    fn has(&self, recording: &Recording, call: &Call) -> bool {
+        let kind = match call.action {
+            Action::Read => Kind::Read,
+            Action::Write => Kind::Write,
+            _ => return false,
+        };
+        let file = || match &self.file {
+            None => true,
+            Some(wanted) => {
+                let file = recording.files.get(call.file as usize);
+                let ends = file.is_some_and(|f| {
+                    let rest = f.path.strip_suffix(wanted.as_str());
+                    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+                });
+                ends || *wanted == call.file.to_string()
+            }
+        };
+        call.error == 0
+            && call.offset != NO_OFFSET
+            && self.kind.is_none_or(|wanted| wanted == kind)
+            && self.ranks.as_ref().is_none_or(|r| r.contains(&call.rank))
+            && file()
+    }
+}
+
+fn file_name(recording: &Recording, file: u32) -> String {
+    match recording.files.get(file as usize) {
+        Some(known) if !known.path.is_empty() => known.path.clone(),
+        _ => format!("file {file}"),
+    }
+}
+
+/// A number for people: `1,234,567`.
+fn count(n: usize) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
