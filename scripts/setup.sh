@@ -25,6 +25,9 @@ need_command sqlite3 sqlite3
 need_command git git
 need_command dbench dbench
 need_command setfattr attr
+# Plots: the text of a PNG, and the browser that tests look at a page with.
+need_package fonts-dejavu-core
+need_command chromium chromium
 [ -x /usr/bin/python3 ] || missing+=(python3)
 need_python numpy python3-numpy
 need_python h5py python3-h5py

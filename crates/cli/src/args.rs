@@ -368,8 +368,66 @@ pub enum TraceVerb {
     Replay(ReplayArgs),
     /// Describe a trace: ranks, files, sizes, strides
     Stats(StatsArgs),
+    /// Draw which bytes each rank touched, and when
+    Plot(PlotArgs),
     /// Write a trace in Forebay's format, or as CSV
     Convert(ConvertArgs),
+}
+
+/// Arguments of `trace plot`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A panel for the reads and one for the writes of each file, those with most bytes first; a mark for each call, from its \
+        start to its end and over the bytes it touched, in the colour of its rank.\n\n\
+        An HTML page holds the data and needs nothing else: the wheel zooms at the pointer (over an axis, that axis), dragging moves, \
+        dragging with Shift zooms to a box, a double click shows everything, and the pointer over a call says what it is."
+)]
+pub struct PlotArgs {
+    /// A trace in Forebay's format, or CSV
+    #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
+    pub trace: PathBuf,
+    /// What to write, by its ending: .svg, .png or .html; may be given several times [default: TRACE.html]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<PathBuf>,
+    /// Only files with this path, or whose path ends with it behind a slash, or with this number
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<String>,
+    /// Only reads or only writes
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub kind: Option<KindArg>,
+    /// Only these ranks: one, or FIRST-LAST
+    #[arg(long, value_name = "RANKS", value_parser = parse_ranks)]
+    pub ranks: Option<std::ops::RangeInclusive<u32>>,
+    /// What runs from left to right: time, or the number of the rank's call on the file
+    #[arg(long, value_enum, value_name = "AXIS", default_value_t = XArg::Time)]
+    pub x: XArg,
+}
+
+/// Reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum KindArg {
+    /// Only reads
+    Read,
+    /// Only writes
+    Write,
+}
+
+/// The horizontal axis of a plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum XArg {
+    /// Time since the first call shown
+    Time,
+    /// The rank's calls, one after the other
+    Calls,
+}
+
+/// `3` or `0-7`.
+fn parse_ranks(text: &str) -> Result<std::ops::RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err(format!("'{text}' names no ranks; write 3 or 0-7")),
+    }
 }
 
 /// Arguments of `trace record`.

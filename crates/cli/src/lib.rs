@@ -65,6 +65,7 @@ fn verb(cli: &Cli) -> fail::Result {
         Verb::Trace(TraceVerb::Gen(args)) => verbs::trace::generate(args),
         Verb::Trace(TraceVerb::Stats(args)) => verbs::trace::stats(args),
         Verb::Trace(TraceVerb::Record(args)) => verbs::record::run(args),
+        Verb::Trace(TraceVerb::Plot(args)) => verbs::plot::run(args),
         Verb::Trace(TraceVerb::Convert(args)) => verbs::convert::run(args),
         Verb::Trace(TraceVerb::Replay(args)) => verbs::replay::run(args, config),
         Verb::Completions(args) => {

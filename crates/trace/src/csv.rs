@@ -235,7 +235,10 @@ fn parse(line: &str, all: bool, place: &Place<'_>) -> Result<Call> {
     };
     let len_text = next(4)?;
     let len = number(4, len_text, "a length in bytes")?;
-    let data = matches!(action, Action::Read | Action::Write);
+    let data = matches!(
+        action,
+        Action::Read | Action::Write | Action::Copy | Action::CopyTo
+    );
     if data && offset != NO_OFFSET && offset.checked_add(len).is_none() {
         return Err(place.error(4, len_text, "an end of the call below 2^64"));
     }

@@ -62,17 +62,19 @@ pub enum Action {
     Allocate = 24,
     /// Data or a hole looked for; `offset` is where from.
     Seek = 25,
-    /// Bytes copied from one file to another inside the file system: `offset` in the source, `len`.
+    /// Bytes copied to another file inside the file system: `offset`, `len`. Its other half is a `CopyTo`.
     Copy = 26,
     /// An extended attribute read, listed, set or removed.
     Attribute = 27,
     /// The file system's size asked for.
     StatFs = 28,
+    /// Bytes that came from another file inside the file system: `offset`, `len`.
+    CopyTo = 29,
 }
 
 impl Action {
     /// All, each at the place of its number.
-    pub const ALL: [Action; 29] = [
+    pub const ALL: [Action; 30] = [
         Action::Read,
         Action::Write,
         Action::Open,
@@ -102,6 +104,7 @@ impl Action {
         Action::Copy,
         Action::Attribute,
         Action::StatFs,
+        Action::CopyTo,
     ];
 
     /// The action of this number.
@@ -146,6 +149,7 @@ impl Action {
             Action::Copy => "copy",
             Action::Attribute => "xattr",
             Action::StatFs => "statfs",
+            Action::CopyTo => "copyto",
         }
     }
 
@@ -201,11 +205,11 @@ impl From<&Op> for Call {
 }
 
 impl Call {
-    /// As a read or write, if it is one and was done.
+    /// As a read or write, if it is one and was done. A copy inside the file system is one of each.
     pub fn data(&self) -> Option<Op> {
         let kind = match self.action {
-            Action::Read => Kind::Read,
-            Action::Write => Kind::Write,
+            Action::Read | Action::Copy => Kind::Read,
+            Action::Write | Action::CopyTo => Kind::Write,
             _ => return None,
         };
         (self.error == 0).then_some(Op {
@@ -305,13 +309,33 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The successful reads and writes, with file names that are plain and all different.
+    /// The successful reads and writes, with file names that are plain and all different. What was called otherwise only (a
+    /// directory, a file that was but opened) is left out, and the files behind it move up.
     pub fn trace(&self) -> Trace {
+        let mut kept = vec![true; self.files.len()];
+        for call in &self.calls {
+            kept[call.file as usize] = false;
+        }
+        let mut ops: Vec<Op> = self.calls.iter().filter_map(Call::data).collect();
+        for op in &ops {
+            kept[op.file as usize] = true;
+        }
+        let mut numbers = Vec::with_capacity(kept.len());
+        let mut paths = Vec::new();
+        for (file, kept) in self.files.iter().zip(kept) {
+            numbers.push(paths.len() as u32);
+            if kept {
+                paths.push(file.path.as_str());
+            }
+        }
+        for op in &mut ops {
+            op.file = numbers[op.file as usize];
+        }
         Trace {
             name: self.name.clone(),
             ranks: self.ranks,
-            files: plain_names(&self.files),
-            ops: self.calls.iter().filter_map(Call::data).collect(),
+            files: plain_names(&paths),
+            ops,
         }
     }
 
@@ -352,21 +376,19 @@ impl From<&Trace> for Recording {
 }
 
 /// The names as they are if they are plain and all different, else each with its number before it.
-fn plain_names(files: &[TraceFile]) -> Vec<String> {
-    let plain = |name: &str| {
+fn plain_names(names: &[&str]) -> Vec<String> {
+    let plain = |name: &&str| {
         !name.is_empty()
             && name.len() < 200
             && !name.contains(['/', '\0', '\n'])
-            && name != "."
-            && name != ".."
+            && !matches!(*name, "." | "..")
     };
-    let names = || files.iter().map(|file| file.path.as_str());
-    let distinct: HashSet<&str> = names().collect();
-    if distinct.len() == files.len() && names().all(plain) {
-        return names().map(str::to_owned).collect();
+    let distinct: HashSet<&&str> = names.iter().collect();
+    if distinct.len() == names.len() && names.iter().all(plain) {
+        return names.iter().map(|name| (*name).to_owned()).collect();
     }
-    let numbered = |(id, name): (u32, &str)| Trace::file_name(id, name);
-    (0..).zip(names()).map(numbered).collect()
+    let numbered = |(id, name): (u32, &&str)| Trace::file_name(id, name);
+    (0..).zip(names).map(numbered).collect()
 }
 
 #[cfg(test)]
@@ -380,7 +402,7 @@ mod tests {
             assert_eq!(Action::from_code(code), Some(action));
             assert_eq!(Action::from_name(action.name()), Some(action));
         }
-        assert_eq!(Action::from_code(29), None);
+        assert_eq!(Action::from_code(30), None);
     }
 
     #[test]
@@ -388,7 +410,7 @@ mod tests {
         let call = |action, error| Call {
             rank: 1,
             action,
-            file: 0,
+            file: 1,
             offset: 7,
             len: 3,
             start: 1,
@@ -397,9 +419,12 @@ mod tests {
         };
         let mut recording = Recording {
             ranks: 2,
-            files: ["a/b", "c"].map(TraceFile::named).to_vec(),
+            files: [".", "a/b", "c"].map(TraceFile::named).to_vec(),
             calls: vec![
-                call(Action::Open, 0),
+                Call {
+                    file: 0,
+                    ..call(Action::Open, 0)
+                },
                 call(Action::Write, 0),
                 call(Action::Read, 5),
                 call(Action::Read, 0),
@@ -409,6 +434,7 @@ mod tests {
         let trace = recording.trace();
         let kinds: Vec<Kind> = trace.ops.iter().map(|op| op.kind).collect();
         assert_eq!(kinds, [Kind::Write, Kind::Read]);
+        assert!(trace.ops.iter().all(|op| op.file == 0));
         assert_eq!(trace.files, ["00000-a_b", "00001-c"]);
         assert_eq!(
             recording.actions(),
@@ -418,7 +444,7 @@ mod tests {
                 (Action::Open, 1, 0)
             ]
         );
-        recording.files[0].path = "b".into();
+        recording.files[1].path = "b".into();
         assert_eq!(recording.trace().files, ["b", "c"]);
     }
 }

@@ -4,6 +4,9 @@ pub mod fsck;
 pub mod laminate;
 mod library;
 pub mod mount;
+#[cfg(feature = "png")]
+mod picture;
+pub mod plot;
 pub mod record;
 pub mod replay;
 pub mod serve;

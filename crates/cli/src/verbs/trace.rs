@@ -3,7 +3,7 @@ use crate::args::{GenArgs, StatsArgs};
 use crate::fail::{Context, Failure, Result, USAGE};
 use crate::table::Table;
 use crate::units::{count, parse_size, size};
-use forebay_trace::{Recording, Stats, Trace, format, workload};
+use forebay_trace::{Action, Recording, Stats, Trace, format, workload};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -106,15 +106,46 @@ pub fn load(path: &Path) -> Result<Trace> {
 /// # Errors
 /// If the trace cannot be read.
 pub fn stats(args: &StatsArgs) -> Result {
-    let stats = Stats::of(&load(&args.file)?);
+    let recording = open(&args.file)?;
+    let stats = Stats::of(&recording.trace());
     let text = if args.json {
-        serde_json::to_string(&stats).or_fail("cannot write the figures", "report this")? + "\n"
+        let next = "report this";
+        let mut value = serde_json::to_value(&stats).or_fail("cannot write the figures", next)?;
+        value["actions"] = actions_json(&recording);
+        value["lost_bytes"] = recording.loss.map(|loss| loss.bytes).into();
+        format!("{value}\n")
     } else {
-        text(&stats)
+        text(&stats) + &actions(&recording)
     };
     std::io::stdout()
         .write_all(text.as_bytes())
         .or_fail("cannot write to standard output", "look at where it leads")
+}
+
+fn actions_json(recording: &Recording) -> serde_json::Value {
+    let counted = recording.actions().into_iter();
+    let each = |(action, calls, failed): (Action, u64, u64)| {
+        let value = serde_json::json!({ "calls": calls, "failed": failed });
+        (action.name().to_string(), value)
+    };
+    counted.map(each).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// A table of what a recording has beside reads and writes; nothing for other traces.
+fn actions(recording: &Recording) -> String {
+    let counted = recording.actions();
+    let data = |action: &Action| matches!(action, Action::Read | Action::Write);
+    if counted
+        .iter()
+        .all(|(action, _, failed)| data(action) && *failed == 0)
+    {
+        return String::new();
+    }
+    let mut table = Table::new(&["operation", "calls", "failed"]);
+    for (action, calls, failed) in counted {
+        table.row(vec![action.name().to_string(), count(calls), count(failed)]);
+    }
+    format!("\n{table}")
 }
 
 fn text(stats: &Stats) -> String {

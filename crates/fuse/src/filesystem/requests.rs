@@ -471,7 +471,7 @@ impl fuser::Filesystem for Filesystem {
         ino: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
-        _: INodeNo,
+        ino_out: INodeNo,
         fh_out: FileHandle,
         offset_out: u64,
         len: u64,
@@ -481,9 +481,17 @@ impl fuser::Filesystem for Filesystem {
         let note = Note::on(Action::Copy, ino)
             .through(fh_in)
             .range(offset_in, len);
-        match self.attempt(req, note, || {
+        let target = Note::on(Action::CopyTo, ino_out)
+            .through(fh_out)
+            .range(offset_out, len);
+        let target = self.watch.mark(req, target);
+        let answer = self.attempt(req, note, || {
             self.copy((fh_in, offset_in), (fh_out, offset_out), len, caller(req))
-        }) {
+        });
+        if let Some(target) = target {
+            target.end(&answer);
+        }
+        match answer {
             Ok(copied) => reply.written(copied),
             Err(e) => reply.error(e),
         }

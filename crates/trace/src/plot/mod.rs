@@ -14,7 +14,8 @@ mod tests;
 pub use axis::Axis;
 pub use colour::colour;
 
-use crate::{Action, Call, Kind, NO_OFFSET, Recording};
+use crate::{Call, Kind, NO_OFFSET, Recording};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
@@ -103,7 +104,7 @@ impl Chart {
         let mut made: HashMap<(u32, u32, bool), u64> = HashMap::new();
         let mut ranks = BTreeSet::new();
         for call in shown {
-            let writes = call.action == Action::Write;
+            let writes = call.data().is_some_and(|op| op.kind == Kind::Write);
             let panel = panels.entry((call.file, writes)).or_insert_with(|| Panel {
                 file: call.file,
                 name: file_name(recording, call.file),
@@ -135,7 +136,10 @@ impl Chart {
             let ranks: BTreeSet<u32> = panel.marks.iter().map(|m| m.rank).collect();
             panel.ranks = ranks.len() as u64;
         }
-        panels.sort_by_key(|panel| std::cmp::Reverse((panel.bytes, panel.marks.len())));
+        panels.sort_by_key(|panel| {
+            let first = panel.marks.first().map(|mark| mark.left);
+            (Reverse(panel.bytes), first, panel.file)
+        });
         let known = ranks.iter().filter(|r| recording.processes.contains_key(r));
         Chart {
             name: recording.name.clone(),
@@ -150,10 +154,8 @@ impl Chart {
 
 impl Selection {
     fn has(&self, recording: &Recording, call: &Call) -> bool {
-        let kind = match call.action {
-            Action::Read => Kind::Read,
-            Action::Write => Kind::Write,
-            _ => return false,
+        let Some(op) = call.data() else {
+            return false;
         };
         let file = || match &self.file {
             None => true,
@@ -166,9 +168,8 @@ impl Selection {
                 ends || *wanted == call.file.to_string()
             }
         };
-        call.error == 0
-            && call.offset != NO_OFFSET
-            && self.kind.is_none_or(|wanted| wanted == kind)
+        call.offset != NO_OFFSET
+            && self.kind.is_none_or(|wanted| wanted == op.kind)
             && self.ranks.as_ref().is_none_or(|r| r.contains(&call.rank))
             && file()
     }

@@ -247,13 +247,15 @@
   data.panels.forEach((p, i) => select.add(new Option(`${p.name}, ${p.kind}: ${p.calls.toLocaleString("en")} calls`, i)));
   select.addEventListener("change", () => show(+select.value));
   const legend = byId("legend");
-  for (const { name, colour } of data.ranks.slice(0, 64)) {
+  // Of many ranks some, evenly: enough to read the colours by.
+  const every = Math.ceil(data.ranks.length / 16);
+  for (const { name, colour } of data.ranks.filter((_, i) => i % every === 0)) {
     const entry = document.createElement("span"), patch = document.createElement("i");
     patch.style.background = colour;
     entry.append(patch, name);
     legend.append(entry);
   }
-  if (data.ranks.length > 64) legend.append(`and ${data.ranks.length - 64} more`);
+  if (every > 1) legend.append(`${data.ranks.length} ranks`);
   if (data.panels.length) show(0);
   else byId("note").textContent = "no reads or writes with a known offset are selected";
 })();

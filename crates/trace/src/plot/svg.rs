@@ -118,6 +118,12 @@ fn shorten(text: &str, most: usize) -> String {
     format!("{start}…{end}")
 }
 
+/// `1 call`, `2 calls`.
+fn counted(n: usize, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(n))
+}
+
 fn legend(svg: &mut Svg, chart: &Chart) {
     let (y, total) = (54.0, chart.ranks.len());
     if total > DISTINCT {
@@ -161,9 +167,9 @@ fn draw_panel(
         Kind::Write => "writes",
     };
     let facts = format!(
-        "{kind}: {} calls of {} ranks, {}",
-        count(panel.marks.len()),
-        count(panel.ranks as usize),
+        "{kind}: {} of {}, {}",
+        counted(panel.marks.len(), "call"),
+        counted(panel.ranks as usize, "rank"),
         Bytes(panel.bytes)
     );
     let name = shorten(&panel.name, 60);

@@ -1,7 +1,7 @@
 //! What is selected is in the chart; what is in the chart is in the drawing and on the page.
 use super::html::page_of;
 use super::*;
-use crate::{Process, TraceFile};
+use crate::{Action, Process, TraceFile};
 
 fn call(rank: u32, action: Action, file: u32, offset: u64, start: u64) -> Call {
     Call {

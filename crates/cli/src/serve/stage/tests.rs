@@ -51,7 +51,7 @@ impl Clerk for Front {
     fn answer(&self, _: u16, question: Question) -> Said {
         match question {
             Question::Stage(ask) => self.0.answer_server(ask),
-            Question::Status | Question::Busy { .. } => Err("no".into()),
+            Question::Status | Question::Busy { .. } | Question::Record(_) => Err("no".into()),
         }
     }
 }
