@@ -48,7 +48,7 @@ pub enum Verb {
     Stage(StageVerb),
     /// Check a store whose service is stopped, every checksum of it
     Fsck(FsckArgs),
-    /// Make, describe and replay traces of parallel I/O
+    /// Record, make, describe, draw and replay traces of parallel I/O
     #[command(subcommand)]
     Trace(TraceVerb),
     /// Print the completion script of a shell

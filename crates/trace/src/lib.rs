@@ -6,7 +6,7 @@
 //! - [`record`]: what writes a recording while it happens, and what joins those of several nodes.
 //! - [`workload`]: generators for the shapes that the papers measure.
 //! - [`Stats`]: counts, sizes, shapes, sharing.
-//! - [`patterns`]: the streams that an index sees, and what was found in them.
+//! - [`patterns`]: what an index of the calls would hold, for whatever finds patterns.
 //! - [`plot`]: offsets over time, as SVG and as a page.
 //! - [`replay`]: a trace against real files, every byte read checked against the [`Model`], with [`content`] that
 //!   follows from file, offset and write.

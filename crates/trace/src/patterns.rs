@@ -1,7 +1,8 @@
 //! What an index of a trace's calls would hold: the seam between traces and whatever finds patterns in them.
 //!
-//! A *stream* is what one rank did to one file, reads and writes apart, in its order: what one log of the file system gets. The
-//! finder sees one stream at a time and knows nothing of traces; this knows nothing of how patterns are found.
+//! A *group* is what all ranks did to one file, reads and writes apart; a *stream* is the part of one rank in it, in its order:
+//! what one log of the file system gets. The finder sees one group at a time and knows nothing of traces; this knows nothing of how
+//! patterns are found.
 
 use crate::{Kind, NO_OFFSET, Trace};
 use serde::Serialize;
@@ -9,56 +10,39 @@ use std::collections::BTreeMap;
 
 /// Bytes of an index entry without patterns: file, offset, length, log, address and sequence in 8 bytes each.
 pub const RAW_ENTRY: u64 = 48;
-/// Streams that are described one by one.
-const DESCRIBED: usize = 20;
 
-/// What one rank did to one file.
+/// What all ranks did to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stream {
-    /// The rank.
-    pub rank: u32,
+pub struct Group {
     /// Index into [`Trace::files`].
     pub file: u32,
     /// Reads or writes.
     pub kind: Kind,
-    /// Offset and length of each call, in order; none empty.
-    pub extents: Vec<(u64, u64)>,
+    /// By rank: offset and length of each call, in order; none empty.
+    pub streams: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
-/// What was found in a stream.
+/// What was found in a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// Patterns.
     pub patterns: u64,
     /// Bytes they are written in.
     pub encoded: u64,
-    /// The same for people, such as `512 x [256 Ki x 4 KiB stride 2 MiB]`.
-    pub shown: String,
+    /// The first ones for people, such as `512 x [256 Ki x 4 KiB stride 2 MiB]`.
+    pub shown: Vec<String>,
 }
 
-/// What was found in one stream of a report.
+/// What was found in one group of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct StreamPatterns {
-    /// The rank.
-    pub rank: u32,
+pub struct GroupPatterns {
     /// The file's name.
     pub file: String,
     /// Reads or writes.
     pub kind: Kind,
+    /// Ranks that took part.
+    pub ranks: u64,
     /// Calls.
-    pub extents: u64,
-    /// Patterns that stand for them.
-    pub patterns: u64,
-    /// The patterns for people.
-    pub shown: String,
-}
-
-/// What was found in a trace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct PatternStats {
-    /// Streams.
-    pub streams: u64,
-    /// Their calls.
     pub extents: u64,
     /// Patterns that stand for them.
     pub patterns: u64,
@@ -66,8 +50,23 @@ pub struct PatternStats {
     pub raw_bytes: u64,
     /// Bytes of the patterns.
     pub encoded_bytes: u64,
-    /// The streams with the most calls.
-    pub largest: Vec<StreamPatterns>,
+    /// The first patterns for people.
+    pub shown: Vec<String>,
+}
+
+/// What was found in a trace; the group with the most calls first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct PatternStats {
+    /// By file, reads and writes apart.
+    pub groups: Vec<GroupPatterns>,
+    /// Of all groups.
+    pub extents: u64,
+    /// Of all groups.
+    pub patterns: u64,
+    /// Of all groups.
+    pub raw_bytes: u64,
+    /// Of all groups.
+    pub encoded_bytes: u64,
 }
 
 impl PatternStats {
@@ -77,57 +76,52 @@ impl PatternStats {
     }
 }
 
-/// The streams of a trace, by file, kind and rank. Calls without length or known offset are left out.
-pub fn streams(trace: &Trace) -> Vec<Stream> {
-    let mut streams: BTreeMap<(u32, bool, u32), Stream> = BTreeMap::new();
+/// The groups of a trace, by file, writes first. Calls without length or known offset are left out.
+pub fn groups(trace: &Trace) -> Vec<Group> {
+    let mut groups: BTreeMap<(u32, bool), Group> = BTreeMap::new();
     for op in &trace.ops {
         if op.len == 0 || op.offset == NO_OFFSET {
             continue;
         }
-        let key = (op.file, op.kind == Kind::Read, op.rank);
-        let stream = streams.entry(key).or_insert_with(|| Stream {
-            rank: op.rank,
+        let key = (op.file, op.kind == Kind::Read);
+        let group = groups.entry(key).or_insert_with(|| Group {
             file: op.file,
             kind: op.kind,
-            extents: Vec::new(),
+            streams: BTreeMap::new(),
         });
-        stream.extents.push((op.offset, op.len));
+        let stream = group.streams.entry(op.rank).or_default();
+        stream.push((op.offset, op.len));
     }
-    streams.into_values().collect()
+    groups.into_values().collect()
 }
 
-/// Looks for patterns in every stream of a trace.
-pub fn discover(trace: &Trace, mut find: impl FnMut(&Stream) -> Found) -> PatternStats {
+/// Looks for patterns in every group of a trace.
+pub fn discover(trace: &Trace, mut find: impl FnMut(&Group) -> Found) -> PatternStats {
     let mut stats = PatternStats::default();
-    for stream in streams(trace) {
-        let found = find(&stream);
-        let extents = stream.extents.len() as u64;
-        stats.streams += 1;
-        stats.extents += extents;
-        stats.patterns += found.patterns;
-        stats.raw_bytes += extents * RAW_ENTRY;
-        stats.encoded_bytes += found.encoded;
-        let name = trace.files.get(stream.file as usize);
-        stats.largest.push(StreamPatterns {
-            rank: stream.rank,
+    for group in groups(trace) {
+        let found = find(&group);
+        let extents = group.streams.values().map(|s| s.len() as u64).sum();
+        let name = trace.files.get(group.file as usize);
+        let found = GroupPatterns {
             file: name.cloned().unwrap_or_default(),
-            kind: stream.kind,
+            kind: group.kind,
+            ranks: group.streams.len() as u64,
             extents,
             patterns: found.patterns,
+            raw_bytes: extents * RAW_ENTRY,
+            encoded_bytes: found.encoded,
             shown: found.shown,
-        });
-        if stats.largest.len() >= 8 * DESCRIBED {
-            keep_largest(&mut stats.largest);
-        }
+        };
+        stats.extents += found.extents;
+        stats.patterns += found.patterns;
+        stats.raw_bytes += found.raw_bytes;
+        stats.encoded_bytes += found.encoded_bytes;
+        stats.groups.push(found);
     }
-    keep_largest(&mut stats.largest);
     stats
-}
-
-fn keep_largest(streams: &mut Vec<StreamPatterns>) {
-    // Stable: of equal ones the first ranks stay.
-    streams.sort_by_key(|stream| std::cmp::Reverse(stream.extents));
-    streams.truncate(DESCRIBED);
+        .groups
+        .sort_by_key(|group| std::cmp::Reverse(group.extents));
+    stats
 }
 
 #[cfg(test)]
@@ -135,42 +129,33 @@ mod tests {
     use super::*;
     use crate::workload;
 
+    fn trace() -> Trace {
+        let spec = "ior-strided:ranks=3,size=10,calls=5";
+        workload::parse(spec).unwrap().trace()
+    }
+
     #[test]
-    fn a_stream_is_one_ranks_calls_of_one_kind_on_one_file() {
-        let trace = workload::parse("ior-strided:ranks=3,size=10,calls=5")
-            .unwrap()
-            .trace();
-        let streams = streams(&trace);
-        let writes: Vec<_> = streams.iter().filter(|s| s.kind == Kind::Write).collect();
-        assert_eq!(writes.len(), 3);
-        for (rank, stream) in (0u64..).zip(&writes) {
-            assert_eq!(u64::from(stream.rank), rank);
+    fn a_group_has_what_each_rank_did_to_a_file() {
+        let groups = groups(&trace());
+        let kinds: Vec<Kind> = groups.iter().map(|g| g.kind).collect();
+        assert_eq!(kinds, [Kind::Write, Kind::Read]);
+        for (rank, stream) in (0u64..).zip(groups[0].streams.values()) {
             let expected: Vec<(u64, u64)> = (0..5).map(|i| ((i * 3 + rank) * 10, 10)).collect();
-            assert_eq!(stream.extents, expected);
+            assert_eq!(stream, &expected);
         }
     }
 
     #[test]
     fn what_is_found_is_added_up_and_compared_with_raw_entries() {
-        let trace = workload::parse("ior-strided:ranks=30,size=10,calls=5")
-            .unwrap()
-            .trace();
-        let find = |stream: &Stream| Found {
+        let find = |group: &Group| Found {
             patterns: 1,
             encoded: 12,
-            shown: format!("{} x 10 B", stream.extents.len()),
+            shown: vec![format!("{} x [5 x 10 B stride 30 B]", group.streams.len())],
         };
-        let stats = discover(&trace, find);
-        assert_eq!(
-            (stats.extents, stats.raw_bytes),
-            (stats.streams * 5, stats.streams * 240)
-        );
-        assert_eq!(
-            (stats.patterns, stats.encoded_bytes),
-            (stats.streams, stats.streams * 12)
-        );
-        assert_eq!(stats.compression(), 20.0);
-        assert_eq!(stats.largest.len(), 20);
-        assert_eq!(stats.largest[0].shown, "5 x 10 B");
+        let stats = discover(&trace(), find);
+        assert_eq!((stats.extents, stats.raw_bytes), (30, 1440));
+        assert_eq!((stats.patterns, stats.encoded_bytes), (2, 24));
+        assert_eq!(stats.compression(), 60.0);
+        assert_eq!(stats.groups[1].shown, ["3 x [5 x 10 B stride 30 B]"]);
     }
 }
