@@ -178,7 +178,6 @@ fn what_a_recorder_wrote_as_it_came_is_read_in_order_even_without_its_end() {
     writer.files([(0, &TraceFile::named("a/b"))]).unwrap();
     writer.calls(&[call(2, 10), call(2, 40)]).unwrap();
     writer.flush().unwrap();
-    drop(writer);
     let got = recover(&bytes[..], Path::new("t")).unwrap();
     let starts: Vec<u64> = got.calls.iter().map(|c| c.start).collect();
     assert_eq!(starts, [10, 30, 40, 50]);
