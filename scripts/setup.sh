@@ -25,15 +25,13 @@ need_command sqlite3 sqlite3
 need_command git git
 need_command dbench dbench
 need_command setfattr attr
-# Plots: the text of a PNG, and the browser that tests look at a page with.
+# Figures and plots: the text of a PNG, and the browser that tests look at a page with.
 need_package fonts-dejavu-core
 need_command chromium chromium
 [ -x /usr/bin/python3 ] || missing+=(python3)
 need_python numpy python3-numpy
 need_python h5py python3-h5py
 # The service over MPI: to build it, to start it, and programs that use it.
-# PNGs of figures are made with its letters.
-need_package fonts-dejavu-core
 for package in libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich \
   pkg-config libhdf5-openmpi-dev libpnetcdf-dev python3-mpi4py slurm-wlm munge; do
   need_package "$package"
