@@ -13,6 +13,7 @@
 //!
 //! What this crate must not know: servers, mounts, the index. It sees a [`replay::Target`].
 
+mod action;
 pub mod content;
 pub mod csv;
 mod error;
@@ -29,10 +30,11 @@ pub mod replay;
 mod stats;
 pub mod workload;
 
+pub use action::Action;
 pub use error::{Error, Result};
 pub use load::{load, open};
 pub use model::{Model, Piece};
 pub use op::{Kind, NO_OFFSET, Op, Trace};
 pub use ranges::Ranges;
-pub use recording::{Action, Call, Loss, Process, Recording, TraceFile};
+pub use recording::{Call, Loss, Process, Recording, TraceFile};
 pub use stats::{FileStats, KindStats, Stats};

@@ -2,7 +2,8 @@
 //!
 //! Taking a body gives `None` if its bytes are not exactly what its head says.
 
-use crate::recording::{Action, Call, Process, TraceFile};
+use crate::Action;
+use crate::recording::{Call, Process, TraceFile};
 use std::collections::BTreeMap;
 
 /// No file or rank has a higher number.

@@ -18,7 +18,7 @@ mod who;
 pub use merge::{Part, merge};
 
 use crate::format::Writer;
-use crate::recording::{Action, Call};
+use crate::{Action, Call};
 use files::Files;
 use std::collections::HashMap;
 use std::fs::File;

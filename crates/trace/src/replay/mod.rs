@@ -9,6 +9,7 @@
 //! Memory: the trace, an index of its writes, one buffer of at most 64 MiB a thread; never a file's content.
 
 mod check;
+mod delays;
 mod inputs;
 mod path;
 mod plan;
@@ -17,6 +18,7 @@ mod target;
 mod tests;
 mod worker;
 
+pub use delays::Delays;
 pub use path::PathTarget;
 pub use target::Target;
 
@@ -87,21 +89,6 @@ pub enum Event {
         /// Its bytes.
         bytes: u64,
     },
-}
-
-/// How long a rank computes before each of its calls. The wait for others at an epoch's end comes on top.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Delays {
-    /// Not at all.
-    #[default]
-    None,
-    /// As long as it did between its calls in the trace, divided by `speed` (above 0).
-    Recorded {
-        /// 1: as it was.
-        speed: f64,
-    },
-    /// Always so long.
-    Fixed(Duration),
 }
 
 /// Most threads of a replay with delays.

@@ -1,12 +1,12 @@
 //! One thread of a replay: makes the calls of some ranks, with their open files.
 
 use super::plan::{Epoch, Task};
-use super::{Commit, Delays, Event, Options, Report, Target};
+use super::{Commit, Event, Options, Report, Target};
 use crate::content::Content;
 use crate::{Error, Kind, Op, Piece, Result, Trace};
 use std::collections::HashMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Longer calls are made in parts: bounds memory.
 const PART: u64 = 64 << 20;
@@ -77,15 +77,7 @@ impl<'a, T: Target> Worker<'a, T> {
 
     /// Computes, or rather sleeps, for as long as the options want.
     fn pause(&mut self, recorded: u64) {
-        let pause = match self.options.delays {
-            Delays::None => return,
-            Delays::Recorded { speed } => {
-                let scaled = recorded as f64 / 1e9 / speed;
-                // A speed of nearly nothing would wait for ever; a day is long enough.
-                Duration::try_from_secs_f64(scaled.min(86_400.0)).unwrap_or_default()
-            }
-            Delays::Fixed(pause) => pause,
-        };
+        let pause = self.options.delays.pause(recorded);
         if !pause.is_zero() {
             let begun = Instant::now();
             std::thread::sleep(pause);
