@@ -1,8 +1,10 @@
 //! `forebay trace gen` and `forebay trace stats`.
+use super::patterns;
 use crate::args::{GenArgs, StatsArgs};
 use crate::fail::{Context, Failure, Result, USAGE};
 use crate::table::Table;
 use crate::units::{count, parse_size, size};
+use forebay_trace::patterns::discover;
 use forebay_trace::{Action, Recording, Stats, Trace, format, workload};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -107,15 +109,19 @@ pub fn load(path: &Path) -> Result<Trace> {
 /// If the trace cannot be read.
 pub fn stats(args: &StatsArgs) -> Result {
     let recording = open(&args.file)?;
-    let stats = Stats::of(&recording.trace());
+    let trace = recording.trace();
+    let stats = Stats::of(&trace);
+    let found = discover(&trace, patterns::find);
     let text = if args.json {
         let next = "report this";
         let mut value = serde_json::to_value(&stats).or_fail("cannot write the figures", next)?;
         value["actions"] = actions_json(&recording);
+        value["patterns"] =
+            serde_json::to_value(&found).or_fail("cannot write the figures", next)?;
         value["lost_bytes"] = recording.loss.map(|loss| loss.bytes).into();
         format!("{value}\n")
     } else {
-        text(&stats) + &actions(&recording)
+        text(&stats) + &actions(&recording) + &patterns::text(&found)
     };
     std::io::stdout()
         .write_all(text.as_bytes())
