@@ -44,7 +44,12 @@ pub(super) fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
 }
 
 /// `exact`: every call is to reach this, as it is.
-pub(super) fn answer(opened: &Opened, flags: OpenFlags, alone: bool, exact: bool) -> (FileHandle, FopenFlags) {
+pub(super) fn answer(
+    opened: &Opened,
+    flags: OpenFlags,
+    alone: bool,
+    exact: bool,
+) -> (FileHandle, FopenFlags) {
     let mut fh = opened.handle << BITS;
     let mut fopen = FopenFlags::empty();
     if flags.write {
