@@ -309,6 +309,9 @@ fn follows(error: &forebay_server::Error) -> bool {
     matches!(error, forebay_server::Error::Peer { .. })
 }
 
+/// What a refused server waits for the one that speaks for all.
+const TO_SAY_WHY: Duration = Duration::from_secs(1);
+
 /// The version that this server says it is of: its own. Tests may have one say another.
 fn version() -> u32 {
     let told = std::env::var("FOREBAY_TEST_VERSION");
@@ -411,6 +414,8 @@ fn join(start: &Start, home: &Home, expected: u32) -> Result<World> {
             // All processes refuse alike: the first one says so for all.
             StartError::Refused(why) if rank != 0 => {
                 tracing::error!("{why}");
+                // The launcher ends all as soon as one has failed: the first is left the time to say why.
+                std::thread::sleep(TO_SAY_WHY);
                 Failure::silent()
             }
             e => failed(e),
