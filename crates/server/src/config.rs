@@ -79,7 +79,7 @@ impl Config {
     }
 
     /// The index's share, unless its own settings say otherwise: an eighth for its cache, a sixteenth for its compression buffer,
-    /// and a 64th for each MemTable (one being filled, up to three being compressed).
+    /// a 64th for each MemTable (one being filled, up to three being compressed), and a 64th for what is known of stored ranges.
     pub(crate) fn index_settings(&self) -> Settings {
         self.index.settings(self.memory)
     }

@@ -21,6 +21,8 @@ pub struct IndexConfig {
     pub buffer: Option<u64>,
     /// Compressed blocks of tables that are kept, and their metadata regions. `None`: an eighth.
     pub cache: Option<u64>,
+    /// What is known of stored ranges, so that puts need not look. `None`: a 64th.
+    pub coverage: Option<u64>,
 }
 
 impl Default for IndexConfig {
@@ -32,6 +34,7 @@ impl Default for IndexConfig {
             memtable: None,
             buffer: None,
             cache: None,
+            coverage: None,
         }
     }
 }
@@ -70,6 +73,7 @@ impl IndexConfig {
             ("index_memtable", self.memtable),
             ("index_buffer", self.buffer),
             ("index_cache", self.cache),
+            ("index_coverage", self.coverage),
         ];
         for (name, budget) in budgets {
             if let Some(bytes) = budget.filter(|bytes| *bytes < LEAST) {
@@ -104,7 +108,7 @@ impl IndexConfig {
             return Ok(());
         }
         Err(format!(
-            "the index would take {all} bytes (four times `index_memtable`, `index_buffer` and `index_cache`), more than half of `memory` ({memory}); \
+            "the index would take {all} bytes (four times `index_memtable`, `index_buffer`, `index_cache` and `index_coverage`), more than half of `memory` ({memory}); \
             make them smaller, or `memory` {} or more",
             all.saturating_mul(2)
         ))
@@ -122,7 +126,7 @@ impl IndexConfig {
             memtable_bytes: share(self.memtable, 64),
             buffer_bytes: share(self.buffer, 16),
             cache_bytes: share(self.cache, 8),
-            coverage_bytes: share(None, 64),
+            coverage_bytes: share(self.coverage, 64),
             alpha: self.alpha,
             ..Settings::default()
         }
@@ -188,6 +192,13 @@ mod tests {
                     ..usual
                 },
             ),
+            (
+                "index_coverage",
+                IndexConfig {
+                    coverage: Some(0),
+                    ..usual
+                },
+            ),
         ];
         for (name, config) in wrong {
             let (named, text) = config.check().unwrap_err();
@@ -209,6 +220,12 @@ mod tests {
             ..usual
         };
         assert!(large.fits(192 << 20).unwrap_err().contains("`index_cache`"));
+        let large = IndexConfig {
+            coverage: Some(96 << 20),
+            ..usual
+        };
+        let text = large.fits(192 << 20).unwrap_err();
+        assert!(text.contains("`index_coverage`"), "{text}");
         assert_eq!(usual.fits(crate::LEAST_MEMORY), Ok(()));
     }
 
@@ -216,10 +233,10 @@ mod tests {
         #[test]
         fn what_is_accepted_the_index_accepts(
             block in prop_oneof![0u64..2000, any::<u64>()], table_blocks in prop_oneof![0u64..2000, any::<u64>()],
-            budgets in any::<[Option<u32>; 3]>(), memory in crate::LEAST_MEMORY..1 << 40,
+            budgets in any::<[Option<u32>; 4]>(), memory in crate::LEAST_MEMORY..1 << 40,
         ) {
-            let [memtable, buffer, cache] = budgets.map(|b| b.map(u64::from));
-            let config = IndexConfig { block, table_blocks, memtable, buffer, cache, ..IndexConfig::default() };
+            let [memtable, buffer, cache, coverage] = budgets.map(|b| b.map(u64::from));
+            let config = IndexConfig { block, table_blocks, memtable, buffer, cache, coverage, ..IndexConfig::default() };
             if config.check().is_ok() {
                 prop_assert_eq!(config.settings(memory).check(), Ok(()));
             }

@@ -276,6 +276,22 @@ mod tests {
             (resolve(&[], &[], &[("index_cache", "0")]), "--index-cache"),
             (resolve(&[], &[], &[("index_cache", "1G")]), "`index_cache`"),
             (
+                resolve(&[], &[("FOREBAY_INDEX_COVERAGE", "63K")], &[]),
+                "FOREBAY_INDEX_COVERAGE",
+            ),
+            (
+                resolve(&[("index_coverage", "much")], &[], &[]),
+                "index_coverage in c.toml",
+            ),
+            (
+                resolve(&[], &[], &[("index_coverage", "0")]),
+                "--index-coverage",
+            ),
+            (
+                resolve(&[], &[], &[("index_coverage", "1G")]),
+                "`index_coverage`",
+            ),
+            (
                 resolve(&[], &[], &[("index_block", "1M")]),
                 "`index_table_blocks`",
             ),
@@ -304,6 +320,21 @@ mod tests {
             (1 << 20, 128 << 10)
         );
         assert_eq!(index.buffer_bytes as u64, service.memory / 16);
+        assert_eq!(index.coverage_bytes as u64, service.memory / 64);
+    }
+
+    #[test]
+    fn known_ranges_take_what_file_environment_and_flag_say() {
+        let key = "index_coverage";
+        let env = [("FOREBAY_INDEX_COVERAGE", "2M")];
+        let taken = |resolved: Result<Resolved>| {
+            let service = resolved.unwrap().values.service;
+            service.index.settings(service.memory).coverage_bytes >> 20
+        };
+        assert_eq!(taken(resolve(&[(key, "1M")], &[], &[])), 1);
+        assert_eq!(taken(resolve(&[(key, "1M")], &env, &[])), 2);
+        assert_eq!(taken(resolve(&[(key, "1M")], &env, &[(key, "4M")])), 4);
+        assert_eq!(taken(resolve(&[], &env, &[(key, "auto")])), 3);
     }
 
     #[test]

@@ -205,6 +205,17 @@ pub const TABLE: &[Setting] = &[
         },
     },
     Setting {
+        key: "index_coverage",
+        flag: "index-coverage",
+        value: "SIZE",
+        default: "auto",
+        help: "Knowledge of stored ranges that is kept, so that a write need not look into the index; auto: a 64th of memory",
+        set: |s, text| {
+            s.service.index.coverage = budget(text)?;
+            index(s)
+        },
+    },
+    Setting {
         key: "deadline",
         flag: "deadline",
         value: "TIME",
