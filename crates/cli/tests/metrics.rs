@@ -42,7 +42,7 @@ fn status(place: &Place) -> serde_json::Value {
 }
 
 /// The figures of the status under the names of the samples.
-const SAME: [(&str, &str); 13] = [
+const SAME: [(&str, &str); 16] = [
     ("forebay_files", "files"),
     ("forebay_logical_bytes", "logical_bytes"),
     ("forebay_extents", "extents"),
@@ -56,6 +56,9 @@ const SAME: [(&str, &str); 13] = [
     ("forebay_index_put_records_total", "/index/puts"),
     ("forebay_index_table_bytes", "/index/table_bytes"),
     ("forebay_index_runs", "/index/runs"),
+    ("forebay_index_found_extents_total", "/index/records_found"),
+    ("forebay_index_read_regions_total", "/index/rounds"),
+    ("forebay_index_read_bytes_total", "/index/bytes_read"),
 ];
 
 /// Waits until status and metrics agree, and the written bytes of both members are these.

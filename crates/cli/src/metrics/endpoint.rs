@@ -4,7 +4,7 @@
 //! replaced when nobody answers on it, and goes with the server.
 use super::address::{Address, Place};
 use super::http::{self, Answer, Connection};
-use super::table;
+use super::scrape;
 use crate::control::Status;
 use crate::fail::{Context, Failure, Result};
 use std::io::ErrorKind;
@@ -226,7 +226,7 @@ impl Desk {
                 Ok(status) => Answer {
                     status: "200 OK",
                     kind: KIND,
-                    body: table::text(&status),
+                    body: scrape::text(&status),
                 },
                 Err(why) => Answer::plain("503 Service Unavailable", &why),
             },

@@ -2,13 +2,17 @@
 //! loopback address or a Unix socket.
 //!
 //! ```text
-//!  setting --metrics -> address -> endpoint -- GET /metrics --> Source (the desk) -> table -> text
+//!  setting --metrics -> address -> endpoint -- GET /metrics --> Source (the desk) -> table -> scrape: text
 //! ```
 mod address;
 mod endpoint;
 mod http;
+mod metric;
+mod scrape;
 mod table;
 
 pub use address::Address;
 pub use endpoint::{Endpoint, Serving, Source};
-pub use table::{METRICS, Metric, text};
+pub use metric::Metric;
+pub use scrape::text;
+pub use table::METRICS;

@@ -1,116 +1,9 @@
 //! Every metric, defined once: its name, what it means, and where its values come from. `docs/monitoring.md` lists the same.
 //!
-//! Invariants: names follow Prometheus's rules (base units, `_total` for what only grows); a figure that is not known is left
-//! out, never zero; the labels tell which member and which peer.
-use crate::control::{Health, Member, Process, Status};
-use forebay_server::MemberStatus;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
-
-/// A value with its labels.
-pub struct Sample {
-    labels: Vec<(&'static str, String)>,
-    value: Value,
-}
-
-/// Whole numbers stay whole.
-#[derive(Debug, Clone, Copy)]
-enum Value {
-    Whole(u64),
-    Real(f64),
-}
-
-/// One metric.
-pub struct Metric {
-    /// As its samples are called.
-    pub name: &'static str,
-    /// One sentence, without the full stop.
-    pub help: &'static str,
-    /// Names of its labels.
-    pub labels: &'static [&'static str],
-    read: fn(&Status) -> Vec<Sample>,
-}
-
-impl Metric {
-    /// It only grows, while the process lives.
-    pub fn is_counter(&self) -> bool {
-        self.name.ends_with("_total")
-    }
-}
-
-const MEMBER: &[&str] = &["member"];
-
-fn members(status: &Status, value: impl Fn(&MemberStatus) -> Option<Value>) -> Vec<Sample> {
-    let sample = |m: &Member| {
-        Some(Sample {
-            labels: vec![("member", m.figures.member.to_string())],
-            value: value(&m.figures)?,
-        })
-    };
-    status.members.iter().filter_map(sample).collect()
-}
-
-/// One sample a member and kind.
-fn kinds<const N: usize>(
-    status: &Status,
-    label: &'static str,
-    values: impl Fn(&MemberStatus) -> [(&'static str, Option<u64>); N],
-) -> Vec<Sample> {
-    let samples = |m: &Member| {
-        let member = m.figures.member.to_string();
-        values(&m.figures)
-            .into_iter()
-            .filter_map(move |(kind, value)| {
-                Some(Sample {
-                    labels: vec![("member", member.clone()), (label, kind.to_string())],
-                    value: Value::Whole(value?),
-                })
-            })
-    };
-    status.members.iter().flat_map(samples).collect()
-}
-
-fn process(status: &Status, value: impl Fn(&Process) -> Value) -> Vec<Sample> {
-    let sample = |p: &Process| Sample {
-        labels: Vec::new(),
-        value: value(p),
-    };
-    status.processes.iter().take(1).map(sample).collect()
-}
-
-fn peers(status: &Status, value: impl Fn(&crate::control::Peer) -> Value) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    for process in &status.processes {
-        for (member, peer) in process
-            .members
-            .iter()
-            .flat_map(|m| process.peers.iter().map(move |p| (m, p)))
-        {
-            samples.push(Sample {
-                labels: vec![
-                    ("member", member.to_string()),
-                    ("peer", peer.member.to_string()),
-                ],
-                value: value(peer),
-            });
-        }
-    }
-    samples
-}
-
-/// A figure of each member.
-macro_rules! of_member {
-    ($name:literal, $help:literal, |$m:ident| $value:expr) => {
-        Metric {
-            name: $name,
-            help: $help,
-            labels: MEMBER,
-            read: |status| members(status, |$m| $value),
-        }
-    };
-}
+//! Invariants: names follow Prometheus's rules (base units, `_total` for what only grows); every figure of the index is here.
+use super::metric::{MEMBER, Metric, Sample, Value};
+use super::metric::{kinds, members, of_kinds, of_member, peers, process};
+use crate::control::Health;
 
 /// All metrics, in the order of the page.
 pub const METRICS: &[Metric] = &[
@@ -154,7 +47,7 @@ pub const METRICS: &[Metric] = &[
     ),
     of_member!(
         "forebay_index_memory_bytes",
-        "Memory of the member's key-value store: MemTables, filters and indexes of tables",
+        "Memory of the member's key-value store and index, without caches: MemTables, compression buffer, filters and indexes of tables, known ranges",
         |m| Some(Value::Whole(m.index_memory_bytes))
     ),
     of_member!(
@@ -177,54 +70,43 @@ pub const METRICS: &[Metric] = &[
         "Records in table files of the member's index, with replaced ones that are not merged away yet",
         |m| Some(Value::Whole(m.index.table_records))
     ),
-    Metric {
-        name: "forebay_index_part_memory_bytes",
-        help: "Memory of the member's index, by part: memtable (new records), buffer (compressed blocks), cache (compressed blocks of tables), regions (where blocks are in table files)",
-        labels: &["member", "part"],
-        read: |status| {
-            kinds(status, "part", |m| {
-                [
-                    ("memtable", Some(m.index.memtable_bytes)),
-                    ("buffer", Some(m.index.buffer_bytes)),
-                    ("cache", Some(m.index.cache_bytes)),
-                    ("regions", Some(m.index.region_bytes)),
-                ]
-            })
-        },
-    },
+    of_kinds!(
+        "forebay_index_part_memory_bytes",
+        "part",
+        "Memory of the member's index, by part: memtable (new records), buffer (compressed blocks), cache (compressed blocks of tables), regions (where blocks are in table files), coverage (which ranges are stored)",
+        |m| [
+            ("memtable", Some(m.index.memtable_bytes)),
+            ("buffer", Some(m.index.buffer_bytes)),
+            ("cache", Some(m.index.cache_bytes)),
+            ("regions", Some(m.index.region_bytes)),
+            ("coverage", Some(m.index.coverage_bytes)),
+        ]
+    ),
     of_member!(
         "forebay_index_put_records_total",
         "Records put into the member's index, deletes included",
         |m| Some(Value::Whole(m.index.puts))
     ),
-    Metric {
-        name: "forebay_index_steps_total",
-        help: "Background steps of the member's index, by kind: seal (new records compressed), flush (buffer written to disk), compaction (runs merged)",
-        labels: &["member", "step"],
-        read: |status| {
-            kinds(status, "step", |m| {
-                [
-                    ("seal", Some(m.index.sealed)),
-                    ("flush", Some(m.index.flushes)),
-                    ("compaction", Some(m.index.compactions)),
-                ]
-            })
-        },
-    },
-    Metric {
-        name: "forebay_index_blocks_total",
-        help: "Blocks of the member's index, by what merges did: passed (let through untouched), merged (decompressed), made (compressed)",
-        labels: &["member", "kind"],
-        read: |status| {
-            kinds(status, "kind", |m| {
-                [
-                    ("passed", Some(m.index.blocks_passed)),
-                    ("merged", Some(m.index.blocks_merged)),
-                    ("made", Some(m.index.blocks_made)),
-                ]
-            })
-        },
-    },
+    of_kinds!(
+        "forebay_index_steps_total",
+        "step",
+        "Background steps of the member's index, by kind: seal (new records compressed), flush (buffer written to disk), compaction (runs merged)",
+        |m| [
+            ("seal", Some(m.index.sealed)),
+            ("flush", Some(m.index.flushes)),
+            ("compaction", Some(m.index.compactions)),
+        ]
+    ),
+    of_kinds!(
+        "forebay_index_blocks_total",
+        "kind",
+        "Blocks of the member's index, by what merges did: passed (let through untouched), merged (decompressed), made (compressed)",
+        |m| [
+            ("passed", Some(m.index.blocks_passed)),
+            ("merged", Some(m.index.blocks_merged)),
+            ("made", Some(m.index.blocks_made)),
+        ]
+    ),
     of_member!(
         "forebay_index_written_bytes_total",
         "Bytes written to table files of the member's index",
@@ -234,6 +116,46 @@ pub const METRICS: &[Metric] = &[
         "forebay_index_stall_seconds_total",
         "Time that writers waited for the member's index",
         |m| Some(Value::Real(m.index.stall_nanos as f64 / 1e9))
+    ),
+    of_kinds!(
+        "forebay_index_coverage_total",
+        "kind",
+        "What puts into the member's index knew of stored ranges, by kind: hit (a piece known to meet nothing stored), miss (a piece for which stored records were looked at), load (1 MiB of a file whose records were read to know)",
+        |m| [
+            ("hit", Some(m.index.coverage_hits)),
+            ("miss", Some(m.index.coverage_misses)),
+            ("load", Some(m.index.coverage_loads)),
+        ]
+    ),
+    of_member!(
+        "forebay_index_gets_total",
+        "Ranges looked up in the member's index",
+        |m| Some(Value::Whole(m.index.gets))
+    ),
+    of_member!(
+        "forebay_index_found_extents_total",
+        "Extents that lookups in the member's index found",
+        |m| Some(Value::Whole(m.index.records_found))
+    ),
+    of_kinds!(
+        "forebay_index_lookup_blocks_total",
+        "kind",
+        "Blocks of table files of the member's index, by kind: asked (needed by lookups and scans), cached (of these, found in memory), read (from table files, those beside the asked ones too)",
+        |m| [
+            ("asked", Some(m.index.blocks_asked)),
+            ("cached", Some(m.index.cache_hits)),
+            ("read", Some(m.index.blocks_read)),
+        ]
+    ),
+    of_member!(
+        "forebay_index_read_regions_total",
+        "Regions of blocks that lookups and scans read from table files of the member's index, each in one I/O",
+        |m| Some(Value::Whole(m.index.rounds))
+    ),
+    of_member!(
+        "forebay_index_read_bytes_total",
+        "Bytes that lookups and scans read from table files of the member's index",
+        |m| Some(Value::Whole(m.index.bytes_read))
     ),
     of_member!(
         "forebay_cache_memory_bytes",
@@ -255,20 +177,16 @@ pub const METRICS: &[Metric] = &[
         "Files that the member's node holds open",
         |m| Some(Value::Whole(m.open_files))
     ),
-    Metric {
-        name: "forebay_requests_total",
-        help: "Requests of the member's mount or library, by kind: read, write, or other (names, attributes, opens, closes, syncs, locks)",
-        labels: &["member", "kind"],
-        read: |status| {
-            kinds(status, "kind", |m| {
-                [
-                    ("read", Some(m.reads)),
-                    ("write", Some(m.writes)),
-                    ("other", Some(m.others)),
-                ]
-            })
-        },
-    },
+    of_kinds!(
+        "forebay_requests_total",
+        "kind",
+        "Requests of the member's mount or library, by kind: read, write, or other (names, attributes, opens, closes, syncs, locks)",
+        |m| [
+            ("read", Some(m.reads)),
+            ("write", Some(m.writes)),
+            ("other", Some(m.others)),
+        ]
+    ),
     of_member!(
         "forebay_read_bytes_total",
         "Bytes read through the member's mount or library",
@@ -304,25 +222,21 @@ pub const METRICS: &[Metric] = &[
         "Requests that the member has sent to other members",
         |m| Some(Value::Whole(m.asked))
     ),
-    Metric {
-        name: "forebay_queue_length",
-        help: "What the member works on or waits for, by queue: mount, served, sent, locks, flush, clean, outbox, unpublished",
-        labels: &["member", "queue"],
-        read: |status| {
-            kinds(status, "queue", |m| {
-                [
-                    ("mount", Some(m.working)),
-                    ("served", Some(m.serving)),
-                    ("sent", Some(m.asking)),
-                    ("locks", Some(m.lock_waits)),
-                    ("flush", Some(m.flushing)),
-                    ("clean", Some(m.cleaning)),
-                    ("outbox", m.undelivered),
-                    ("unpublished", Some(m.unpublished)),
-                ]
-            })
-        },
-    },
+    of_kinds!(
+        "forebay_queue_length",
+        "queue",
+        "What the member works on or waits for, by queue: mount, served, sent, locks, flush, clean, outbox, unpublished",
+        |m| [
+            ("mount", Some(m.working)),
+            ("served", Some(m.serving)),
+            ("sent", Some(m.asking)),
+            ("locks", Some(m.lock_waits)),
+            ("flush", Some(m.flushing)),
+            ("clean", Some(m.cleaning)),
+            ("outbox", m.undelivered),
+            ("unpublished", Some(m.unpublished)),
+        ]
+    ),
     Metric {
         name: "forebay_peer_alive",
         help: "1 if the member in another process was heard in time, 0 if it left or is dead; member is who says so",
@@ -376,49 +290,55 @@ pub const METRICS: &[Metric] = &[
     },
 ];
 
-/// The metrics of one status as a scrape shows them: OpenMetrics text.
-pub fn text(status: &Status) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(status.clone())));
-    let mut text = String::new();
-    // Writing to a string cannot fail; a metric that could not be written would be missing from the end on.
-    if prometheus_client::encoding::text::encode(&mut text, &registry).is_err() {
-        tracing::error!("the metrics could not be written");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Member, Rates, Status};
+    use crate::processes::Memory;
+    use forebay_server::{IndexStats, MemberStatus};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// With no process and one member, whose index has these figures.
+    fn status(index: IndexStats) -> Status {
+        let figures = MemberStatus {
+            index,
+            ..MemberStatus::default()
+        };
+        let rates = Rates::default();
+        Status {
+            store: "/local/s".into(),
+            pid: 1,
+            program: String::new(),
+            uptime_seconds: 0,
+            memory: Memory::default(),
+            settings: BTreeMap::new(),
+            mounts: Vec::new(),
+            members: vec![Member { figures, rates }],
+            missing: BTreeMap::new(),
+            processes: Vec::new(),
+        }
     }
-    text
-}
 
-#[derive(Debug)]
-struct Scrape(Status);
-
-impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+    #[test]
+    fn every_figure_of_the_index_is_a_metric() {
+        let figures = IndexStats::default().figures();
+        let names = figures.iter().map(|(name, _)| *name);
+        // Each its own number; whole seconds of the only time.
+        let numbers = (1..).map(|n: u64| n * 1_000_000_000);
+        let given: BTreeMap<&str, u64> = names.zip(numbers).collect();
+        let json = serde_json::to_value(&given).unwrap();
+        let status = status(serde_json::from_value(json).unwrap());
+        let mut shown = BTreeSet::new();
         for metric in METRICS {
-            let samples = (metric.read)(&self.0);
-            if samples.is_empty() {
-                continue;
-            }
-            // The encoder adds the ending of counters.
-            let (name, kind) = match metric.name.strip_suffix("_total") {
-                Some(name) => (name, MetricType::Counter),
-                None => (metric.name, MetricType::Gauge),
-            };
-            let mut family = encoder.encode_descriptor(name, metric.help, None, kind)?;
-            for sample in samples {
-                let labels = sample.labels.as_slice();
-                let mut one = family.encode_family(&labels)?;
-                match (kind, sample.value) {
-                    (MetricType::Counter, Value::Whole(n)) => {
-                        one.encode_counter::<NoLabelSet, _, f64>(&n, None)?;
-                    }
-                    (MetricType::Counter, Value::Real(x)) => {
-                        one.encode_counter::<NoLabelSet, _, f64>(&x, None)?;
-                    }
-                    (_, Value::Whole(n)) => one.encode_gauge(&n)?,
-                    (_, Value::Real(x)) => one.encode_gauge(&x)?,
-                }
+            for sample in (metric.read)(&status) {
+                shown.insert(match sample.value {
+                    Value::Whole(n) => n,
+                    Value::Real(seconds) => (seconds * 1e9).round() as u64,
+                });
             }
         }
-        Ok(())
+        for (name, value) in given {
+            assert!(shown.contains(&value), "{name}");
+        }
     }
 }

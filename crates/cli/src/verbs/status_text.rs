@@ -26,6 +26,14 @@ fn often(rate: f64) -> String {
     }
 }
 
+/// A part of a whole; of nothing there is none.
+fn share(part: u64, whole: u64) -> String {
+    match whole {
+        0 => String::from("-"),
+        _ => format!("{:.0} %", part as f64 / whole as f64 * 100.0),
+    }
+}
+
 fn bytes(rate: f64) -> String {
     format!("{}/s", size(rate.round() as u64))
 }
@@ -47,10 +55,12 @@ const HOLDS: [Column; 9] = [
 const MORE: [Column; 1] = [("budget", |m| size(m.figures.memory_budget))];
 
 /// The index, stage by stage; in the wide form only.
-const INDEX: [Column; 15] = [
+const INDEX: [Column; 23] = [
     ("new records", |m| size(m.figures.index.memtable_bytes)),
     ("compressed", |m| size(m.figures.index.buffer_bytes)),
     ("cached", |m| size(m.figures.index.cache_bytes)),
+    ("regions", |m| size(m.figures.index.region_bytes)),
+    ("known", |m| size(m.figures.index.coverage_bytes)),
     ("tables", |m| count(m.figures.index.tables)),
     ("runs", |m| count(m.figures.index.runs)),
     ("in tables", |m| count(m.figures.index.table_records)),
@@ -68,6 +78,20 @@ const INDEX: [Column; 15] = [
     ("stalled", |m| {
         format!("{:.1} s", m.figures.index.stall_nanos as f64 / 1e9)
     }),
+    ("unlooked", |m| {
+        let index = &m.figures.index;
+        share(
+            index.coverage_hits,
+            index.coverage_hits + index.coverage_misses,
+        )
+    }),
+    ("gets", |m| count(m.figures.index.gets)),
+    ("found", |m| count(m.figures.index.records_found)),
+    ("in cache", |m| {
+        share(m.figures.index.cache_hits, m.figures.index.blocks_asked)
+    }),
+    ("idx reads", |m| count(m.figures.index.rounds)),
+    ("idx read", |m| size(m.figures.index.bytes_read)),
 ];
 
 /// What it does.
@@ -247,6 +271,10 @@ mod tests {
                     table_records: 3_000,
                     puts: 4_321,
                     stall_nanos: 1_200_000_000,
+                    gets: 5_432,
+                    blocks_asked: 1_000,
+                    cache_hits: 875,
+                    coverage_bytes: 7 << 20,
                     ..IndexStats::default()
                 },
                 index_bytes_per_record: Some(1.5),
@@ -343,7 +371,7 @@ mod tests {
         assert_eq!(wide.lines().filter(|l| l.starts_with("1 ")).count(), 1);
         assert!(wide.lines().next().unwrap().ends_with("failed"));
         let all = wide.lines().find(|l| l.starts_with("all")).unwrap();
-        for figure in ["1.50", "12,963", "9,000", "3.6 s"] {
+        for figure in ["1.50", "12,963", "9,000", "3.6 s", "16,296", "88 %", " - "] {
             assert!(all.contains(figure), "{figure} in {all}");
         }
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
