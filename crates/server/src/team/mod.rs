@@ -15,6 +15,7 @@
 //! - A call is carried out once at most. What ends it early says whether that may have happened.
 
 mod local;
+mod rounds;
 
 use crate::{Error, Member, Result};
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use forebay_fabric::Rank;
 use forebay_fabric::ring::{Collectives, Fit, Group, Limits, Operation, Shape};
 use local::{Local, Part};
 use parking_lot::Mutex;
+use rounds::Rounds;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +33,8 @@ use std::time::Duration;
 /// The highest number that a team may have.
 pub const MAX_NUMBER: u32 = (1 << 31) - 1;
 
-/// Teams without clients that are remembered, so that one with the same number goes on behind their last call.
+/// Teams without clients that are remembered whole. Of others only how far they came is, so that one with the same number goes on
+/// behind their last call.
 const MOST_EMPTY: usize = 4096;
 
 /// A team, described alike by all its clients (but for `here`).
@@ -54,6 +57,27 @@ pub struct TeamCounts {
     pub failed: u64,
 }
 
+#[derive(Default)]
+struct Table {
+    teams: HashMap<u32, Arc<Local>>,
+    /// Of those that are not among them.
+    left: Rounds,
+}
+
+impl Table {
+    /// Forgets the teams without clients.
+    fn clear(&mut self) {
+        let left = &mut self.left;
+        self.teams.retain(|number, local| {
+            let stays = !local.empty();
+            if !stays {
+                left.keep(*number, local.begin());
+            }
+            stays
+        });
+    }
+}
+
 /// The teams that clients of one node are in.
 pub struct Teams {
     collectives: Arc<Collectives>,
@@ -61,7 +85,7 @@ pub struct Teams {
     /// How long the clients of one node wait for each other.
     patience: Duration,
     limits: Limits,
-    table: Mutex<HashMap<u32, Arc<Local>>>,
+    table: Mutex<Table>,
     calls: AtomicU64,
     failed: AtomicU64,
 }
@@ -98,25 +122,27 @@ impl Teams {
             return refuse("it has no client at this node".into());
         }
         let mut table = self.table.lock();
-        let known = table.get(&plan.number).filter(|local| local.plan == *plan);
-        let local = match (known, table.get(&plan.number)) {
-            (Some(local), _) => local.clone(),
-            (None, Some(other)) if !other.empty() => {
+        let local = match table.teams.get(&plan.number) {
+            Some(local) if local.plan == *plan => local.clone(),
+            Some(other) if !other.empty() => {
                 return refuse("its number is another team's; choose a new one".into());
             }
-            (None, other) => {
+            other => {
                 let ranks: Vec<Rank> = plan.members.iter().map(|m| Rank::from(*m)).collect();
                 let shape = Shape::Fitted(Fit::default());
                 let group = match Group::new(plan.number.into(), ranks, shape) {
                     Ok(group) => group,
                     Err(e) => return refuse(e.to_string()),
                 };
-                let next = other.map_or(0, |other| other.begin());
+                let next = match other {
+                    Some(other) => other.begin(),
+                    None => table.left.of(plan.number),
+                };
                 let local = Arc::new(Local::new(plan.clone(), group, next));
-                if table.len() >= MOST_EMPTY {
-                    table.retain(|_, local| !local.empty());
+                if table.teams.len() >= MOST_EMPTY {
+                    table.clear();
                 }
-                table.insert(plan.number, local.clone());
+                table.teams.insert(plan.number, local.clone());
                 local
             }
         };

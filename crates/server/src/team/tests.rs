@@ -102,6 +102,24 @@ fn seats_are_given_out_once_and_again_when_left() {
 }
 
 #[test]
+fn a_number_goes_on_behind_its_last_call_however_many_teams_came_since() {
+    let node = nodes(1, LONG).remove(0);
+    let mut seat = node.join(&plan(0, 1, 1)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(count(&mut seat, 0).unwrap(), 2);
+    }
+    drop(seat);
+    for number in 1..=2 * MOST_EMPTY as u32 {
+        drop(node.join(&plan(number, 1, 1)).unwrap());
+    }
+    assert!(node.table.lock().teams.len() <= MOST_EMPTY);
+    // Its next call is none that someone has abandoned before.
+    let mut seat = node.join(&plan(0, 1, 1)).unwrap();
+    assert_eq!(seat.round(), 3);
+    assert_eq!(count(&mut seat, 0).unwrap(), 2);
+}
+
+#[test]
 fn a_client_that_stays_away_fails_its_call_for_all_and_the_next_works() {
     let deadline = Duration::from_secs(1);
     let nodes = nodes(3, deadline);
