@@ -12,6 +12,9 @@ pub(crate) const MAX_LINKS: u32 = 40;
 /// The longest path in bytes before `ENAMETOOLONG`, as in Linux.
 const MAX_PATH: usize = 4095;
 
+/// Refuses a walk the directories that it may not look names up in.
+pub(crate) type Enter<'a> = &'a dyn Fn(&Attr) -> Result<()>;
+
 /// Where a walk ended.
 pub(crate) struct Walked {
     /// The directory that holds the last name.
@@ -43,6 +46,16 @@ impl Walked {
 
 /// Walks `path`; `follow` says whether a symbolic link as the last name is followed (a trailing slash always does).
 pub(crate) fn walk(delegate: &Delegate, path: &Path, follow: bool) -> Result<Walked> {
+    walk_by(delegate, path, follow, None)
+}
+
+/// The same; `enter` is asked about each directory before a name is looked up in it, `.` and `..` included, and may refuse.
+pub(crate) fn walk_by(
+    delegate: &Delegate,
+    path: &Path,
+    follow: bool,
+    enter: Option<Enter<'_>>,
+) -> Result<Walked> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
         return Err(Errno::NOENT.into());
@@ -60,6 +73,14 @@ pub(crate) fn walk(delegate: &Delegate, path: &Path, follow: bool) -> Result<Wal
     let (mut at, mut at_attr) = (Fid::ROOT, None);
     let mut links = 0;
     while let Some(name) = names.pop() {
+        if let Some(enter) = enter {
+            let attr = match at_attr.take() {
+                Some(attr) => attr,
+                None => delegate.getattr(at)?,
+            };
+            enter(&attr)?;
+            at_attr = Some(attr);
+        }
         if name == b"." {
             continue;
         }

@@ -194,7 +194,7 @@ fn what_a_user_may_not_write_is_neither_emptied_nor_opened_for_writing() {
             let seats = [0, 1].map(|node| {
                 let client = crew.client(node).with_owner(uid, 7);
                 let team = client.team(&client.plan_of_all(number, 1)).unwrap();
-                let mut team = team.by_mode();
+                let mut team = team.by_mode(Vec::new());
                 scope.spawn(move || {
                     let mut options = OpenOptions::new();
                     options.read(true).write(node == 0).truncate(node == 0);

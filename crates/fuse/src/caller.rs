@@ -1,4 +1,4 @@
-//! The thread that made a request, as `/proc` shows it: whether it has a signal to take, and which call it is in.
+//! The thread that made a request, as `/proc` shows it: whether it has a signal to take, which call it is in, and its groups.
 //!
 //! A wait ends with `EINTR` only if the caller will certainly act on a signal when its call returns (the kernel would hand
 //! a stray "restart" to the program otherwise): a signal of its own thread; or one of its process, if it is the only thread
@@ -42,6 +42,12 @@ impl Caller {
         }
     }
 
+    /// The groups that it is in besides its first one. `None` where `/proc` does not show it.
+    pub(crate) fn groups(&self) -> Option<Vec<u32>> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
+        groups(&status)
+    }
+
     /// Whether it asks for a lock of an open file, for which the kernel looks for no deadlocks. False where that may not be
     /// seen (it takes the right to trace the caller).
     pub(crate) fn asks_for_open_file(&self) -> bool {
@@ -63,11 +69,18 @@ fn command(syscall: &str) -> Option<u64> {
     u64::from_str_radix(second, 16).ok()
 }
 
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = status.lines();
+    lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+}
+
+fn groups(status: &str) -> Option<Vec<u32>> {
+    let listed = field(status, "Groups")?.split_whitespace();
+    listed.map(|group| group.parse().ok()).collect()
+}
+
 fn signalled(status: &str) -> Option<bool> {
-    let field = |name: &str| {
-        let mut lines = status.lines();
-        lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
-    };
+    let field = |name: &str| field(status, name);
     let mask = |name| u64::from_str_radix(field(name)?, 16).ok();
     let taken = !mask("SigBlk")?;
     let first = field("Threads")? == "1" || field("Tgid")? == field("Pid")?;
@@ -107,6 +120,25 @@ mod tests {
             Some(38)
         );
         assert_eq!(command("running\n"), None);
+    }
+
+    #[test]
+    fn groups_are_all_that_are_listed() {
+        assert_eq!(
+            groups("Uid:\t8\nGroups:\t4 24 1000 \nX:\t1\n"),
+            Some(vec![4, 24, 1000])
+        );
+        assert_eq!(groups("Groups:\t \n"), Some(vec![]));
+        assert_eq!(groups("Groups:\t4 x\n"), None);
+        assert_eq!(groups("Uid:\t8\n"), None);
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let mut seen = Caller::new(own).groups().unwrap();
+        let all = rustix::process::getgroups().unwrap();
+        let mut all: Vec<u32> = all.into_iter().map(|group| group.as_raw()).collect();
+        seen.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(seen, all);
+        assert_eq!(Caller::new(0).groups(), None);
     }
 
     #[test]

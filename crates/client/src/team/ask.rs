@@ -11,13 +11,14 @@
 //!
 //! Invariant: combining is associative and commutative but for `first`, which goes to the lowest member, so the tree's shape and the
 //! order of arrival change nothing.
+use super::user::User;
 use bytes::Bytes;
 use forebay_server::files::proto::Spans;
 use forebay_server::proto::WireError;
 use forebay_server::{Attr, Caller, Fid, Member};
 use serde::{Deserialize, Serialize};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What all clients must agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +48,8 @@ pub(super) struct Ask {
     pub truncate: bool,
     /// Open: who makes the file, and how; the lowest member's.
     pub first: (Member, Caller, u32),
-    /// Open: whose permissions count, if not all is permitted.
-    pub permitted: Option<Caller>,
+    /// Stat and open: all of these must be permitted what is asked for. In order, each once.
+    pub users: Vec<User>,
     /// Close: members that hold on to the file, as they could not publish all they wrote.
     pub kept: Vec<Member>,
 }
@@ -64,7 +65,7 @@ impl Ask {
             read_only: false,
             truncate: false,
             first: (member, caller, 0),
-            permitted: None,
+            users: Vec::new(),
             kept: Vec::new(),
         }
     }
@@ -78,9 +79,9 @@ impl Ask {
         if other.first.0 < self.first.0 {
             self.first = other.first;
         }
-        // Those of root come last: it may do everything.
-        let both = self.permitted.into_iter().chain(other.permitted);
-        self.permitted = both.max_by_key(|caller| (caller.uid, caller.gid));
+        self.users.extend(other.users);
+        self.users.sort_unstable();
+        self.users.dedup();
         self.kept.extend(other.kept);
         self.kept.sort_unstable();
         self.kept.dedup();
@@ -135,6 +136,7 @@ pub(super) fn combine(a: Bytes, b: Bytes) -> Bytes {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn asks() -> impl Strategy<Value = Ask> {
         let what = prop_oneof![
@@ -154,8 +156,13 @@ mod tests {
             }),
         ];
         let kept = proptest::collection::btree_set(0u16..9, 0..4);
-        (what, any::<[bool; 5]>(), any::<(u32, u32, u32)>(), kept).prop_map(
-            |(what, flags, (uid, gid, mode), kept)| Ask {
+        (
+            what,
+            any::<[bool; 5]>(),
+            (0u32..4, 0u32..3, any::<u32>()),
+            kept,
+        )
+            .prop_map(|(what, flags, (uid, gid, mode), kept)| Ask {
                 what,
                 differ: flags[0],
                 read: flags[1],
@@ -163,10 +170,11 @@ mod tests {
                 read_only: flags[3],
                 truncate: flags[4],
                 first: (0, Caller { uid, gid }, mode),
-                permitted: flags[0].then_some(Caller { uid, gid }),
+                users: User::new(Caller { uid, gid }, vec![gid; usize::from(flags[0])])
+                    .into_iter()
+                    .collect(),
                 kept: kept.into_iter().collect(),
-            },
-        )
+            })
     }
 
     proptest! {
@@ -185,8 +193,8 @@ mod tests {
             let same = asks.iter().all(|a| a.what == asks[0].what && !a.differ);
             prop_assert_eq!(straight.differ, !same);
             prop_assert_eq!(straight.first, asks[0].first);
-            let user = |ask: &Ask| ask.permitted.map(|caller| caller.uid);
-            prop_assert_eq!(user(&straight), asks.iter().filter_map(user).max());
+            let users: BTreeSet<User> = asks.iter().flat_map(|a| a.users.clone()).collect();
+            prop_assert_eq!(&straight.users, &users.into_iter().collect::<Vec<_>>());
             prop_assert_eq!(straight.write, asks.iter().any(|a| a.write));
             let turn = turn % asks.len();
             asks.rotate_left(turn);
@@ -208,7 +216,7 @@ mod tests {
         let caller = Caller { uid: 1, gid: 1 };
         let ask = Ask::new(What::Stat { path: vec![] }, 3, caller);
         let mut newer = encode(&ask).to_vec();
-        newer[0] = 2;
+        newer[0] = VERSION + 1;
         let sum = combine(encode(&ask), newer.into());
         assert_eq!(decode::<Ask>(&combine(sum, encode(&ask))), None);
     }

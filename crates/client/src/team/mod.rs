@@ -13,6 +13,7 @@
 //! of the service. Then an open is taken back everywhere, and a close done by each node alone. A file that such a call created may be there.
 
 mod ask;
+mod user;
 mod work;
 
 use crate::error::{At, Result};
@@ -25,14 +26,15 @@ use forebay_server::{Attr, Error, Fid, Member};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use user::User;
 use work::Work;
 
 /// One client's place in a team.
 pub struct Team {
     client: Client,
     seat: Seat,
-    /// Whether files are opened as their modes let the client's user.
-    by_mode: bool,
+    /// Whose permissions count, if not all is permitted.
+    user: Option<User>,
 }
 
 impl Client {
@@ -48,7 +50,7 @@ impl Client {
         Ok(Team {
             client: self.clone(),
             seat,
-            by_mode: false,
+            user: None,
         })
     }
 
@@ -63,14 +65,13 @@ impl Client {
 }
 
 impl Team {
-    /// For a process that asks through a mount: files that its user may not write are not opened for writing.
+    /// For a process that asks through a mount: as for the kernel, modes decide which directories it gets through and creates files
+    /// in, and which files it opens for writing. `groups`: those of the process, besides the client's.
     #[doc(hidden)]
     #[must_use]
-    pub fn by_mode(self) -> Team {
-        Team {
-            by_mode: true,
-            ..self
-        }
+    pub fn by_mode(self, groups: Vec<u32>) -> Team {
+        let user = User::new(self.client.caller, groups);
+        Team { user, ..self }
     }
 
     /// The attributes of a file; follows symbolic links.
@@ -144,7 +145,6 @@ impl Team {
         ask.read_only = !flags.write;
         ask.truncate = flags.truncate;
         ask.first.2 = options.new_mode();
-        ask.permitted = self.by_mode.then_some(self.client.caller);
         let token = self.token();
         let answer = self.call(self.near(path), ask);
         let delegate = &self.client.delegate;
@@ -234,7 +234,9 @@ impl Team {
     }
 
     fn ask(&self, what: What) -> Ask {
-        Ask::new(what, self.client.delegate.member(), self.client.caller)
+        let mut ask = Ask::new(what, self.client.delegate.member(), self.client.caller);
+        ask.users.extend(self.user.clone());
+        ask
     }
 
     /// The token of the opens that the next call makes.

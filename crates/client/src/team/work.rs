@@ -3,7 +3,8 @@
 //! It walks the path and asks the owners as one client would; an open is counted at the file's owner for every member of the team
 //! in one request. So whatever the number of clients and servers, each owner gets one request for each step of the path.
 use super::ask::{Answer, Ask, What, decode, encode};
-use crate::path::{MAX_LINKS, walk};
+use super::user::{WRITE, permit, permit_entry, walk};
+use crate::path::MAX_LINKS;
 use bytes::Bytes;
 use forebay_server::files::proto::Spans;
 use forebay_server::proto::WireError;
@@ -37,7 +38,7 @@ impl Work<'_> {
 
     fn answer(&self, ask: &Ask) -> Result<Answer> {
         match &ask.what {
-            What::Stat { path } => self.stat(path).map(Answer::Attr),
+            What::Stat { path } => self.stat(ask, path).map(Answer::Attr),
             What::Open {
                 path,
                 create,
@@ -52,8 +53,9 @@ impl Work<'_> {
         }
     }
 
-    fn stat(&self, path: &[u8]) -> Result<Attr> {
-        let seen = walk(self.delegate, Path::new(OsStr::from_bytes(path)), true)?.file()?;
+    fn stat(&self, ask: &Ask, path: &[u8]) -> Result<Attr> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let seen = walk(&ask.users, self.delegate, path, true)?.file()?;
         // Without what is pending at this node, which is not every client's.
         match self.delegate.published(seen.fid) {
             Err(e) if e.errno() == Errno::STALE => Err(Errno::NOENT.into()),
@@ -66,7 +68,7 @@ impl Work<'_> {
         let (_, caller, mode) = ask.first;
         // A file that is removed between two steps is looked for again, as in an open by one client.
         for _ in 0..MAX_LINKS {
-            let walked = walk(self.delegate, path, !new)?;
+            let walked = walk(&ask.users, self.delegate, path, !new)?;
             let (attr, made) = match &walked.found {
                 Some(_) if new => return Err(Errno::EXIST.into()),
                 Some(attr) => (attr.clone(), false),
@@ -74,6 +76,7 @@ impl Work<'_> {
                 None if walked.slash => return Err(Errno::ISDIR.into()),
                 None => {
                     let (parent, name) = walked.entry(Errno::ISDIR)?;
+                    permit_entry(&ask.users, self.delegate, parent)?;
                     let made = self.delegate.make_for(parent, &name, mode, new, caller)?;
                     if !made.1 && made.0.kind != Kind::File {
                         // Someone else made a link or a directory of this name meanwhile.
@@ -88,11 +91,13 @@ impl Work<'_> {
                 Kind::Symlink => return Err(Errno::LOOP.into()),
                 Kind::Fifo | Kind::Socket => return Err(Errno::NXIO.into()),
             }
-            let refused = match made {
-                true => None,
-                false => not_to_write(ask, &attr),
+            // The kernel looks again when a process takes its handle; but then a file is empty already, or writable although its
+            // last write bit was taken away.
+            let may_write = match ask.write && !made {
+                true => permit(&ask.users, &attr, WRITE),
+                false => Ok(()),
             };
-            match self.open_each(ask, attr.fid, made, refused) {
+            match self.open_each(ask, attr.fid, made, may_write) {
                 Err(e) if create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {}
                 answer => return answer,
             }
@@ -100,8 +105,7 @@ impl Work<'_> {
         Err(Errno::LOOP.into())
     }
 
-    /// `refused`: why nobody may write it.
-    fn open_each(&self, ask: &Ask, fid: Fid, made: bool, refused: Option<Errno>) -> Result<Answer> {
+    fn open_each(&self, ask: &Ask, fid: Fid, made: bool, may_write: Result<()>) -> Result<Answer> {
         let flags = OpenFlags {
             read: ask.read,
             write: ask.write,
@@ -109,10 +113,7 @@ impl Work<'_> {
             truncate: ask.truncate && !made,
         };
         let open = |flags| self.delegate.open_for(fid, flags, self.token, self.members);
-        let opened = match refused {
-            Some(why) => Err(why.into()),
-            None => open(flags),
-        };
+        let opened = may_write.and_then(|()| open(flags));
         let not_writing = |e: &Error| matches!(e.errno(), Errno::PERM | Errno::ACCESS);
         match opened {
             // Those who only read get it, as if each had asked alone.
@@ -146,16 +147,4 @@ impl Work<'_> {
         let attr = self.delegate.close_for(fid, token, &members)?;
         Ok(Answer::Closed { attr, kept })
     }
-}
-
-/// Why a file may not be written, by its mode. The kernel looks again when a process takes its handle; but then a file is empty
-/// already, or writable although its last write bit was taken away. It knows all groups of a process, so what depends on
-/// these is left to it.
-fn not_to_write(ask: &Ask, attr: &Attr) -> Option<Errno> {
-    let caller = ask.permitted.filter(|caller| caller.uid != 0)?;
-    let bits = match caller.uid == attr.uid {
-        true => 0o200,
-        false => 0o022,
-    };
-    (ask.write && attr.mode & bits == 0).then_some(Errno::ACCESS)
 }

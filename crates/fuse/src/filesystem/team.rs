@@ -6,11 +6,14 @@
 //!
 //! # Invariants
 //! - A call of a team waits for others, so it has a thread of its own; those that answer requests never wait for a group.
+//! - The kernel does not look at the path of a call, so the call's root does, for the user and the groups of the process
+//!   at the time when it took its seat.
 //! - A process has a seat as long as it has the directory open. What was opened for it and not taken goes with that.
 //! - A thread that a team has opened a file for, and that opens it, gets that handle: it is as new as the team's call. So is what
 //!   it is told about the file until then. Nobody else's open or question is answered from it.
 use super::Filesystem;
 use super::files::{answer, open_flags};
+use crate::caller::Caller as Thread;
 use crate::reply::{OWN, attempt, file_attr};
 use forebay_client::job::wire::{Op, Shown, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
@@ -121,7 +124,13 @@ impl TeamDesk {
         }
     }
 
-    fn join(&self, directory: u64, op: &Op, caller: Caller) -> Result<Shown, Errno> {
+    fn join(
+        &self,
+        directory: u64,
+        op: &Op,
+        caller: Caller,
+        groups: Vec<u32>,
+    ) -> Result<Shown, Errno> {
         let Op::Join {
             number,
             here,
@@ -146,7 +155,7 @@ impl TeamDesk {
         match client.team(&plan) {
             Ok(team) => {
                 let seat = Seat {
-                    team: Some(team.by_mode()),
+                    team: Some(team.by_mode(groups)),
                     ..Seat::default()
                 };
                 seats.insert(directory, seat);
@@ -232,7 +241,10 @@ impl Filesystem {
         }
         let (desk, directory) = (self.teams.clone(), fh.0);
         if let Op::Join { .. } = op {
-            return answer_with(reply, &op, desk.join(directory, &op, caller));
+            return match Thread::new(thread).groups() {
+                Some(groups) => answer_with(reply, &op, desk.join(directory, &op, caller, groups)),
+                None => reply.error(Errno::EOPNOTSUPP),
+            };
         }
         let team = desk.seats.lock().get_mut(&directory).map(|s| s.team.take());
         let mut team = match team {

@@ -54,7 +54,7 @@ fn only_the_thread_that_asked_finds_the_handle_and_once() {
     let dir = tempfile::tempdir().unwrap();
     let service = service(&dir);
     let desk = TeamDesk::new(service.delegate(0));
-    desk.join(1, &join(3), RANK).unwrap();
+    desk.join(1, &join(3), RANK, vec![]).unwrap();
     let fid = open(&desk, 1);
     assert!(desk.attr(fid, THREAD + 1).is_none());
     assert!(desk.take(fid, flags(true, true), THREAD + 1).is_none());
@@ -77,9 +77,15 @@ fn what_nobody_takes_goes_with_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let service = service(&dir);
     let desk = TeamDesk::new(service.delegate(0));
-    desk.join(1, &join(3), RANK).unwrap();
-    assert_eq!(desk.join(1, &join(3), RANK).unwrap_err(), Errno::EISCONN);
-    assert_eq!(desk.join(2, &join(3), RANK).unwrap_err(), Errno::EBUSY);
+    desk.join(1, &join(3), RANK, vec![]).unwrap();
+    assert_eq!(
+        desk.join(1, &join(3), RANK, vec![]).unwrap_err(),
+        Errno::EISCONN
+    );
+    assert_eq!(
+        desk.join(2, &join(3), RANK, vec![]).unwrap_err(),
+        Errno::EBUSY
+    );
     open(&desk, 1);
     let fid = open(&desk, 1);
     assert_eq!(service.nodes()[0].files.open_files(), 1);
@@ -88,7 +94,7 @@ fn what_nobody_takes_goes_with_the_directory() {
     assert!(desk.take(fid, flags(true, true), THREAD).is_none());
     assert_eq!(service.nodes()[0].files.open_files(), 0);
     // The seat is free again, and a process that comes too late for what was opened for it gets nothing.
-    desk.join(2, &join(3), RANK).unwrap();
+    desk.join(2, &join(3), RANK, vec![]).unwrap();
     let op = Op::Open {
         path: b"/f".to_vec(),
         flags: bits::READ,
@@ -99,5 +105,48 @@ fn what_nobody_takes_goes_with_the_directory() {
     desk.call(&mut team, 2, &op, THREAD).unwrap();
     assert_eq!(service.nodes()[0].files.open_files(), 0);
     drop(team);
+    service.stop().unwrap();
+}
+
+#[test]
+fn a_rank_gets_where_its_user_and_groups_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = service(&dir);
+    let root = Client::new(service.delegate(0));
+    root.create_dir("/d").unwrap();
+    root.write("/d/f", b"x").unwrap();
+    root.set_owner("/d", Some(7), Some(9)).unwrap();
+    root.set_permissions("/d", 0o750).unwrap();
+    let desk = TeamDesk::new(service.delegate(0));
+    let user = Caller { uid: 8, gid: 8 };
+    let refused = Some(rustix::io::Errno::ACCESS);
+    let cases = [
+        (RANK, vec![], [None, None]),
+        (user, vec![4, 9], [None, refused]),
+        (user, vec![4], [refused, refused]),
+    ];
+    for (number, (caller, groups, expected)) in (1..).zip(cases) {
+        let directory = u64::from(number);
+        desk.join(directory, &join(number), caller, groups).unwrap();
+        let mut seats = desk.seats.lock();
+        let mut team = seats.get_mut(&directory).unwrap().team.take().unwrap();
+        drop(seats);
+        let stat = Op::Stat {
+            path: b"/d/f".to_vec(),
+        };
+        let make = Op::Open {
+            path: format!("/d/{number}").into_bytes(),
+            flags: bits::WRITE | bits::CREATE,
+            mode: 0o600,
+        };
+        let got = [stat, make].map(|op| desk.call(&mut team, directory, &op, THREAD));
+        assert_eq!(got.map(|g| g.err().map(|e| e.errno())), expected);
+        desk.leave(directory);
+    }
+    let names = root
+        .read_dir("/d")
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_owned());
+    assert_eq!(names.count(), 2);
     service.stop().unwrap();
 }
