@@ -3,10 +3,10 @@
 //! Order, because a process should not fork once MPI has started: look at the paths, mount, start the watcher of the
 //! mount, then MPI. Until the members have agreed and recovered, the mount makes whoever touches it wait.
 //!
-//! Invariants: one that stops makes all stop; while it starts, a signal or the end of the launcher ends it at once, for
-//! then there is nothing to commit.
+//! Invariant: one that stops makes all stop.
 use super::attend::{self, Attended, Hosted};
-use super::events::{self, Event};
+use super::events::Event;
+use super::launcher::{follow, users};
 use super::log::Log;
 use super::office::Office;
 use super::place::Place;
@@ -14,7 +14,7 @@ use super::spec::Seat;
 use super::watchdog::Watchdog;
 use super::{Report, detach_all, follow_parent, opening, points, watch};
 use crate::control::{Health, MountStatus, Peer};
-use crate::fail::{Context, FAILED, Failure, Result};
+use crate::fail::{Context, Failure, Result};
 use crate::metrics::Endpoint;
 use crate::mount_table;
 use crate::settings::{Resolved, Settings};
@@ -22,16 +22,10 @@ use forebay_fabric::mpi::{self, Ending, Identity, Job, StartError, Timing, World
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
 use forebay_storage::OsIo;
-use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags};
-use std::io::Read;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-
-/// `PID@HOST` of the `forebay run` that started the launcher.
-pub const RUN: &str = "FOREBAY_RUN";
 
 /// What the server is started with.
 pub struct Start {
@@ -270,29 +264,6 @@ fn serve(
     served.map_err(|failure| (failure, late))
 }
 
-/// Who may use the mount of this server even when it is dead: the `run` behind the launcher if that is on this machine, else
-/// the launcher's job. Slurm ends all processes of a step with it, so there nobody is waited for.
-fn users(launched: bool) -> Vec<u32> {
-    let launcher = super::parent();
-    let slurm = |pid: &u32| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.starts_with("slurm"))
-    };
-    if launcher.iter().any(slurm) {
-        return Vec::new();
-    }
-    // A launcher may hang when servers have died; `run` ends it then.
-    let run = launched.then(starter).flatten();
-    run.map_or(launcher, |run| vec![run])
-}
-
-/// The `forebay run` that started the launcher, if it is on this machine.
-fn starter() -> Option<u32> {
-    let told = std::env::var(RUN).ok()?;
-    let (pid, host) = told.split_once('@')?;
-    pid.parse().ok().filter(|_| host == super::host())
-}
-
 /// What is silent for as long as a request may take is dead; so whatever needs it fails in that time, however many requests it
 /// makes. Not below a second: a busy machine may keep a server from running that long.
 fn timing(settings: &Settings) -> Timing {
@@ -317,66 +288,6 @@ fn version() -> u32 {
     let told = std::env::var("FOREBAY_TEST_VERSION");
     let told = told.ok().and_then(|text| text.parse().ok());
     told.unwrap_or(proto::VERSION)
-}
-
-/// Turns signals, and the end of what started the launcher, into events; before `started`, into the end of the process.
-fn follow(
-    events: &mpsc::Sender<Event>,
-    started: &Arc<AtomicBool>,
-    launched: bool,
-    rank: u32,
-) -> Result {
-    let stop = {
-        let (events, started) = (events.clone(), started.clone());
-        move |event: Event, why: &str| {
-            if !started.load(Ordering::SeqCst) {
-                tracing::error!("{why} while starting: ended at once");
-                std::process::exit(i32::from(FAILED));
-            }
-            // Fails only if nobody listens any more, and then it stops already.
-            let _ = events.send(event);
-        }
-    };
-    let (sender, signals) = mpsc::channel();
-    events::signals(sender)?;
-    let next = "raise the limit on processes";
-    let caught = stop.clone();
-    std::thread::Builder::new()
-        .name("signal events".into())
-        .spawn(move || {
-            for event in signals {
-                caught(event, "a signal came");
-            }
-        })
-        .or_fail("cannot start the thread for signals", next)?;
-    let over = "the run has ended";
-    if let Some(run) = starter().filter(|_| launched) {
-        let pid = Pid::from_raw(run as i32).ok_or_else(|| Failure::new(over, "start again"))?;
-        let run = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            .or_fail("cannot follow the run", "start again")?;
-        let stop = stop.clone();
-        std::thread::Builder::new()
-            .name("follow the run".into())
-            .spawn(move || {
-                // Readable once the process has ended.
-                let mut poll = [PollFd::new(&run, PollFlags::IN)];
-                while rustix::event::poll(&mut poll, None).is_err() {}
-                stop(Event::Told(over.into()), over);
-            })
-            .or_fail("cannot start the thread that follows the run", next)?;
-    }
-    if !launched || rank != 0 {
-        return Ok(());
-    }
-    std::thread::Builder::new()
-        .name("input".into())
-        .spawn(move || {
-            // However it ends, it has ended.
-            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-            stop(Event::Told(over.into()), over);
-        })
-        .or_fail("cannot start the thread for standard input", next)?;
-    Ok(())
 }
 
 /// Starts MPI and finds the other members.

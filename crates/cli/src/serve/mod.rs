@@ -5,6 +5,8 @@
 mod attend;
 mod desk;
 mod events;
+#[cfg(feature = "mpi")]
+mod launcher;
 mod log;
 #[cfg(feature = "mpi")]
 mod member;
@@ -20,7 +22,9 @@ pub mod watch;
 mod watchdog;
 
 #[cfg(feature = "mpi")]
-pub use member::{RUN, Start, run as member};
+pub use launcher::RUN;
+#[cfg(feature = "mpi")]
+pub use member::{Start, run as member};
 pub use spec::{Report, Seat, Spec, host};
 
 use crate::fail::{Context, Failure, Result};
