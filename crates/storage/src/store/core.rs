@@ -20,8 +20,8 @@ use crate::{Error, File, Io, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// A MemTable that takes no more batches and waits for its flush.
 pub struct Sealed {
@@ -29,8 +29,9 @@ pub struct Sealed {
     pub table: Arc<MemTable>,
     /// Its last batch.
     pub last: u64,
-    /// The log files of its batches that may not be on disk yet, and their paths.
-    pub logs: Vec<(Arc<dyn File>, PathBuf)>,
+    /// The log files of its batches that may not be on disk yet, and their paths. One that is gone was synced, or is superfluous: held
+    /// open, it would keep its space on the disk, which may be what a flush waits for.
+    pub logs: Vec<(Weak<dyn File>, PathBuf)>,
 }
 
 /// One state of the store, unchanging (see the module).

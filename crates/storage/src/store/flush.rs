@@ -85,7 +85,9 @@ impl Core {
 
     fn sync_logs(&self, sealed: &Sealed) -> Result<()> {
         for (file, path) in &sealed.logs {
-            file.sync().map_err(|e| Error::hard("sync", path, e))?;
+            if let Some(file) = file.upgrade() {
+                file.sync().map_err(|e| Error::hard("sync", path, e))?;
+            }
         }
         let synced = self.io().sync_dir(self.dir());
         synced.map_err(|e| Error::hard("sync", self.dir(), e))

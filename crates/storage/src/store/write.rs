@@ -374,9 +374,10 @@ impl Core {
         }
         let mut view = self.view.write();
         let mut sealed = view.sealed.clone();
-        let kept = writer.old.iter().filter_map(|old| old.unsynced.clone());
+        let kept = writer.old.iter().filter_map(|old| old.unsynced.as_ref());
+        let kept = kept.map(|(file, path)| (Arc::downgrade(file), path.clone()));
         let current = writer.log.iter().filter(|_| stay);
-        let current = current.map(|log| (log.file(), log.path().to_path_buf()));
+        let current = current.map(|log| (Arc::downgrade(&log.file()), log.path().to_path_buf()));
         sealed.push(Arc::new(Sealed {
             table: view.active.clone(),
             last: writer.sequence,
