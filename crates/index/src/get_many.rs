@@ -15,21 +15,30 @@ impl ExtentIndex {
         let view = self.engine.view();
         let mut found = Found::of(requests.len());
         // Those that ask for nothing get nothing.
-        let asked = (0..requests.len()).filter(|i| !requests[*i].1.is_empty());
-        let mut order: Vec<usize> = asked.collect();
+        let asked = |i: &usize| !requests[*i].1.is_empty();
         let start = |i: &usize| (requests[*i].0, requests[*i].1.start);
-        if !order.is_sorted_by_key(start) {
+        let mut order: Vec<usize> = Vec::new();
+        let as_they_are = (0..requests.len()).all(|i| asked(&i))
+            && (0..requests.len()).is_sorted_by_key(|i| start(&i));
+        if !as_they_are {
+            order.extend((0..requests.len()).filter(asked));
             order.sort_unstable_by_key(start);
         }
-        let sorted: Vec<Request> = order
-            .iter()
-            .map(|i| Request::new(requests[*i].0, &requests[*i].1))
-            .collect();
+        let request = |i: usize| Request::new(requests[i].0, &requests[i].1);
+        let sorted: Vec<Request> = if as_they_are {
+            (0..requests.len()).map(request).collect()
+        } else {
+            order.iter().map(|i| request(*i)).collect()
+        };
         Lookup::new(&view, usize::MAX).answer(&sorted, |k, answer| {
-            let i = order[k];
+            let i = if as_they_are { k } else { order[k] };
             let (fid, range) = &requests[i];
             let start = found.extents();
             match answer {
+                Answer::Records([record]) => {
+                    let extent = record.extent().and_then(|extent| extent.clip(range));
+                    found.list().extend(extent);
+                }
                 Answer::Records(records) => {
                     let extents = records.iter().filter_map(|r| r.extent());
                     found

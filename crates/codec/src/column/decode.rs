@@ -108,12 +108,13 @@ impl Lazy {
     }
 
     /// Number of rows.
+    #[inline]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
     /// The value of a row, of those there are.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, row: usize) -> u64 {
         if row < self.known {
             return self.values[row];
@@ -125,6 +126,11 @@ impl Lazy {
                 .before
                 .wrapping_add(self.sum.wrapping_mul(behind as u64 + 1));
         }
+        self.periodic(behind)
+    }
+
+    /// The value so many rows behind the last that is known, if differences repeat.
+    fn periodic(&self, behind: usize) -> u64 {
         // Rows of a block are few: a short division.
         let (turns, part) = (
             behind as u32 / self.distance as u32,

@@ -13,6 +13,16 @@ pub struct Key {
     pub offset: u64,
 }
 
+impl Key {
+    /// No key is below.
+    pub const MIN: Key = Key { fid: 0, offset: 0 };
+    /// No key is above.
+    pub const MAX: Key = Key {
+        fid: u64::MAX,
+        offset: u64::MAX,
+    };
+}
+
 /// An extent of a file; of no bytes: what stood at its key is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {

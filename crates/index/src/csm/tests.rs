@@ -35,9 +35,19 @@ pub fn shuffled(most: usize) -> impl Strategy<Value = Vec<Record>> {
     records.prop_map(|pieces| pieces.concat())
 }
 
-/// Tables of at most two blocks each.
+/// Tables of at most two blocks each, and those small.
 pub fn on_disk(dir: &std::path::Path, first: u64, records: &[Record]) -> SortedRun {
-    let tree = Tree::of(records, &mut Cutter::new(200));
+    on_disk_in(dir, first, records, 200)
+}
+
+/// Tables of at most two blocks each.
+pub fn on_disk_in(
+    dir: &std::path::Path,
+    first: u64,
+    records: &[Record],
+    block_bytes: usize,
+) -> SortedRun {
+    let tree = Tree::of(records, &mut Cutter::new(block_bytes));
     let blocks: Vec<_> = tree.into_blocks().collect();
     let shared = Arc::new(Shared::new(Arc::new(OsIo), 1 << 16, Alpha::default()));
     let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {

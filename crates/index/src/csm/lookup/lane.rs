@@ -88,26 +88,22 @@ impl<'a> Lane<'a> {
         }))
     }
 
-    /// Goes to the first record at or above `key`.
-    pub fn seek(&mut self, key: Key) -> Result<()> {
+    /// Goes to the first record at or above `key`, and appends those from there to `end`, excluded.
+    pub fn gather(&mut self, key: Key, end: Key, out: &mut Vec<Record>) -> Result<()> {
         match self {
             Lane::Run { records, at } => {
                 *at = from_hint(*at, records.len(), |i| records[i].key < key);
-                Ok(())
-            }
-            Lane::Blocks(lane) => lane.seek(key),
-        }
-    }
-
-    /// Appends the records from there to `end`, excluded.
-    pub fn collect(&mut self, end: Key, out: &mut Vec<Record>) -> Result<()> {
-        match self {
-            Lane::Run { records, at } => {
                 let within = records[*at..].iter().take_while(|r| r.key < end);
                 out.extend(within);
                 Ok(())
             }
-            Lane::Blocks(lane) => lane.collect(end, out),
+            Lane::Blocks(lane) => {
+                if lane.gather_expected(key, end, out)? {
+                    return Ok(());
+                }
+                lane.seek(key)?;
+                lane.collect(end, out)
+            }
         }
     }
 
@@ -142,6 +138,27 @@ impl BlockLane<'_> {
         Ok(())
     }
 
+    /// As a seek and a collect, if the request goes on in the steps of those before it, in the open block, and is for one record at
+    /// most; else does nothing and says so.
+    #[inline]
+    fn gather_expected(&mut self, key: Key, end: Key, out: &mut Vec<Record>) -> Result<bool> {
+        let (block, before) = self.at;
+        let row = before + self.stride;
+        if self.open != block || row == 0 || row + 1 >= self.opened.rows() {
+            return Ok(false);
+        }
+        let [last, here, next] = [row - 1, row, row + 1].map(|row| self.opened.key(row));
+        if last >= key || here < key || next < end {
+            return Ok(false);
+        }
+        (self.at, self.near, self.before) = ((block, row), block, Some(last));
+        if here < end {
+            let record = self.opened.record(row, here);
+            out.push(record.ok_or_else(|| self.steps[block].damaged())?);
+        }
+        Ok(true)
+    }
+
     fn seek(&mut self, key: Key) -> Result<()> {
         let behind = from_hint(self.near + 1, self.steps.len(), |i| {
             self.steps[i].first <= key
@@ -160,6 +177,8 @@ impl BlockLane<'_> {
         let (block, before) = self.at;
         let hint = if block == near {
             before + self.stride
+        } else if block + 1 == near && self.open == block {
+            (before + self.stride).saturating_sub(self.opened.rows())
         } else {
             0
         };

@@ -103,7 +103,7 @@ impl Lookup {
                 next += 1;
             }
             plans.iter_mut().try_for_each(Plan::fetch)?;
-            let mut lanes: Vec<Lane<'_>> = plans.iter().map(Plan::lane).collect();
+            let mut lanes: Vec<Lane<'_>> = plans.iter().filter_map(Plan::lane).collect();
             for (i, request) in requests.iter().enumerate().take(next).skip(start) {
                 answer(i, pass.one(i, request, &mut lanes)?)?;
             }
@@ -129,9 +129,14 @@ impl Pass {
         let mut mixed = false;
         for lane in &mut *lanes {
             let before = self.found.len();
-            lane.seek(request.at)?;
-            lane.collect(request.end, &mut self.found)?;
+            lane.gather(request.at, request.end, &mut self.found)?;
             mixed |= before > 0 && self.found.len() > before;
+        }
+        if let [only] = &self.found[..]
+            && only.key == request.at
+            && only.len > 0
+        {
+            return Ok(Answer::Records(&self.found));
         }
         if mixed {
             // Those of newer sources come first, sorting keeps that, and the first of equals stays.

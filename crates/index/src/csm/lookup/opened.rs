@@ -93,11 +93,13 @@ impl<'a> Opened<'a> {
     }
 
     /// Number of records.
+    #[inline]
     pub fn rows(&self) -> usize {
         self.offsets.rows()
     }
 
     /// The key of a record.
+    #[inline(always)]
     pub fn key(&self, row: usize) -> Key {
         Key {
             fid: self.fid.unwrap_or_else(|| self.fids[row]),
@@ -131,19 +133,25 @@ impl<'a> Opened<'a> {
         let all = self.rows();
         self.rest.ready(self.columns.as_ref()?, rows.len(), all)?;
         for row in rows {
-            let [len, member, log, addr, seq] = self.rest.row(row);
-            if len > MAX_EXTENT {
-                return None;
-            }
-            out.push(Record {
-                key: self.key(row),
-                len: len as u32,
-                member: u16::try_from(member).ok()?,
-                log,
-                addr,
-                seq,
-            });
+            out.push(self.record(row, self.key(row))?);
         }
         Some(())
+    }
+
+    /// The record of this row, whose key is known. `None` if the block holds none there.
+    #[inline]
+    pub fn record(&self, row: usize, key: Key) -> Option<Record> {
+        let [len, member, log, addr, seq] = self.rest.row(row);
+        if len > MAX_EXTENT {
+            return None;
+        }
+        Some(Record {
+            key,
+            len: len as u32,
+            member: u16::try_from(member).ok()?,
+            log,
+            addr,
+            seq,
+        })
     }
 }

@@ -43,6 +43,10 @@ pub struct DiskPlan<'a> {
     loaded: usize,
     places: Arc<Places>,
     groups: Vec<Group<'a>>,
+    /// The range of the block planned last, of those in `groups`.
+    last: Option<(Key, Key)>,
+    /// The run has no record above the first of these keys and below the second.
+    gap: (Key, Key),
 }
 
 /// Planned blocks of one table.
@@ -68,6 +72,8 @@ impl<'a> Plan<'a> {
                 loaded: usize::MAX,
                 places: Arc::default(),
                 groups: Vec::new(),
+                last: None,
+                gap: (Key::MIN, Key::MIN),
             }),
         }
     }
@@ -77,7 +83,10 @@ impl<'a> Plan<'a> {
         match self {
             Plan::Run(..) => {}
             Plan::Tree(plan) => plan.blocks.clear(),
-            Plan::Disk(plan) => plan.groups.clear(),
+            Plan::Disk(plan) => {
+                plan.groups.clear();
+                plan.last = None;
+            }
         }
     }
 
@@ -113,10 +122,13 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// The lane through what was fetched.
-    pub fn lane(&self) -> Lane<'_> {
-        match self {
+    /// The lane through what was fetched, if there is anything.
+    pub fn lane(&self) -> Option<Lane<'_>> {
+        let lane = match self {
+            Plan::Run([], _) => return None,
             Plan::Run(run, _) => Lane::of_run(run),
+            Plan::Tree(plan) if plan.blocks.is_empty() => return None,
+            Plan::Disk(plan) if plan.groups.is_empty() => return None,
             Plan::Tree(plan) => {
                 let step = |(block, requests): &(&'a Block, u32)| Step {
                     first: block.first,
@@ -131,7 +143,8 @@ impl<'a> Plan<'a> {
                 let steps = plan.groups.iter().flat_map(Group::steps);
                 Lane::of_blocks(steps.collect())
             }
-        }
+        };
+        Some(lane)
     }
 }
 
@@ -188,16 +201,19 @@ impl TreePlan<'_> {
 
 impl DiskPlan<'_> {
     fn add(&mut self, request: &Request, most: usize) -> Result<usize> {
+        if self.gap.0 < request.far && request.end <= self.gap.1 {
+            return Ok(0);
+        }
         let mut behind = None;
-        if let Some(group) = self.groups.last_mut()
+        if let Some((first, last)) = self.last
+            && let Some(group) = self.groups.last_mut()
             && let Some(want) = group.wants.last_mut()
         {
-            let place = &group.places[want.block as usize];
-            if inside(request, place.first, place.last) {
+            if inside(request, first, last) {
                 want.requests += 1;
                 return Ok(0);
             }
-            want.requests += u32::from(request.at <= place.last);
+            want.requests += u32::from(request.at <= last);
             behind = Some((group.number, want.block as usize));
         }
         let tables = self.run.tables();
@@ -215,55 +231,70 @@ impl DiskPlan<'_> {
         let above = from_hint(near, tables.len(), starts);
         self.start = above.saturating_sub(1);
         let mut bytes = 0;
+        let mut gap = (Key::MIN, Key::MAX);
         for (number, table) in tables.iter().enumerate().skip(self.start) {
             if table.meta().first >= request.end {
+                gap.1 = table.meta().first;
                 break;
             }
             if table.meta().last < request.far {
+                gap.0 = table.meta().last;
                 continue;
             }
             if self.loaded != number {
                 self.places = table.places()?;
                 self.loaded = number;
             }
-            let places = self.places.clone();
-            let hint = behind.map_or(0, |(t, b)| if t == number { b + 1 } else { 0 });
+            let places = &self.places;
+            // Mostly the block behind the one planned last, so this and that one start before the request.
+            let hint = behind.map_or(0, |(t, b)| if t == number { b + 2 } else { 1 });
             let above = places.above(request.at, hint);
             for i in above.saturating_sub(1)..places.len() {
+                let place = &places[i];
                 if !places.starts_below(i, request.end) {
+                    gap.1 = place.first;
+                    self.gap = gap;
                     return Ok(bytes);
                 }
-                let place = &places[i];
-                if place.last < request.far || behind.is_some_and(|b| (number, i) <= b) {
+                if place.last < request.far {
+                    gap.0 = place.last;
+                    continue;
+                }
+                // Of this block on, until one that starts behind the request, there is no gap.
+                gap.0 = Key::MAX;
+                if behind.is_some_and(|b| (number, i) <= b) {
                     continue;
                 }
                 bytes += place.length as usize + EACH;
-                self.want(number, table, i);
+                self.last = Some((place.first, place.last));
+                want(&mut self.groups, number, table, places, i);
                 if bytes >= most {
                     return Ok(bytes);
                 }
             }
         }
+        self.gap = gap;
         Ok(bytes)
     }
 }
 
-impl<'a> DiskPlan<'a> {
-    fn want(&mut self, number: usize, table: &'a Arc<Table>, block: usize) {
-        if self
-            .groups
-            .last()
-            .is_none_or(|group| group.number != number)
-        {
-            self.groups.push(Group {
-                number,
-                table,
-                places: self.places.clone(),
-                wants: Vec::new(),
-            });
-        }
-        if let Some(group) = self.groups.last_mut() {
-            group.wants.push(Want::one(block as u32));
-        }
+/// Plans a block of the table of this number.
+fn want<'a>(
+    groups: &mut Vec<Group<'a>>,
+    number: usize,
+    table: &'a Table,
+    places: &Arc<Places>,
+    block: usize,
+) {
+    if let Some(group) = groups.last_mut()
+        && group.number == number
+    {
+        return group.wants.push(Want::one(block as u32));
     }
+    groups.push(Group {
+        number,
+        table,
+        places: places.clone(),
+        wants: vec![Want::one(block as u32)],
+    });
 }

@@ -1,6 +1,6 @@
 //! Lookups over runs, trees and tables against a plain map.
 use super::*;
-use crate::csm::tests::{on_disk, records};
+use crate::csm::tests::{on_disk, on_disk_in, records};
 use crate::csm::{Cutter, Tree};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -47,25 +47,69 @@ proptest! {
         let mut asked: Vec<(u64, Range<u64>)> =
             asked.into_iter().map(|(fid, at, len)| (fid, at..at.saturating_add(len))).collect();
         asked.sort_by_key(|(fid, range)| (*fid, range.start));
-        let requests: Vec<Request> = asked.iter().map(|(fid, range)| Request::new(*fid, range)).collect();
-        let lookup = Lookup { sources, piece };
-        let (mut next, mut scans) = (0, 0);
-        lookup.answer(&requests, |i, answer| {
-            assert_eq!(i, next);
-            next += 1;
-            let (fid, range) = &asked[i];
-            let Answer::Records(found) = answer else {
-                scans += 1;
-                return Ok(());
-            };
-            let reaches = |r: &&Record| r.key.fid == *fid && r.extent().is_some_and(|e| e.clip(range).is_some());
-            let found: Vec<Record> = found.iter().filter(reaches).copied().collect();
-            let want: Vec<Record> = model.values().filter(reaches).copied().collect();
-            assert_eq!(found, want);
-            Ok(())
-        }).unwrap();
-        prop_assert_eq!(next, requests.len());
+        let scans = scans(Lookup { sources, piece }, &model, &asked);
         let deletes = layers.iter().any(|(records, _)| records.iter().any(|r| r.len == 0));
         prop_assert!(scans == 0 || deletes || piece < usize::MAX);
     }
+
+    /// Two stretches of equal records, each in a run of its own or both in one, and requests in steps through both and beyond.
+    #[test]
+    fn requests_in_steps_get_their_records(
+        counts in (1u64..400, 1u64..400), hole in 0u64..(3 << 20), len in 1u64..20, space in 0u64..3,
+        step in 1u64..40, start in 0u64..40, width in 1u64..60, kind in 0u8..3,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let record = |i: u64, from: u64| Record {
+            len: len as u32,
+            log: i % 16,
+            addr: i / 16 * len,
+            seq: 1 + i % 16,
+            ..Record::delete(Key { fid: 1, offset: from + i * (len + space) })
+        };
+        let behind = hole + counts.0 * (len + space);
+        let all: Vec<Record> = (0..counts.0).map(|i| record(i, 7)).chain((0..counts.1).map(|i| record(i, 7 + behind))).collect();
+        let (first, second) = all.split_at(counts.0 as usize);
+        let mut cutter = Cutter::new(4096);
+        let disk = |number, records: &[Record]| Source::Disk(on_disk_in(dir.path(), number, records, 3000));
+        let sources = match kind {
+            0 => vec![disk(1, second), disk(1000, first)],
+            1 => vec![disk(1, &all)],
+            _ => vec![disk(1, first), Source::Tree(Arc::new(Tree::of(second, &mut cutter)))],
+        };
+        let offset = |i: u64| start + i * step * (len + space);
+        let end = behind + (counts.1 + 9) * (len + space);
+        let in_steps = |from: u64| (0..).map(move |i| from + offset(i)).take_while(move |at| *at < from.max(end)).take(200);
+        let mut starts: Vec<u64> = in_steps(0).chain(in_steps(behind)).collect();
+        starts.sort_unstable();
+        let asked: Vec<_> = starts.into_iter().map(|at| (1, at..at + width)).collect();
+        let model = all.iter().map(|r| (r.key, *r)).collect();
+        prop_assert_eq!(scans(Lookup { sources, piece: usize::MAX }, &model, &asked), 0);
+    }
+}
+
+/// Checks all answers; how many requests were left to a scan.
+fn scans(lookup: Lookup, model: &BTreeMap<Key, Record>, asked: &[(u64, Range<u64>)]) -> usize {
+    let requests: Vec<Request> = asked
+        .iter()
+        .map(|(fid, range)| Request::new(*fid, range))
+        .collect();
+    let (mut next, mut scans) = (0, 0);
+    let answered = lookup.answer(&requests, |i, answer| {
+        assert_eq!(i, next);
+        next += 1;
+        let (fid, range) = &asked[i];
+        let Answer::Records(found) = answer else {
+            scans += 1;
+            return Ok(());
+        };
+        let reaches =
+            |r: &&Record| r.key.fid == *fid && r.extent().is_some_and(|e| e.clip(range).is_some());
+        let found: Vec<Record> = found.iter().filter(reaches).copied().collect();
+        let want: Vec<Record> = model.values().filter(reaches).copied().collect();
+        assert_eq!(found, want);
+        Ok(())
+    });
+    answered.unwrap();
+    assert_eq!(next, requests.len());
+    scans
 }

@@ -83,8 +83,13 @@ impl Places {
         if let ([first, ..], [.., last]) = (&firsts[..], &firsts[..])
             && self.list[0].first.fid == key.fid
         {
+            let below = |i: usize| firsts[i] <= key.offset;
+            let known = hint > 0 && hint < firsts.len() && below(hint - 1) && !below(hint);
+            if known {
+                return hint;
+            }
             let near = guess(key.offset, *first, *last, firsts.len()) + 1;
-            return from_hint(near, firsts.len(), |i| firsts[i] <= key.offset);
+            return from_hint(near, firsts.len(), below);
         }
         from_hint(hint, self.list.len(), |i| self.list[i].first <= key)
     }
