@@ -1,14 +1,16 @@
 //! One subject on one case, in a process of its own: puts, flush, gets cold, gets warm.
 //!
-//! Batches are made some hundred at a time, and the clock runs only while the subject works on them. Every answer is
-//! compared with what was put; a wrong one ends the benchmark.
+//! Batches are made some hundred at a time, and the clock runs only while the subject works on them; the sheets for its answers
+//! are there before, and used again for the next batches. Every answer is compared with what was put; a wrong one ends the
+//! benchmark.
 use super::cases;
 use super::order::Arrivals;
 use super::process;
-use super::subject::{self, Answer, Kind, Subject, Tuning};
+use super::subject::{self, Answer, Kind, Subject, Tuning, Worker};
 use super::workload::{Record, Workload};
 use crate::cpu;
 use crate::fail::{Failure, Result};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,8 +89,10 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-/// Batches that are made at once.
+/// Batches that are made at once to put them.
 const GROUP: usize = 256;
+/// And to get them: fewer, so that they and the answers do not push out of the processor's caches what the subject has there.
+const GETS: usize = 64;
 /// Batches beside each other in a sample of gets.
 const WINDOW: u64 = 64;
 /// Nothing written for so long: it has settled.
@@ -109,6 +113,7 @@ pub fn run(job: &Job) -> Result<Outcome> {
 
     let subject = subject::open(job.kind, &job.dir, &job.tuning)?;
     let mut batches = Vec::new();
+    let sheets = sheets(GROUP, 0);
     let mut commits = 0;
     let mut incoming = arrivals(job.seed).map(|mut batch| {
         commits += 1;
@@ -123,9 +128,8 @@ pub fn run(job: &Job) -> Result<Outcome> {
             break;
         }
         batches.extend(group.iter().map(|b| b.len() as u64));
-        let took = timed(job.load.threads, &*subject, &group, |worker, batch, _| {
-            worker.put(batch)
-        })?;
+        let each = |worker: &mut dyn Worker, batch: &[Record], _: &mut _| worker.put(batch);
+        let took = timed(job.load.threads, &*subject, &group, &sheets, each)?;
         out.put_seconds += took.seconds;
         out.put_thread_cpu += took.thread_cpu;
         out.put_cpu += took.cpu;
@@ -187,17 +191,15 @@ fn gets(
         .filter(|(n, _)| sample.has(*n))
         .map(|(_, batch)| batch);
     let (mut count, mut all) = (0, Took::default());
+    let sheets = sheets(GETS, job.load.batch as usize);
     loop {
-        let group: Vec<Vec<Record>> = chosen.by_ref().take(GROUP).collect();
+        let group: Vec<Vec<Record>> = chosen.by_ref().take(GETS).collect();
         if group.is_empty() {
             return Ok((count, all));
         }
-        let took = timed(
-            job.load.threads,
-            subject,
-            &group,
-            |worker, batch, answers| worker.get(batch, answers),
-        )?;
+        let each =
+            |worker: &mut dyn Worker, batch: &[Record], answers: &mut _| worker.get(batch, answers);
+        let took = timed(job.load.threads, subject, &group, &sheets, each)?;
         all.seconds += took.seconds;
         all.cpu += took.cpu;
         count += group.iter().map(|b| b.len() as u64).sum::<u64>();
@@ -230,8 +232,14 @@ impl Sample {
     }
 }
 
-/// What a thread took, and its answers by number of batch.
-type Done = (Took, Vec<(usize, Vec<Answer>)>);
+/// The answers to one batch.
+type Sheet = Mutex<Vec<Answer>>;
+
+/// Sheets for so many batches of so many records.
+fn sheets(batches: usize, records: usize) -> Vec<Sheet> {
+    let sheet = |_| Mutex::new(Vec::with_capacity(records));
+    (0..batches).map(sheet).collect()
+}
 
 /// What some work took, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -244,31 +252,30 @@ struct Took {
     cpu: f64,
 }
 
-/// What so many threads take to do `each` on every batch; answers, if there are any, are checked afterwards.
+/// What so many threads take to do `each` on every batch; answers, if there are any, are checked afterwards. There are sheets for
+/// all batches.
 fn timed(
     threads: u16,
     subject: &dyn Subject,
     group: &[Vec<Record>],
-    each: impl Fn(&mut dyn subject::Worker, &[Record], &mut Vec<Answer>) -> Result<()> + Sync,
+    sheets: &[Sheet],
+    each: impl Fn(&mut dyn Worker, &[Record], &mut Vec<Answer>) -> Result<()> + Sync,
 ) -> Result<Took> {
+    sheets.iter().for_each(|sheet| sheet.lock().clear());
     let next = AtomicUsize::new(0);
-    let hands = || -> Result<Done> {
+    let hands = || -> Result<Took> {
         let mut worker = subject.worker()?;
-        let mut done: Vec<(usize, Vec<Answer>)> = Vec::new();
         let (start, cpu) = (Instant::now(), cpu::of_thread());
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let Some(batch) = group.get(n) else {
-                let took = Took {
+                return Ok(Took {
                     seconds: start.elapsed().as_secs_f64(),
                     thread_cpu: cpu::of_thread() - cpu,
                     cpu: 0.0,
-                };
-                return Ok((took, done));
+                });
             };
-            let mut answers = Vec::with_capacity(batch.len());
-            each(&mut *worker, batch, &mut answers)?;
-            done.push((n, answers));
+            each(&mut *worker, batch, &mut sheets[n].lock())?;
         }
     };
     let cpu = cpu::of_self();
@@ -284,10 +291,10 @@ fn timed(
         })?,
     };
     let cpu = cpu::of_self() - cpu;
-    for (n, answers) in all.iter().flat_map(|(_, done)| done) {
-        check(&group[*n], answers)?;
+    for (batch, answers) in group.iter().zip(sheets) {
+        check(batch, &answers.lock())?;
     }
-    let took = all.iter().map(|(took, _)| took);
+    let took = all.iter();
     Ok(Took {
         seconds: took.clone().map(|t| t.seconds).fold(0.0, f64::max),
         thread_cpu: took.map(|t| t.thread_cpu).sum(),
@@ -362,11 +369,18 @@ mod tests {
         let subject = subject::open(Kind::Forebay, &dir.path().join("s"), &tuning).unwrap();
         let group: Vec<_> =
             Arrivals::new(&work, super::super::order::Order::Drift, 256, 1).collect();
-        timed(2, &*subject, &group, |w, b, _| w.put(b)).unwrap();
-        timed(2, &*subject, &group, |w, b, a| w.get(b, a)).unwrap();
+        let sheets = sheets(group.len(), 256);
+        timed(2, &*subject, &group, &sheets, |w, b, _| w.put(b)).unwrap();
+        timed(2, &*subject, &group, &sheets, |w, b, a| w.get(b, a)).unwrap();
+        assert!(
+            sheets
+                .iter()
+                .zip(&group)
+                .all(|(s, b)| s.lock().len() == b.len())
+        );
         let mut wrong = group.clone();
         wrong[3][7].addr += 1;
-        let found = timed(1, &*subject, &wrong, |w, b, a| w.get(b, a));
+        let found = timed(1, &*subject, &wrong, &sheets, |w, b, a| w.get(b, a));
         assert!(found.is_err_and(|e| e.0.contains("wrong answer")));
         subject.close().unwrap();
     }
