@@ -23,7 +23,7 @@ struct Shard<B> {
     bytes: usize,
 }
 
-/// See the [module](self).
+/// See the head of this file.
 pub struct BlockCache<B> {
     shards: Vec<Mutex<Shard<B>>>,
     share: usize,

@@ -84,7 +84,7 @@ pub fn write(to: impl Write, trace: &Trace) -> std::io::Result<()> {
 /// Writes the recording as [`recover`] reads it.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write`](write()).
 pub fn write_recording(to: impl Write, recording: &Recording) -> std::io::Result<()> {
     let mut writer = Writer::new(to, &recording.name, recording.begun, recording.ranks)?;
     writer.files((0..).zip(&recording.files))?;
