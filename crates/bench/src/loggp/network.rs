@@ -1,6 +1,6 @@
 //! The parameters of LogGP (Alexandrov, Ionescu, Schauser, Scheiman: LogGP, SPAA 1995), and where the defaults are from.
 //!
-//! # Defaults: InfiniBand QDR
+//! # Defaults: InfiniBand, probably QDR
 //! Measured with netgauge (Hoefler, Mehlan, Lumsdaine, Rehm: Netgauge, HPCC 2007) on Tukey at Argonne, MVAPICH over InfiniBand, and
 //! published with the CODES simulator: repository `codes-org/codes`, file `tests/ng-mpi-tukey.dat` as of commit `074fb9f1`, described
 //! in its `README.loggp.txt`. The row of 64 bytes, about what a request here has:
@@ -12,7 +12,7 @@
 //! Later commits have another measurement of the same machine, `tests/conf/ng-mpi-tukey.dat` (commit `a611dd16`), a few percent away:
 //! `11.082663`, `1.240573`, `1.145113`, `1.086758`. A test holds the figures on both.
 //!
-//! The file says InfiniBand, not which rate; that Tukey had QDR is from memory, and 2 GB/s agrees with it but would with DDR too.
+//! The file says InfiniBand, not which rate: 2 GB/s agrees with QDR, but would with DDR too.
 //! The paper's machine (Catalyst, InfiniBand QDR by QLogic) has no published set that we know of. What decides about trees is
 //! not the speed but the ratio of a message's whole time to the gap between two of them, here `5.86 / 1.17 = 5.0`, there 4.8.
 

@@ -26,7 +26,7 @@ pub struct Fit {
 }
 
 impl Default for Fit {
-    /// A message lasts as long as five sent in a row: InfiniBand QDR as `bench` has it.
+    /// A message lasts as long as five sent in a row: InfiniBand as `bench` has it.
     fn default() -> Fit {
         Fit { hop: 5, gap: 1 }
     }

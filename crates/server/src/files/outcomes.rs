@@ -15,6 +15,7 @@ use std::ops::Bound;
 /// Receipts deleted by one batch.
 pub(super) const SWEEP: usize = 256;
 
+// Of a constant, so it is the compiler that would find it to be zero.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// The sequences of recent commits.
