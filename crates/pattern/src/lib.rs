@@ -6,6 +6,8 @@
 //! | `stack`, `cursor`, `shape` | its parts: repeats of closed terms, the open loop, hash-consed loops |
 //! | `pattern` | [`Pattern`]: what was found; any element by its number, without decoding |
 //! | `segment`, `encode`, `recent` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
+//! | `map`, `global`, `merge` | [`Map`]: a file by offset; [`Global`]: one shape of many logs; [`merge`] makes them |
+//! | `disjoint` | whether two patterns surely share no byte |
 //! | [`published`] | the paper's own algorithms, to compare with |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments
@@ -14,6 +16,7 @@
 
 mod column;
 mod cursor;
+mod disjoint;
 mod element;
 mod encode;
 mod error;
