@@ -16,9 +16,10 @@
 //! +---------+------------------------------------------------+
 //! ```
 //!
-//! The version is 1. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records
-//! carry the checksums.
-use crate::{Attr, Error, Fid, Kind, Lamination, Member, Result, Time, keys};
+//! The version is 2. Version 1 has no layout, the last field: it is read as `Spread` if anything was ever published, else
+//! as `Fresh`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
+//! checksums.
+use crate::{Attr, Error, Fid, Kind, Lamination, Layout, Member, Result, Time, keys};
 use bytes::Bytes;
 use forebay_storage::{Batch, Store};
 use parking_lot::{Mutex, MutexGuard};
@@ -62,6 +63,8 @@ pub struct Inode {
     pub dead: bool,
     /// Symlinks: where to.
     pub target: Vec<u8>,
+    /// Files: where the extents are kept.
+    pub layout: Layout,
 }
 
 impl Inode {
@@ -85,6 +88,7 @@ impl Inode {
             ctime: self.ctime,
             generation: self.seq,
             lamination: self.lamination,
+            layout: self.layout,
         }
     }
 
@@ -95,7 +99,9 @@ impl Inode {
 }
 
 const STRIPES: usize = 1024;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Without the layout.
+const VERSION_1: u8 = 1;
 
 /// One member's inodes.
 pub struct Inodes {
@@ -252,9 +258,20 @@ pub(crate) fn removed_directories(store: &Store) -> u64 {
 
 /// Reads a record of keyspace `INODES`.
 pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
+    let fields = |bytes: &[u8]| {
+        postcard::from_bytes::<Inode>(bytes)
+            .map_err(|e| Error::Corrupt(format!("inode {:#x}: {e}; run `forebay fsck`", fid.0)))
+    };
     match value.split_first() {
-        Some((&VERSION, fields)) => postcard::from_bytes(fields)
-            .map_err(|e| Error::Corrupt(format!("inode {:#x}: {e}; run `forebay fsck`", fid.0))),
+        Some((&VERSION, rest)) => fields(rest),
+        Some((&VERSION_1, rest)) => {
+            // The layout is the last field: one byte, of the first kind.
+            let mut inode = fields(&[rest, &[0]].concat())?;
+            if inode.seq > 0 {
+                inode.layout = Layout::Spread;
+            }
+            Ok(inode)
+        }
         Some((version, _)) => Err(Error::Corrupt(format!(
             "inode {:#x}: record version {version}, known is {VERSION}; use the newer Forebay that wrote it",
             fid.0
@@ -369,6 +386,30 @@ mod tests {
                 matches!(inodes.get(Fid(7)), Err(Error::Corrupt(_))),
                 "{bad:?}"
             );
+        }
+    }
+
+    #[test]
+    fn records_of_version_1_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        let inodes = Inodes::new(store.clone(), 0).unwrap();
+        // A file of 5 bytes, as version 1 wrote it; then the same before its first commit.
+        let time = [2, 3];
+        let record = |seq: u8, size: u8| {
+            let head = [VERSION_1, 0, 0xa4, 3, 7, 8, 1, 0, size, size];
+            let tail = [seq, 0, 1, 0, 0];
+            [&head[..], &time, &time, &time, &tail].concat()
+        };
+        for (seq, size, layout) in [(9, 5, Layout::Spread), (0, 0, Layout::Fresh)] {
+            let mut batch = Batch::new();
+            batch.put(keys::INODES, 7u64.to_be_bytes().to_vec(), record(seq, size));
+            store.apply(batch).unwrap();
+            let inode = inodes.get(Fid(7)).unwrap();
+            assert_eq!((inode.mode, inode.uid, inode.gid), (0o644, 7, 8));
+            assert_eq!((inode.size, inode.seq), (size.into(), seq.into()));
+            assert_eq!((inode.mtime.nanos, inode.parent), (3, Fid(1)));
+            assert_eq!(inode.layout, layout);
         }
     }
 

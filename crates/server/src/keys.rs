@@ -7,7 +7,9 @@ pub const INODES: Keyspace = Keyspace(0);
 pub const DENTRIES: Keyspace = Keyspace(1);
 /// Extended attributes by (fid, name). Written by `meta`.
 pub const XATTRS: Keyspace = Keyspace(2);
-// 3 is free: extents are kept by `forebay_index`, as the side of the store.
+/// Patterns and holes of files, by (fid, kind, sequence, number). Written by `files` (`files/patterns` draws them). Extents are
+/// kept by `forebay_index`, as the side of the store.
+pub const PATTERNS: Keyspace = Keyspace(3);
 /// Where log bytes lie, by (log, end address). Written by `data`.
 pub const SPANS: Keyspace = Keyspace(4);
 /// Staged changes of commits not yet published, and the last sequence published here by file. Written by `files`

@@ -69,6 +69,20 @@ pub enum Lamination {
     Hard,
 }
 
+/// Where the extents of a file are kept. Only the file's owner changes it, in the batch of a commit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    /// Extents, if there are any, lie with the owner, in its slices: no other member was ever given a part, and a cut needs none
+    /// there. A commit with staged parts makes it `Spread`, one with patterns `Patterned`.
+    #[default]
+    Fresh,
+    /// Extents lie with the members of their slices. For ever.
+    Spread,
+    /// Everything lies with the owner: patterns, and extents of any slice. So no commit has staged parts. A truncate to 0 that
+    /// leaves nothing makes it `Fresh`.
+    Patterned,
+}
+
 /// What `stat` shows. `size` and `bytes` (stored) in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
@@ -98,6 +112,8 @@ pub struct Attr {
     pub generation: u64,
     /// Whether it may be written.
     pub lamination: Lamination,
+    /// Files: where the extents are kept.
+    pub layout: Layout,
 }
 
 /// A time to set.

@@ -85,7 +85,7 @@ fn set_time(to: TimeOrNow) -> SetTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::{Lamination, Time};
+    use forebay_server::{Lamination, Layout, Time};
 
     #[test]
     fn set_ids_go_but_mandatory_locking_and_directories_keep_theirs() {
@@ -103,6 +103,7 @@ mod tests {
             ctime: Time::default(),
             generation: 0,
             lamination: Lamination::None,
+            layout: Layout::Fresh,
         };
         assert_eq!(without_set_ids(&attr), Some(0o755));
         attr.mode = 0o2644;

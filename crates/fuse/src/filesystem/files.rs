@@ -260,7 +260,7 @@ impl Filesystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::{Lamination, Time};
+    use forebay_server::{Lamination, Layout, Time};
     use std::sync::Arc;
 
     fn attr(mode: u32, uid: u32, gid: u32) -> Attr {
@@ -278,6 +278,7 @@ mod tests {
             ctime: Time::default(),
             generation: 0,
             lamination: Lamination::None,
+            layout: Layout::Fresh,
         }
     }
 

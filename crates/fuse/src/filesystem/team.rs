@@ -18,7 +18,7 @@ use crate::reply::{OWN, attempt, file_attr};
 use forebay_client::job::wire::{Op, Shown, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, Opened};
-use forebay_server::{Attr, Caller, Fid, Kind, Lamination, OpenFlags, Result, Time};
+use forebay_server::{Attr, Caller, Fid, Kind, Lamination, Layout, OpenFlags, Result, Time};
 use fuser::{Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyEntry, ReplyIoctl};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -335,6 +335,7 @@ fn directory() -> Attr {
         ctime: Time::default(),
         generation: 0,
         lamination: Lamination::Hard,
+        layout: Layout::Fresh,
     }
 }
 

@@ -188,6 +188,7 @@ impl Delegate {
             fid,
             token,
             own: attempt.own.clone(),
+            patterns: Vec::new(),
             staged,
             attr: attempt.attr.clone(),
             sync,

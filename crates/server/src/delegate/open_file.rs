@@ -253,7 +253,7 @@ pub fn without_setid(mode: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Lamination, Time};
+    use crate::{Lamination, Layout, Time};
 
     fn attr(generation: u64, size: u64) -> Attr {
         let zero = Time::default();
@@ -271,6 +271,7 @@ mod tests {
             ctime: zero,
             generation,
             lamination: Lamination::None,
+            layout: Layout::Fresh,
         }
     }
 

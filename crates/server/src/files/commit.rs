@@ -9,12 +9,12 @@
 //! 3. `Publish` to each member with a part; then the decision is dropped. What cannot be reached now is retried by the
 //!    background thread; a reader of such a slice finds the staged part, asks for the decision and publishes it itself.
 use super::Shared;
-use super::parts::{belongs, touched};
+use super::parts::touched;
 use super::proto::{CommitAttr, FilesReply};
 use super::publish::Decision;
 use super::records::{self, CommitId};
 use crate::inodes::Inode;
-use crate::{Error, Kind, Lamination, Member, Result, Time, keys};
+use crate::{Error, Kind, Lamination, Layout, Member, Result, Time, keys};
 use forebay_index::{Change, Extent};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -23,6 +23,8 @@ use rustix::io::Errno;
 pub(super) struct Commit {
     pub id: CommitId,
     pub own: Vec<Change>,
+    /// Encoded segments.
+    pub patterns: Vec<u8>,
     pub staged: Vec<Member>,
     pub attr: CommitAttr,
     pub sync: bool,
@@ -76,14 +78,6 @@ impl Shared {
     /// Step 2. Returns the sequence, and the one before it.
     fn decide(&self, commit: &mut Commit) -> Result<(u64, u64)> {
         let id = commit.id;
-        let map = self.map();
-        let misplaced = commit
-            .staged
-            .iter()
-            .any(|m| *m == self.member() || *m >= map.members);
-        if misplaced || !belongs(map, id.fid.owner(), self.member(), &commit.own) {
-            return Err(Errno::INVAL.into());
-        }
         let _inode = self.inodes.lock(id.fid);
         let mut inode = self.inodes.get(id.fid)?;
         if self.opens.removing(id.fid) {
@@ -92,6 +86,11 @@ impl Shared {
         if !commit.staged.is_empty() && self.store.get(keys::DECISIONS, &id.abort_key())?.is_some()
         {
             return Err(Error::Stale);
+        }
+        let layout = self.layout_after(&inode, commit)?;
+        if !commit.patterns.is_empty() {
+            // They come with the table that keeps them.
+            return Err(Errno::OPNOTSUPP.into());
         }
         self.permitted(&inode, commit)?;
         let content = !commit.own.is_empty()
@@ -109,6 +108,7 @@ impl Shared {
         }
         inode.bytes = (inode.bytes + added).saturating_sub(freed);
         apply_attr(&mut inode, &commit.attr);
+        inode.layout = layout;
         let previous = std::mem::replace(&mut inode.seq, seq);
         let decision = (!commit.staged.is_empty()).then(|| Decision {
             id,
@@ -175,10 +175,11 @@ impl Shared {
             true => commit.own.iter().any(own_cut),
             false => commit.staged.contains(m),
         };
-        match touched(self.map(), self.member(), size, inode.size)
-            .iter()
-            .all(reached)
-        {
+        let members = match inode.layout {
+            Layout::Spread => touched(self.map(), self.member(), size, inode.size),
+            Layout::Fresh | Layout::Patterned => vec![self.member()],
+        };
+        match members.iter().all(reached) {
             true => Ok(()),
             false => Err(Error::Stale),
         }

@@ -19,6 +19,7 @@ mod chores;
 mod commit;
 mod extents;
 mod laminate;
+mod layouts;
 mod links;
 mod opens;
 mod outcomes;
@@ -191,6 +192,7 @@ impl Files {
                 fid,
                 token,
                 own,
+                patterns,
                 staged,
                 attr,
                 sync,
@@ -201,6 +203,7 @@ impl Files {
                     token,
                 },
                 own,
+                patterns,
                 staged,
                 attr,
                 sync,
@@ -240,6 +243,7 @@ impl Files {
                 end,
                 limit,
             } => files.extents(fid, start, end, limit),
+            R::Patterns { fid } => files.patterns(fid),
             R::Survey { fids } => files.survey(&fids),
             R::Append {
                 fid,

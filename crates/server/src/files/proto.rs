@@ -29,6 +29,17 @@ pub struct CommitAttr {
     pub clear_setid: bool,
 }
 
+/// Bytes that a later change than the patterns below took away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hole {
+    /// Patterns of larger sequences lie above it.
+    pub seq: u64,
+    /// First byte.
+    pub start: u64,
+    /// Behind the last byte; may be `u64::MAX`.
+    pub end: u64,
+}
+
 /// What a copy of many files wants to know of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survey {
@@ -126,8 +137,11 @@ pub enum FilesRequest {
         fid: Fid,
         /// The asker's name for this commit.
         token: u64,
-        /// The owner's part.
+        /// The owner's part; of a file with patterns all of it, in any slice.
         own: Vec<Change>,
+        /// Segments of `forebay_pattern`, encoded, one behind the other, in place of the extents that they describe. The owner gives
+        /// them their sequence. No two of their elements, and no put of `own`, hold the same byte.
+        patterns: Vec<u8>,
         /// Members that hold staged parts.
         staged: Vec<u16>,
         /// Attributes.
@@ -221,6 +235,11 @@ pub enum FilesRequest {
         /// The files, or other objects.
         fids: Vec<Fid>,
     },
+    /// To the owner: the patterns of a file, to read it by. Answers `Patterns`.
+    Patterns {
+        /// The file.
+        fid: Fid,
+    },
     /// Owner to slice owner: remove all extents of a removed file. Answers `Done` or `More`.
     Remove {
         /// The file.
@@ -262,6 +281,17 @@ pub enum FilesReply {
         published: u64,
         /// The limit was reached: ask again from the last end.
         more: bool,
+    },
+    /// What lies beneath the extents that the owner's index has of the file.
+    Patterns {
+        /// For `forebay_pattern::decode_all`.
+        bytes: Vec<u8>,
+        /// Bytes of older patterns that are no more. They may overlap.
+        holes: Vec<Hole>,
+        /// The index has extents of the file: they are newer than any pattern there.
+        residual: bool,
+        /// The file's sequence that this shows.
+        published: u64,
     },
     /// In the order asked; `None`: it was removed.
     Surveyed(Vec<Option<Survey>>),

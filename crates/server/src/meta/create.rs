@@ -7,7 +7,8 @@ use super::{
     unexpected,
 };
 use crate::{
-    Attr, Caller, Error, Fid, Kind, Lamination, Member, NewNode, Result, Time, inodes::Inode,
+    Attr, Caller, Error, Fid, Kind, Lamination, Layout, Member, NewNode, Result, Time,
+    inodes::Inode,
 };
 use rustix::io::Errno;
 
@@ -148,5 +149,6 @@ fn inode(parent: Fid, dir: &Inode, new: &NewNode, caller: Caller, now: Time) -> 
         parent: if is_dir { parent } else { Fid(0) },
         dead: false,
         target: new.target.clone(),
+        layout: Layout::Fresh,
     }
 }

@@ -6,7 +6,7 @@ use super::{
     records::Tag,
     steps::Need,
 };
-use crate::{Error, Fid, Kind, Lamination, Result, inodes::Inode, keys};
+use crate::{Error, Fid, Kind, Lamination, Layout, Result, inodes::Inode, keys};
 use forebay_storage::Batch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ops::Bound;
@@ -121,6 +121,7 @@ fn root(now: crate::Time) -> Inode {
         parent: Fid::ROOT,
         dead: false,
         target: Vec::new(),
+        layout: Layout::Fresh,
     }
 }
 

@@ -181,6 +181,7 @@ fn a_commit_of_another_members_slice_is_refused() {
                 fid,
                 token: world.token(),
                 own,
+                patterns: Vec::new(),
                 staged,
                 attr,
                 sync: false,
@@ -205,6 +206,46 @@ fn a_commit_of_another_members_slice_is_refused() {
     };
     assert_eq!(errno(world.ask(0, 1, stage)), Errno::INVAL);
     assert_eq!(world.view(0, fid).unwrap().generation, 0);
+}
+
+#[test]
+fn a_file_is_spread_once_another_member_has_a_part() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    let layout = || world.view(1, fid).unwrap().layout;
+    assert_eq!(layout(), Layout::Fresh);
+    world.write(1, fid, 0..10, 1).unwrap();
+    assert_eq!(layout(), Layout::Fresh);
+    world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
+    assert_eq!(layout(), Layout::Spread);
+    world.truncate(0, fid, 0).unwrap();
+    assert_eq!(layout(), Layout::Spread);
+}
+
+#[test]
+fn a_cut_of_a_file_with_no_parts_elsewhere_needs_none_there() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    let attr = |size| CommitAttr {
+        size: Some(size),
+        ..Default::default()
+    };
+    let cut = |size| Planned {
+        writer: 1,
+        fid,
+        token: world.token(),
+        own: vec![Change::Cut {
+            start: size,
+            end: u64::MAX,
+        }],
+        staged: Vec::new(),
+        attr: attr(size),
+    };
+    world.finish(&cut(4 * SLICE)).unwrap();
+    world.finish(&cut(5)).unwrap();
+    assert_eq!(world.view(0, fid).unwrap().size, 5);
+    world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
+    assert!(matches!(world.finish(&cut(5)), Err(Error::Stale)));
 }
 
 #[test]

@@ -272,6 +272,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
         fid,
         token: planned.token,
         own: planned.own,
+        patterns: Vec::new(),
         staged: planned.staged,
         attr: planned.attr,
         sync: false,

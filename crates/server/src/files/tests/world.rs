@@ -257,6 +257,7 @@ impl World {
             parent: Fid(0),
             dead: false,
             target: Vec::new(),
+            layout: Layout::Fresh,
         };
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);
@@ -405,6 +406,7 @@ impl World {
             fid,
             token,
             own: p.own.clone(),
+            patterns: Vec::new(),
             staged: p.staged.clone(),
             attr: p.attr.clone(),
             sync: false,

@@ -1,0 +1,70 @@
+//! Where the extents of a file are kept, and how a commit changes that.
+//!
+//! ```text
+//! Fresh --- a commit with staged parts ---> Spread
+//! Fresh --- a commit with patterns -------> Patterned --- a truncate to 0 that leaves nothing ---> Fresh
+//! ```
+//!
+//! A commit that was planned for another layout is answered `Stale`, and nothing has happened: the asker plans it again
+//! from a new view.
+use super::Shared;
+use super::commit::Commit;
+use super::parts::belongs;
+use super::proto::FilesReply;
+use crate::inodes::Inode;
+use crate::{Error, Fid, Layout, Result};
+use forebay_index::Change;
+use rustix::io::Errno;
+
+impl Shared {
+    /// The layout after this commit; an error if it does not fit the layout that the file has.
+    pub(super) fn layout_after(&self, inode: &Inode, commit: &Commit) -> Result<Layout> {
+        let map = self.map();
+        let misplaced = commit
+            .staged
+            .iter()
+            .any(|m| *m == self.member() || *m >= map.members);
+        let patterns = !commit.patterns.is_empty();
+        let staged = !commit.staged.is_empty();
+        if misplaced || (patterns && staged) || !commit.own.iter().all(whole) {
+            return Err(Errno::INVAL.into());
+        }
+        match inode.layout {
+            Layout::Patterned if staged => return Err(Error::Stale),
+            Layout::Patterned => return Ok(Layout::Patterned),
+            Layout::Spread if patterns => return Err(Error::Stale),
+            Layout::Fresh if patterns => return Ok(Layout::Patterned),
+            Layout::Fresh | Layout::Spread => {}
+        }
+        if !belongs(map, commit.id.fid.owner(), self.member(), &commit.own) {
+            // Right for a file with patterns, and it may have been one.
+            return match inode.seq {
+                0 => Err(Errno::INVAL.into()),
+                _ => Err(Error::Stale),
+            };
+        }
+        Ok(match inode.layout {
+            Layout::Fresh if staged => Layout::Spread,
+            layout => layout,
+        })
+    }
+
+    /// The patterns of a file.
+    pub(super) fn patterns(&self, fid: Fid) -> Result<FilesReply> {
+        let inode = self.inodes.get(fid)?;
+        Ok(FilesReply::Patterns {
+            bytes: Vec::new(),
+            holes: Vec::new(),
+            residual: true,
+            published: inode.seq,
+        })
+    }
+}
+
+/// Whether a put has bytes, and all of them have an offset.
+fn whole(change: &Change) -> bool {
+    match change {
+        Change::Put(e) => e.len > 0 && e.offset.checked_add(e.len).is_some(),
+        Change::Cut { .. } => true,
+    }
+}
