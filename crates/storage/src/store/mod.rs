@@ -14,6 +14,7 @@ mod background;
 mod compact;
 mod core;
 mod flush;
+mod logs;
 mod open;
 mod queue;
 mod read;
