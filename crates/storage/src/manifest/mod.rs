@@ -1,20 +1,7 @@
 //! The manifest: which table files make up the store, and through which batch they hold the log.
 //!
 //! The file `MANIFEST` is a 32-byte [header](crate::wal::header) and log [records](crate::wal::record) numbered from 1,
-//! each one *edit*; the state is their sum. An edit's payload:
-//!
-//! ```text
-//!  count times:
-//!  1 | level u8 | number | bytes | entries | deletes | first key | last key     a table joins a level
-//!  2 | number                                                                   a table leaves
-//!  3 | batch                                                                    the log is flushed through this batch
-//!  4 | number                                                                   no file number below is free
-//!  5 | number | bytes, sized                                                    a file joins the side (or is told anew)
-//!  6 | number                                                                   a file leaves the side
-//!  7 | batch                                                                    the side holds its entries through this batch;
-//!                                                                               without it, what 3 says is true of the side too
-//! ```
-//! Numbers are varints, keys a varint length and bytes.
+//! each one [edit](edit); the state is their sum.
 //!
 //! # Invariants
 //! 1. A table that an edit adds is on disk, directory entry included, before the edit is written.
@@ -31,16 +18,18 @@
 //!   synced: opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
 //! - *Disk full.* The file owns blocks ahead of its end. When those are used up, the append is rolled back, and
 //!   the flush or compaction is tried again later; the log still holds the data.
+mod edit;
+mod read;
+
+pub use edit::{Edit, State};
+
 use crate::names;
 use crate::side::SideEdit;
-use crate::table::TableMeta;
 use crate::wal::header::{self, Kind};
-use crate::wal::record::{self, Records, Step};
+use crate::wal::record;
 use crate::wal::recovery::read_file;
-use crate::wire::{Cursor, put_sized, put_varint};
 use crate::{Error, File, Io, Result};
-use bytes::Bytes;
-use std::collections::BTreeMap;
+use read::read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,122 +42,6 @@ pub const KIND: Kind = Kind {
 const AHEAD: u64 = 64 << 10;
 /// A manifest shorter than this is not rewritten, bytes.
 const REWRITE: u64 = 256 << 10;
-const LEVELS: u8 = 16;
-
-/// One change of the state.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Edit {
-    /// Tables that join, with their level.
-    pub add: Vec<(u8, TableMeta)>,
-    /// Tables that leave, by number. Applied before `add`.
-    pub remove: Vec<u64>,
-    /// The log is flushed through this batch.
-    pub flushed: Option<u64>,
-    /// No file number below is free.
-    pub next_file: u64,
-    /// What changes at the side.
-    pub side: SideEdit,
-}
-
-impl Edit {
-    fn encode(&self, out: &mut Vec<u8>) {
-        for number in &self.remove {
-            out.push(2);
-            put_varint(out, *number);
-        }
-        for (level, t) in &self.add {
-            out.extend_from_slice(&[1, *level]);
-            for v in [t.number, t.bytes, t.entries, t.deletes] {
-                put_varint(out, v);
-            }
-            put_sized(out, &t.first);
-            put_sized(out, &t.last);
-        }
-        if let Some(batch) = self.flushed {
-            out.push(3);
-            put_varint(out, batch);
-        }
-        out.push(4);
-        put_varint(out, self.next_file);
-        for number in &self.side.remove {
-            out.push(6);
-            put_varint(out, *number);
-        }
-        for (number, told) in &self.side.add {
-            out.push(5);
-            put_varint(out, *number);
-            put_sized(out, told);
-        }
-        if let Some(batch) = self.side.flushed {
-            out.push(7);
-            put_varint(out, batch);
-        }
-    }
-
-    fn decode(payload: &[u8]) -> Option<Edit> {
-        let mut cursor = Cursor::new(payload);
-        let mut edit = Edit::default();
-        while !cursor.is_empty() {
-            match cursor.u8()? {
-                1 => {
-                    let level = cursor.u8().filter(|l| *l < LEVELS)?;
-                    let meta = TableMeta {
-                        number: cursor.varint()?,
-                        bytes: cursor.varint()?,
-                        entries: cursor.varint()?,
-                        deletes: cursor.varint()?,
-                        first: Bytes::copy_from_slice(cursor.sized()?),
-                        last: Bytes::copy_from_slice(cursor.sized()?),
-                    };
-                    edit.add.push((level, meta));
-                }
-                2 => edit.remove.push(cursor.varint()?),
-                3 => edit.flushed = Some(cursor.varint()?),
-                4 => edit.next_file = cursor.varint()?,
-                5 => {
-                    let number = cursor.varint()?;
-                    let told = Bytes::copy_from_slice(cursor.sized()?);
-                    edit.side.add.push((number, told));
-                }
-                6 => edit.side.remove.push(cursor.varint()?),
-                7 => edit.side.flushed = Some(cursor.varint()?),
-                _ => return None,
-            }
-        }
-        Some(edit)
-    }
-}
-
-/// The sum of all edits.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
-    /// All tables with their level.
-    pub tables: Vec<(u8, TableMeta)>,
-    /// The log is flushed through this batch.
-    pub flushed: u64,
-    /// No file number below is free.
-    pub next_file: u64,
-    /// The side's files, and what it wants to know of them.
-    pub side: BTreeMap<u64, Bytes>,
-    /// They hold its entries through this batch.
-    pub side_flushed: u64,
-}
-
-impl State {
-    fn apply(&mut self, edit: Edit) {
-        self.tables
-            .retain(|(_, t)| !edit.remove.contains(&t.number));
-        self.tables.extend(edit.add);
-        self.flushed = edit.flushed.unwrap_or(self.flushed);
-        self.next_file = self.next_file.max(edit.next_file);
-        for number in edit.side.remove {
-            self.side.remove(&number);
-        }
-        self.side.extend(edit.side.add);
-        let side_flushed = edit.side.flushed.or(edit.flushed).unwrap_or(0);
-        self.side_flushed = self.side_flushed.max(side_flushed);
-    }
-}
 
 /// The open manifest.
 pub struct Manifest {
@@ -373,76 +246,4 @@ impl Manifest {
             Ok(_) => {}
         }
     }
-}
-
-struct Read {
-    state: State,
-    edits: u64,
-    end: u64,
-    torn: Option<u64>,
-}
-
-fn read(bytes: &[u8], path: &Path) -> Result<Read> {
-    header::check(KIND, 0, bytes, path)?;
-    let mut records = Records::new(bytes, 0, header::LENGTH);
-    let mut out = Read {
-        state: State::default(),
-        edits: 0,
-        end: header::LENGTH as u64,
-        torn: None,
-    };
-    let mut damage: Option<Error> = None;
-    let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
-        path: path.to_path_buf(),
-        what,
-        offset: offset as u64,
-        expected,
-        found,
-    };
-    while let Some(step) = records.next() {
-        match step {
-            Step::Damage {
-                offset,
-                expected,
-                found,
-            } => {
-                damage.get_or_insert(corrupt("manifest edit", offset, expected, found));
-                out.torn.get_or_insert(offset as u64);
-            }
-            // It says that an edit was on disk which we did not see.
-            Step::Record(r) if r.synced > out.edits => {
-                return Err(damage.unwrap_or_else(|| {
-                    corrupt(
-                        "manifest order (an edit is missing), record",
-                        r.offset,
-                        out.edits as u32,
-                        r.synced as u32,
-                    )
-                }));
-            }
-            Step::Record(r)
-                if damage.is_none() && !r.payload.is_empty() && r.sequence == out.edits + 1 =>
-            {
-                let edit = Edit::decode(r.payload)
-                    .ok_or_else(|| corrupt("manifest edit", r.offset, 0, 0))?;
-                out.state.apply(edit);
-                out.edits += 1;
-                out.end = records.offset() as u64;
-            }
-            Step::Record(r) if r.payload.is_empty() => {}
-            Step::Record(r) => {
-                damage.get_or_insert(corrupt(
-                    "manifest order (an edit is missing), record",
-                    r.offset,
-                    out.edits as u32 + 1,
-                    r.sequence as u32,
-                ));
-                out.torn.get_or_insert(r.offset as u64);
-            }
-        }
-    }
-    if out.edits == 0 {
-        return Err(damage.unwrap_or_else(|| corrupt("manifest (no edit)", header::LENGTH, 0, 0)));
-    }
-    Ok(out)
 }
