@@ -1,13 +1,14 @@
 //! A plain directory of this machine as a side of a copy.
+mod attributes;
+mod file;
+
 use super::tree::{
-    CHUNK, Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
+    Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
 };
-use forebay_server::Time;
+use attributes::{note, owner, stat_of, timestamps};
+use file::{Reader, Writer};
 use parking_lot::Mutex;
-use rustix::fs::{
-    Advice, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Timespec,
-    Timestamps, Uid, XattrFlags,
-};
+use rustix::fs::{Advice, AtFlags, CWD, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A sync of so few files is asked for each; of more, of the whole file system.
@@ -53,163 +54,6 @@ fn path(place: &Place) -> io::Result<&Path> {
     match place {
         Place::Path(path) => Ok(path),
         Place::Fid(_) => Err(Errno::INVAL.into()),
-    }
-}
-
-fn stat_of(m: &std::fs::Metadata) -> Stat {
-    let time = |secs, nanos: i64| Time {
-        secs,
-        nanos: nanos as u32,
-    };
-    Stat {
-        what: match m.mode() & libc_type::MASK {
-            libc_type::REG => What::File,
-            libc_type::DIR => What::Dir,
-            libc_type::LNK => What::Symlink,
-            libc_type::FIFO => What::Fifo,
-            libc_type::SOCK => What::Socket,
-            _ => What::Device,
-        },
-        mode: m.mode() & 0o7777,
-        uid: m.uid(),
-        gid: m.gid(),
-        nlink: m.nlink(),
-        size: m.size(),
-        stored: m.blocks().saturating_mul(512),
-        atime: time(m.atime(), m.atime_nsec()),
-        mtime: time(m.mtime(), m.mtime_nsec()),
-        ctime: time(m.ctime(), m.ctime_nsec()),
-        id: (m.dev(), m.ino()),
-        born: m.created().ok().and_then(|born| {
-            let since = born.duration_since(std::time::UNIX_EPOCH).ok()?;
-            Some(time(
-                since.as_secs() as i64,
-                i64::from(since.subsec_nanos()),
-            ))
-        }),
-        xattrs: true,
-        attr: None,
-    }
-}
-
-/// File types in `st_mode`.
-mod libc_type {
-    pub const MASK: u32 = 0o170_000;
-    pub const REG: u32 = 0o100_000;
-    pub const DIR: u32 = 0o040_000;
-    pub const LNK: u32 = 0o120_000;
-    pub const FIFO: u32 = 0o010_000;
-    pub const SOCK: u32 = 0o140_000;
-}
-
-fn timestamps(stat: &Stat) -> Timestamps {
-    let spec = |t: Time| Timespec {
-        tv_sec: t.secs,
-        tv_nsec: t.nanos.into(),
-    };
-    Timestamps {
-        last_access: spec(stat.atime),
-        last_modification: spec(stat.mtime),
-    }
-}
-
-/// Tries to give it to the user and group, or at least to the group. `Some`: it could not be done.
-fn owner(
-    set: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
-    stat: &Stat,
-) -> io::Result<Option<Note>> {
-    let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));
-    match set(Some(uid), Some(gid)) {
-        Ok(()) => Ok(None),
-        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {
-            let own = rustix::process::geteuid().as_raw() == stat.uid;
-            match set(None, Some(gid)) {
-                Ok(()) if own => Ok(None),
-                _ => Ok(Some(Note::Owner)),
-            }
-        }
-        Err(e) => Err(e.into()),
-    }
-}
-
-fn note(name: &OsStr, e: Errno) -> Note {
-    Note::Xattr(format!("{} ({e})", name.to_string_lossy()))
-}
-
-struct Reader {
-    file: File,
-    buffer: Vec<u8>,
-}
-
-impl SourceFile for Reader {
-    fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]> {
-        let len = len.min(CHUNK) as usize;
-        if self.buffer.len() < len {
-            self.buffer.resize(len, 0);
-        }
-        let mut done = 0;
-        while done < len {
-            match self
-                .file
-                .read_at(&mut self.buffer[done..len], offset + done as u64)
-            {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(&self.buffer[..done])
-    }
-
-    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
-        if from >= end {
-            return Ok(None);
-        }
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
-            Ok(start) if start < end => start,
-            Ok(_) | Err(Errno::NXIO) => return Ok(None),
-            Err(e) => return Err(e.into()),
-        };
-        let stop = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?;
-        Ok(Some(start..stop.min(end)))
-    }
-}
-
-struct Writer(File);
-
-impl TargetFile for Writer {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
-    }
-
-    fn reserve(&mut self, range: Range<u64>) -> io::Result<()> {
-        let len = range.end - range.start;
-        match rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, range.start, len) {
-            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(e.into()),
-            // A file system that cannot reserve allocates as it writes.
-            _ => Ok(()),
-        }
-    }
-
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
-        let Some((stat, xattrs)) = attributes else {
-            return Ok(Vec::new());
-        };
-        let mut notes = Vec::new();
-        notes.extend(owner(|u, g| rustix::fs::fchown(&self.0, u, g), stat)?);
-        for (name, value) in xattrs {
-            if let Err(e) = rustix::fs::fsetxattr(&self.0, name, value, XattrFlags::empty()) {
-                notes.push(note(name, e));
-            }
-        }
-        rustix::fs::futimens(&self.0, &timestamps(stat))?;
-        rustix::fs::fchmod(&self.0, Mode::from_raw_mode(stat.mode))?;
-        Ok(notes)
     }
 }
 
@@ -318,10 +162,7 @@ impl Tree for Plain {
         };
         // Only advice: without it the bytes are the same.
         let _ = rustix::fs::fadvise(&file, 0, None, advice);
-        Ok(Box::new(Reader {
-            file,
-            buffer: Vec::new(),
-        }))
+        Ok(Box::new(Reader::new(file)))
     }
 
     fn peek(&self, place: &Place, _: &Stat) -> io::Result<Box<dyn SourceFile>> {

@@ -1,0 +1,91 @@
+//! Attributes as this machine's file systems have them, and what they do not take.
+use crate::stage::tree::{Note, Stat, What};
+use forebay_server::Time;
+use rustix::fs::{Gid, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// What a look tells.
+pub fn stat_of(m: &std::fs::Metadata) -> Stat {
+    let time = |secs, nanos: i64| Time {
+        secs,
+        nanos: nanos as u32,
+    };
+    Stat {
+        what: match m.mode() & libc_type::MASK {
+            libc_type::REG => What::File,
+            libc_type::DIR => What::Dir,
+            libc_type::LNK => What::Symlink,
+            libc_type::FIFO => What::Fifo,
+            libc_type::SOCK => What::Socket,
+            _ => What::Device,
+        },
+        mode: m.mode() & 0o7777,
+        uid: m.uid(),
+        gid: m.gid(),
+        nlink: m.nlink(),
+        size: m.size(),
+        stored: m.blocks().saturating_mul(512),
+        atime: time(m.atime(), m.atime_nsec()),
+        mtime: time(m.mtime(), m.mtime_nsec()),
+        ctime: time(m.ctime(), m.ctime_nsec()),
+        id: (m.dev(), m.ino()),
+        born: m.created().ok().and_then(|born| {
+            let since = born.duration_since(std::time::UNIX_EPOCH).ok()?;
+            Some(time(
+                since.as_secs() as i64,
+                i64::from(since.subsec_nanos()),
+            ))
+        }),
+        xattrs: true,
+        attr: None,
+    }
+}
+
+/// File types in `st_mode`.
+mod libc_type {
+    pub const MASK: u32 = 0o170_000;
+    pub const REG: u32 = 0o100_000;
+    pub const DIR: u32 = 0o040_000;
+    pub const LNK: u32 = 0o120_000;
+    pub const FIFO: u32 = 0o010_000;
+    pub const SOCK: u32 = 0o140_000;
+}
+
+/// Its times, to set them.
+pub fn timestamps(stat: &Stat) -> Timestamps {
+    let spec = |t: Time| Timespec {
+        tv_sec: t.secs,
+        tv_nsec: t.nanos.into(),
+    };
+    Timestamps {
+        last_access: spec(stat.atime),
+        last_modification: spec(stat.mtime),
+    }
+}
+
+/// Tries to give it to the user and group, or at least to the group. `Some`: it could not be done.
+pub fn owner(
+    set: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+    stat: &Stat,
+) -> io::Result<Option<Note>> {
+    let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));
+    match set(Some(uid), Some(gid)) {
+        Ok(()) => Ok(None),
+        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {
+            let own = rustix::process::geteuid().as_raw() == stat.uid;
+            match set(None, Some(gid)) {
+                Ok(()) if own => Ok(None),
+                _ => Ok(Some(Note::Owner)),
+            }
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// That an extended attribute could not be set.
+pub fn note(name: &OsStr, e: Errno) -> Note {
+    Note::Xattr(format!("{} ({e})", name.to_string_lossy()))
+}
