@@ -7,9 +7,11 @@
 //! Invariants: going on never skips or repeats a name that was there all the time; memory is bounded by the window plus
 //! one name per [`MARK`] entries; a listing started again from 0 sees the directory as it is then.
 use super::Filesystem;
-use crate::reply::file_type;
+use crate::reply::{fid, file_type};
+use crate::watch::Note;
 use forebay_server::{DirEntry, Fid, Result};
-use fuser::{FileHandle, FileType, INodeNo, ReplyDirectory};
+use forebay_trace::Action;
+use fuser::{FileHandle, FileType, INodeNo, ReplyDirectory, Request};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -114,6 +116,26 @@ impl Listing {
 }
 
 impl Filesystem {
+    /// The handle of a new listing.
+    pub(super) fn open_directory(&self, req: &Request, ino: INodeNo) -> FileHandle {
+        let mark = self.watch.mark(req, Note::on(Action::OpenDirectory, ino));
+        let number = self.listings.open(fid(ino));
+        if let Some(mark) = mark {
+            mark.end(&Ok(()));
+        }
+        FileHandle(number)
+    }
+
+    /// Forgets a listing, and the teams that were entered through its handle.
+    pub(super) fn close_directory(&self, req: &Request, ino: INodeNo, fh: FileHandle) {
+        let mark = self.watch.mark(req, Note::on(Action::CloseDirectory, ino));
+        self.listings.close(fh.0);
+        self.teams.leave(fh.0);
+        if let Some(mark) = mark {
+            mark.end(&Ok(()));
+        }
+    }
+
     /// Fills `reply` with the entries from number `offset` on.
     pub(super) fn list(
         &self,

@@ -1,10 +1,23 @@
 //! Names: making nodes, directories and links, and renaming.
 use super::Filesystem;
-use forebay_server::{Attr, Caller, Fid, Kind, NewNode, RenameFlags, Result};
+use super::requests::caller;
+use super::team::DIRECTORY;
+use crate::reply::{attempt, fid};
+use crate::watch::Note;
+use forebay_server::{Attr, Caller, Fid, Kind, NewNode, RenameFlags};
+use forebay_trace::Action;
+use fuser::{INodeNo, Request};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+type Result<T, E = forebay_server::Error> = std::result::Result<T, E>;
+
+/// Of the two inodes of a request the one that refuses it, if one does.
+fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
+    if ino == DIRECTORY { ino } else { other }
+}
 
 impl Filesystem {
     pub(super) fn make_node(
@@ -69,7 +82,48 @@ impl Filesystem {
         self.delegate.make(parent, name.as_bytes(), new, caller)
     }
 
+    pub(super) fn link_entry(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> Result<Attr, fuser::Errno> {
+        let mark = self
+            .watch
+            .mark(req, Note::on(Action::Link, ino).to(parent, name));
+        let answer = attempt("link", own_or(parent, ino), || {
+            self.delegate.link(fid(ino), fid(parent), name.as_bytes())
+        });
+        if let Some(mark) = mark {
+            mark.end(&answer);
+        }
+        answer
+    }
+
     pub(super) fn rename_entry(
+        &self,
+        req: &Request,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+        flags: fuser::RenameFlags,
+    ) -> Result<(), fuser::Errno> {
+        let mark = self
+            .watch
+            .mark(req, Note::at(Action::Rename, from.0, from.1));
+        let answer = attempt("rename", own_or(to.0, from.0), || {
+            self.rename((fid(from.0), from.1), (fid(to.0), to.1), flags, caller(req))
+        });
+        if let Some(mark) = mark {
+            if answer.is_ok() {
+                mark.renamed(to.0, to.1);
+            }
+            mark.end(&answer);
+        }
+        answer
+    }
+
+    fn rename(
         &self,
         (from, name): (Fid, &OsStr),
         (to, to_name): (Fid, &OsStr),

@@ -7,6 +7,7 @@
 mod attrs;
 mod dirs;
 mod files;
+mod kernel;
 mod links;
 mod locks;
 mod requests;

@@ -1,16 +1,16 @@
 //! The kernel's requests, one method each; in one file because one trait has them all.
 use super::team::DIRECTORY;
 use super::{Asked, Filesystem, KEPT, attrs, files, xattrs};
-use crate::reply::{attempt, fid, file_attr, negative};
+use crate::reply::{fid, file_attr, negative};
 use crate::watch::Note;
 use forebay_client::job::wire::COMMAND;
 use forebay_server::Caller;
 use forebay_trace::Action;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -19,19 +19,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-/// Requests of readahead and direct I/O in flight at once.
-const BACKGROUND: u16 = 64;
-
-fn caller(req: &Request) -> Caller {
+pub(super) fn caller(req: &Request) -> Caller {
     Caller {
         uid: req.uid(),
         gid: req.gid(),
     }
-}
-
-/// Of the two inodes of a request the one that refuses it, if one does.
-fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
-    if ino == DIRECTORY { ino } else { other }
 }
 
 fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
@@ -51,37 +43,7 @@ fn give(answer: Result<xattrs::Answer, Errno>, reply: ReplyXattr) {
 
 impl fuser::Filesystem for Filesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Each is asked for on its own: a kernel that lacks one keeps the others.
-        for wanted in [
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_BIG_WRITES,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        ] {
-            if config.add_capabilities(wanted).is_err() {
-                tracing::debug!(?wanted, "not offered by this kernel");
-            }
-        }
-        if !self.alone {
-            // Else the kernel keeps locks itself, on this node only.
-            let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
-            config.add_capabilities(locks).map_err(|lacking| {
-                io::Error::other(format!(
-                    "this kernel lacks {lacking:?}: locks would bind one node only"
-                ))
-            })?;
-        }
-        let _ = config.set_max_write(self.max_write);
-        // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
-        if let Err(most) = config.set_max_readahead(self.readahead) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND);
-        Ok(())
+        self.agree(config)
     }
 
     fn destroy(&mut self) {
@@ -204,16 +166,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let mark = self
-            .watch
-            .mark(req, Note::on(Action::Link, ino).to(parent, name));
-        let answer = attempt("link", own_or(parent, ino), || {
-            self.delegate.link(fid(ino), fid(parent), name.as_bytes())
-        });
-        if let Some(mark) = mark {
-            mark.end(&answer);
-        }
-        self.enter(answer, reply);
+        self.enter(self.link_entry(req, ino, parent, name), reply);
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -243,18 +196,10 @@ impl fuser::Filesystem for Filesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let from = (fid(parent), name);
-        let mark = self.watch.mark(req, Note::at(Action::Rename, parent, name));
-        let answer = attempt("rename", own_or(to, parent), || {
-            self.rename_entry(from, (fid(to), to_name), flags, caller(req))
-        });
-        if let Some(mark) = mark {
-            if answer.is_ok() {
-                mark.renamed(to, to_name);
-            }
-            mark.end(&answer);
-        }
-        done(answer, reply);
+        done(
+            self.rename_entry(req, (parent, name), (to, to_name), flags),
+            reply,
+        );
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -498,12 +443,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let mark = self.watch.mark(req, Note::on(Action::OpenDirectory, ino));
-        let number = self.listings.open(fid(ino));
-        if let Some(mark) = mark {
-            mark.end(&Ok(()));
-        }
-        reply.opened(FileHandle(number), FopenFlags::empty());
+        reply.opened(self.open_directory(req, ino), FopenFlags::empty());
     }
 
     fn readdir(
@@ -532,12 +472,7 @@ impl fuser::Filesystem for Filesystem {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let mark = self.watch.mark(req, Note::on(Action::CloseDirectory, ino));
-        self.listings.close(fh.0);
-        self.teams.leave(fh.0);
-        if let Some(mark) = mark {
-            mark.end(&Ok(()));
-        }
+        self.close_directory(req, ino, fh);
         reply.ok();
     }
 

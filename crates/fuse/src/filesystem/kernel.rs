@@ -1,0 +1,47 @@
+//! What a mount and the kernel agree on before the first request.
+use super::Filesystem;
+use fuser::{InitFlags, KernelConfig};
+use std::io;
+
+/// Requests of readahead and direct I/O in flight at once.
+const BACKGROUND: u16 = 64;
+
+impl Filesystem {
+    /// Asks the kernel for what the mount can use.
+    ///
+    /// # Errors
+    /// It cannot hand over locks, and with several members it must.
+    pub(super) fn agree(&self, config: &mut KernelConfig) -> io::Result<()> {
+        // Each is asked for on its own: a kernel that lacks one keeps the others.
+        for wanted in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_BIG_WRITES,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        ] {
+            if config.add_capabilities(wanted).is_err() {
+                tracing::debug!(?wanted, "not offered by this kernel");
+            }
+        }
+        if !self.alone {
+            // Else the kernel keeps locks itself, on this node only.
+            let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
+            config.add_capabilities(locks).map_err(|lacking| {
+                io::Error::other(format!(
+                    "this kernel lacks {lacking:?}: locks would bind one node only"
+                ))
+            })?;
+        }
+        let _ = config.set_max_write(self.max_write);
+        // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
+        if let Err(most) = config.set_max_readahead(self.readahead) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND);
+        Ok(())
+    }
+}
