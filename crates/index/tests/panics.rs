@@ -3,47 +3,12 @@
 
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
-use forebay_storage::fault::FaultIo;
-use forebay_storage::{Batch, DirEntry, Error, File, Io, Options, Result, Store};
-use std::io;
+use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::{Batch, Error, Options, Result, Store};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-
-/// A disk on which the thread of the index panics when it creates a file.
-struct Panicking(FaultIo);
-
-impl Io for Panicking {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.0.open(path)
-    }
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        assert_ne!(std::thread::current().name(), Some("index"), "on purpose");
-        self.0.create(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.0.exists(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.0.list(dir)
-    }
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.0.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.0.sync_dir(dir)
-    }
-    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        self.0.space(dir)
-    }
-}
 
 /// The `n`th put, of a hundred extents that do not join.
 fn put(store: &Store, index: &ExtentIndex, n: u64) -> Result<()> {
@@ -70,8 +35,14 @@ fn nobody_waits_for_the_thread_of_the_index_when_it_has_panicked() {
             background: true,
             ..Options::default()
         };
-        let io = Arc::new(Panicking(FaultIo::new(1)));
-        let store = Store::open(io, Path::new("/store"), options).unwrap();
+        // A disk on which the thread of the index panics when it creates a file.
+        let io = Watched::new(FaultIo::new(1), |_, call| {
+            let create = matches!(call, Call::Create);
+            let index = std::thread::current().name() == Some("index");
+            assert!(!(create && index), "on purpose");
+            Ok(())
+        });
+        let store = Store::open(Arc::new(io), Path::new("/store"), options).unwrap();
         let settings = Settings {
             memtable_bytes: 4096,
             buffer_bytes: 4096,

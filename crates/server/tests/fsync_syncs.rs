@@ -5,85 +5,11 @@ mod common;
 use common::*;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Config, Fid, Kind, NewNode, Service};
-use forebay_storage::fault::FaultIo;
-use forebay_storage::{DirEntry, File, Io};
-use std::io;
+use forebay_storage::Io;
+use forebay_storage::fault::{Call, FaultIo, Watched};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A disk that counts the syncs of write-ahead logs.
-#[derive(Clone)]
-struct Counting {
-    disk: FaultIo,
-    syncs: Arc<AtomicU64>,
-}
-
-struct LogFile(Arc<dyn File>, Arc<AtomicU64>);
-
-impl File for LogFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_at(buf, offset)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.allocate(offset, len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.punch(offset, len)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        self.0.sync()
-    }
-}
-
-impl Counting {
-    fn wrap(&self, path: &Path, file: Arc<dyn File>) -> Arc<dyn File> {
-        match path.extension().is_some_and(|e| e == "log") {
-            true => Arc::new(LogFile(file, self.syncs.clone())),
-            false => file,
-        }
-    }
-}
-
-impl Io for Counting {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(self.wrap(path, self.disk.open(path)?))
-    }
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(self.wrap(path, self.disk.create(path)?))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.disk.exists(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.disk.list(dir)
-    }
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        self.disk.space(dir)
-    }
-}
 
 fn start(io: Arc<dyn Io>) -> Service {
     let config = Config {
@@ -116,14 +42,19 @@ fn directory_of(delegate: &Delegate, member: u16) -> (Fid, String) {
 /// `handles` handles of node 0 write a file of `owner`, `at` the given offset each; one fsync; how many logs it synced.
 fn syncs_of_an_fsync(owner: u16, handles: u64, at: u64) -> u64 {
     let disk = FaultIo::new(u64::from(owner) + at);
-    let io = Counting {
-        disk: disk.clone(),
-        syncs: Arc::default(),
-    };
-    let service = start(Arc::new(io.clone()));
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counter = syncs.clone();
+    let io = Watched::new(disk.clone(), move |path, call| {
+        // Of write-ahead logs.
+        if matches!(call, Call::Sync) && path.extension().is_some_and(|e| e == "log") {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    });
+    let service = start(Arc::new(io));
     let delegate = service.delegate(0);
     let (dir, dir_name) = directory_of(&delegate, owner);
-    let mut syncs = 0;
+    let mut last = 0;
     // The first file pays for numbers that are reserved on disk, and for new files.
     for name in ["first", "second"] {
         let made = delegate
@@ -136,9 +67,9 @@ fn syncs_of_an_fsync(owner: u16, handles: u64, at: u64) -> u64 {
             let offset = at + 1000 * i as u64;
             delegate.write(*handle, offset, &[7; 1000], ROOT).unwrap();
         }
-        let before = io.syncs.load(Ordering::SeqCst);
+        let before = syncs.load(Ordering::SeqCst);
         delegate.fsync(open[0]).unwrap();
-        syncs = io.syncs.load(Ordering::SeqCst) - before;
+        last = syncs.load(Ordering::SeqCst) - before;
     }
     delegate.sync_directory(dir).unwrap();
     let after = FaultIo::with_image(&disk.crash(), 1);
@@ -152,7 +83,7 @@ fn syncs_of_an_fsync(owner: u16, handles: u64, at: u64) -> u64 {
         let read = delegate.read(handle, at, 1 << 20).unwrap();
         assert_eq!(read[..], vec![7; 1000 * handles as usize]);
     }
-    syncs
+    last
 }
 
 #[test]

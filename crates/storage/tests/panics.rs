@@ -2,100 +2,25 @@
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use forebay_storage::fault::FaultIo;
-use forebay_storage::{Batch, DirEntry, Durability, Error, File, Io, Keyspace, Options, Store};
-use std::io;
+use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::{Batch, Durability, Error, Keyspace, Options, Store};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::DIR;
 
-/// A disk on which, once armed, the next call that writes or creates panics (in a thread of this name, if given).
-struct Panicking {
-    disk: FaultIo,
-    armed: Arc<AtomicBool>,
-    thread: Option<&'static str>,
-}
-
-struct PanickingFile(Arc<dyn File>, Arc<AtomicBool>, Option<&'static str>);
-
-fn strike(armed: &AtomicBool, thread: Option<&str>) {
-    let here = thread.is_none() || std::thread::current().name() == thread;
-    if here && armed.swap(false, Ordering::SeqCst) {
-        panic!("on purpose");
-    }
-}
-
-impl Panicking {
-    fn wrap(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(PanickingFile(file, self.armed.clone(), self.thread))
-    }
-}
-
-impl File for PanickingFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        strike(&self.1, self.2);
-        self.0.write_at(buf, offset)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.allocate(offset, len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.punch(offset, len)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-impl Io for Panicking {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(self.wrap(self.disk.open(path)?))
-    }
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        strike(&self.armed, self.thread);
-        Ok(self.wrap(self.disk.create(path)?))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.disk.exists(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.disk.list(dir)
-    }
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        self.disk.space(dir)
-    }
-}
-
-/// A store on such a disk, and what arms it.
+/// A store on a disk on which, once armed, the next call that writes or creates panics (in a thread of this name, if given), the
+/// disk, and what arms it.
 fn store(thread: Option<&'static str>) -> (Store, FaultIo, Arc<AtomicBool>) {
     let (disk, armed) = (FaultIo::new(3), Arc::new(AtomicBool::new(false)));
-    let io = Panicking {
-        disk: disk.clone(),
-        armed: armed.clone(),
-        thread,
-    };
+    let trap = armed.clone();
+    let io = Watched::new(disk.clone(), move |_, call| {
+        let here = thread.is_none() || std::thread::current().name() == thread;
+        if matches!(call, Call::Create | Call::Write { .. }) && here {
+            assert!(!trap.swap(false, Ordering::SeqCst), "on purpose");
+        }
+        Ok(())
+    });
     let options = Options {
         background: true,
         ..support::options(Durability::Disk)

@@ -45,8 +45,10 @@
 //! ```
 mod disk;
 mod image;
+mod watched;
 
 pub use image::Image;
+pub use watched::{Call, Watched};
 
 use crate::{DirEntry, File, Io};
 use disk::{Change, Disk};

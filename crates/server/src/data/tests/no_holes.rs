@@ -1,9 +1,8 @@
 //! Disks that cannot punch holes at all, and punches that fail: space still comes back, at once or at the next try.
 use super::*;
-use forebay_storage::{DirEntry, File, Io};
+use forebay_storage::fault::{Call, Watched};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::io;
 
 /// How a punch fails, and how many have not.
 #[derive(Default)]
@@ -15,8 +14,6 @@ struct Holes {
 #[derive(Clone, Default)]
 struct NoHoles(Arc<Mutex<Holes>>);
 
-struct NoHolesFile(Arc<dyn File>, NoHoles);
-
 impl NoHoles {
     fn refuse(&self, errno: Option<Errno>) {
         self.0.lock().refuse = errno;
@@ -24,64 +21,19 @@ impl NoHoles {
     fn punched(&self) -> u64 {
         self.0.lock().punched
     }
-}
-
-impl File for NoHolesFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_at(buf, offset)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.allocate(offset, len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        let mut holes = self.1.0.lock();
-        if let Some(errno) = holes.refuse {
-            return Err(errno.into());
-        }
-        holes.punched += 1;
-        self.0.punch(offset, len)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-impl Io for NoHoles {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(NoHolesFile(OsIo.open(path)?, self.clone())))
-    }
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(NoHolesFile(OsIo.create(path)?, self.clone())))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsIo.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        OsIo.remove(path)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        OsIo.exists(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        OsIo.list(dir)
-    }
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        OsIo.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        OsIo.sync_dir(dir)
-    }
-    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        OsIo.space(dir)
+    /// A disk on which that is so.
+    fn disk(&self) -> Watched {
+        let holes = self.0.clone();
+        Watched::new(OsIo, move |_, call| {
+            if matches!(call, Call::Punch { .. }) {
+                let mut holes = holes.lock();
+                if let Some(errno) = holes.refuse {
+                    return Err(errno.into());
+                }
+                holes.punched += 1;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -91,7 +43,7 @@ fn two_logs() -> (TempDir, NoHoles, Data, [LogId; 2]) {
     let store = dir.path().join("store");
     let store = Arc::new(Store::open(Arc::new(OsIo), &store, Options::default()).unwrap());
     let disk = NoHoles::default();
-    let io = Arc::new(disk.clone());
+    let io = Arc::new(disk.disk());
     let data = Data::open_quiet(io, &dir.path().join("data"), store, options()).unwrap();
     let data = data.0;
     let logs = [1, 2].map(|fid| {

@@ -4,7 +4,8 @@ use super::super::proto::*;
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, SLICE};
-use forebay_storage::{DirEntry, File, Io, Options, OsIo};
+use forebay_storage::fault::{Call, Watched};
+use forebay_storage::{Options, OsIo};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -27,6 +28,18 @@ impl Disk {
             false => Ok(()),
         }
     }
+    fn hear(&self, path: &Path, call: Call<'_>) -> io::Result<()> {
+        match call {
+            Call::Create | Call::Allocate { .. } => self.room(),
+            Call::Write { file, offset, len } if offset + len > file.len()? => self.room(),
+            Call::Sync => {
+                let dir = path.parent().unwrap_or(path).to_path_buf();
+                *self.syncs.lock().entry(dir).or_default() += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
     /// Syncs of the member's files so far.
     fn synced(&self, member: Member) -> u64 {
         let name = member.to_string();
@@ -40,85 +53,11 @@ impl Disk {
     }
 }
 
-struct DiskIo(Arc<Disk>);
-
-struct DiskFile {
-    inner: Arc<dyn File>,
-    dir: PathBuf,
-    disk: Arc<Disk>,
-}
-
-impl DiskIo {
-    fn wrap(&self, path: &Path, inner: Arc<dyn File>) -> Arc<dyn File> {
-        let dir = path.parent().unwrap_or(path).to_path_buf();
-        let disk = self.0.clone();
-        Arc::new(DiskFile { inner, dir, disk })
-    }
-}
-
-impl File for DiskFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.inner.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        if offset + buf.len() as u64 > self.inner.len()? {
-            self.disk.room()?;
-        }
-        self.inner.write_at(buf, offset)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.disk.room()?;
-        self.inner.allocate(offset, len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.punch(offset, len)
-    }
-    fn sync(&self) -> io::Result<()> {
-        *self.disk.syncs.lock().entry(self.dir.clone()).or_default() += 1;
-        self.inner.sync()
-    }
-}
-
-impl Io for DiskIo {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(self.wrap(path, OsIo.open(path)?))
-    }
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.0.room()?;
-        Ok(self.wrap(path, OsIo.create(path)?))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsIo.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        OsIo.remove(path)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        OsIo.exists(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        OsIo.list(dir)
-    }
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        OsIo.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        OsIo.sync_dir(dir)
-    }
-    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        OsIo.space(dir)
-    }
-}
-
 fn world(members: u16) -> (World, Arc<Disk>) {
     let disk = Arc::new(Disk::default());
-    let world = World::with(members, Arc::new(DiskIo(disk.clone())), Options::default());
+    let told = disk.clone();
+    let io = Watched::new(OsIo, move |path, call| told.hear(path, call));
+    let world = World::with(members, Arc::new(io), Options::default());
     (world, disk)
 }
 

@@ -4,10 +4,10 @@ use super::*;
 use crate::cluster::Alpha;
 use crate::csm::block::{Cutter, records_of};
 use crate::csm::record::{Key, Record};
-use forebay_storage::{DirEntry, File, Io, OsIo};
+use forebay_storage::OsIo;
+use forebay_storage::fault::{Call, Watched};
 use parking_lot::Condvar;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the next reads of a file meet.
@@ -44,68 +44,6 @@ impl Gate {
     fn open(&self) {
         *self.closed.lock() = false;
         self.opened.notify_all();
-    }
-}
-
-struct GatedIo(Arc<Gate>);
-
-struct GatedFile(Arc<dyn File>, Arc<Gate>);
-
-impl File for GatedFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.1.pass()?;
-        self.0.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_at(buf, offset)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn allocated(&self) -> io::Result<u64> {
-        self.0.allocated()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.allocate(offset, len)
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.punch(offset, len)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-}
-
-impl Io for GatedIo {
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(GatedFile(OsIo.open(path)?, self.0.clone())))
-    }
-    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        OsIo.create(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        OsIo.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        OsIo.remove(path)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        OsIo.exists(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        OsIo.list(dir)
-    }
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        OsIo.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        OsIo.sync_dir(dir)
-    }
-    fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
-        OsIo.space(dir)
     }
 }
 
@@ -150,7 +88,12 @@ fn fixture(budget: usize) -> Fixture {
     assert_eq!(writer.blocks() as u64, BLOCKS);
     let meta = writer.finish().unwrap();
     let gate = Arc::new(Gate::default());
-    let shared = Shared::new(Arc::new(GatedIo(gate.clone())), budget, Alpha::default());
+    let reads = gate.clone();
+    let io = Watched::new(OsIo, move |_, call| match call {
+        Call::Read { .. } => reads.pass(),
+        _ => Ok(()),
+    });
+    let shared = Shared::new(Arc::new(io), budget, Alpha::default());
     let table = Table::new(Arc::new(shared), path, meta);
     // The metadata region is read before the gate is in use.
     let places = table.places().unwrap();
