@@ -9,10 +9,10 @@
 //! from a new view.
 use super::Shared;
 use super::commit::Commit;
-use super::parts::belongs;
+use super::parts::{belongs, touched};
 use super::proto::FilesReply;
 use crate::inodes::Inode;
-use crate::{Error, Fid, Layout, Result};
+use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::Change;
 use rustix::io::Errno;
 
@@ -36,6 +36,10 @@ impl Shared {
             Layout::Fresh if patterns => return Ok(Layout::Patterned),
             Layout::Fresh | Layout::Spread => {}
         }
+        // Who took the file for another layout did not ask the members that a cut must reach.
+        if inode.layout == Layout::Spread && !self.cuts_reach(commit) {
+            return Err(Error::Stale);
+        }
         if !belongs(map, commit.id.fid.owner(), self.member(), &commit.own) {
             // Right for a file with patterns, and it may have been one.
             return match inode.seq {
@@ -49,13 +53,25 @@ impl Shared {
         })
     }
 
+    /// Whether every member with a slice inside a cut of this commit has a part of it. Truncates are looked at with the size.
+    fn cuts_reach(&self, commit: &Commit) -> bool {
+        let owner = commit.id.fid.owner();
+        let reached = |m: &Member| *m == owner || commit.staged.contains(m);
+        commit.own.iter().all(|change| match *change {
+            Change::Cut { end: u64::MAX, .. } | Change::Put(_) => true,
+            Change::Cut { start, end } => touched(self.map(), owner, start, end)
+                .iter()
+                .all(reached),
+        })
+    }
+
     /// The patterns of a file.
     pub(super) fn patterns(&self, fid: Fid) -> Result<FilesReply> {
         let inode = self.inodes.get(fid)?;
         Ok(FilesReply::Patterns {
             bytes: Vec::new(),
             holes: Vec::new(),
-            residual: true,
+            residual: vec![(0, u64::MAX)],
             published: inode.seq,
         })
     }

@@ -288,8 +288,9 @@ pub enum FilesReply {
         bytes: Vec<u8>,
         /// Bytes of older patterns that are no more. They may overlap.
         holes: Vec<Hole>,
-        /// The index has extents of the file: they are newer than any pattern there.
-        residual: bool,
+        /// First bytes of ranges, and the bytes behind their last: only here may something else be seen than what patterns and holes
+        /// say. The index has extents here, newer than any pattern, or a pattern cannot be read. `Extents` says what is right.
+        residual: Vec<(u64, u64)>,
         /// The file's sequence that this shows.
         published: u64,
     },

@@ -249,6 +249,34 @@ fn a_cut_of_a_file_with_no_parts_elsewhere_needs_none_there() {
 }
 
 #[test]
+fn a_hole_must_reach_every_member_that_may_have_bytes_there() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    let hole = || Planned {
+        writer: 1,
+        fid,
+        token: world.token(),
+        own: vec![Change::Cut {
+            start: SLICE,
+            end: SLICE + 5,
+        }],
+        staged: Vec::new(),
+        attr: CommitAttr::default(),
+    };
+    world.finish(&hole()).unwrap();
+    world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
+    assert!(matches!(world.finish(&hole()), Err(Error::Stale)));
+    let cut = [Change::Cut {
+        start: SLICE,
+        end: SLICE + 5,
+    }];
+    world.commit(1, fid, &cut, CommitAttr::default()).unwrap();
+    let (_, extents) = world.read(0, fid).unwrap();
+    assert_eq!(byte(&extents, SLICE), None);
+    assert_eq!(byte(&extents, SLICE + 5), Some((2, 5)));
+}
+
+#[test]
 fn set_id_bits_go_with_a_write_that_asks_for_it() {
     let world = World::new(1);
     let fid = world.create(0);
