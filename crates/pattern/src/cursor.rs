@@ -86,6 +86,53 @@ impl Cursor {
         (first, cursor)
     }
 
+    /// A cursor through the first `elements` elements of a body whose first starts at `start`, once, from element number `index` on;
+    /// and the run that begins there.
+    pub(crate) fn from(
+        arena: &Arena,
+        mut items: (u32, u32),
+        start: u64,
+        mut elements: u64,
+        mut index: u64,
+    ) -> (Expected, Cursor) {
+        let mut cursor = Cursor::default();
+        let (mut base, mut stride) = (start, 0);
+        loop {
+            let body = &arena.items[items.0 as usize..][..items.1 as usize];
+            let item = body.partition_point(|i| i.elements_before <= index);
+            let Some(found) = item.checked_sub(1).and_then(|at| body.get(at)) else {
+                return (Expected::default(), Cursor::default());
+            };
+            let count = arena.elements(found.shape);
+            let behind = elements.saturating_sub(found.elements_before);
+            let count = count.min(behind);
+            index -= found.elements_before;
+            cursor.frames.push(Frame {
+                items,
+                stride,
+                base,
+                item: item as u32,
+                left: behind - count,
+            });
+            let at = base.wrapping_add(found.rel as u64);
+            let id = match found.shape.kind() {
+                Kind::Leaf(len) => return (cursor.grant(at, len, 0, count), cursor),
+                Kind::Loop(id) => id,
+            };
+            let l = arena.get(id);
+            stride = l.steps.stride as u64;
+            let k = index / l.per;
+            base = at.wrapping_add(stride.wrapping_mul(k));
+            let first = arena.items[l.items.0 as usize].shape;
+            if let (1, Kind::Leaf(len)) = (l.items.1, first.kind()) {
+                let left = count.saturating_sub(k);
+                return (cursor.grant(base, len, stride, left), cursor);
+            }
+            (items, elements) = (l.items, count.saturating_sub(k * l.per));
+            index -= k * l.per;
+        }
+    }
+
     /// The next run, once the last one is used up.
     pub(crate) fn next(&mut self, arena: &Arena) -> Expected {
         while let Some(frame) = self.frames.last_mut() {

@@ -21,6 +21,15 @@ use crate::shape::{Arena, MAX_DEPTH, Shape};
 /// Dims of a global pattern, at most: the loops and the slots'.
 pub(crate) const MAX_DIMS: usize = MAX_DEPTH as usize + 4;
 
+impl Axis {
+    pub(crate) fn count(&self) -> u64 {
+        match self {
+            Axis::Loop { count, .. } | Axis::Slots { count, .. } => *count,
+            Axis::Table(starts) => starts.len() as u64,
+        }
+    }
+}
+
 /// A direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Axis {
@@ -41,7 +50,7 @@ pub(crate) enum Axis {
 pub struct Global {
     pub(crate) arena: Arena,
     pub(crate) shape: Shape,
-    lattice: Lattice,
+    pub(crate) lattice: Lattice,
     pub(crate) axes: Vec<Axis>,
     /// Start of slot 0's shape.
     pub(crate) start: u64,
@@ -139,7 +148,7 @@ impl Global {
     /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
     /// byte is behind the cell.
     #[inline]
-    fn locate(&self, offset: u64, at: &mut [u64; MAX_DIMS]) -> Option<(u64, u64)> {
+    pub(crate) fn locate(&self, offset: u64, at: &mut [u64; MAX_DIMS]) -> Option<(u64, u64)> {
         let mut rest = offset.checked_sub(self.base())?;
         let mut slot = 0;
         for (axis, at) in self.axes.iter().zip(at) {
@@ -171,19 +180,43 @@ impl Global {
         Some((slot, rest))
     }
 
+    /// Places in the lattice's dims.
+    #[inline]
+    pub(crate) fn loops(&self, at: &[u64; MAX_DIMS]) -> [u64; MAX_DEPTH as usize] {
+        let mut loops = [0; MAX_DEPTH as usize];
+        let axes = self.axes.iter().zip(at);
+        let of_loops = axes.filter(|(a, _)| matches!(a, Axis::Loop { .. }));
+        for (k, (_, at)) in loops.iter_mut().zip(of_loops) {
+            *k = *at;
+        }
+        loops
+    }
+
+    /// The slot and the offset of the cell at these places.
+    #[inline]
+    pub(crate) fn cell(&self, at: &[u64; MAX_DIMS]) -> (u64, u64) {
+        let (mut slot, mut offset) = (0, self.base());
+        for (axis, k) in self.axes.iter().zip(at) {
+            match axis {
+                Axis::Loop { stride, .. } => offset += k * stride,
+                Axis::Slots { stride, weight, .. } => {
+                    offset += k * stride;
+                    slot += k * weight;
+                }
+                Axis::Table(starts) => {
+                    offset += starts[*k as usize];
+                    slot += k;
+                }
+            }
+        }
+        (slot, offset)
+    }
+
     /// The extent that holds `offset`. Takes a division an axis, however many extents there are.
     pub(crate) fn hit(&self, offset: u64) -> Option<Placed> {
         let mut at = [0; MAX_DIMS];
         let (slot, rest) = self.locate(offset, &mut at)?;
-        let mut loops = [0; MAX_DEPTH as usize];
-        let of_loops = self
-            .axes
-            .iter()
-            .zip(at)
-            .filter(|(a, _)| matches!(a, Axis::Loop { .. }));
-        for (k, (_, at)) in loops.iter_mut().zip(of_loops) {
-            *k = at;
-        }
+        let loops = self.loops(&at);
         let found = self.lattice.hit(&self.arena, &loops, rest)?;
         let (source, sequence, addr) = self.owners.get(slot);
         Some(Placed {

@@ -10,6 +10,7 @@
 //! 1. Strides are positive: a loop that goes down is counted from its end (`flip`).
 //! 2. No two cells overlap, so at most one holds a byte.
 
+use crate::cursor::{Cursor, Expected};
 use crate::shape::{Arena, Item, Kind, MAX_DEPTH, Shape};
 use crate::tree::{Hit, hit_body, next_start_body};
 
@@ -53,6 +54,19 @@ pub(crate) struct Lattice {
     pub(crate) low: i64,
     /// Elements of a cell are in order and apart.
     pub(crate) increasing: bool,
+    /// The same, and follow each other in the log.
+    pub(crate) joined: bool,
+}
+
+/// The elements of one cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// Elements of the cells before it in the log.
+    pub(crate) index: u64,
+    /// Log bytes before it.
+    pub(crate) bytes_before: u64,
+    /// Its own elements: fewer than others have, if it is cut.
+    pub(crate) elements: u64,
 }
 
 impl Lattice {
@@ -96,6 +110,7 @@ impl Lattice {
             bounds: (0, 0),
             low: 0,
             increasing: true,
+            joined: true,
         };
         lattice.bounds = match lattice.inner {
             Inner::Leaf(len) => (0, len as i64),
@@ -112,6 +127,10 @@ impl Lattice {
                     w[0].rel + arena.bounds(w[0].shape).1 <= w[1].rel + arena.bounds(w[1].shape).0
                 })
         });
+        lattice.joined = lattice.increasing
+            && lattice
+                .items(arena)
+                .is_none_or(|body| body.iter().all(|i| gapless(arena, i.shape)));
         lattice.dims.sort_by_key(|d| std::cmp::Reverse(d.stride));
         (lattice.extent(0)? <= u64::MAX >> 2).then_some(lattice)
     }
@@ -144,11 +163,48 @@ impl Lattice {
     /// relative to the cell's lowest byte.
     #[inline]
     pub(crate) fn hit(&self, arena: &Arena, at: &[u64], rest: u64) -> Option<Hit> {
+        let cell = self.cell(&self.iterations(at))?;
+        let found = match self.inner {
+            Inner::Leaf(len) => (rest < len).then_some(Hit {
+                index: 0,
+                rel: 0,
+                len,
+                bytes_before: 0,
+            })?,
+            Inner::Body(first, len) => {
+                let body = &arena.items[first as usize..][..len as usize];
+                self.hit_in_cell(arena, body, cell.elements, rest)?
+            }
+        };
+        Some(Hit {
+            index: cell.index + found.index,
+            bytes_before: cell.bytes_before + found.bytes_before,
+            ..found
+        })
+    }
+
+    fn hit_in_cell(&self, arena: &Arena, body: &[Item], elements: u64, rest: u64) -> Option<Hit> {
+        let rel = i64::try_from(rest).ok()?.checked_add(self.bounds.0)?;
+        let found = hit_body(arena, body, elements, rel)?;
+        Some(Hit {
+            rel: found.rel - self.bounds.0,
+            ..found
+        })
+    }
+
+    /// The iteration of every level at the place of a cell: `at[i]` belongs to dim `i`.
+    #[inline]
+    pub(crate) fn iterations(&self, at: &[u64]) -> [u64; MAX_DEPTH as usize] {
         let mut k = [0u64; MAX_DEPTH as usize];
         for (dim, &at) in self.dims.iter().zip(at) {
             k[dim.level as usize] = if dim.flip { dim.count - 1 - at } else { at };
         }
-        // Elements that are left from the start of this iteration on: the last one may be cut, in any loop.
+        k
+    }
+
+    /// The cell of these iterations; `None` if it is cut off: the last iteration may be cut, in any loop.
+    #[inline]
+    pub(crate) fn cell(&self, k: &[u64; MAX_DEPTH as usize]) -> Option<Cell> {
         let (mut left, mut index, mut bytes_before) = (self.elements(), 0, 0);
         for (level, k) in self.levels.iter().zip(k) {
             let skipped = k * level.per;
@@ -159,28 +215,76 @@ impl Lattice {
             index += skipped;
             bytes_before += k * level.per_bytes;
         }
-        let found = match self.inner {
-            Inner::Leaf(len) => (rest < len).then_some(Hit {
-                index: 0,
-                rel: 0,
-                len,
-                bytes_before: 0,
-            })?,
-            Inner::Body(first, len) => {
-                let body = &arena.items[first as usize..][..len as usize];
-                let rel = i64::try_from(rest).ok()?.checked_add(self.bounds.0)?;
-                let found = hit_body(arena, body, left, rel)?;
-                Hit {
-                    rel: found.rel - self.bounds.0,
-                    ..found
-                }
-            }
-        };
-        Some(Hit {
-            index: index + found.index,
-            bytes_before: bytes_before + found.bytes_before,
-            ..found
+        Some(Cell {
+            index,
+            bytes_before,
+            elements: left,
         })
+    }
+
+    /// How many cells there are along a dim, in the order of the log, with the other iterations as given. All that are there come first.
+    pub(crate) fn cells_along(&self, dim: usize, k: &[u64; MAX_DEPTH as usize]) -> u64 {
+        let dim = &self.dims[dim];
+        let at = dim.level as usize;
+        let inside = |mut left: u64| {
+            left > 0
+                && self.levels[at + 1..]
+                    .iter()
+                    .zip(&k[at + 1..])
+                    .all(|(level, k)| {
+                        let there = k * level.per < left;
+                        left = level.per.min(left.saturating_sub(k * level.per));
+                        there
+                    })
+        };
+        let mut left = self.elements();
+        for (level, k) in self.levels[..at].iter().zip(k) {
+            left = level.per.min(left.saturating_sub(k * level.per));
+        }
+        let per = self.levels[at].per;
+        match (inside(per), inside(left % per)) {
+            (true, cut) => left / per + u64::from(cut),
+            (false, _) => 0,
+        }
+    }
+
+    /// How a step along a dim goes in the log, and whether it goes down.
+    pub(crate) fn step(&self, dim: usize) -> (u64, bool) {
+        let dim = &self.dims[dim];
+        (self.levels[dim.level as usize].per_bytes, dim.flip)
+    }
+
+    /// Length of the only element of a cell, if it has no body.
+    pub(crate) fn leaf(&self) -> Option<u64> {
+        match self.inner {
+            Inner::Leaf(len) => Some(len),
+            Inner::Body(..) => None,
+        }
+    }
+
+    /// The elements of a cell's body in the order of the log: their runs, where the first is relative to `base`, and its log bytes before. Only
+    /// from the first element on that ends behind byte `rest`. `base` is the offset of the cell's lowest byte.
+    pub(crate) fn runs(
+        &self,
+        arena: &Arena,
+        elements: u64,
+        base: u64,
+        rest: u64,
+    ) -> Option<(Expected, Cursor, u64)> {
+        let Inner::Body(first, len) = self.inner else {
+            return None;
+        };
+        let body = self.items(arena)?;
+        let (mut index, mut bytes_before) = (0, 0);
+        if rest > 0 {
+            let hit = |rest| self.hit_in_cell(arena, body, elements, rest);
+            let next = || hit(self.next_in_cell(arena, rest)?);
+            let found = hit(rest).or_else(next)?;
+            (index, bytes_before) = (found.index, found.bytes_before);
+        }
+        let start = base.wrapping_sub(self.bounds.0 as u64);
+        let (run, cursor) = Cursor::from(arena, (first, len), start, elements, index);
+        Some((run, cursor, bytes_before))
     }
 
     /// The least start behind byte `rest` in one cell, relative to the cell's lowest byte.
@@ -194,5 +298,16 @@ impl Lattice {
 
     pub(crate) fn memory(&self) -> usize {
         self.dims.capacity() * size_of::<Dim>() + self.levels.capacity() * size_of::<Level>()
+    }
+}
+
+/// Whether the elements of a shape follow each other in the log.
+fn gapless(arena: &Arena, shape: Shape) -> bool {
+    match shape.kind() {
+        Kind::Leaf(_) => true,
+        Kind::Loop(id) => {
+            let l = arena.get(id);
+            l.steps.gap == 0 && arena.body(l).iter().all(|i| gapless(arena, i.shape))
+        }
     }
 }

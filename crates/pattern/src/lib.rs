@@ -7,6 +7,7 @@
 //! | `pattern` | [`Pattern`]: what was found; any element by its number, without decoding |
 //! | `segment`, `encode`, `recent` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
 //! | `map`, `global`, `merge` | [`Map`]: a file by offset; [`Global`]: one shape of many logs; [`merge`] makes them |
+//! | `rows`, `sweep` | [`Pieces`]: all of a range in order |
 //! | `disjoint` | whether two patterns surely share no byte |
 //! | [`published`] | the paper's own algorithms, to compare with |
 //!
@@ -36,10 +37,12 @@ mod pattern;
 mod predict;
 pub mod published;
 mod recent;
+mod rows;
 mod segment;
 mod shape;
 mod show;
 mod stack;
+mod sweep;
 mod tree;
 
 pub use element::Element;
@@ -52,3 +55,4 @@ pub use merge::merge;
 pub use pattern::{Elements, Pattern};
 pub use predict::{Predictor, Request};
 pub use segment::{Segment, Source};
+pub use sweep::Pieces;

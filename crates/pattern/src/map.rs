@@ -40,12 +40,12 @@ impl Placed {
         self.offset.saturating_add(self.len)
     }
 
-    fn order(&self) -> (u64, u64, Source) {
+    pub(crate) fn order(&self) -> (u64, u64, Source) {
         (self.sequence, self.addr, self.source)
     }
 
     /// The part inside `range`.
-    fn clip(mut self, range: Range<u64>) -> Placed {
+    pub(crate) fn clip(mut self, range: Range<u64>) -> Placed {
         let (start, end) = (self.offset.max(range.start), self.end().min(range.end));
         self.addr += start - self.offset;
         (self.offset, self.len) = (start, end.saturating_sub(start));
@@ -65,7 +65,7 @@ pub enum Found {
 }
 
 #[derive(Debug, Clone)]
-enum Part {
+pub(crate) enum Part {
     /// An extent of a segment.
     Leaf {
         start: u64,
@@ -82,18 +82,18 @@ enum Part {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
-    lo: u64,
-    hi: u64,
+pub(crate) struct Entry {
+    pub(crate) lo: u64,
+    pub(crate) hi: u64,
     /// The newest sequence in it.
     newest: u64,
-    part: Part,
+    pub(crate) part: Part,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
-    entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
     /// Highest byte of the subtree whose root is the entry.
     highest: Vec<u64>,
     /// Heads of segments, and the loops of those that have overlapping terms.
@@ -226,7 +226,13 @@ impl Map {
     }
 
     /// Calls `each` with the entries whose bounds hold `offset`.
-    fn around<'a>(&'a self, from: usize, to: usize, offset: u64, each: &mut impl FnMut(&'a Entry)) {
+    pub(crate) fn around<'a>(
+        &'a self,
+        from: usize,
+        to: usize,
+        offset: u64,
+        each: &mut impl FnMut(&'a Entry),
+    ) {
         let (mut from, mut to) = (from, to);
         while from < to {
             let mid = from.midpoint(to);
@@ -266,7 +272,7 @@ impl Map {
         Some(found.clip(offset..entry.hi))
     }
 
-    fn placed(&self, segment: u32, offset: u64, len: u64, addr: u64) -> Placed {
+    pub(crate) fn placed(&self, segment: u32, offset: u64, len: u64, addr: u64) -> Placed {
         let segment = &self.segments[segment as usize];
         Placed {
             offset,
@@ -313,7 +319,7 @@ impl Map {
         Found::Hole(at)
     }
 
-    fn look(&self, offset: u64) -> Found {
+    pub(crate) fn look(&self, offset: u64) -> Found {
         let mut best: Option<(Placed, &Entry)> = None;
         self.around(0, self.entries.len(), offset, &mut |entry| {
             if let Some(hit) = self.hit(entry, offset)
@@ -342,33 +348,6 @@ impl Map {
             Some((best, _)) => Found::Data(best.clip(offset..end)),
             None if end == u64::MAX => Found::End,
             None => Found::Hole(end),
-        }
-    }
-
-    /// Appends the pieces of `range`, in order; what is between them is no byte of this map. Pieces that go on in file and log are one.
-    pub fn resolve(&self, range: Range<u64>, out: &mut Vec<Placed>) {
-        let first = out.len();
-        let mut at = range.start;
-        while at < range.end {
-            match self.look(at) {
-                Found::End => return,
-                Found::Hole(end) => at = end,
-                Found::Data(piece) => {
-                    let piece = piece.clip(range.clone());
-                    at = piece.end();
-                    match out[first..].last_mut() {
-                        Some(last)
-                            if last.end() == piece.offset
-                                && (last.source, last.sequence)
-                                    == (piece.source, piece.sequence)
-                                && last.addr + last.len == piece.addr =>
-                        {
-                            last.len += piece.len;
-                        }
-                        _ => out.push(piece),
-                    }
-                }
-            }
         }
     }
 }

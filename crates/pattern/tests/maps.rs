@@ -97,8 +97,31 @@ impl Service {
 }
 
 fn check(map: &Map, model: &Model, from: usize, to: usize) -> Result<(), TestCaseError> {
+    let range = from as u64..to as u64;
     let mut pieces = Vec::new();
-    map.resolve(from as u64..to as u64, &mut pieces);
+    map.resolve(range.clone(), &mut pieces);
+    let goes_on = |w: &[Placed]| {
+        let same = (w[0].source, w[0].sequence) == (w[1].source, w[1].sequence);
+        same && w[0].end() == w[1].offset && w[0].addr + w[0].len == w[1].addr
+    };
+    prop_assert!(!pieces.windows(2).any(goes_on));
+    // In portions: the same, but that a piece may be cut between two.
+    let mut portions = map.pieces(range);
+    let (mut joined, mut more): (Vec<Placed>, bool) = (Vec::new(), true);
+    while more {
+        let mut portion = Vec::new();
+        more = portions.fill(1 + joined.len() % 7, &mut portion);
+        prop_assert!(portion.len() <= 1 + joined.len() % 7);
+        for piece in portion {
+            match joined.last_mut() {
+                Some(last) if goes_on(&[*last, piece]) => last.len += piece.len,
+                _ => joined.push(piece),
+            }
+        }
+        let at = portions.at();
+        prop_assert!(!more || joined.last().is_none_or(|p| p.end() <= at));
+    }
+    prop_assert_eq!(&joined, &pieces);
     let mut found: Model = vec![None; SIZE];
     let mut at = from as u64;
     for p in &pieces {

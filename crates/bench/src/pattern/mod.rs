@@ -8,6 +8,7 @@
 //! - `encoded_bytes`: what the logs commit; `merged_bytes`: after merging all logs of a file; `memory_bytes`: what a reader holds.
 //! - `discover_per_s`: extents a second on one core, until there is something to encode (zstd: until it is encoded).
 //! - `lookup_ns`: one offset in the merged index, at random among the extents, of all files. zstd must decompress first: none.
+//! - `resolve_ns`: one piece when all are gone through in order, in portions, until the end or for a second.
 
 mod cases;
 mod subjects;
@@ -82,12 +83,13 @@ pub fn run(args: &PatternArgs) -> Result<()> {
     Ok(())
 }
 
-const METRICS: [(&str, &str); 5] = [
+const METRICS: [(&str, &str); 6] = [
     ("encoded_bytes", "B"),
     ("merged_bytes", "B"),
     ("memory_bytes", "B"),
     ("discover_per_s", "1/s"),
     ("lookup_ns", "ns"),
+    ("resolve_ns", "ns"),
 ];
 
 fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &Measured) {
@@ -97,6 +99,7 @@ fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &Me
         found.memory,
         found.discover,
         found.lookup,
+        found.resolve,
     ];
     for ((metric, unit), value) in METRICS.into_iter().zip(values) {
         if let Some(value) = value {
@@ -105,7 +108,7 @@ fn add(report: &mut Report, case: &Case, subject: &subjects::Subject, found: &Me
     }
 }
 
-const HEAD: &str = "case                               subject          encoded        merged        memory  M extents/s     lookup ns\n";
+const HEAD: &str = "case                               subject          encoded        merged        memory  M extents/s     lookup ns   piece ns\n";
 
 fn rows(report: &Report, case: &str) -> String {
     let mut out = String::new();
@@ -119,13 +122,14 @@ fn rows(report: &Report, case: &str) -> String {
         };
         let _ = writeln!(
             out,
-            "{case:<34} {:<10} {:>13} {:>13} {:>13} {:>12} {:>13}",
+            "{case:<34} {:<10} {:>13} {:>13} {:>13} {:>12} {:>13} {:>10}",
             subject.name,
             show("encoded_bytes", 1.0, 0),
             show("merged_bytes", 1.0, 0),
             show("memory_bytes", 1.0, 0),
             show("discover_per_s", 1e6, 2),
             show("lookup_ns", 1.0, 0),
+            show("resolve_ns", 1.0, 1),
         );
     }
     out

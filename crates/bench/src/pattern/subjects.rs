@@ -14,6 +14,8 @@ const BATCH: usize = 64;
 const BATCHES: usize = 301;
 const FEWEST: usize = 3;
 const PATIENCE: f64 = 1.0;
+/// Pieces resolved at a time.
+const PORTION: usize = 4096;
 
 /// What one run found.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub struct Measured {
     pub discover: Option<f64>,
     /// Nanoseconds of one lookup.
     pub lookup: Option<f64>,
+    /// Nanoseconds of one piece, all in order.
+    pub resolve: Option<f64>,
 }
 
 /// A way to index.
@@ -87,7 +91,9 @@ fn forebay(files: &[File]) -> Result<Measured> {
         maps.push(patterns.map());
     }
     let memory = maps.iter().map(Map::memory).sum::<usize>();
+    let resolve = Some(resolve(&maps));
     Ok(Measured {
+        resolve,
         encoded: Some(encoded as f64),
         merged: Some(merged as f64),
         memory: Some(memory as f64),
@@ -118,6 +124,7 @@ fn published(files: &[File]) -> Result<Measured> {
         merged: Some(merged as f64),
         memory: None,
         discover: Some(count(files) / seconds),
+        resolve: None,
         lookup: Some(lookup(files, |file, offset| {
             let (globals, rest) = &indexes[file];
             newest(globals, |g| g.logical.init, |g| g.lookup(offset), offset)
@@ -153,6 +160,7 @@ fn raw(files: &[File]) -> Result<Measured> {
         merged: Some(bytes),
         memory: Some(bytes),
         discover: None,
+        resolve: None,
         lookup: Some(lookup(files, |file, offset| {
             let above = sorted[file].partition_point(|e| e.offset <= offset);
             above > 0 && sorted[file][above - 1].offset <= offset
@@ -179,6 +187,24 @@ fn zstd(files: &[File]) -> Result<Measured> {
         discover: Some(count(files) / seconds),
         ..Measured::default()
     })
+}
+
+/// Time of a piece when all are gone through in order.
+fn resolve(maps: &[Map]) -> f64 {
+    let (mut found, mut out) = (0, Vec::with_capacity(PORTION));
+    let begin = Instant::now();
+    for map in maps {
+        let mut pieces = map.pieces(0..u64::MAX);
+        loop {
+            out.clear();
+            let more = pieces.fill(PORTION, &mut out);
+            found += black_box(&out).len();
+            if !more || begin.elapsed().as_secs_f64() > PATIENCE {
+                break;
+            }
+        }
+    }
+    begin.elapsed().as_nanos() as f64 / found.max(1) as f64
 }
 
 /// Median time of a lookup of a byte that some extent holds.

@@ -1,0 +1,296 @@
+//! The extents of a global pattern in the order of the file, a row at a time.
+//!
+//! ```text
+//! row   along the axis with the smallest stride:   offset, offset + stride, offset + 2 * stride, ...      of one length
+//!       of one log:   addr, addr + step, ...       or of slot after slot: each log by itself, as far into it
+//! ```
+//!
+//! So most extents cost some additions, and only a new row looks at the other axes. Where a cell has a body, a row is a run of that.
+//!
+//! # Invariants
+//! 1. Rows and what is in them come in the order of offsets, and do not overlap.
+//! 2. Only patterns whose lattice is `joined` are gone through so.
+
+use crate::Source;
+use crate::cursor::{Cursor, Expected};
+use crate::global::{Axis, Global, MAX_DIMS};
+use crate::map::Placed;
+
+/// Slots whose owners are kept in a table while a long range is gone through, at most.
+const MOST_OWNERS: u64 = 1 << 16;
+
+/// Log, sequence and address of a slot.
+pub(crate) type Owner = (Source, u64, u64);
+
+/// Extents at even distances, `left` of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) offset: u64,
+    pub(crate) stride: u64,
+    pub(crate) len: u64,
+    pub(crate) left: u64,
+    pub(crate) along: Along,
+}
+
+/// What changes from one to the next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Along {
+    /// The address, by this.
+    Log(Owner, u64),
+    /// The slot, by this; each so many bytes behind its first.
+    Slots(u64, u64, u64),
+}
+
+impl Row {
+    /// One extent.
+    pub(crate) fn one(piece: Placed) -> Row {
+        Row {
+            offset: piece.offset,
+            stride: 0,
+            len: piece.len,
+            left: 1,
+            along: Along::Log((piece.source, piece.sequence, piece.addr), 0),
+        }
+    }
+
+    /// The end of the first extent.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    /// The first extent; `rows` are those that the row came from.
+    #[inline]
+    pub(crate) fn piece(&self, rows: Option<&mut Rows<'_>>) -> Placed {
+        let (source, sequence, addr) = match (self.along, rows) {
+            (Along::Log(owner, _), _) => owner,
+            (Along::Slots(slot, _, bytes), Some(rows)) => {
+                let owner = rows.owner(slot);
+                (owner.0, owner.1, owner.2.wrapping_add(bytes))
+            }
+            // Only rows go along slots.
+            (Along::Slots(..), None) => Owner::default(),
+        };
+        Placed {
+            offset: self.offset,
+            len: self.len,
+            source,
+            addr,
+            sequence,
+        }
+    }
+
+    /// How many end at `bound` or before; the first does.
+    pub(crate) fn within(&self, bound: u64) -> u64 {
+        match self.stride {
+            _ if self.left == 1 => 1,
+            0 => self.left,
+            stride => ((bound - self.end().min(bound)) / stride + 1).min(self.left),
+        }
+    }
+
+    /// The next `count` are passed over.
+    pub(crate) fn skip(&mut self, count: u64) {
+        self.offset = self.offset.wrapping_add(self.stride.wrapping_mul(count));
+        self.left -= count;
+        match &mut self.along {
+            Along::Log(owner, step) => owner.2 = owner.2.wrapping_add(step.wrapping_mul(count)),
+            Along::Slots(slot, weight, _) => *slot += *weight * count,
+        }
+    }
+
+    /// Passes over those that end at `offset` or before; the row may have none left then.
+    pub(crate) fn skip_to(&mut self, offset: u64) {
+        if self.end() > offset {
+            return;
+        }
+        let behind = offset - self.end();
+        let count = match self.stride {
+            0 => 1,
+            stride => behind / stride + 1,
+        };
+        self.skip(count.min(self.left));
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows<'a> {
+    global: &'a Global,
+    /// The place of the next cell in each axis.
+    at: [u64; MAX_DIMS],
+    done: bool,
+    /// The next run of the cell before, if it has a body, and what follows it; the owner has the run's address.
+    run: Expected,
+    inside: Cursor,
+    owner: Owner,
+    /// Owners asked for one by one so far; then all of them.
+    asked: u64,
+    owners: Vec<Owner>,
+}
+
+impl<'a> Rows<'a> {
+    /// The rows from the cell on that holds `offset`, or is the last before it: the first extents may end at `offset` or before.
+    pub(crate) fn new(global: &'a Global, offset: u64) -> Rows<'a> {
+        let mut rows = Rows {
+            global,
+            at: [0; MAX_DIMS],
+            done: false,
+            run: Expected::default(),
+            inside: Cursor::default(),
+            owner: Owner::default(),
+            asked: 0,
+            owners: Vec::new(),
+        };
+        rows.seek(offset);
+        rows
+    }
+
+    /// Goes on from another offset.
+    pub(crate) fn seek(&mut self, offset: u64) {
+        (self.at, self.done, self.run) = ([0; MAX_DIMS], false, Expected::default());
+        if let Some((_, rest)) = self.global.locate(offset, &mut self.at)
+            && self.global.lattice.leaf().is_none()
+        {
+            self.enter(rest);
+        }
+    }
+
+    /// The next row.
+    pub(crate) fn next(&mut self) -> Option<Row> {
+        loop {
+            if self.run.left > 0 {
+                let (run, owner) = (self.run, self.owner);
+                self.owner.2 = owner.2.wrapping_add(run.len.wrapping_mul(run.left));
+                self.run = self.inside.next(&self.global.arena);
+                return Some(Row {
+                    offset: run.offset,
+                    stride: run.stride,
+                    len: run.len,
+                    left: run.left,
+                    along: Along::Log(owner, run.len),
+                });
+            }
+            if self.done {
+                return None;
+            }
+            match self.global.lattice.leaf() {
+                None => self.enter(0),
+                Some(len) => {
+                    if let Some(row) = self.row(len) {
+                        return Some(row);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes to the next cell, as far as axis number `axes` goes through; those behind begin anew.
+    fn carry(&mut self, axes: usize) {
+        for at in (0..axes).rev() {
+            self.at[at] += 1;
+            if self.at[at] < self.global.axes[at].count() {
+                return;
+            }
+            self.at[at] = 0;
+        }
+        self.done = true;
+    }
+
+    /// The runs of this cell's body are next, from its byte `rest` on; then the next cell.
+    fn enter(&mut self, rest: u64) {
+        let global = self.global;
+        let (slot, base) = global.cell(&self.at);
+        let k = global.lattice.iterations(&global.loops(&self.at));
+        if let Some(cell) = global.lattice.cell(&k)
+            && let Some((run, inside, bytes)) =
+                global
+                    .lattice
+                    .runs(&global.arena, cell.elements, base, rest)
+        {
+            (self.run, self.inside) = (run, inside);
+            self.owner = self.owner(slot);
+            self.owner.2 = self.owner.2.wrapping_add(cell.bytes_before + bytes);
+        }
+        self.carry(global.axes.len());
+    }
+
+    /// From this cell on to the last along the last axis; `None` if none of these is there.
+    fn row(&mut self, len: u64) -> Option<Row> {
+        let global = self.global;
+        let (slot, offset) = global.cell(&self.at);
+        let loops = global.loops(&self.at);
+        let k = global.lattice.iterations(&loops);
+        let outer = global.axes.len().saturating_sub(1);
+        let from = self.at[outer];
+        let mut row = Row {
+            offset,
+            stride: 0,
+            len,
+            left: 1,
+            along: Along::Log(Owner::default(), 0),
+        };
+        match global.axes.get(outer) {
+            Some(Axis::Loop { stride, count }) => {
+                self.at[outer] = 0;
+                self.carry(outer);
+                let dim = global.lattice.dims.len() - 1;
+                let there = global.lattice.cells_along(dim, &k);
+                let (step, down) = global.lattice.step(dim);
+                let (first, behind) = if down {
+                    (count - there, *count)
+                } else {
+                    (0, there)
+                };
+                let first = first.max(from);
+                let left = behind.checked_sub(first).filter(|left| *left > 0)?;
+                let mut loops = loops;
+                loops[dim] = first;
+                let cell = global.lattice.cell(&global.lattice.iterations(&loops))?;
+                let (source, sequence, addr) = self.owner(slot);
+                let addr = addr.wrapping_add(cell.bytes_before);
+                let step = if down { step.wrapping_neg() } else { step };
+                row.offset += (first - from) * stride;
+                (row.stride, row.left) = (*stride, left);
+                row.along = Along::Log((source, sequence, addr), step);
+            }
+            Some(Axis::Slots {
+                stride,
+                count,
+                weight,
+            }) => {
+                self.at[outer] = 0;
+                self.carry(outer);
+                let cell = global.lattice.cell(&k)?;
+                (row.stride, row.left) = (*stride, count - from);
+                row.along = Along::Slots(slot, *weight, cell.bytes_before);
+            }
+            Some(Axis::Table(_)) | None => {
+                self.carry(global.axes.len());
+                let cell = global.lattice.cell(&k)?;
+                let (source, sequence, addr) = self.owner(slot);
+                row.along = Along::Log((source, sequence, addr.wrapping_add(cell.bytes_before)), 0);
+            }
+        }
+        Some(row)
+    }
+
+    #[inline]
+    fn owner(&mut self, slot: u64) -> Owner {
+        match self.owners.get(slot as usize) {
+            Some(owner) => *owner,
+            None => self.ask(slot),
+        }
+    }
+
+    /// The owner of a slot. A table is worth it once as many were asked for as there are.
+    #[inline(never)]
+    fn ask(&mut self, slot: u64) -> Owner {
+        self.asked += 1;
+        if self.asked == self.global.slots && self.asked <= MOST_OWNERS {
+            let all = 0..self.global.slots;
+            self.owners = all.map(|slot| self.global.owners.get(slot)).collect();
+        }
+        self.global.owners.get(slot)
+    }
+}

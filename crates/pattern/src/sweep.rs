@@ -1,0 +1,300 @@
+//! All pieces of a range of a map, in order, each in a few additions where patterns are in order.
+//!
+//! ```text
+//! entries around the offset     each gone through a row at a time (`rows`)
+//!   one of them has the next piece      its pieces follow, up to where another one's begins
+//!   several do                          the newest wins, up to where any begins or ends
+//!   one has overlapping loops           every piece is looked up
+//! ```
+//!
+//! # Invariants
+//! 1. Before the offset all is said; every open entry's current piece ends behind it.
+
+use crate::map::{Entry, Found, Map, Part, Placed};
+use crate::rows::{Along, Row, Rows};
+use std::ops::Range;
+
+/// Rows passed over one by one, before an entry is looked for anew.
+const NEAR: usize = 4;
+
+/// See the module. Made by [`Map::pieces`].
+#[derive(Debug)]
+pub struct Pieces<'a> {
+    map: &'a Map,
+    at: u64,
+    end: u64,
+    /// The first entry that is not open yet.
+    next: usize,
+    open: Vec<Open<'a>>,
+    /// Where the last entry ends that has overlapping loops.
+    rough: u64,
+}
+
+/// An entry around the offset.
+#[derive(Debug)]
+struct Open<'a> {
+    entry: &'a Entry,
+    /// None for a single extent.
+    rows: Option<Rows<'a>>,
+    /// What is not behind the offset yet of the current row.
+    row: Row,
+}
+
+impl Map {
+    /// The pieces of `range`, to be had in portions.
+    pub fn pieces(&self, range: Range<u64>) -> Pieces<'_> {
+        let mut pieces = Pieces {
+            map: self,
+            at: range.start,
+            end: range.end,
+            next: self.entries.partition_point(|e| e.lo <= range.start),
+            open: Vec::new(),
+            rough: 0,
+        };
+        self.around(0, self.entries.len(), range.start, &mut |entry| {
+            pieces.add(entry);
+        });
+        pieces
+    }
+
+    /// Appends the pieces of `range`, in order; what is between them is no byte of this map. Pieces that go on in file and log are one.
+    pub fn resolve(&self, range: Range<u64>, out: &mut Vec<Placed>) {
+        self.pieces(range).fill(usize::MAX, out);
+    }
+}
+
+impl<'a> Pieces<'a> {
+    /// Appends the next `most` pieces or a few less, in order; what is between them is no byte of the map. Pieces that go on in file and
+    /// log are one, but for the last of two portions. Returns whether there may be more.
+    pub fn fill(&mut self, most: usize, out: &mut Vec<Placed>) -> bool {
+        let first = out.len();
+        let mut out = Out { first, out };
+        while self.at < self.end {
+            let Some(room) = most.checked_sub(out.len()).filter(|room| *room > 0) else {
+                return true;
+            };
+            while let Some(entry) = self.map.entries.get(self.next).filter(|e| e.lo <= self.at) {
+                self.next += 1;
+                self.add(entry);
+            }
+            if self.rough > self.at {
+                self.look(&mut out);
+                continue;
+            }
+            let at = self.at;
+            self.open.retain_mut(|o| o.reach(at));
+            let stop = self
+                .map
+                .entries
+                .get(self.next)
+                .map_or(self.end, |e| e.lo.min(self.end));
+            match self.open.len() {
+                0 => self.at = stop,
+                1 => self.at = self.open[0].run(at, stop, room, &mut out),
+                _ => self.step(stop, room, &mut out),
+            }
+        }
+        false
+    }
+
+    /// The offset before which all is said: of the next piece, or of a hole.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn add(&mut self, entry: &'a Entry) {
+        let piece = match &entry.part {
+            Part::Leaf {
+                start,
+                len,
+                addr,
+                segment,
+            } => self.map.placed(*segment, *start, *len, *addr),
+            Part::Global(global) if global.lattice.joined => {
+                let mut rows = Rows::new(global, self.at);
+                if let Some(row) = rows.next() {
+                    let rows = Some(rows);
+                    self.open.push(Open { entry, rows, row });
+                }
+                return;
+            }
+            Part::Global(_) | Part::Term { .. } => {
+                self.rough = self.rough.max(entry.hi);
+                return;
+            }
+        };
+        self.open.push(Open {
+            entry,
+            rows: None,
+            row: Row::one(piece.clip(entry.lo..entry.hi)),
+        });
+    }
+
+    /// What is at the offset, looked up.
+    fn look(&mut self, out: &mut Out<'_>) {
+        match self.map.look(self.at) {
+            Found::End => self.at = self.end,
+            Found::Hole(end) => self.at = end,
+            Found::Data(piece) => {
+                let piece = piece.clip(self.at..self.end);
+                self.at = piece.end();
+                out.push(piece);
+            }
+        }
+    }
+
+    /// Goes on from several entries, at most to `stop`.
+    fn step(&mut self, stop: u64, room: usize, out: &mut Out<'_>) {
+        let start = |o: &Open<'_>| o.row.offset.max(self.at);
+        let least = self.open.iter().map(start).min().unwrap_or(stop);
+        if least >= stop {
+            self.at = stop;
+            return;
+        }
+        let (mut here, mut first, mut bound, mut end) = (0, 0, stop, stop);
+        for (i, open) in self.open.iter().enumerate() {
+            match start(open) {
+                s if s > least => bound = bound.min(s),
+                _ => {
+                    here += 1;
+                    first = i;
+                    end = end.min(open.end());
+                }
+            }
+        }
+        self.at = least;
+        if here == 1 {
+            self.at = self.open[first].run(least, bound, room, out);
+            return;
+        }
+        let end = end.min(bound);
+        let there = self.open.iter_mut().filter(|o| o.row.offset <= least);
+        if let Some(newest) = there.map(Open::piece).max_by_key(Placed::order) {
+            out.push(newest.clip(least..end));
+        }
+        self.at = end;
+    }
+}
+
+impl Open<'_> {
+    /// Passes over what ends at `offset` or before; whether anything is left.
+    fn reach(&mut self, offset: u64) -> bool {
+        let mut tries = 0;
+        loop {
+            if self.row.len > 0 {
+                self.row.skip_to(offset);
+                if self.row.left > 0 {
+                    return offset < self.entry.hi && self.row.offset < self.entry.hi;
+                }
+            }
+            let Some(rows) = &mut self.rows else {
+                return false;
+            };
+            tries += 1;
+            if tries == NEAR {
+                rows.seek(offset);
+            }
+            match rows.next() {
+                Some(row) => self.row = row,
+                None => return false,
+            }
+        }
+    }
+
+    /// The end of the current piece.
+    fn end(&self) -> u64 {
+        self.row.end().min(self.entry.hi)
+    }
+
+    fn piece(&mut self) -> Placed {
+        let piece = self.row.piece(self.rows.as_mut());
+        let hi = self.entry.hi;
+        piece.clip(piece.offset..hi)
+    }
+
+    /// Appends what there is from `at` to `stop`, where no other entry has anything; at most `room` pieces. Returns how far it came.
+    fn run(&mut self, at: u64, stop: u64, room: usize, out: &mut Out<'_>) -> u64 {
+        let bound = stop.min(self.entry.hi);
+        let mut room = room as u64;
+        while self.row.end() <= bound || self.row.len == 0 {
+            if room == 0 {
+                return self.row.offset.max(at);
+            }
+            let count = self.row.within(bound).min(room);
+            room -= count;
+            if self.row.len > 0 {
+                out.row(&self.row, count, at, self.rows.as_mut());
+            }
+            self.row.skip(count);
+            if self.row.left == 0 {
+                match self.rows.as_mut().and_then(Rows::next) {
+                    Some(row) => self.row = row,
+                    None => return stop,
+                }
+            }
+        }
+        if self.row.offset < bound {
+            if room == 0 {
+                return self.row.offset.max(at);
+            }
+            let piece = self.piece();
+            out.push(piece.clip(at..bound));
+        }
+        bound
+    }
+}
+
+/// What was found.
+struct Out<'o> {
+    first: usize,
+    out: &'o mut Vec<Placed>,
+}
+
+impl Out<'_> {
+    fn len(&self) -> usize {
+        self.out.len() - self.first
+    }
+
+    #[inline]
+    fn push(&mut self, piece: Placed) {
+        if let Some(last) = self.out[self.first..].last_mut()
+            && last.end() == piece.offset
+            && last.addr + last.len == piece.addr
+            && (last.source, last.sequence) == (piece.source, piece.sequence)
+        {
+            last.len += piece.len;
+            return;
+        }
+        self.out.push(piece);
+    }
+
+    /// The first `count` of a row, from `at` on, where the first may have begun before.
+    fn row(&mut self, row: &Row, count: u64, at: u64, rows: Option<&mut Rows<'_>>) {
+        let mut rows = rows;
+        let mut next = *row;
+        let piece = next.piece(rows.as_deref_mut());
+        self.push(piece.clip(at..u64::MAX));
+        self.out.reserve(count as usize - 1);
+        match row.along {
+            Along::Log((source, sequence, mut addr), step) => {
+                for _ in 1..count {
+                    next.offset += row.stride;
+                    addr = addr.wrapping_add(step);
+                    self.push(Placed {
+                        offset: next.offset,
+                        len: row.len,
+                        source,
+                        addr,
+                        sequence,
+                    });
+                }
+            }
+            Along::Slots(..) => {
+                for _ in 1..count {
+                    next.skip(1);
+                    self.push(next.piece(rows.as_deref_mut()));
+                }
+            }
+        }
+    }
+}
