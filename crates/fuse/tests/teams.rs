@@ -43,6 +43,15 @@ fn roles() {
             plain(Path::new(mount));
             true
         }
+        ("make", [mount]) => {
+            ready_go();
+            let mut options = File::options();
+            options.read(true).write(true).create(true);
+            let file = options.open(Path::new(mount).join("made")).unwrap();
+            println!("DONE {}", file.metadata().unwrap().ino());
+            let _ = std::io::stdin().read(&mut [0]);
+            true
+        }
         _ => false,
     });
 }
@@ -309,5 +318,32 @@ fn sixteen_processes_that_open_one_file_cost_few_messages() {
         world.service.nodes()[0].files.open_files() == 0
     });
     println!("16 opens: {asked} messages, {combined} requests combined");
+    world.stop();
+}
+
+#[test]
+fn sixteen_processes_that_create_one_file_get_one() {
+    let Some(world) = World::start(2) else { return };
+    let mount = world.point(1).display().to_string();
+    let mut crowd = Crowd::start("make", (0..16).map(|_| vec![mount.clone()]));
+    crowd.hear("READY");
+    world.faults.set(Odds {
+        latency: Duration::from_millis(20),
+        ..Odds::default()
+    });
+    let before = &world.status()[1];
+    crowd.go();
+    let seen = crowd.hear("DONE");
+    assert!(seen.windows(2).all(|two| two[0] == two[1]), "{seen:?}");
+    let after = &world.status()[1];
+    let (asked, combined) = (after.asked - before.asked, after.combined - before.combined);
+    assert_eq!(world.service.nodes()[0].files.open_files(), 1);
+    world.faults.set(Odds::default());
+    crowd.end();
+    wait_until("every handle is released", || {
+        world.service.nodes()[0].files.open_files() == 0
+    });
+    // Not few: the kernel lets one at a time create in a directory, and looks the name up for each.
+    println!("16 creates: {asked} messages, {combined} requests combined");
     world.stop();
 }

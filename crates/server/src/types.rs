@@ -144,7 +144,7 @@ pub struct SetAttr {
 
 /// Who asks. The kernel has already checked permissions on the mount; this decides ownership of new files and the
 /// rules that name the owner (sticky directories, clearing set-id bits).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Caller {
     /// User.
     pub uid: u32,

@@ -153,7 +153,7 @@ impl Team {
             Ok(Answer::Opened {
                 attr, no_writers, ..
             }) => match no_writers.filter(|_| flags.write) {
-                None => delegate.opened_for(attr, flags, token, here),
+                None => Ok(delegate.opened_for(&attr, flags, token, here)),
                 Some(why) => {
                     delegate.forgo(&attr, token, here)?;
                     Err(why.into_error(attr.fid.owner()))

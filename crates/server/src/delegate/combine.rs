@@ -4,13 +4,16 @@
 //! - Those that come while one is in flight form the next one; none joins one that was sent, which could answer with a state from
 //!   before it came (see [`Combiner`]). So none waits for a group: only for what is already under way.
 //! - What is asked is all of the key, so who asks makes no difference to the answer: lookups and attributes are the same for
-//!   everyone (the kernel checks permissions), and an open's key has its flags. What names a user (creating, setting) is never combined.
-//! - An open that is asked for several is counted once at the owner, for all of their handles.
+//!   everyone (the kernel checks permissions), an open's key has its flags, and a create's what the file is made with. What says
+//!   yes to one only (an exclusive create, a removal), and what changes attributes, is never combined.
+//! - An open or create that is asked for several is counted once at the owner, for all of their handles; the one that sent a
+//!   create has made the file, the others found it.
 use super::counted::Counted;
 use crate::proto::WireError;
-use crate::{Attr, Error, Fid, Member, OpenFlags, Result};
+use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::ring::{Combiner, Panicked};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +26,25 @@ type OpenKey = (Fid, [bool; 4]);
 /// Attributes, and the open at the owner.
 type Open = (Attr, Arc<Counted>);
 
+/// A file that is to be there after a create, and how it is made if it is not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct NewFile<'a> {
+    pub parent: Fid,
+    pub name: Cow<'a, [u8]>,
+    pub mode: u32,
+    pub caller: Caller,
+}
+
+/// What makes creates the same.
+type CreateKey = (NewFile<'static>, [bool; 4]);
+
+/// An open, and whether the file was made.
+type Create = (Open, bool);
+
+fn bits(flags: OpenFlags) -> [bool; 4] {
+    [flags.read, flags.write, flags.append, flags.truncate]
+}
+
 /// Requests under way, by what they ask.
 #[derive(Default)]
 pub(super) struct Combine {
@@ -30,6 +52,8 @@ pub(super) struct Combine {
     attrs: Combiner<Fid, (), Shared<Attr>>,
     /// With the number of handles.
     opens: Combiner<OpenKey, u32, Shared<Open>>,
+    /// The same.
+    creates: Combiner<CreateKey, u32, Shared<Create>>,
     saved: AtomicU64,
 }
 
@@ -70,14 +94,38 @@ impl Combine {
         flags: OpenFlags,
         send: impl FnOnce(u32) -> Result<Open>,
     ) -> Result<Open> {
-        let key = [flags.read, flags.write, flags.append, flags.truncate];
         let join = |handles: &mut u32, more| {
             *handles += more;
             self.save();
         };
         let send = |handles| share(send(handles));
-        let answer = self.opens.ask((fid, key), 1, join, send);
+        let answer = self.opens.ask((fid, bits(flags)), 1, join, send);
         receive(fid.owner(), answer)
+    }
+
+    /// A create that is not exclusive, and an open; `send` asks the owners for as many handles as it is given. Also whether it was
+    /// this one that sent it.
+    pub fn create(
+        &self,
+        new: &NewFile<'_>,
+        flags: OpenFlags,
+        send: impl FnOnce(u32) -> Result<Create>,
+    ) -> Result<(Create, bool)> {
+        let owned = NewFile {
+            name: Cow::Owned(new.name.to_vec()),
+            ..*new
+        };
+        let join = |handles: &mut u32, more| {
+            *handles += more;
+            self.save();
+        };
+        let mut sent = false;
+        let send = |handles| {
+            sent = true;
+            share(send(handles))
+        };
+        let answer = self.creates.ask((owned, bits(flags)), 1, join, send);
+        receive(new.parent.owner(), answer).map(|create| (create, sent))
     }
 }
 

@@ -3,6 +3,7 @@
 //! The kernel keeps pages across opens only if the file's generation is the one whose pages it holds: set when an open
 //! told it to drop its pages (and it then used the handle), moved along by this node's own commits when nothing foreign
 //! came between them.
+use super::combine::NewFile;
 use super::counted::{Counted, Lost};
 use super::handles::Open;
 use super::open_file::OpenFile;
@@ -29,7 +30,7 @@ impl Delegate {
     pub fn open(&self, fid: Fid, flags: OpenFlags) -> Result<Opened> {
         let _at = self.counters.other();
         let (attr, counted) = self.ask_open(fid, flags)?;
-        self.opened(attr, flags, counted, false)
+        Ok(self.opened(&attr, flags, counted, false))
     }
 
     /// Opens a file for reading by attributes fetched before, without telling its owner. So nothing keeps its bytes once it
@@ -57,10 +58,42 @@ impl Delegate {
         caller: Caller,
     ) -> Result<Opened> {
         let _at = self.counters.other();
+        let new = NewFile {
+            parent,
+            name: name.into(),
+            mode,
+            caller,
+        };
+        let send = |handles| self.make_and_open(&new, exclusive, flags, handles);
+        let (((attr, counted), made), own) = match exclusive || parent.owner() == self.member() {
+            true => (send(1)?, true),
+            false => self.combine.create(&new, flags, send)?,
+        };
+        Ok(self.opened(&attr, flags, counted, made && own))
+    }
+
+    /// A file that is there afterwards, open for so many handles; whether it was made.
+    fn make_and_open(
+        &self,
+        new: &NewFile<'_>,
+        exclusive: bool,
+        flags: OpenFlags,
+        handles: u32,
+    ) -> Result<((Attr, Arc<Counted>), bool)> {
         for _ in 0..CREATE_TRIES {
+            let NewFile {
+                parent,
+                ref name,
+                mode,
+                caller,
+            } = *new;
             let (attr, made) = self.make_file(parent, name, mode, exclusive, caller)?;
-            match self.ask_open(attr.fid, flags) {
-                Ok((attr, counted)) => return self.opened(attr, flags, counted, made),
+            let flags = OpenFlags {
+                truncate: flags.truncate && !made,
+                ..flags
+            };
+            match self.ask_open_for(attr.fid, flags, handles) {
+                Ok(open) => return Ok((open, made)),
                 // Removed between the two steps.
                 Err(e) if !exclusive && e.errno() == Errno::STALE => {}
                 Err(e) => return Err(e),
@@ -131,7 +164,7 @@ impl Delegate {
             .open(fid, flags, |handles| self.ask_open_for(fid, flags, handles))
     }
 
-    /// One open for so many handles.
+    /// One open for so many handles; empties the file once if the flags say so.
     fn ask_open_for(
         &self,
         fid: Fid,
@@ -145,7 +178,26 @@ impl Delegate {
             // It may have been counted.
             self.lose(Lost::Of(fid, token));
         }
-        expect_reply!(owner, asked, FilesReply::Attr(attr) => (attr, Counted::new(token, handles)))
+        let attr = expect_reply!(owner, asked, FilesReply::Attr(attr) => attr)?;
+        let attr = match flags.truncate {
+            true => self.emptied(&attr, token)?,
+            false => attr,
+        };
+        Ok((attr, Counted::new(token, handles)))
+    }
+
+    /// Empties a file that was opened under this token; closes it if that fails.
+    fn emptied(&self, attr: &Attr, token: u64) -> Result<Attr> {
+        let file = self.table.hold(attr);
+        let cut = self.cut_at(&file, 0, None);
+        if cut.is_err() {
+            file.state.lock().owed.push(token);
+            // The first failure is the one to report; what cannot be told is told in the background.
+            let _ = self.tell_closes(&file);
+        }
+        let attr = file.state.lock().attr.clone();
+        self.unhold(&file);
+        cut.map(|()| attr)
     }
 
     /// An open that may be counted without anyone here having it: the owner is told in the background.
@@ -185,26 +237,18 @@ impl Delegate {
         done
     }
 
+    /// A handle of an open that is counted.
     pub(super) fn opened(
         &self,
-        attr: Attr,
+        attr: &Attr,
         flags: OpenFlags,
         counted: Arc<Counted>,
         made: bool,
-    ) -> Result<Opened> {
-        let file = self.table.hold(&attr);
+    ) -> Opened {
+        let file = self.table.hold(attr);
         if file.state.lock().handles == 1 {
             // What an earlier close could not publish is tried again; if that fails again, it stays pending.
             let _ = self.publish(&file, self.always_sync);
-        }
-        if flags.truncate
-            && !made
-            && let Err(e) = self.cut_at(&file, 0, None)
-        {
-            file.state.lock().owed.extend(counted.release());
-            let _ = self.tell_closes(&file);
-            self.unhold(&file);
-            return Err(e);
         }
         let (attr, keep_cache, fresh) = {
             let state = file.state.lock();
@@ -217,13 +261,13 @@ impl Delegate {
         };
         let direct = flags.append || self.is_posix();
         let handle = self.table.add(file, flags, Some(counted), fresh);
-        Ok(Opened {
+        Opened {
             handle,
             attr,
             keep_cache,
             direct,
             made,
-        })
+        }
     }
 
     /// Ends a hold on the file. What could not be published or told is tried again in the background.

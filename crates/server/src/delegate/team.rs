@@ -113,21 +113,8 @@ impl Delegate {
 
     /// The handle of one of this node's clients, after [`Delegate::open_for`]. `handles`: how many clients the team has
     /// here; each of them calls this or [`Delegate::forgo`].
-    ///
-    /// # Errors
-    /// As open.
-    pub fn opened_for(
-        &self,
-        attr: Attr,
-        flags: OpenFlags,
-        token: u64,
-        handles: u32,
-    ) -> Result<Opened> {
+    pub fn opened_for(&self, attr: &Attr, flags: OpenFlags, token: u64, handles: u32) -> Opened {
         let _at = self.counters.other();
-        let flags = OpenFlags {
-            truncate: false,
-            ..flags
-        };
         let counted = self.claims.claim(token, handles);
         self.opened(attr, flags, counted, false)
     }
