@@ -148,7 +148,7 @@ impl Predictor {
                 (0, 0) => matches!(body, [one] if one.shape == open.leaf),
                 items => body == &arena.items[items.0 as usize..][..items.1 as usize],
             };
-        (same && l.steps.elements >= seen && seen > 0).then_some(Parent {
+        (same && l.steps.elements >= seen && seen > 0).then(|| Parent {
             shape: below.shape,
             elements: l.steps.elements,
             left: l.steps.elements - seen,
@@ -213,6 +213,15 @@ mod tests {
         }
         assert_eq!(offsets(&reader, 5), [1050, 1060, 1070, 2000, 2010]);
         assert_eq!(reader.iterations(), 5);
+    }
+
+    #[test]
+    fn a_row_longer_than_the_one_before_is_no_surprise() {
+        let mut reader = Predictor::new();
+        for x in (0..4).chain(1000..1030) {
+            reader.observe(x * 10, 4).unwrap();
+        }
+        assert_eq!(offsets(&reader, 2), [10_300, 10_310]);
     }
 
     #[test]
