@@ -1,5 +1,6 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
 use crate::data::{DataOptions, Room};
+use crate::delegate::PrefetchConfig;
 use crate::{Error, IndexConfig, Member, Result};
 use forebay_index::csm::engine::Settings;
 use forebay_storage::{Durability, Options};
@@ -32,6 +33,8 @@ pub struct Config {
     pub deadline: Duration,
     /// The index.
     pub index: IndexConfig,
+    /// What is fetched before it is asked for.
+    pub prefetch: PrefetchConfig,
 }
 
 impl Default for Config {
@@ -44,6 +47,7 @@ impl Default for Config {
             memory: 192 << 20,
             deadline: Duration::from_secs(10),
             index: IndexConfig::default(),
+            prefetch: PrefetchConfig::default(),
         }
     }
 }
@@ -62,8 +66,9 @@ impl Config {
                 LEAST_MEMORY >> 20
             )));
         }
-        let index = self.index.check();
-        index.map_err(|(name, text)| Error::Refused(format!("`{name}`: {text}")))?;
+        let checked = self.index.check();
+        let checked = checked.and_then(|()| self.prefetch.check(self.memory));
+        checked.map_err(|(name, text)| Error::Refused(format!("`{name}`: {text}")))?;
         self.index.fits(self.memory).map_err(Error::Refused)
     }
 
@@ -85,7 +90,7 @@ impl Config {
     }
 
     /// The data plane's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the
-    /// delegate's (pending writes, windows).
+    /// delegate's (pending writes, windows, what is fetched ahead).
     pub(crate) fn data_options(&self, member: Member, room: Arc<Room>) -> DataOptions {
         DataOptions {
             member,

@@ -51,7 +51,7 @@ pub mod testing;
 pub mod types;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};
-pub use delegate::Delegate;
+pub use delegate::{Delegate, PrefetchConfig};
 pub use error::{Error, Result};
 pub use forebay_index::csm::RECORD as INDEX_RECORD;
 pub use forebay_index::csm::engine::Stats as IndexStats;

@@ -3,6 +3,7 @@
 //! Invariant: all figures but those of [`Counted`] and the bytes on disk are read from memory in a moment; those cost a look
 //! at every record or segment, and come from a [`Census`](crate::census::Census).
 use crate::census::Look;
+use crate::delegate::PrefetchStats;
 use crate::inodes;
 use crate::node_server::NodeServer;
 use crate::{Error, Fid, Kind, Node, Result, keys};
@@ -63,6 +64,8 @@ pub struct MemberStatus {
     pub read_bytes: u64,
     /// Bytes written through its delegate since the start.
     pub written_bytes: u64,
+    /// What its delegate has fetched before it was asked for, since the start.
+    pub prefetch: PrefetchStats,
     /// Requests of other members that it has answered since the start.
     pub served: u64,
     /// Requests it has sent to other members since the start.
@@ -119,6 +122,7 @@ impl MemberStatus {
             others: sum.others + m.others,
             read_bytes: sum.read_bytes + m.read_bytes,
             written_bytes: sum.written_bytes + m.written_bytes,
+            prefetch: sum.prefetch.and(m.prefetch),
             served: sum.served + m.served,
             asked: sum.asked + m.asked,
             combined: sum.combined + m.combined,
@@ -281,6 +285,7 @@ impl NodeServer {
             others: traffic.others,
             read_bytes: traffic.read_bytes,
             written_bytes: traffic.written_bytes,
+            prefetch: delegate.map(|d| d.prefetch_stats()).unwrap_or_default(),
             served,
             asked,
             combined: delegate.map_or(0, |d| d.combined()),

@@ -197,6 +197,39 @@ pub const METRICS: &[Metric] = &[
         "Bytes written through the member's mount or library",
         |m| Some(Value::Whole(m.written_bytes))
     ),
+    of_kinds!(
+        "forebay_prefetch_pieces_total",
+        "kind",
+        "Pieces of files that were to be fetched before they were read, by kind: predicted (all), right (of these, read)",
+        |m| [
+            ("predicted", Some(m.prefetch.predicted)),
+            ("right", Some(m.prefetch.right)),
+        ]
+    ),
+    of_kinds!(
+        "forebay_prefetch_bytes_total",
+        "kind",
+        "Bytes fetched before they were read, by kind: fetched (all), used (of these, read), wasted (thrown away unread)",
+        |m| [
+            ("fetched", Some(m.prefetch.fetched_bytes)),
+            ("used", Some(m.prefetch.used_bytes)),
+            ("wasted", Some(m.prefetch.wasted_bytes)),
+        ]
+    ),
+    of_kinds!(
+        "forebay_prefetch_reads_total",
+        "kind",
+        "Reads whose bytes had been fetched before, by kind: hit (all), waited (of these, for bytes on their way)",
+        |m| [
+            ("hit", Some(m.prefetch.hits)),
+            ("waited", Some(m.prefetch.waits)),
+        ]
+    ),
+    of_member!(
+        "forebay_prefetch_memory_bytes",
+        "Memory of bytes fetched ahead, and of room kept for those on their way",
+        |m| Some(Value::Whole(m.prefetch.held_bytes))
+    ),
     of_member!(
         "forebay_served_requests_total",
         "Requests of other members that the member has answered",

@@ -295,6 +295,34 @@ mod tests {
                 resolve(&[], &[], &[("index_block", "1M")]),
                 "`index_table_blocks`",
             ),
+            (
+                resolve(&[("prefetch", "magic")], &[], &[]),
+                "prefetch in c.toml",
+            ),
+            (
+                resolve(&[], &[], &[("prefetch", "perfect")]),
+                "`prefetch_trace`",
+            ),
+            (
+                resolve(&[], &[], &[("prefetch_cache", "1K")]),
+                "`prefetch_cache`",
+            ),
+            (
+                resolve(&[], &[("FOREBAY_PREFETCH_CACHE", "1G")], &[]),
+                "`prefetch_cache`",
+            ),
+            (
+                resolve(&[], &[], &[("prefetch_depth", "0")]),
+                "`prefetch_depth`",
+            ),
+            (
+                resolve(&[], &[], &[("prefetch_trace", "/no/such/trace")]),
+                "--prefetch-trace",
+            ),
+            (
+                resolve(&[], &[], &[("prefetch_trace", "here.csv")]),
+                "--prefetch-trace",
+            ),
         ] {
             let failure = result.unwrap_err();
             assert_eq!(failure.code, crate::fail::USAGE);
@@ -321,6 +349,22 @@ mod tests {
         );
         assert_eq!(index.buffer_bytes as u64, service.memory / 16);
         assert_eq!(index.coverage_bytes as u64, service.memory / 64);
+    }
+
+    #[test]
+    fn perfect_prefetching_knows_the_reads_of_its_trace() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.csv");
+        let rows = "rank,op,file_id,offset,length,start,end\n0,read,1,8,4,0.1,0.2\n0,write,1,0,4,0.2,0.3\n0,read,1,16,4,0.3,0.4\n";
+        std::fs::write(&path, rows).unwrap();
+        let given = [
+            ("prefetch", "perfect"),
+            ("prefetch_trace", path.to_str().unwrap()),
+        ];
+        let service = resolve(&[], &[], &given).unwrap().values.service;
+        let known = [8, 16].map(|offset| forebay_pattern::Request { offset, len: 4 });
+        let future = forebay_server::delegate::Future::new([known.to_vec()]);
+        assert_eq!(service.prefetch.future, Some(std::sync::Arc::new(future)));
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! The table of settings: what each is called, means and defaults to, and how its text becomes a value.
 use crate::metrics::Address;
 use crate::units::{parse_duration, parse_size};
+use forebay_pattern::Request;
+use forebay_server::delegate::Future;
 use forebay_server::{Alpha, Consistency};
 use forebay_storage::Durability;
+use forebay_trace::{Kind, NO_OFFSET};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One setting. Its text form is the only form that travels between processes.
@@ -216,6 +222,51 @@ pub const TABLE: &[Setting] = &[
         },
     },
     Setting {
+        key: "prefetch",
+        flag: "prefetch",
+        value: "WAY",
+        default: "pattern",
+        help: "How reads are foreseen and fetched before they are asked for: pattern, readahead, markov, perfect (needs prefetch_trace) or none",
+        set: |s, text| {
+            s.service.prefetch.policy = text.parse()?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "prefetch_cache",
+        flag: "prefetch-cache",
+        value: "SIZE",
+        default: "auto",
+        help: "Bytes fetched ahead that are kept until they are read: 64KiB to a quarter of memory; auto: a 16th of memory",
+        set: |s, text| {
+            s.service.prefetch.cache = budget(text)?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "prefetch_depth",
+        flag: "prefetch-depth",
+        value: "N",
+        default: "64",
+        help: "Most requests fetched ahead of one reader: 1 to 4096; fewer where fewer are enough",
+        set: |s, text| {
+            let wrong = |_| format!("'{text}' is no number of requests; write 1 to 4096");
+            s.service.prefetch.depth = text.parse().map_err(wrong)?;
+            Ok(())
+        },
+    },
+    Setting {
+        key: "prefetch_trace",
+        flag: "prefetch-trace",
+        value: "FILE",
+        default: "none",
+        help: "Trace whose reads perfect prefetching knows beforehand: a recording or a DXT export; name it from the root",
+        set: |s, text| {
+            s.service.prefetch.future = future(text)?;
+            Ok(())
+        },
+    },
+    Setting {
         key: "deadline",
         flag: "deadline",
         value: "TIME",
@@ -306,6 +357,30 @@ fn budget(text: &str) -> Result<Option<u64>, String> {
         "auto" => Ok(None),
         _ => parse_size(text).map(Some),
     }
+}
+
+/// The reads of each rank in each file of a trace.
+fn future(text: &str) -> Result<Option<Arc<Future>>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let path = Path::new(text);
+    if !path.is_absolute() {
+        // Servers read it too, and may run in another directory.
+        return Err(format!(
+            "'{text}' is no name from the root; write one that begins with /"
+        ));
+    }
+    let trace = forebay_trace::load(path).map_err(|e| e.to_string())?;
+    let mut readers: BTreeMap<(u32, u32), Vec<Request>> = BTreeMap::new();
+    for op in &trace.ops {
+        if op.kind == Kind::Read && op.offset != NO_OFFSET && op.len > 0 {
+            let (offset, len) = (op.offset, op.len);
+            let reader = readers.entry((op.file, op.rank)).or_default();
+            reader.push(Request { offset, len });
+        }
+    }
+    Ok(Some(Arc::new(Future::new(readers.into_values()))))
 }
 
 /// What is wrong with the index's setting that was just given, if anything is.

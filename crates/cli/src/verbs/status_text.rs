@@ -119,6 +119,17 @@ const TOGETHER: [Column; 3] = [
     ("failed", |m| count(m.figures.team_failures)),
 ];
 
+/// What was fetched before it was read; in the wide form only.
+const AHEAD: [Column; 7] = [
+    ("predicted", |m| count(m.figures.prefetch.predicted)),
+    ("right", |m| count(m.figures.prefetch.right)),
+    ("ahead hits", |m| count(m.figures.prefetch.hits)),
+    ("fetched", |m| size(m.figures.prefetch.fetched_bytes)),
+    ("used", |m| size(m.figures.prefetch.used_bytes)),
+    ("wasted", |m| size(m.figures.prefetch.wasted_bytes)),
+    ("held", |m| size(m.figures.prefetch.held_bytes)),
+];
+
 /// How a member stands: what the others say of one that answered, or why one is missing.
 fn health(status: &Status, member: u16) -> String {
     match status.seen(member) {
@@ -190,7 +201,7 @@ fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table
 pub fn text(status: &Status, wide: bool) -> String {
     let mut out = if wide {
         let columns = HOLDS.iter().chain(&MORE).chain(&INDEX).chain(&DOES);
-        let columns = columns.chain(&TOGETHER);
+        let columns = columns.chain(&AHEAD).chain(&TOGETHER);
         let columns: Vec<Column> = columns.copied().collect();
         block(status, &columns, true, true).to_string()
     } else {
@@ -377,7 +388,7 @@ mod tests {
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
         assert_eq!(
             cells(wide.lines().nth(2).unwrap()),
-            4 + 24 + INDEX.len() + TOGETHER.len()
+            4 + 24 + INDEX.len() + AHEAD.len() + TOGETHER.len()
         );
     }
 

@@ -10,6 +10,7 @@ use super::Handle;
 use super::counted::Counted;
 use super::memory::FILE;
 use super::open_file::OpenFile;
+use super::prefetch::Watch;
 use crate::data::LogId;
 use crate::{Attr, Fid, OpenFlags, Result};
 use lru::LruCache;
@@ -38,6 +39,8 @@ pub struct Open {
     /// The generation (plus one; 0: none) whose pages the kernel holds once it has used this handle: until then it may
     /// not have seen the answer to the open, which tells it to drop its pages.
     pub fresh: AtomicU64,
+    /// What it reads, and what is fetched ahead for it.
+    pub watch: Watch,
 }
 
 struct Known {
@@ -172,6 +175,7 @@ impl Table {
             counted,
             log: Mutex::new(None),
             fresh,
+            watch: Watch::default(),
         });
         self.handles.write().insert(handle, open);
         handle

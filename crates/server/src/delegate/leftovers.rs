@@ -129,8 +129,11 @@ impl Delegate {
         Ok(())
     }
 
-    /// Ends that thread. What is left stays as it is.
+    /// Ends that thread, and those that fetch ahead. What is left stays as it is.
     pub(crate) fn stop_finishing(&self) {
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.stop();
+        }
         let signals = self.leftovers.signals.lock();
         self.leftovers.closing.store(true, Ordering::Relaxed);
         self.leftovers.wake.notify_all();

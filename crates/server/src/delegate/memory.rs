@@ -49,7 +49,7 @@ impl Delegate {
         }
     }
 
-    /// Memory of known files, their pending writes and windows, and kept buffers; bytes, about.
+    /// Memory of known files, their pending writes and windows, and kept buffers, and what was fetched ahead; bytes, about.
     pub fn memory(&self) -> u64 {
         let pieces = |file: &Arc<super::open_file::OpenFile>| {
             let state = file.state.lock();
@@ -61,6 +61,7 @@ impl Delegate {
         };
         let known = self.table.all_known();
         let layers = known.iter().map(pieces).sum::<u64>() * PIECE;
-        layers + known.len() as u64 * FILE + self.buffers.held()
+        let ahead = self.prefetch.as_ref().map_or(0, |p| p.memory());
+        layers + known.len() as u64 * FILE + self.buffers.held() + ahead
     }
 }

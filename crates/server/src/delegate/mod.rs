@@ -11,6 +11,7 @@
 //! | `intervals`, `pending` | the maps the layers are made of |
 //! | `open` | open, create, release, what the kernel may cache |
 //! | `read`, `windows` | reading; asking owners for extents |
+//! | `prefetch` | fetching what will be read |
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
 //! | `leftovers` | closed files that could not be published yet |
@@ -47,6 +48,7 @@ mod namespace;
 mod open;
 mod open_file;
 mod pending;
+mod prefetch;
 mod read;
 mod runs;
 mod seek;
@@ -69,6 +71,8 @@ use handles::Table;
 use leftovers::Leftovers;
 pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
 use parking_lot::Mutex;
+use prefetch::Prefetch;
+pub use prefetch::{Future, Policy, PrefetchConfig, PrefetchStats};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 pub use team::team_token;
@@ -138,6 +142,8 @@ pub struct Delegate {
     /// Opens of teams, until all clients here have their handles.
     claims: Claims,
     teams: Arc<Teams>,
+    /// What clients will read; `None`: nothing is fetched ahead.
+    prefetch: Option<Arc<Prefetch>>,
 }
 
 impl Delegate {
@@ -164,7 +170,11 @@ impl Delegate {
             combine: Combine::default(),
             claims: Claims::default(),
             teams,
+            prefetch: Prefetch::new(&config.prefetch, config.memory),
         });
+        if let Some(prefetch) = &delegate.prefetch {
+            prefetch.bind(&delegate);
+        }
         delegate.start_finishing()?;
         Ok(delegate)
     }

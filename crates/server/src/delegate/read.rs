@@ -41,7 +41,7 @@ impl Delegate {
         if self.is_posix() {
             self.refresh(&open.file)?;
         }
-        let bytes = self.read_file(&open.file, offset, len)?;
+        let bytes = self.read_ahead(&open, offset, len)?;
         self.counters.read(bytes.len());
         Ok(bytes)
     }
@@ -74,7 +74,13 @@ impl Delegate {
     ///
     /// In steps of a bounded number of pieces, however many there are. Every turn either reads a step, or asks for the
     /// first byte that is not known and keeps the answer itself: so it comes to an end, whatever empties the windows.
-    fn read_view(&self, file: &OpenFile, offset: u64, len: u32, generation: u64) -> Result<Bytes> {
+    pub(super) fn read_view(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        len: u32,
+        generation: u64,
+    ) -> Result<Bytes> {
         let most = (self.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
         let mut asked = Intervals::default();
         let mut buffer: Option<Buffer> = None;

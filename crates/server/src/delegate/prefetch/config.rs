@@ -1,0 +1,144 @@
+//! Settings of prefetching as people give them.
+use forebay_pattern::Request;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Who guesses what is read next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Nobody: nothing is fetched before it is asked for.
+    None,
+    /// As kernels do: a window that doubles while reads follow each other.
+    Readahead,
+    /// Blocks of 8 KiB, each followed by the one that followed it most often when the file was read before.
+    Markov,
+    /// The loop that the reader is in, or the steps of those who have read the same before it.
+    #[default]
+    Pattern,
+    /// Someone who knows: what readers ask for was given beforehand.
+    Perfect,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Policy; 5] = [
+        Policy::None,
+        Policy::Readahead,
+        Policy::Markov,
+        Policy::Pattern,
+        Policy::Perfect,
+    ];
+
+    /// As settings call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::None => "none",
+            Policy::Readahead => "readahead",
+            Policy::Markov => "markov",
+            Policy::Pattern => "pattern",
+            Policy::Perfect => "perfect",
+        }
+    }
+}
+
+impl std::str::FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        let found = Policy::ALL.into_iter().find(|p| p.name() == text);
+        found.ok_or_else(|| {
+            format!(
+                "'{text}' is no way to prefetch; write none, readahead, markov, pattern or perfect"
+            )
+        })
+    }
+}
+
+/// Settings of each member's prefetching; sizes in bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrefetchConfig {
+    /// Who guesses.
+    pub policy: Policy,
+    /// Most bytes fetched and not read yet, or kept. `None`: a 16th of the memory.
+    pub cache: Option<u64>,
+    /// Most requests that a reader is fetched ahead.
+    pub depth: u32,
+    /// What [`Policy::Perfect`] knows.
+    pub future: Option<Arc<Future>>,
+}
+
+impl Default for PrefetchConfig {
+    fn default() -> PrefetchConfig {
+        PrefetchConfig {
+            policy: Policy::default(),
+            cache: None,
+            depth: 64,
+            future: None,
+        }
+    }
+}
+
+/// The least of a cache.
+const LEAST: u64 = 64 << 10;
+const DEPTH: std::ops::RangeInclusive<u32> = 1..=4096;
+
+impl PrefetchConfig {
+    /// Bytes of the cache of a member of this much memory.
+    pub fn cache_bytes(&self, memory: u64) -> u64 {
+        self.cache.unwrap_or(memory / 16)
+    }
+
+    /// # Errors
+    /// The setting, and what is wrong with it.
+    pub fn check(&self, memory: u64) -> Result<(), (&'static str, String)> {
+        if !DEPTH.contains(&self.depth) {
+            let text = format!("{} is no depth; write 1 to {}", self.depth, DEPTH.end());
+            return Err(("prefetch_depth", text));
+        }
+        let bytes = self.cache_bytes(memory);
+        if bytes < LEAST || bytes > memory / 4 {
+            let most = memory / 4;
+            let text = format!(
+                "{bytes} bytes; write auto, or from 64KiB to a quarter of `memory` ({most} bytes)"
+            );
+            return Err(("prefetch_cache", text));
+        }
+        if self.policy == Policy::Perfect && self.future.is_none() {
+            let text = "`perfect` knows what is read from a trace; name one as `prefetch_trace`";
+            return Err(("prefetch", text.into()));
+        }
+        Ok(())
+    }
+}
+
+/// The requests to come of each reader, in order. Readers are told apart by what they ask for first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Future {
+    readers: Vec<Arc<[Request]>>,
+    /// By offset and length of the first request.
+    first: HashMap<(u64, u64), VecDeque<usize>>,
+}
+
+impl Future {
+    /// Of these readers.
+    pub fn new(readers: impl IntoIterator<Item = Vec<Request>>) -> Future {
+        let mut future = Future::default();
+        for requests in readers {
+            let Some(first) = requests.first() else {
+                continue;
+            };
+            let place = future.readers.len();
+            let same = future.first.entry((first.offset, first.len)).or_default();
+            same.push_back(place);
+            future.readers.push(requests.into());
+        }
+        future
+    }
+
+    /// The readers that begin so, in the order given.
+    pub(super) fn beginning(&self, first: Request) -> impl Iterator<Item = &Arc<[Request]>> {
+        let places = self.first.get(&(first.offset, first.len));
+        let places = places.into_iter().flatten();
+        places.filter_map(|place| self.readers.get(*place))
+    }
+}

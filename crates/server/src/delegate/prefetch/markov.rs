@@ -1,0 +1,201 @@
+//! Prediction by Markov chains of blocks, after Oly and Reed: each block is followed by the one that followed it most often.
+//!
+//! A file's transitions are counted while it is read; they are used from the next run on. A run ends when the last of the
+//! file's readers here is gone.
+use forebay_pattern::Request;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes of a block: the paper's choice.
+pub const BLOCK: u64 = 8 << 10;
+/// Most transitions kept of a file: 4 GiB read block by block.
+const MOST: usize = 512 << 10;
+/// Memory of one, about.
+const TRANSITION: u64 = 48;
+
+type Counts = HashMap<u64, Vec<(u64, u32)>>;
+
+#[derive(Debug, Default)]
+struct Inner {
+    readers: usize,
+    /// Of this run.
+    counted: Counts,
+    count: usize,
+    /// Of the runs before: what follows each block.
+    known: Arc<HashMap<u64, u64>>,
+    /// All runs before.
+    total: Counts,
+}
+
+/// What is known of one file.
+#[derive(Debug, Default)]
+pub struct Chain(Mutex<Inner>);
+
+impl Chain {
+    /// Memory, about, bytes.
+    pub fn memory(&self) -> u64 {
+        let inner = self.0.lock();
+        (inner.count + inner.known.len() * 2) as u64 * TRANSITION
+    }
+
+    fn count(&self, from: u64, to: u64) {
+        let mut inner = self.0.lock();
+        if inner.count >= MOST {
+            return;
+        }
+        let after = inner.counted.entry(from).or_default();
+        match after.iter_mut().find(|(block, _)| *block == to) {
+            Some((_, times)) => *times = times.saturating_add(1),
+            None => {
+                after.push((to, 1));
+                inner.count += 1;
+            }
+        }
+    }
+
+    fn begin(&self) -> Arc<HashMap<u64, u64>> {
+        let mut inner = self.0.lock();
+        inner.readers += 1;
+        inner.known.clone()
+    }
+
+    /// A reader is gone; with the last one the run ends.
+    fn end(&self) {
+        let mut inner = self.0.lock();
+        inner.readers -= 1;
+        if inner.readers > 0 {
+            return;
+        }
+        let counted = std::mem::take(&mut inner.counted);
+        for (from, after) in counted {
+            let all = inner.total.entry(from).or_default();
+            for (to, times) in after {
+                match all.iter_mut().find(|(block, _)| *block == to) {
+                    Some((_, sum)) => *sum = sum.saturating_add(times),
+                    None => all.push((to, times)),
+                }
+            }
+        }
+        inner.count = inner.total.values().map(Vec::len).sum();
+        // Of equals the one that came first.
+        let most = inner.total.iter().filter_map(|(from, after)| {
+            let best = after.iter().rev().max_by_key(|(_, times)| *times)?;
+            Some((*from, best.0))
+        });
+        inner.known = Arc::new(most.collect());
+    }
+}
+
+/// One reader of a file.
+#[derive(Debug)]
+pub struct Markov {
+    chain: Arc<Chain>,
+    known: Arc<HashMap<u64, u64>>,
+    last: Option<u64>,
+}
+
+impl Markov {
+    /// Of a reader that has read nothing yet.
+    pub fn new(chain: Arc<Chain>) -> Markov {
+        Markov {
+            known: chain.begin(),
+            chain,
+            last: None,
+        }
+    }
+
+    /// The reader reads this.
+    pub fn observe(&mut self, request: Request) {
+        if request.len == 0 {
+            return;
+        }
+        let last = (request.offset + request.len - 1) / BLOCK;
+        for block in request.offset / BLOCK..=last {
+            if let Some(from) = self.last.replace(block).filter(|from| *from != block) {
+                self.chain.count(from, block);
+            }
+        }
+    }
+
+    /// The blocks that come next, at most `count`.
+    pub fn predict(&self, count: usize) -> Vec<Request> {
+        let mut blocks = Vec::new();
+        let mut at = self.last;
+        while blocks.len() < count
+            && let Some(next) = at.and_then(|block| self.known.get(&block).copied())
+        {
+            // A circle has no end.
+            if blocks.contains(&next) {
+                break;
+            }
+            blocks.push(next);
+            at = Some(next);
+        }
+        let block = |number| Request {
+            offset: number * BLOCK,
+            len: BLOCK,
+        };
+        blocks.into_iter().map(block).collect()
+    }
+}
+
+impl Drop for Markov {
+    fn drop(&mut self) {
+        self.chain.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(chain: &Arc<Chain>, blocks: &[u64]) -> Vec<Vec<u64>> {
+        let mut reader = Markov::new(chain.clone());
+        let mut ahead = Vec::new();
+        for &block in blocks {
+            reader.observe(Request {
+                offset: block * BLOCK + 100,
+                len: 4000,
+            });
+            let next = reader.predict(3);
+            ahead.push(next.iter().map(|r| r.offset / BLOCK).collect());
+        }
+        ahead
+    }
+
+    #[test]
+    fn the_first_run_teaches_and_the_second_one_is_foreseen() {
+        let chain = Arc::new(Chain::default());
+        let blocks = [5, 9, 2, 40, 7];
+        assert!(run(&chain, &blocks).iter().all(Vec::is_empty));
+        let second = run(&chain, &blocks);
+        assert_eq!(second[0], [9, 2, 40]);
+        assert_eq!(second[3], [7]);
+        assert!(second[4].is_empty());
+    }
+
+    #[test]
+    fn the_most_frequent_successor_wins_and_circles_end() {
+        let chain = Arc::new(Chain::default());
+        run(&chain, &[1, 2, 1, 3, 1, 3, 1]);
+        assert_eq!(run(&chain, &[1])[0], [3, 1]);
+    }
+
+    #[test]
+    fn long_reads_are_chains_of_their_blocks() {
+        let chain = Arc::new(Chain::default());
+        let long = |reader: &mut Markov| {
+            reader.observe(Request {
+                offset: 0,
+                len: 3 * BLOCK,
+            });
+        };
+        let mut first = Markov::new(chain.clone());
+        long(&mut first);
+        drop(first);
+        let mut second = Markov::new(chain);
+        second.observe(Request { offset: 0, len: 1 });
+        assert_eq!(second.predict(9).len(), 2);
+    }
+}

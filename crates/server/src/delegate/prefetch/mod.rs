@@ -1,0 +1,445 @@
+//! Fetching what clients will read before they ask (design section 6; `docs/prefetch.md`).
+//!
+//! ```text
+//! read -> [ reader ]  what comes next?  -> [ pieces ]  room for it -> [ pool ]  threads: read as the client would
+//!    |                                         |                         |
+//!    +------- is it here, or on its way? <-----+-------------------------+
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `config` | settings; who predicts |
+//! | `reader` | one open handle: what comes next, how far ahead, whether at all |
+//! | `steps`, `markov`, `readahead` | sources of predictions, beside the loops of the crate `pattern` |
+//! | `pieces` | ranges that are here or on their way, in a budget |
+//! | `pool` | threads and their queue |
+//!
+//! Invariants:
+//! - A piece holds committed bytes of one generation of a file. A read takes it only while that is the file's generation here and
+//!   nothing of this node's own, pending or being committed, lies above the range. Equal generations mean equal bytes: so a
+//!   read sees what it would have seen without any of this.
+//! - A read never waits for a piece longer than asking itself usually takes, and not at all for one in the queue.
+//! - Handles whose reads are quick are not watched: where all is here and in memory, a read costs two looks at the clock more.
+mod config;
+mod markov;
+mod pieces;
+mod pool;
+mod readahead;
+mod reader;
+mod steps;
+
+use super::Delegate;
+use super::handles::Open;
+use super::open_file::{OpenFile, State};
+use crate::{Fid, Result};
+use bytes::Bytes;
+pub use config::{Future, Policy, PrefetchConfig};
+use forebay_pattern::Request;
+use lru::LruCache;
+use markov::Chain;
+use parking_lot::{Condvar, Mutex};
+pub use pieces::PrefetchStats;
+use pieces::{Found, Pieces, Wanted};
+use pool::{Job, Pool};
+use reader::Reader;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use steps::Steps;
+
+/// A read that takes longer than this, and [`SLOW_BYTE`] for each byte, has waited for something.
+const SLOW: Duration = Duration::from_micros(25);
+/// Nanoseconds a byte, halves: 2 GB/s.
+const SLOW_BYTE: u64 = 2;
+/// What a slow read adds to a handle's account, of which each quick one takes 1; and the most there.
+const SLOW_READ: u8 = 6;
+const SLOWEST: u8 = 60;
+/// Files whose steps or chains are remembered.
+const FILES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Memory of a watched handle, about.
+const READER: u64 = 8 << 10;
+
+/// What is remembered of a file beyond its handles.
+#[derive(Clone, Default)]
+struct Memory {
+    steps: Arc<Steps>,
+    chain: Arc<Chain>,
+}
+
+/// All that is fetched ahead for one delegate.
+pub struct Prefetch {
+    config: PrefetchConfig,
+    delegate: OnceLock<Weak<Delegate>>,
+    pieces: Mutex<Pieces>,
+    /// A piece came, or will not come.
+    arrived: Condvar,
+    /// Bytes in `pieces`: a look at it tells that there are none.
+    held: AtomicU64,
+    pool: Pool,
+    /// What a fetch takes, nanoseconds, about.
+    usual: AtomicU64,
+    files: Mutex<LruCache<Fid, Memory>>,
+    watched: AtomicU64,
+}
+
+/// The part of an open handle.
+#[derive(Default)]
+pub struct Watch(Mutex<Account>);
+
+#[derive(Default)]
+struct Account {
+    /// Whether reads were slow of late.
+    slow: u8,
+    watched: Option<Box<Watched>>,
+}
+
+/// A handle that is watched.
+struct Watched {
+    reader: Reader,
+    fid: Fid,
+    prefetch: Arc<Prefetch>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let left = self.reader.leave();
+        self.prefetch.give_up(self.fid, &left);
+        self.prefetch.watched.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Account {
+    /// A read, or the fetch that saved one, took so long.
+    fn note(&mut self, took: Duration, len: usize) {
+        let bound = SLOW + Duration::from_nanos(len as u64 / SLOW_BYTE);
+        self.slow = match took > bound {
+            true => (self.slow + SLOW_READ).min(SLOWEST),
+            false => self.slow.saturating_sub(1),
+        };
+    }
+}
+
+fn range(request: Request) -> Range<u64> {
+    request.offset..request.offset.saturating_add(request.len)
+}
+
+/// The generation as of which `range` can be read without this node's own writes, and what of it lies before the end of the file.
+fn settled(state: &State, range: &Range<u64>) -> Option<(u64, Range<u64>)> {
+    let size = state.attr.size;
+    if state.dirty() {
+        let committing = state.committing.as_ref().map(|a| &a.layer.intervals);
+        let layers = [Some(&state.pending.intervals), committing];
+        let above = layers.into_iter().flatten().any(|layer| {
+            let (here, next) = layer.segment(range.start);
+            here.is_some() || next < range.end
+        });
+        // A file that grows here shows zeros behind its committed end.
+        if above || (state.size() != size && range.end > size) {
+            return None;
+        }
+    }
+    let range = range.start..range.end.min(size);
+    (!range.is_empty()).then_some((state.attr.generation, range))
+}
+
+impl Prefetch {
+    /// Of a member of so much memory; `None` if nothing is ever fetched ahead.
+    pub(super) fn new(config: &PrefetchConfig, memory: u64) -> Option<Arc<Prefetch>> {
+        (config.policy != Policy::None).then(|| {
+            Arc::new(Prefetch {
+                pieces: Mutex::new(Pieces::new(config.cache_bytes(memory))),
+                config: config.clone(),
+                delegate: OnceLock::new(),
+                arrived: Condvar::new(),
+                held: AtomicU64::new(0),
+                pool: Pool::default(),
+                usual: AtomicU64::new(0),
+                files: Mutex::new(LruCache::new(FILES)),
+                watched: AtomicU64::new(0),
+            })
+        })
+    }
+
+    /// Whose reads these are. Once, before the first.
+    pub(super) fn bind(&self, delegate: &Arc<Delegate>) {
+        let _ = self.delegate.set(Arc::downgrade(delegate));
+    }
+
+    /// Ends the threads.
+    pub(super) fn stop(&self) {
+        self.pool.stop();
+    }
+
+    /// What has become of all.
+    pub(super) fn stats(&self) -> PrefetchStats {
+        self.pieces.lock().stats
+    }
+
+    /// Memory, about, bytes.
+    pub(super) fn memory(&self) -> u64 {
+        let files = self.files.lock();
+        let known = files
+            .iter()
+            .map(|(_, m)| m.steps.memory() + m.chain.memory());
+        let watched = self.watched.load(Ordering::Relaxed) * READER;
+        known.sum::<u64>() + self.held.load(Ordering::Relaxed) + watched
+    }
+
+    fn watch(self: &Arc<Prefetch>, fid: Fid) -> Option<Box<Watched>> {
+        let memory = || {
+            let mut files = self.files.lock();
+            files.get_or_insert(fid, Memory::default).clone()
+        };
+        let most = self.config.depth as usize;
+        let reader = match self.config.policy {
+            Policy::None => return None,
+            Policy::Readahead => Reader::readahead(),
+            Policy::Markov => Reader::markov(memory().chain, most),
+            Policy::Pattern => Reader::pattern(memory().steps, most),
+            Policy::Perfect => Reader::perfect(self.config.future.clone()?, most),
+        };
+        self.watched.fetch_add(1, Ordering::Relaxed);
+        Some(Box::new(Watched {
+            reader,
+            fid,
+            prefetch: self.clone(),
+        }))
+    }
+
+    /// The handle reads this: what comes next is put in the queue.
+    fn foresee(self: &Arc<Prefetch>, open: &Open, request: Request) {
+        let mut account = open.watch.0.lock();
+        // Who knows the future is told from the first request on.
+        if account.slow == 0 && self.config.policy != Policy::Perfect {
+            account.watched = None;
+            return;
+        }
+        if account.watched.is_none() {
+            account.watched = self.watch(open.file.fid);
+        }
+        let Some(watched) = &mut account.watched else {
+            return;
+        };
+        let plan = watched.reader.observe(request);
+        self.give_up(open.file.fid, &plan.give_up);
+        if plan.fetch.is_empty() {
+            return;
+        }
+        let jobs = match self.promise(&open.file, &plan.fetch) {
+            (jobs, None) => jobs,
+            (jobs, Some(refused)) => {
+                watched.reader.refused(refused);
+                jobs
+            }
+        };
+        drop(account);
+        if jobs.is_empty() {
+            return;
+        }
+        let left = self.pool.add(jobs, || self.start());
+        if !left.is_empty() {
+            let mut pieces = self.pieces.lock();
+            for job in left {
+                pieces.fill(
+                    open.file.fid,
+                    &job.wanted,
+                    None,
+                    Duration::ZERO,
+                    Instant::now(),
+                );
+            }
+            self.count(&pieces);
+        }
+    }
+
+    /// Makes room for these; the first that has none.
+    fn promise(&self, file: &Arc<OpenFile>, requests: &[Request]) -> (Vec<Job>, Option<Request>) {
+        let settled: Vec<_> = {
+            let state = file.state.lock();
+            let ranges = requests.iter().map(|r| settled(&state, &range(*r)));
+            ranges.collect()
+        };
+        let mut jobs = Vec::new();
+        let now = Instant::now();
+        let mut pieces = self.pieces.lock();
+        let mut refused = None;
+        for (request, settled) in requests.iter().zip(settled) {
+            let Some((generation, range)) = settled else {
+                continue;
+            };
+            let Some(wanted) = pieces.promise(file.fid, generation, range, now) else {
+                refused = Some(*request);
+                break;
+            };
+            jobs.extend(wanted.into_iter().map(|wanted| Job {
+                file: file.clone(),
+                generation,
+                wanted,
+            }));
+        }
+        self.count(&pieces);
+        (jobs, refused)
+    }
+
+    fn count(&self, pieces: &Pieces) {
+        self.held.store(pieces.stats.held_bytes, Ordering::Relaxed);
+    }
+
+    fn give_up(&self, fid: Fid, requests: &[Request]) {
+        if requests.is_empty() {
+            return;
+        }
+        let mut pieces = self.pieces.lock();
+        requests
+            .iter()
+            .for_each(|r| pieces.give_up(fid, &range(*r)));
+        self.count(&pieces);
+    }
+
+    /// What is read now, if it was fetched ahead, and what that took; or whether it was to be.
+    fn take(&self, file: &OpenFile, request: Request) -> Result<(Bytes, Duration, bool), bool> {
+        if self.held.load(Ordering::Relaxed) == 0 {
+            return Err(false);
+        }
+        let now = settled(&file.state.lock(), &range(request));
+        let Some((generation, range)) = now else {
+            return Err(false);
+        };
+        let mut pieces = self.pieces.lock();
+        let mut until = None;
+        loop {
+            match pieces.find(file.fid, generation, &range) {
+                Found::Here(bytes, took) => {
+                    pieces.stats.hits += 1;
+                    pieces.stats.waits += u64::from(until.is_some());
+                    return Ok((bytes, took, until.is_some()));
+                }
+                Found::No { queued } => {
+                    self.count(&pieces);
+                    return Err(queued || until.is_some());
+                }
+                Found::Coming => {
+                    let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+                    let until = *until.get_or_insert_with(|| Instant::now() + usual);
+                    if self.arrived.wait_until(&mut pieces, until).timed_out() {
+                        return Err(true);
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(self: &Arc<Prefetch>) -> Option<JoinHandle<()>> {
+        let prefetch = self.clone();
+        let thread = std::thread::Builder::new().name("prefetch".into());
+        let started = thread.spawn(move || prefetch.run());
+        if let Err(e) = &started {
+            tracing::debug!(error = %e, "no thread to fetch ahead");
+        }
+        started.ok()
+    }
+
+    /// A thread's life.
+    fn run(self: Arc<Prefetch>) {
+        let mut done = false;
+        while let Some(job) = self.pool.next(done, || self.start()) {
+            done = true;
+            let Some(delegate) = self.delegate.get().and_then(Weak::upgrade) else {
+                continue;
+            };
+            let fid = job.file.fid;
+            if !self.pieces.lock().begin(fid, &job.wanted) {
+                continue;
+            }
+            let begun = Instant::now();
+            let bytes = delegate.fetch_ahead(&job.file, job.generation, &job.wanted);
+            drop(delegate);
+            let took = begun.elapsed();
+            if bytes.is_some() {
+                self.learn(took);
+            }
+            let mut pieces = self.pieces.lock();
+            pieces.fill(fid, &job.wanted, bytes, took, Instant::now());
+            self.count(&pieces);
+            drop(pieces);
+            self.arrived.notify_all();
+        }
+    }
+
+    /// A read or a fetch took so long.
+    fn learn(&self, took: Duration) {
+        let took = took.as_nanos().min(u128::from(u32::MAX)) as u64;
+        let before = self.usual.load(Ordering::Relaxed);
+        let now = match before {
+            0 => took,
+            _ => before - before / 8 + took / 8,
+        };
+        self.usual.store(now.max(1), Ordering::Relaxed);
+    }
+}
+
+impl Delegate {
+    /// Reads through what was fetched ahead.
+    pub(super) fn read_ahead(&self, open: &Open, offset: u64, len: u32) -> Result<Bytes> {
+        let Some(prefetch) = &self.prefetch else {
+            return self.read_file(&open.file, offset, len);
+        };
+        let request = Request {
+            offset,
+            len: u64::from(len),
+        };
+        prefetch.foresee(open, request);
+        let late = match prefetch.take(&open.file, request) {
+            Ok((bytes, took, late)) => {
+                open.watch.note(took, bytes.len(), Some(late));
+                return Ok(bytes);
+            }
+            Err(late) => late,
+        };
+        let begun = Instant::now();
+        let bytes = {
+            let _demand = prefetch.pool.demand();
+            self.read_file(&open.file, offset, len)?
+        };
+        let took = begun.elapsed();
+        open.watch.note(took, bytes.len(), late.then_some(true));
+        Ok(bytes)
+    }
+
+    /// One piece as the file is at `generation`; `None` if it cannot be had as simply as that.
+    fn fetch_ahead(&self, file: &OpenFile, generation: u64, wanted: &Wanted) -> Option<Bytes> {
+        let range = &wanted.range;
+        let still = || {
+            let state = file.state.lock();
+            settled(&state, range).is_some_and(|now| now == (generation, range.clone()))
+        };
+        let len = u32::try_from(range.end - range.start).ok()?;
+        if !still() {
+            return None;
+        }
+        let bytes = self.read_view(file, range.start, len, generation).ok()?;
+        // What a client wrote meanwhile may be in it, and is still pending then, or the generation has moved.
+        still().then_some(bytes)
+    }
+
+    /// What has become of bytes fetched ahead.
+    pub fn prefetch_stats(&self) -> PrefetchStats {
+        self.prefetch
+            .as_ref()
+            .map(|p| p.stats())
+            .unwrap_or_default()
+    }
+}
+
+impl Watch {
+    fn note(&self, took: Duration, len: usize, arrived: Option<bool>) {
+        let mut account = self.0.lock();
+        account.note(took, len);
+        if let (Some(late), Some(watched)) = (arrived, &mut account.watched) {
+            watched.reader.arrived(late);
+        }
+    }
+}

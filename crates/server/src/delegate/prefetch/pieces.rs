@@ -1,0 +1,419 @@
+//! The bytes fetched ahead: which ranges of which files are on their way or here, inside a budget.
+//!
+//! Pure: no I/O, no clock of its own, no lock.
+//!
+//! Invariants:
+//! - Pieces of a file are of one generation, never empty, and never overlap.
+//! - `bytes` is the sum of all pieces' lengths, whether they are here or still to come, and never above the limit.
+//! - What makes room, in this order: what was read already or given up; what nobody has read for [`STALE`].
+//!   Nothing else: a reader that is fetched too far ahead must not cost another one what that one is about to read.
+use crate::Fid;
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// A piece that nobody has read for so long may go.
+pub const STALE: Duration = Duration::from_secs(2);
+
+/// Where a piece is.
+#[derive(Debug)]
+enum Stage {
+    /// Nobody has asked for it yet.
+    Queued,
+    /// Asked for.
+    Coming,
+    Here {
+        bytes: Bytes,
+        /// How long it took.
+        took: Duration,
+        /// Bytes of it that were read.
+        read: u64,
+    },
+}
+
+#[derive(Debug)]
+struct Piece {
+    /// Names it: another one may begin at the same place later.
+    id: u64,
+    len: u64,
+    stage: Stage,
+    /// Its place in `spent` or `fresh`; 0: in neither.
+    turn: u64,
+    given_up: bool,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    generation: u64,
+    pieces: BTreeMap<u64, Piece>,
+}
+
+/// What a read finds.
+#[derive(Debug)]
+pub enum Found {
+    /// All of it, and how long the slowest piece took.
+    Here(Bytes, Duration),
+    /// What is not here is being fetched.
+    Coming,
+    /// Not all of it; `queued`: some of it was to be fetched.
+    No {
+        /// See there.
+        queued: bool,
+    },
+}
+
+/// A piece that is to be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Names the piece.
+    pub id: u64,
+    /// Which bytes.
+    pub range: Range<u64>,
+}
+
+/// What has become of all pieces. Bytes, pieces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PrefetchStats {
+    /// Pieces that were put in the queue.
+    pub predicted: u64,
+    /// Pieces that were read, in part at least.
+    pub right: u64,
+    /// Bytes that were fetched.
+    pub fetched_bytes: u64,
+    /// Bytes of them that were read.
+    pub used_bytes: u64,
+    /// Bytes of them that were thrown away unread.
+    pub wasted_bytes: u64,
+    /// Reads that were answered from here.
+    pub hits: u64,
+    /// Those of them that waited for bytes on their way.
+    pub waits: u64,
+    /// Bytes held now, or kept free for what is on its way.
+    pub held_bytes: u64,
+}
+
+impl PrefetchStats {
+    /// Of both.
+    #[must_use]
+    pub fn and(self, other: PrefetchStats) -> PrefetchStats {
+        PrefetchStats {
+            predicted: self.predicted + other.predicted,
+            right: self.right + other.right,
+            fetched_bytes: self.fetched_bytes + other.fetched_bytes,
+            used_bytes: self.used_bytes + other.used_bytes,
+            wasted_bytes: self.wasted_bytes + other.wasted_bytes,
+            hits: self.hits + other.hits,
+            waits: self.waits + other.waits,
+            held_bytes: self.held_bytes + other.held_bytes,
+        }
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Pieces {
+    limit: u64,
+    files: HashMap<Fid, File>,
+    /// Read already, or given up: the first goes first.
+    spent: BTreeMap<u64, (Fid, u64)>,
+    /// Here and not read, and since when.
+    fresh: BTreeMap<u64, (Fid, u64, Instant)>,
+    next: u64,
+    /// What has become of all; `held_bytes` is always right.
+    pub stats: PrefetchStats,
+}
+
+impl Pieces {
+    /// Nothing yet, and never more than `limit` bytes.
+    pub fn new(limit: u64) -> Pieces {
+        Pieces {
+            limit,
+            files: HashMap::new(),
+            spent: BTreeMap::new(),
+            fresh: BTreeMap::new(),
+            next: 0,
+            stats: PrefetchStats::default(),
+        }
+    }
+
+    /// The parts of `range` that are neither here nor on their way; they are from now on. `None`: there is no room.
+    pub fn promise(
+        &mut self,
+        fid: Fid,
+        generation: u64,
+        range: Range<u64>,
+        now: Instant,
+    ) -> Option<Vec<Wanted>> {
+        self.reach(fid, generation)?;
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        if let Some(file) = self.files.get(&fid) {
+            for (start, piece) in file.overlapping(&range) {
+                if start > at {
+                    gaps.push(at..start);
+                }
+                at = at.max(start + piece.len);
+            }
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        if gaps.is_empty() {
+            return Some(Vec::new());
+        }
+        let needed = gaps.iter().map(|g| g.end - g.start).sum();
+        if !self.make_room(needed, now) {
+            return None;
+        }
+        // Making room may have taken the file's last piece.
+        let file = self.files.entry(fid).or_default();
+        file.generation = generation;
+        let mut wanted = Vec::with_capacity(gaps.len());
+        for range in gaps {
+            self.next += 1;
+            let piece = Piece {
+                id: self.next,
+                len: range.end - range.start,
+                stage: Stage::Queued,
+                turn: 0,
+                given_up: false,
+            };
+            file.pieces.insert(range.start, piece);
+            wanted.push(Wanted {
+                id: self.next,
+                range,
+            });
+        }
+        self.stats.held_bytes += needed;
+        self.stats.predicted += wanted.len() as u64;
+        Some(wanted)
+    }
+
+    /// Pieces of an older generation go. `None`: the file is known to be newer than that.
+    fn reach(&mut self, fid: Fid, generation: u64) -> Option<()> {
+        let known = self.files.get(&fid).map(|f| f.generation);
+        match known {
+            Some(known) if known > generation => return None,
+            Some(known) if known < generation => self.forget(fid),
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn make_room(&mut self, needed: u64, now: Instant) -> bool {
+        while self.stats.held_bytes + needed > self.limit {
+            let oldest = self.spent.first_key_value().map(|(_, place)| *place);
+            let stale = || {
+                let (_, &(fid, start, since)) = self.fresh.first_key_value()?;
+                (now.saturating_duration_since(since) >= STALE).then_some((fid, start))
+            };
+            let Some((fid, start)) = oldest.or_else(stale) else {
+                return false;
+            };
+            self.remove(fid, start);
+        }
+        true
+    }
+
+    /// Someone fetches the piece now. `false`: nobody wants it any more.
+    pub fn begin(&mut self, fid: Fid, wanted: &Wanted) -> bool {
+        match self.piece(fid, wanted) {
+            Some(piece) => {
+                piece.stage = Stage::Coming;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The piece was fetched, or could not be.
+    pub fn fill(
+        &mut self,
+        fid: Fid,
+        wanted: &Wanted,
+        bytes: Option<Bytes>,
+        took: Duration,
+        now: Instant,
+    ) {
+        let bytes = bytes.filter(|b| b.len() as u64 == wanted.range.end - wanted.range.start);
+        let fetched = bytes.as_ref().map_or(0, |b| b.len() as u64);
+        self.stats.fetched_bytes += fetched;
+        if self.piece(fid, wanted).is_none() {
+            self.stats.wasted_bytes += fetched;
+            return;
+        }
+        let Some(bytes) = bytes else {
+            self.remove(fid, wanted.range.start);
+            return;
+        };
+        self.next += 1;
+        let turn = self.next;
+        let Some(piece) = self.piece(fid, wanted) else {
+            return;
+        };
+        let read = 0;
+        piece.stage = Stage::Here { bytes, took, read };
+        piece.turn = turn;
+        match piece.given_up {
+            true => drop(self.spent.insert(turn, (fid, wanted.range.start))),
+            false => drop(self.fresh.insert(turn, (fid, wanted.range.start, now))),
+        }
+    }
+
+    fn piece(&mut self, fid: Fid, wanted: &Wanted) -> Option<&mut Piece> {
+        let file = self.files.get_mut(&fid)?;
+        let piece = file.pieces.get_mut(&wanted.range.start)?;
+        (piece.id == wanted.id).then_some(piece)
+    }
+
+    /// What is here of a range that is not empty. Pieces of it that wait for someone to fetch them leave the queue,
+    /// for the reader asks itself.
+    pub fn find(&mut self, fid: Fid, generation: u64, range: &Range<u64>) -> Found {
+        let (mut at, mut coming, mut queued, mut slowest) =
+            (range.start, false, Vec::new(), Duration::ZERO);
+        let file = self.files.get(&fid);
+        if let Some(file) = file.filter(|f| f.generation == generation) {
+            for (start, piece) in file.overlapping(range) {
+                let end = start + piece.len;
+                match &piece.stage {
+                    Stage::Queued => {
+                        queued.push((start, end));
+                        continue;
+                    }
+                    Stage::Coming => coming = true,
+                    Stage::Here { took, .. } => slowest = slowest.max(*took),
+                }
+                if start > at {
+                    break;
+                }
+                at = end;
+            }
+        }
+        if at < range.end {
+            for &(start, end) in &queued {
+                if range.start <= start && end <= range.end {
+                    self.remove(fid, start);
+                }
+            }
+            let queued = !queued.is_empty();
+            return Found::No { queued };
+        }
+        if coming {
+            return Found::Coming;
+        }
+        Found::Here(self.take(fid, range), slowest)
+    }
+
+    /// The bytes of a range that is here; its pieces are read now.
+    fn take(&mut self, fid: Fid, range: &Range<u64>) -> Bytes {
+        let mut parts = Vec::new();
+        let mut spent = Vec::new();
+        if let Some(file) = self.files.get_mut(&fid) {
+            let from = file.first(range.start);
+            for (&start, piece) in file.pieces.range_mut(from..range.end) {
+                let Stage::Here { bytes, read, .. } = &mut piece.stage else {
+                    continue;
+                };
+                let part = range.start.max(start)..range.end.min(start + piece.len);
+                if part.is_empty() {
+                    continue;
+                }
+                self.stats.right += u64::from(*read == 0);
+                let more = (part.end - part.start).min(piece.len - *read);
+                *read += more;
+                self.stats.used_bytes += more;
+                parts.push(bytes.slice((part.start - start) as usize..(part.end - start) as usize));
+                // A piece that is read bit by bit is still to be read.
+                if *read == piece.len || part.end == start + piece.len {
+                    self.next += 1;
+                    spent.push((piece.turn, self.next, start));
+                    piece.turn = self.next;
+                }
+            }
+        }
+        for (before, now, start) in spent {
+            self.fresh.remove(&before);
+            self.spent.remove(&before);
+            self.spent.insert(now, (fid, start));
+        }
+        match &parts[..] {
+            [one] => one.clone(),
+            _ => {
+                let mut all = BytesMut::with_capacity((range.end - range.start) as usize);
+                parts.iter().for_each(|p| all.extend_from_slice(p));
+                all.freeze()
+            }
+        }
+    }
+
+    /// Nobody will read this range, it seems: what is not fetched yet need not be, and the rest goes first.
+    pub fn give_up(&mut self, fid: Fid, range: &Range<u64>) {
+        let Some(file) = self.files.get_mut(&fid) else {
+            return;
+        };
+        let mut queued = Vec::new();
+        for (&start, piece) in file.pieces.range_mut(range.clone()) {
+            piece.given_up = true;
+            match piece.stage {
+                Stage::Queued => queued.push(start),
+                Stage::Coming => {}
+                Stage::Here { .. } => {
+                    if self.fresh.remove(&piece.turn).is_some() {
+                        self.spent.insert(piece.turn, (fid, start));
+                    }
+                }
+            }
+        }
+        for start in queued {
+            self.remove(fid, start);
+        }
+    }
+
+    /// All pieces of a file go.
+    pub fn forget(&mut self, fid: Fid) {
+        let starts: Vec<u64> = match self.files.get(&fid) {
+            Some(file) => file.pieces.keys().copied().collect(),
+            None => return,
+        };
+        starts.into_iter().for_each(|start| self.remove(fid, start));
+        self.files.remove(&fid);
+    }
+
+    fn remove(&mut self, fid: Fid, start: u64) {
+        let Some(file) = self.files.get_mut(&fid) else {
+            return;
+        };
+        let Some(piece) = file.pieces.remove(&start) else {
+            return;
+        };
+        if file.pieces.is_empty() {
+            self.files.remove(&fid);
+        }
+        self.stats.held_bytes -= piece.len;
+        self.spent.remove(&piece.turn);
+        self.fresh.remove(&piece.turn);
+        if let Stage::Here { read, .. } = piece.stage {
+            self.stats.wasted_bytes += piece.len - read;
+        }
+    }
+}
+
+impl File {
+    /// Where the piece begins that holds `at`, or the next one.
+    fn first(&self, at: u64) -> u64 {
+        match self.pieces.range(..=at).next_back() {
+            Some((&start, piece)) if start + piece.len > at => start,
+            _ => at,
+        }
+    }
+
+    fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
+        let from = self.first(range.start);
+        let pieces = self.pieces.range(from..range.end.max(from));
+        pieces.map(|(start, piece)| (*start, piece))
+    }
+}
+
+#[cfg(test)]
+mod tests;

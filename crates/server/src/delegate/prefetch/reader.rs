@@ -1,0 +1,283 @@
+//! One open handle as it is watched: what it will read next, how far ahead that is fetched, and when that is left alone.
+//!
+//! Pure: told of requests, it says which to fetch and which to give up.
+//!
+//! - **Trust.** A source of predictions is believed after [`TRUSTED`] that came right. Each right one adds to its score, each
+//!   wrong one takes more than half of it: so a loop that ends now and then stays trusted, and random reads never are.
+//!   While it is not, it goes on predicting without anything being fetched, which costs next to nothing.
+//! - **Depth.** Requests ahead double when one comes too late, and fall slowly while all are in time. What is trusted little is
+//!   not fetched far ahead.
+use super::config::Future;
+use super::markov::{Chain, Markov};
+use super::readahead::Readahead;
+use super::steps::{Follower, Steps};
+use forebay_pattern::{Predictor, Request};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Predictions that came right before one is believed.
+const TRUSTED: usize = 3;
+const MOST_TRUST: usize = 64;
+/// Requests ahead at first.
+const FIRST_DEPTH: usize = 4;
+/// The least, once it has fallen.
+const LEAST_DEPTH: usize = 2;
+/// So many in time, and the depth falls a little.
+const IN_TIME: u32 = 256;
+/// What a predictor may hold, bytes: one that knows no loop starts again. Looked at once in so many requests.
+const MOST_MEMORY: usize = 64 << 10;
+const LOOK: u64 = 512;
+/// Requests may come a little out of order.
+const DISORDER: usize = 8;
+
+/// What to do now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// To fetch, soonest first.
+    pub fetch: Vec<Request>,
+    /// Fetched, or to be fetched, in vain.
+    pub give_up: Vec<Request>,
+}
+
+/// How trustworthy someone was of late.
+#[derive(Debug, Default, Clone, Copy)]
+struct Score(usize);
+
+impl Score {
+    fn add(&mut self, right: bool) {
+        self.0 = match right {
+            true => (self.0 + 1).min(MOST_TRUST),
+            false => (self.0 / 2).saturating_sub(1),
+        };
+    }
+
+    /// How many of its predictions to believe.
+    fn depth(self) -> usize {
+        if self.0 < TRUSTED { 0 } else { self.0 * 2 }
+    }
+}
+
+/// Who predicts.
+#[derive(Debug)]
+enum Source {
+    Readahead(Readahead),
+    Markov(Markov),
+    Pattern {
+        // Large, and most readers never need it.
+        predictor: Box<Predictor>,
+        seen: u64,
+        own: Score,
+        follower: Follower,
+        others: Score,
+    },
+    Perfect {
+        future: Arc<Future>,
+        /// Those that have asked for the same so far, and the place in them.
+        alike: Vec<(Arc<[Request]>, usize)>,
+        begun: bool,
+    },
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Reader {
+    source: Source,
+    /// Fetched or to be fetched, and not read yet; of sources that predict whole requests.
+    ahead: VecDeque<Request>,
+    depth: usize,
+    most: usize,
+    in_time: u32,
+}
+
+impl Reader {
+    fn new(source: Source, most: usize) -> Reader {
+        Reader {
+            source,
+            ahead: VecDeque::new(),
+            depth: FIRST_DEPTH.min(most),
+            most,
+            in_time: 0,
+        }
+    }
+
+    /// As kernels do.
+    pub fn readahead() -> Reader {
+        Reader::new(Source::Readahead(Readahead::default()), 1)
+    }
+
+    /// By the blocks that followed each other before; `most` blocks ahead.
+    pub fn markov(chain: Arc<Chain>, most: usize) -> Reader {
+        Reader::new(Source::Markov(Markov::new(chain)), most)
+    }
+
+    /// By its own loops, and the steps of others.
+    pub fn pattern(steps: Arc<Steps>, most: usize) -> Reader {
+        let source = Source::Pattern {
+            predictor: Box::default(),
+            seen: 0,
+            own: Score::default(),
+            follower: Follower::new(steps),
+            others: Score::default(),
+        };
+        Reader::new(source, most)
+    }
+
+    /// By what is known beforehand.
+    pub fn perfect(future: Arc<Future>, most: usize) -> Reader {
+        let source = Source::Perfect {
+            future,
+            alike: Vec::new(),
+            begun: false,
+        };
+        Reader::new(source, most)
+    }
+
+    /// The reader reads this.
+    pub fn observe(&mut self, request: Request) -> Plan {
+        self.source.observe(request);
+        match &mut self.source {
+            Source::Readahead(windows) => Plan {
+                fetch: windows.observe(request).into_iter().collect(),
+                give_up: Vec::new(),
+            },
+            Source::Markov(chain) => {
+                // What was predicted before stays wanted: chains join again.
+                let next = chain.predict(self.depth);
+                let new = next.iter().filter(|r| !self.ahead.contains(r));
+                let fetch = new.copied().collect();
+                self.ahead = next.into();
+                Plan {
+                    fetch,
+                    give_up: Vec::new(),
+                }
+            }
+            _ => self.go_on(request),
+        }
+    }
+
+    /// For sources that predict whole requests.
+    fn go_on(&mut self, request: Request) -> Plan {
+        let near = self.ahead.iter().take(DISORDER).position(|r| *r == request);
+        if let Some(place) = near {
+            self.ahead.remove(place);
+            // Fetched in handfuls, so that threads are not woken for each.
+            if place == 0 && self.ahead.len() > self.depth / 2 {
+                return Plan::default();
+            }
+        }
+        let next = self.source.predict(self.depth);
+        let same = next.iter().zip(&self.ahead).take_while(|(a, b)| a == b);
+        let same = same.count();
+        let give_up: Vec<Request> = self.ahead.drain(same..).collect();
+        let fetch = next[same..].to_vec();
+        self.ahead.extend(&fetch);
+        Plan {
+            give_up: give_up.into_iter().filter(|r| !fetch.contains(r)).collect(),
+            fetch,
+        }
+    }
+
+    /// Something that was predicted was read: it was there, or `late`.
+    pub fn arrived(&mut self, late: bool) {
+        if late {
+            self.depth = (self.depth * 2).min(self.most);
+            self.in_time = 0;
+            return;
+        }
+        self.in_time += 1;
+        if self.in_time >= IN_TIME {
+            self.in_time = 0;
+            self.depth = (self.depth - self.depth / 4)
+                .max(LEAST_DEPTH)
+                .min(self.most);
+        }
+    }
+
+    /// There was no room for the last ones of a plan, from `first` on.
+    pub fn refused(&mut self, first: Request) {
+        if let Some(place) = self.ahead.iter().position(|r| *r == first) {
+            self.ahead.truncate(place);
+        }
+        self.depth = (self.depth / 2).max(LEAST_DEPTH).min(self.most);
+    }
+
+    /// Nothing is fetched ahead for it now. What was, and is not read.
+    pub fn leave(&mut self) -> Vec<Request> {
+        self.ahead.drain(..).collect()
+    }
+
+    /// Requests that it is fetched ahead at most, at the moment.
+    #[cfg(test)]
+    fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+impl Source {
+    fn observe(&mut self, request: Request) {
+        match self {
+            Source::Readahead(_) => {}
+            Source::Markov(chain) => chain.observe(request),
+            Source::Pattern {
+                predictor,
+                seen,
+                own,
+                follower,
+                others,
+            } => {
+                *seen += 1;
+                if *seen % LOOK == 0 && own.0 < TRUSTED && predictor.memory() > MOST_MEMORY {
+                    **predictor = Predictor::new();
+                }
+                // What is too far for it was not right.
+                let right = predictor.observe(request.offset, request.len);
+                own.add(right.unwrap_or(false));
+                others.add(follower.observe(request));
+            }
+            Source::Perfect {
+                future,
+                alike,
+                begun,
+            } => {
+                if !*begun {
+                    *begun = true;
+                    let all = future.beginning(request);
+                    *alike = all.map(|r| (r.clone(), 1)).collect();
+                    return;
+                }
+                if alike.iter().any(|(r, at)| r.get(*at) == Some(&request)) {
+                    alike.retain(|(r, at)| r.get(*at) == Some(&request));
+                    alike.iter_mut().for_each(|(_, at)| *at += 1);
+                }
+            }
+        }
+    }
+
+    fn predict(&self, count: usize) -> Vec<Request> {
+        match self {
+            Source::Pattern {
+                predictor,
+                own,
+                follower,
+                others,
+                ..
+            } => {
+                let ahead = follower.predict(count.min(others.depth()));
+                // Who has gone this way knows where a loop ends.
+                match others.0 >= own.0 && !ahead.is_empty() {
+                    true => ahead,
+                    false => predictor.predict(count.min(own.depth())),
+                }
+            }
+            Source::Perfect { alike, .. } => alike.first().map_or(Vec::new(), |(requests, at)| {
+                let end = requests.len().min(at + count);
+                requests.get(*at..end).unwrap_or_default().to_vec()
+            }),
+            Source::Markov(chain) => chain.predict(count),
+            Source::Readahead(_) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

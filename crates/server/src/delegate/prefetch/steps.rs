@@ -1,0 +1,150 @@
+//! Steps of a file's readers: after these two requests, that one came. Readers of a shared file often make the same steps one
+//! behind the other, also where there is no loop in them, as when all ranks open one HDF5 file.
+//!
+//! Two requests tell more than one: the same header may be read again and again, each time on another way.
+//!
+//! Invariant: at most twice [`MOST`] steps. Once there are `MOST` new ones, they take the place of the old ones.
+use forebay_pattern::Request;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const MOST: usize = 4096;
+/// Memory of a step, about.
+const STEP: u64 = 40;
+
+/// The two requests before, as one number.
+type Before = u64;
+
+#[derive(Debug, Default)]
+struct Inner {
+    new: HashMap<Before, Request>,
+    old: HashMap<Before, Request>,
+}
+
+/// Steps of all readers of a file.
+#[derive(Debug, Default)]
+pub struct Steps(Mutex<Inner>);
+
+impl Steps {
+    /// Memory, about, bytes.
+    pub fn memory(&self) -> u64 {
+        let inner = self.0.lock();
+        (inner.new.capacity() + inner.old.capacity()) as u64 * STEP
+    }
+
+    fn add(&self, before: Before, next: Request) {
+        let mut inner = self.0.lock();
+        if inner.new.len() >= MOST {
+            inner.old = std::mem::take(&mut inner.new);
+        }
+        inner.new.insert(before, next);
+    }
+
+    /// What follows, at most `count` requests.
+    fn ahead(&self, mut from: (Request, Request), count: usize) -> Vec<Request> {
+        let inner = self.0.lock();
+        let mut out = Vec::new();
+        while out.len() < count {
+            let before = before(from.0, from.1);
+            let Some(next) = inner.new.get(&before).or_else(|| inner.old.get(&before)) else {
+                break;
+            };
+            out.push(*next);
+            from = (from.1, *next);
+        }
+        out
+    }
+}
+
+fn before(a: Request, b: Request) -> Before {
+    [a.offset, a.len, b.offset, b.len]
+        .into_iter()
+        .fold(0, |hash, part| {
+            let mixed = (hash ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            mixed ^ (mixed >> 29)
+        })
+}
+
+/// One reader that follows.
+#[derive(Debug)]
+pub struct Follower {
+    steps: Arc<Steps>,
+    last: Option<Request>,
+    here: Option<Request>,
+    next: Option<Request>,
+}
+
+impl Follower {
+    /// Of a reader that has read nothing yet.
+    pub fn new(steps: Arc<Steps>) -> Follower {
+        Follower {
+            steps,
+            last: None,
+            here: None,
+            next: None,
+        }
+    }
+
+    /// The reader reads this. Whether someone has made this step before.
+    pub fn observe(&mut self, request: Request) -> bool {
+        let right = self.next == Some(request);
+        if !right && let (Some(a), Some(b)) = (self.last, self.here) {
+            self.steps.add(before(a, b), request);
+        }
+        self.last = self.here.replace(request);
+        self.next = self.predict(1).first().copied();
+        right
+    }
+
+    /// The next requests, at most `count`.
+    pub fn predict(&self, count: usize) -> Vec<Request> {
+        match (self.last, self.here) {
+            (Some(a), Some(b)) => self.steps.ahead((a, b), count),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(offset: u64) -> Request {
+        Request { offset, len: 512 }
+    }
+
+    #[test]
+    fn a_second_reader_is_foreseen_from_its_third_request_on() {
+        let steps = Arc::new(Steps::default());
+        let path = [680, 136, 1504, 680, 9000, 136, 77];
+        let mut first = Follower::new(steps.clone());
+        assert!(path.iter().all(|o| !first.observe(request(*o))));
+        let mut second = Follower::new(steps);
+        let right: Vec<bool> = path.iter().map(|o| second.observe(request(*o))).collect();
+        assert_eq!(right, [false, false, true, true, true, true, true]);
+    }
+
+    #[test]
+    fn all_the_way_ahead_is_seen() {
+        let steps = Arc::new(Steps::default());
+        let mut first = Follower::new(steps.clone());
+        let path = (0..50u64).map(|k| request(k * k * 100));
+        assert_eq!(path.filter(|r| first.observe(*r)).count(), 0);
+        let mut second = Follower::new(steps);
+        second.observe(request(0));
+        second.observe(request(100));
+        let ahead: Vec<u64> = second.predict(99).iter().map(|r| r.offset).collect();
+        assert_eq!(ahead, (2..50).map(|k| k * k * 100).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let steps = Arc::new(Steps::default());
+        let mut reader = Follower::new(steps.clone());
+        for k in 0..100_000u64 {
+            reader.observe(request(k.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20));
+        }
+        assert!(steps.memory() < 1 << 20, "{}", steps.memory());
+    }
+}
