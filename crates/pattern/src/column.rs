@@ -20,6 +20,12 @@ pub(crate) enum Column {
         step: u64,
         first: Box<Column>,
     },
+    /// The first `period` values, each later turn as much more as `steps` says for each.
+    Slopes {
+        period: u64,
+        first: Box<Column>,
+        steps: Box<Column>,
+    },
     /// Differences from the smallest value, of so many bytes each, little-endian.
     Plain {
         least: u64,
@@ -32,6 +38,9 @@ const EVEN: u8 = 0;
 const FOLDED: u8 = 1;
 const PLAIN: u8 = 2;
 const TURNS: u8 = 3;
+const SLOPES: u8 = 4;
+/// Values of a turn that each have a step, at most.
+const MOST_SLOPES: usize = 1 << 24;
 
 impl Column {
     pub(crate) fn new(values: Vec<u64>) -> Column {
@@ -51,24 +60,44 @@ impl Column {
         plain
     }
 
-    /// The same, if the values may repeat after as many as one of `turns`, shifted.
+    /// The same, if the values may repeat after as many as one of `turns`, shifted, or each go on by a step of its own: whatever takes
+    /// least memory.
     pub(crate) fn turning(values: Vec<u64>, turns: &[u64]) -> Column {
-        for &period in turns.iter().filter(|t| **t > 1) {
-            let Some(later) = usize::try_from(period).ok().and_then(|p| values.get(p..)) else {
-                continue;
+        let count = values.len() as u64;
+        let periods = turns.iter().filter(|t| (2..count).contains(*t));
+        let others = periods.filter_map(|&period| {
+            let (first, later) = values.split_at_checked(usize::try_from(period).ok()?)?;
+            let steps = first.iter().zip(later).map(|(a, b)| b.wrapping_sub(*a));
+            let steps: Vec<u64> = steps.collect();
+            let even = |(i, (a, b)): (usize, (&u64, &u64))| {
+                steps.get(i % first.len()) == Some(&b.wrapping_sub(*a))
             };
-            let step = later.first().map_or(0, |v| v.wrapping_sub(values[0]));
-            let same = |(a, b): (&u64, &u64)| b.wrapping_sub(*a) == step;
-            if !later.is_empty() && values.iter().zip(later).all(same) {
-                let first = Box::new(Column::new(values[..period as usize].to_vec()));
-                return Column::Turns {
-                    period,
-                    step,
-                    first,
-                };
+            if !values.iter().zip(later).enumerate().all(even) {
+                return None;
             }
-        }
-        Column::new(values)
+            let same = steps.iter().all(|s| *s == steps[0]);
+            let whole = steps.len() == first.len();
+            let found = match same {
+                true => Column::Turns {
+                    period,
+                    step: steps[0],
+                    first: Box::new(Column::new(first.to_vec())),
+                },
+                // With two turns there is nothing to gain.
+                false if whole && count > 2 * period => Column::Slopes {
+                    period,
+                    first: Box::new(Column::new(first.to_vec())),
+                    steps: Box::new(Column::new(steps)),
+                },
+                false => return None,
+            };
+            found.max(count).map(|_| found)
+        });
+        let others: Vec<Column> = others.collect();
+        let plain = std::iter::once_with(|| Column::new(values.clone()));
+        let all = others.into_iter().chain(plain);
+        all.min_by_key(Column::memory)
+            .unwrap_or_else(|| Column::plain(&values))
     }
 
     fn plain(values: &[u64]) -> Column {
@@ -95,6 +124,14 @@ impl Column {
             } => first
                 .get(slot % period)
                 .wrapping_add(step.wrapping_mul(slot / period)),
+            Column::Slopes {
+                period,
+                first,
+                steps,
+            } => {
+                let (turn, at) = (slot / period, slot % period);
+                first.get(at).wrapping_add(steps.get(at).wrapping_mul(turn))
+            }
             Column::Plain {
                 least,
                 width,
@@ -113,7 +150,7 @@ impl Column {
         }
     }
 
-    /// The largest of `count` values. `None` if a progression leaves 64 bits.
+    /// The largest of `count` values, or a bit more. `None` if a progression leaves 64 bits.
     pub(crate) fn max(&self, count: u64) -> Option<u64> {
         match self {
             Column::Even { first, step } => {
@@ -132,6 +169,21 @@ impl Column {
                 let last = u64::try_from(i128::from(most) + turns).ok()?;
                 Some(last.max(most))
             }
+            Column::Slopes {
+                period,
+                first,
+                steps,
+            } => {
+                // From outside a period may be anything.
+                let all = (0..*period.min(&count)).take(MOST_SLOPES + 1);
+                let ends = all.map(|at| {
+                    let turns = (count - 1 - at) / period;
+                    let more = steps.get(at).checked_mul(turns)?;
+                    first.get(at).checked_add(more)
+                });
+                let most = ends.reduce(|a, b| Some(a?.max(b?)))?;
+                most.filter(|_| *period <= MOST_SLOPES as u64)
+            }
             Column::Plain { .. } => (0..count).map(|slot| self.get(slot)).max(),
         }
     }
@@ -141,6 +193,9 @@ impl Column {
             Column::Even { .. } => 0,
             Column::Folded(pattern) => pattern.memory(),
             Column::Turns { first, .. } => size_of::<Column>() + first.memory(),
+            Column::Slopes { first, steps, .. } => {
+                2 * size_of::<Column>() + first.memory() + steps.memory()
+            }
             Column::Plain { bytes, .. } => bytes.len(),
         }
     }
@@ -152,6 +207,7 @@ impl Column {
     ///  | 1 | flags, 1 byte | length varint | body of a segment |
     ///  | 2 | differences, signed, one a slot |
     ///  | 3 | period varint | step, signed | column of the first period |
+    ///  | 4 | period varint | column of the first period | column of steps |
     /// ```
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -175,6 +231,16 @@ impl Column {
                 varint::put(out, *period);
                 varint::put(out, varint::fold(*step));
                 first.put(out);
+            }
+            Column::Slopes {
+                period,
+                first,
+                steps,
+            } => {
+                out.push(SLOPES);
+                varint::put(out, *period);
+                first.put(out);
+                steps.put(out);
             }
             Column::Plain { width, bytes, .. } => {
                 out.push(PLAIN);
@@ -201,14 +267,21 @@ impl Column {
             }),
             TURNS => {
                 let (period, step) = (next()?, varint::unfold(next()?));
-                if period == 0 || period >= count || bytes.first() == Some(&TURNS) {
-                    return Err("a column turns wrongly");
-                }
-                let first = Box::new(Column::take(bytes, period)?);
+                let first = Box::new(Column::part(bytes, period, count)?);
                 Ok(Column::Turns {
                     period,
                     step,
                     first,
+                })
+            }
+            SLOPES => {
+                let period = next()?;
+                let first = Box::new(Column::part(bytes, period, count)?);
+                let steps = Box::new(Column::part(bytes, period, count)?);
+                Ok(Column::Slopes {
+                    period,
+                    first,
+                    steps,
                 })
             }
             PLAIN => {
@@ -237,5 +310,71 @@ impl Column {
             }
             _ => Err("a column has an unknown form"),
         }
+    }
+
+    /// A column of one turn.
+    fn part(bytes: &mut &[u8], period: u64, count: u64) -> Result<Column, &'static str> {
+        let nested = matches!(bytes.first(), Some(&(TURNS | SLOPES)));
+        if period == 0 || period >= count || nested {
+            return Err("a column turns wrongly");
+        }
+        Column::take(bytes, period)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Turns of some values, each shifted by a step of its own, and with some noise or none.
+    fn values() -> impl Strategy<Value = (Vec<u64>, Vec<u64>)> {
+        let turn = proptest::collection::vec((0u64..1 << 40, 0u64..1 << 20), 1..9);
+        (turn, 1u64..9, 0usize..9, any::<bool>(), 0u64..3).prop_map(
+            |(turn, turns, cut, same, noise)| {
+                let step = |at: usize| if same { turn[0].1 } else { turn[at].1 };
+                let all = (0..turns).flat_map(|k| {
+                    let turn = turn.iter().enumerate();
+                    turn.map(move |(at, (first, _))| (k, at, *first))
+                });
+                let mut all: Vec<u64> = all.map(|(k, at, first)| first + k * step(at)).collect();
+                all.truncate(all.len() - cut % all.len());
+                if let (1, Some(last)) = (noise, all.last_mut()) {
+                    *last += 1;
+                }
+                (all, vec![1, turn.len() as u64, 2 * turn.len() as u64])
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_comes_back((values, turns) in values()) {
+            let count = values.len() as u64;
+            let column = Column::turning(values.clone(), &turns);
+            if matches!(column, Column::Slopes { .. }) {
+                prop_assert_eq!(column.max(count), values.iter().copied().max());
+            }
+            let mut bytes = Vec::new();
+            column.put(&mut bytes);
+            let back = Column::take(&mut &bytes[..], count).unwrap();
+            for column in [&column, &back] {
+                let all: Vec<u64> = (0..count).map(|slot| column.get(slot)).collect();
+                prop_assert_eq!(&all, &values);
+                prop_assert!(column.max(count) >= values.iter().copied().max());
+            }
+            for cut in 0..bytes.len() {
+                prop_assert!(Column::take(&mut &bytes[..cut], count).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn turns_with_steps_of_their_own_take_two_turns() {
+        let first = [7u64, 1_000_003, 52, 90_001, 3];
+        let steps = [101u64, 77, 20_000, 5, 999];
+        let all = (0..1000u64).flat_map(|k| (0..5).map(move |i| first[i] + k * steps[i]));
+        let column = Column::turning(all.collect(), &[5]);
+        assert!(matches!(column, Column::Slopes { .. }) && column.memory() < 200);
     }
 }

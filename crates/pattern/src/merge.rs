@@ -21,6 +21,9 @@ use std::collections::HashMap;
 const LEAST: usize = 2;
 /// The same for single extents, which take few bytes anyway.
 const LEAST_LEAVES: usize = 4;
+/// Single extents without a pattern are one with places in a table only if it has one in so many of all that there are. Such tables may
+/// reach from end to end of the file, and every lookup asks each that does.
+const LEAVES_A_TABLE: usize = 16;
 /// Terms are not taken apart if they or their parts are more.
 const MOST_TERMS: usize = 1 << 16;
 /// What a term with loops that is left costs a reader, about, in bytes.
@@ -88,17 +91,21 @@ impl Merger {
             merger.complete = false;
             return merger;
         }
+        let leaf = |shape: &Shape| matches!(shape.kind(), Kind::Leaf(_));
+        let leaves = groups.iter().filter(|((shape, _), _)| leaf(shape));
+        let leaves = leaves.map(|(_, slots)| slots.len()).sum::<usize>();
         for ((shape, limit), mut slots) in groups {
             slots.sort_by_key(|s| (s.term.start, s.home));
-            merger.join(shape, limit, &slots);
+            merger.join(shape, limit, &slots, leaves);
         }
         merger
     }
 
-    fn join(&mut self, shape: Shape, limit: Option<u64>, slots: &[Slot]) {
-        let least = match shape.kind() {
-            Kind::Leaf(_) => LEAST_LEAVES,
-            Kind::Loop(_) => LEAST,
+    /// Joins slots of one shape; `leaves`: single extents of all lengths.
+    fn join(&mut self, shape: Shape, limit: Option<u64>, slots: &[Slot], leaves: usize) {
+        let (least, least_in_table) = match shape.kind() {
+            Kind::Leaf(_) => (LEAST_LEAVES, LEAST_LEAVES.max(leaves / LEAVES_A_TABLE)),
+            Kind::Loop(_) => (LEAST, LEAST),
         };
         let lattice = Lattice::new(&self.arena, shape);
         let parts = match &lattice {
@@ -113,10 +120,15 @@ impl Merger {
         };
         self.complete &= lattice.is_some() || slots.iter().all(|s| !s.part);
         for part in parts {
-            if part.len() >= least || part.iter().any(|s| s.part) {
+            let parts = part.iter().any(|s| s.part);
+            if part.len() >= least || parts {
                 let first = part[0].term.start;
                 let starts: Vec<u64> = part.iter().map(|s| s.term.start - first).collect();
-                let places = even(part).unwrap_or(Places::Table(starts.into()));
+                let table = parts || part.len() >= least_in_table;
+                let table = || table.then(|| Places::Table(starts.into()));
+                let Some(places) = even(part).or_else(table) else {
+                    continue;
+                };
                 let kept = self.keep(shape, limit, part, places);
                 self.complete &= kept || part.iter().all(|s| !s.part);
             }
