@@ -1,8 +1,9 @@
 //! What is kept in memory of table files: metadata regions, and blocks as they are on disk, compressed.
 //!
 //! Blocks are small compressed (a hundredth of a page to a page) and quick to decode in part, so a budget holds many times more of
-//! them than decoded. What is kept of a table goes together, least recently used table first: a lookup marks one table, not
-//! each block.
+//! them than decoded. What is kept of a table goes together: a lookup marks one table, not each block. When there is too much, any
+//! tables go of the half that was used less recently. Always the least recently used one would be just what is needed next by
+//! lookups that go again and again through more tables than there is room for: they would find nothing.
 //!
 //! Invariant: the sum of what is kept exceeds the budget only while a read is being put in, by that read.
 use super::slot::Slot;
@@ -68,8 +69,7 @@ impl Cache {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// If there is too much, empties the least recently used tables until an eighth of the budget is free. The caller holds no
-    /// slot's lock.
+    /// If there is too much, empties tables until an eighth of the budget is free. The caller holds no slot's lock.
     pub(super) fn trim(&self) {
         if self.bytes() <= self.budget {
             return;
@@ -80,11 +80,73 @@ impl Cache {
             .filter_map(|slot| Some((slot.last_use()?, slot)))
             .collect();
         by_use.sort_unstable_by_key(|(used, _)| *used);
+        let (older, now) = (by_use.len().div_ceil(2), self.tick());
+        by_use[..older].sort_unstable_by_key(|(used, _)| shuffled(*used, now));
         for (_, slot) in by_use {
             if self.bytes() <= self.budget - self.budget / 8 {
                 break;
             }
             self.less(slot.empty());
+        }
+    }
+}
+
+/// A place for the table that was used then, in an order that is another one each time (the mixing of SplitMix64).
+fn shuffled(used: u64, now: u64) -> u64 {
+    let z = (used ^ now.rotate_left(32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Alpha;
+
+    const EACH: usize = 1000;
+
+    /// A cache with room for so many of these tables.
+    fn cache(room: usize, tables: usize) -> (Cache, Vec<Arc<Slot>>) {
+        let cache = Cache::new(room * EACH);
+        let slot = |_| Arc::new(Slot::new(Alpha::default()));
+        let slots: Vec<Arc<Slot>> = (0..tables).map(slot).collect();
+        for (number, slot) in (0..).zip(&slots) {
+            cache.enter(number, slot.clone());
+        }
+        (cache, slots)
+    }
+
+    /// Uses a table; whether it was in memory.
+    fn use_one(cache: &Cache, slot: &Slot) -> bool {
+        slot.touch(cache.tick());
+        let there = slot.last_use().is_some();
+        if !there {
+            slot.state.lock().bytes = EACH;
+            cache.more(EACH);
+        }
+        cache.trim();
+        assert!(cache.bytes() <= cache.budget);
+        there
+    }
+
+    #[test]
+    fn sweeps_over_more_than_there_is_room_for_find_a_part_of_it() {
+        let (cache, slots) = cache(80, 100);
+        let sweep = || slots.iter().filter(|slot| use_one(&cache, slot)).count();
+        assert_eq!(sweep(), 0);
+        let found: Vec<usize> = (0..20).map(|_| sweep()).collect();
+        assert!(found.iter().sum::<usize>() >= 20 * 25, "{found:?}");
+    }
+
+    #[test]
+    fn what_was_used_of_late_stays() {
+        let (cache, slots) = cache(80, 1000);
+        let (hot, cold) = slots.split_at(20);
+        for slot in hot {
+            use_one(&cache, slot);
+        }
+        for (i, slot) in cold.iter().enumerate() {
+            use_one(&cache, slot);
+            assert!(use_one(&cache, &hot[i % hot.len()]), "after {i}");
         }
     }
 }

@@ -24,15 +24,17 @@ mod tests;
 /// same pages for each of them. Of 8 M strided records, random gets with nothing in memory took 352 reads of 7.6 MB with these
 /// units, and 4,276 reads of 22 MB with pages.
 const UNIT: u64 = 32 << 10;
+/// The units while hardly anybody asks for those other blocks: the system reads so much anyway.
+const PAGE: u64 = 4 << 10;
 
-/// The region and what else lies in its units.
-fn widened(region: Region, places: &[Place]) -> Region {
+/// The region and what else lies in its units of so many bytes.
+fn widened(region: Region, places: &[Place], unit: u64) -> Region {
     let (first, last) = (
         &places[region.first as usize],
         &places[region.last as usize],
     );
-    let from = first.offset - first.offset % UNIT;
-    let to = last.end().next_multiple_of(UNIT);
+    let from = first.offset - first.offset % unit;
+    let to = last.end().next_multiple_of(unit);
     let behind = places.partition_point(|p| p.end() <= to) as u32;
     Region {
         first: places.partition_point(|p| p.offset < from) as u32,
@@ -122,9 +124,14 @@ impl Table {
                 slot.changed.wait(&mut state);
                 continue;
             }
+            let unit = if shared.reads.width.is_narrow() {
+                PAGE
+            } else {
+                UNIT
+            };
             // Not answered and nobody reads: it is in the demand.
             let Some(Round { region, requests }) =
-                state.demand.round(|region| widened(region, places))
+                state.demand.round(|region| widened(region, places, unit))
             else {
                 break;
             };

@@ -7,7 +7,7 @@ use crate::cluster::{Alpha, Demand};
 use forebay_storage::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of a file that were read at once, and hold some blocks.
 pub struct Piece {
@@ -56,15 +56,54 @@ pub struct Reads {
     pub hits: AtomicU64,
     /// Bytes of regions read.
     pub bytes: AtomicU64,
+    /// Whether reads bring much that nobody asked for.
+    pub(super) width: Width,
+}
+
+/// Tells whether it pays to read what lies beside the blocks that are asked for: if not, few blocks are asked for between two
+/// reads, because those read with others are not wanted before they have to go.
+#[derive(Debug, Default)]
+pub(super) struct Width {
+    asked: AtomicU64,
+    rounds: AtomicU64,
+    narrow: AtomicBool,
+}
+
+impl Width {
+    /// Looked at after so many reads.
+    const WINDOW: u64 = 256;
+    /// So many blocks asked for to a read are few: a wide read takes as long as two or three narrow ones.
+    const FEW: u64 = 2;
+
+    /// Whether wide reads did not pay of late.
+    pub fn is_narrow(&self) -> bool {
+        self.narrow.load(Ordering::Relaxed)
+    }
+
+    fn add_asked(&self, n: u64) {
+        self.asked.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn add_round(&self) {
+        // One of several threads sees the number.
+        if self.rounds.fetch_add(1, Ordering::Relaxed) + 1 == Width::WINDOW {
+            let asked = self.asked.swap(0, Ordering::Relaxed);
+            self.narrow
+                .store(asked < Width::FEW * Width::WINDOW, Ordering::Relaxed);
+            self.rounds.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Reads {
     pub(super) fn add_asked(&self, n: usize) {
         self.asked.fetch_add(n as u64, Ordering::Relaxed);
+        self.width.add_asked(n as u64);
     }
 
     pub(super) fn add_round(&self, read: &Result<(Arc<Piece>, Vec<u32>)>) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
+        self.width.add_round();
         if let Ok((piece, whole)) = read {
             self.blocks.fetch_add(whole.len() as u64, Ordering::Relaxed);
             self.bytes
@@ -181,5 +220,27 @@ impl State {
         }
         self.bytes += more;
         more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_become_narrow_while_few_blocks_are_asked_for_between_them_and_wide_again() {
+        let width = Width::default();
+        let window = |asked: u64| {
+            for _ in 0..Width::WINDOW {
+                width.add_asked(asked);
+                width.add_round();
+            }
+            width.is_narrow()
+        };
+        assert!(!width.is_narrow());
+        assert_eq!(
+            [3, 1, 1, 2, 20, 1].map(window),
+            [false, true, true, false, false, true]
+        );
     }
 }
