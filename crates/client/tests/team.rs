@@ -299,3 +299,94 @@ fn a_team_of_some_nodes_works_on_files_of_others() {
     crew.nothing_open();
     crew.stop();
 }
+
+/// A client of team 9 at each of these nodes, in threads of their own; what they return.
+fn nine<T: Send>(
+    crew: &Crew,
+    members: &[u16],
+    f: impl Fn(u16, &mut forebay_client::Team) -> T + Sync,
+) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let client = |node: &u16| {
+            let (node, f) = (*node, &f);
+            let plan = TeamPlan {
+                number: 9,
+                members: members.to_vec(),
+                here: 1,
+            };
+            let mut team = crew.client(node).team(&plan).unwrap();
+            scope.spawn(move || f(node, &mut team))
+        };
+        let threads: Vec<_> = members.iter().map(client).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_number_is_used_again_by_other_members_at_once() {
+    let crew = Crew::new(4, &[1]);
+    let mut kept = Vec::new();
+    for (k, members) in [
+        &[0u16, 1][..],
+        &[1, 0, 2],
+        &[3, 1],
+        &[0, 1],
+        &[2],
+        &[1, 0, 2],
+        &[0, 3],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Each time to another number of calls, and files stay open from team to team.
+        let path = format!("/f{k}");
+        let opened = nine(&crew, members, |_, team| {
+            for _ in 0..k {
+                team.stat("/").unwrap();
+            }
+            team.create(&path).unwrap()
+        });
+        kept.extend(opened);
+    }
+    let failed: u64 = crew
+        .service()
+        .status()
+        .unwrap()
+        .iter()
+        .map(|m| m.team_failures)
+        .sum();
+    assert_eq!(failed, 0);
+    for file in kept {
+        file.write_at(b"x", 0).unwrap();
+        file.close().unwrap();
+    }
+    crew.nothing_open();
+    crew.stop();
+}
+
+#[test]
+fn members_that_made_different_numbers_of_calls_hear_what_to_do() {
+    let crew = Crew::hasty(2, &[1], std::time::Duration::from_secs(1));
+    // One stays away from the first call.
+    nine(&crew, &[0, 1], |node, team| {
+        if node == 0 {
+            assert_eq!(team.stat("/").unwrap_err().errno(), Errno::IO);
+        }
+    });
+    // The number again: the two are at different calls.
+    let heard = nine(&crew, &[0, 1], |node, team| {
+        let first = team.stat("/");
+        if node == 1 {
+            let error = first.unwrap_err();
+            assert_eq!(error.errno(), Errno::IO);
+            // It has caught up.
+            team.stat("/").unwrap();
+            return Some(error.to_string());
+        }
+        first.unwrap();
+        None
+    });
+    let said = heard[1].as_ref().unwrap();
+    assert!(said.contains("new") && said.contains("number"), "{said}");
+    crew.stop();
+}

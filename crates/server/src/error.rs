@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// A call that a team makes together failed; the others of the team hear so too.
     #[error(
-        "call {round} of team {number}: {failure}; see that all clients of the team make the same calls, about at the same time"
+        "call {round} of team {number}: {failure}; see that all clients of the team make the same calls, about at the same time, and form a team with a new number if they do not go on alike"
     )]
     Team {
         /// The team.
@@ -52,6 +52,11 @@ pub enum Error {
         /// Why.
         failure: forebay_fabric::ring::Failure,
     },
+    /// The number of a team that is to be formed is another one's whose clients have not left yet.
+    #[error(
+        "team {0}: its number is another team's; wait until that has left, or choose a new one"
+    )]
+    TeamTaken(u32),
     /// Anything the user must act on; the text says what to do.
     #[error("{0}")]
     Refused(String),
@@ -63,6 +68,7 @@ impl Error {
         match self {
             Error::Posix(e) => *e,
             Error::Storage(forebay_storage::Error::NoSpace { .. }) => Errno::NOSPC,
+            Error::TeamTaken(_) => Errno::BUSY,
             _ => Errno::IO,
         }
     }

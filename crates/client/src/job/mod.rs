@@ -147,7 +147,7 @@ impl Rank {
     ///
     /// # Errors
     /// `ENOENT` if there is no mount of Forebay; `EACCES` for another user than the service's; `EINVAL` for a team that cannot be,
-    /// `EBUSY` if all seats are taken: the server's log says more.
+    /// `EBUSY` if all seats are taken, or the number is another team's whose processes have not ended: the server's log says more.
     pub fn join(mount: &Path, number: u32, here: u32, members: &[u16]) -> io::Result<Rank> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(mount.join(DIRECTORY), flags, Mode::empty())?;

@@ -41,7 +41,8 @@ impl Client {
     /// Takes one of the seats of a team at this node.
     ///
     /// # Errors
-    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all seats at this node are taken.
+    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all seats at this node are taken, or the number is another team's
+    /// that has clients here.
     pub fn team(&self, plan: &TeamPlan) -> Result<Team> {
         let seat = self
             .delegate
@@ -241,7 +242,7 @@ impl Team {
 
     /// The token of the opens that the next call makes.
     fn token(&self) -> u64 {
-        team_token(self.seat.plan().number, self.seat.round())
+        team_token(self.seat.plan(), self.seat.round())
     }
 
     /// The member that probably has least to ask others about a path.

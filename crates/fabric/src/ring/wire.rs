@@ -8,7 +8,7 @@
 //!  5   1  kind: 1 value, 2 failure
 //!  6   1  failure's kind
 //!  7   1  0
-//!  8   8  group's number      16   8  group's plan: members disagree about it if this differs
+//!  8   8  group's number      16   8  group's plan: a digest of its ranks and their tree
 //! 24   8  round               32   4  root
 //! 36   4  milliseconds that the sender still waits: how long this is worth keeping
 //! 40   4  failure's rank
@@ -40,16 +40,18 @@ pub enum Failure {
     /// The caller's function panicked at this rank.
     #[error("the operation panicked at rank {0}")]
     Panicked(Rank),
-    /// This rank has another idea of the group, its shape or the root.
+    /// This rank has another idea of the group, its shape or the root; or it is in another group of this number.
     #[error(
-        "rank {0} has another idea of the group; start the operation with the same list everywhere"
+        "rank {0} has another idea of the group; use the same list everywhere, and a number that no other group has now"
     )]
     Mismatch(Rank),
     /// This rank is in as many operations as it can keep, or in this one already.
     #[error("rank {0} is busy")]
     Busy(Rank),
-    /// At this rank the operation had ended before.
-    #[error("the operation was over at rank {0}")]
+    /// At this rank the operation had ended before, or a later one has begun.
+    #[error(
+        "the operation was over at rank {0}; if the ranks are at different operations, go on with a new group number"
+    )]
     Over(Rank),
     /// No answer came from this rank, which had the value: the operation may have been carried out.
     #[error("no answer from rank {0}; the operation may have been carried out")]
@@ -60,6 +62,11 @@ pub enum Failure {
     /// This rank is not in the group.
     #[error("rank {0} is not in the group")]
     NotAMember(Rank),
+    /// This rank is at a later operation of the group, so it will not take part.
+    #[error(
+        "rank {0} did not take part, as it is at a later operation of the group; go on with a new group number"
+    )]
+    Ahead(Rank),
 }
 
 impl Failure {
@@ -78,6 +85,7 @@ impl Failure {
             Failure::Lost(r) => (6, r),
             Failure::Malformed(r) => (7, r),
             Failure::NotAMember(r) => (8, r),
+            Failure::Ahead(r) => (9, r),
         }
     }
 
@@ -91,6 +99,7 @@ impl Failure {
             Failure::Lost,
             Failure::Malformed,
             Failure::NotAMember,
+            Failure::Ahead,
         ];
         let kind = kinds.get(usize::from(code).checked_sub(1)?)?;
         Some(kind(rank))
@@ -101,6 +110,8 @@ impl Failure {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Id {
     pub group: u64,
+    /// Of the group's ranks: groups of one number are different ones if they differ in it.
+    pub plan: u64,
     pub round: u64,
     pub key: Bytes,
 }
@@ -109,7 +120,6 @@ pub(super) struct Id {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Up {
     pub id: Id,
-    pub plan: u64,
     pub root: Rank,
     pub worth: Duration,
     pub content: Result<Bytes, Failure>,
@@ -140,7 +150,7 @@ impl Up {
         };
         let kind = if value.is_some() { VALUE } else { FAILURE };
         let (mut head, rank) = head(kind, failure, UP_LEN + self.id.key.len());
-        for number in [self.id.group, self.plan, self.id.round] {
+        for number in [self.id.group, self.id.plan, self.id.round] {
             head.put_u64_le(number);
         }
         head.put_u32_le(self.root);
@@ -170,10 +180,10 @@ impl Up {
         Some(Up {
             id: Id {
                 group,
+                plan,
                 round,
                 key: head,
             },
-            plan,
             root,
             worth,
             content,
@@ -230,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn failures() -> impl Strategy<Value = Failure> {
-        (1u8..=8, any::<u32>()).prop_map(|(c, r)| Failure::from_code(c, r).unwrap())
+        (1u8..=9, any::<u32>()).prop_map(|(c, r)| Failure::from_code(c, r).unwrap())
     }
 
     fn outcomes() -> impl Strategy<Value = Result<Bytes, Failure>> {
@@ -250,8 +260,7 @@ mod tests {
             content in outcomes(),
         ) {
             let up = Up {
-                id: Id { group: numbers[0], round: numbers[1], key: key.into() },
-                plan: numbers[2],
+                id: Id { group: numbers[0], plan: numbers[2], round: numbers[1], key: key.into() },
                 root,
                 worth: Duration::from_millis(worth.into()),
                 content: content.clone(),

@@ -161,10 +161,14 @@ impl TeamDesk {
                 seats.insert(directory, seat);
                 Ok(Shown::default())
             }
-            Err(e) if e.errno() == rustix::io::Errno::BUSY => Err(Errno::EBUSY),
             Err(e) => {
-                tracing::warn!(error = %e, "a process cannot join a team");
-                Err(Errno::EINVAL)
+                let busy = e.errno() == rustix::io::Errno::BUSY;
+                match busy {
+                    // Usual for a moment, so the process tries again.
+                    true => tracing::debug!(error = %e, "a process cannot join a team yet"),
+                    false => tracing::warn!(error = %e, "a process cannot join a team"),
+                }
+                Err(if busy { Errno::EBUSY } else { Errno::EINVAL })
             }
         }
     }

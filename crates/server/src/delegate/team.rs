@@ -12,16 +12,17 @@ use forebay_fabric::Error as Fabric;
 /// Tokens of teams have the highest bit; a member's own count up from 1.
 const TEAM: u64 = 1 << 63;
 
-/// The token of the opens that the call of a team makes: the same at all members, and no other call's as long as the service runs.
-pub fn team_token(number: u32, round: u64) -> u64 {
-    TEAM | u64::from(number) << 32 | (round & u64::from(u32::MAX))
+/// The token of the opens that the call of a team makes: the same at all members. Another one for each call of the team, and as good
+/// as certainly none that another team's call has: the first is one of 2^63.
+pub fn team_token(plan: &TeamPlan, round: u64) -> u64 {
+    TEAM | plan.identity().wrapping_add(round)
 }
 
 impl Delegate {
     /// Takes one of the seats of a team at this node.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken.
+    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken, or the number is another team's that has clients here.
     pub fn join_team(&self, plan: &TeamPlan) -> Result<Seat> {
         let members = self.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {

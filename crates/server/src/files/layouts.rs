@@ -59,9 +59,9 @@ impl Shared {
         let reached = |m: &Member| *m == owner || commit.staged.contains(m);
         commit.own.iter().all(|change| match *change {
             Change::Cut { end: u64::MAX, .. } | Change::Put(_) => true,
-            Change::Cut { start, end } => touched(self.map(), owner, start, end)
-                .iter()
-                .all(reached),
+            Change::Cut { start, end } => {
+                touched(self.map(), owner, start, end).iter().all(reached)
+            }
         })
     }
 

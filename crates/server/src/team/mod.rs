@@ -33,19 +33,34 @@ use std::time::Duration;
 /// The highest number that a team may have.
 pub const MAX_NUMBER: u32 = (1 << 31) - 1;
 
-/// Teams without clients that are remembered whole. Of others only how far they came is, so that one with the same number goes on
-/// behind their last call.
+/// Teams without clients that are remembered whole. Of others only how far they came is, so that the same one goes on behind its
+/// last call.
 const MOST_EMPTY: usize = 4096;
 
 /// A team, described alike by all its clients (but for `here`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TeamPlan {
-    /// Its number, [`MAX_NUMBER`] at most. Two teams that exist at once have different ones.
+    /// Its number, [`MAX_NUMBER`] at most. Two teams that exist at once have different ones; one after the other may have the same.
     pub number: u32,
     /// The members at whose nodes it has clients, in the same order everywhere.
     pub members: Vec<Member>,
     /// How many clients it has at this node.
     pub here: u32,
+}
+
+impl TeamPlan {
+    /// A digest of number and members, which make a team: where it is formed again, it goes on behind its last call.
+    pub fn identity(&self) -> u64 {
+        let members = self.members.iter().flat_map(|m| m.to_le_bytes());
+        let bytes = self.number.to_le_bytes().into_iter().chain(members);
+        // FNV-1a, and the last steps of MurmurHash3, so that similar teams lie far apart.
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^ hash >> 33
+    }
 }
 
 /// Calls of teams at one node: since its start.
@@ -68,10 +83,10 @@ impl Table {
     /// Forgets the teams without clients.
     fn clear(&mut self) {
         let left = &mut self.left;
-        self.teams.retain(|number, local| {
+        self.teams.retain(|_, local| {
             let stays = !local.empty();
             if !stays {
-                left.keep(*number, local.begin());
+                left.keep(local.plan.identity(), local.begin());
             }
             stays
         });
@@ -112,7 +127,7 @@ impl Teams {
     /// Takes one of the seats of a team at this node.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken.
+    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken, or the number is another team's that has clients here.
     pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<Seat> {
         let refuse = |why: String| Err(Error::Refused(format!("team {}: {why}", plan.number)));
         if plan.number > MAX_NUMBER {
@@ -125,19 +140,19 @@ impl Teams {
         let local = match table.teams.get(&plan.number) {
             Some(local) if local.plan == *plan => local.clone(),
             Some(other) if !other.empty() => {
-                return refuse("its number is another team's; choose a new one".into());
+                return Err(Error::TeamTaken(plan.number));
             }
-            other => {
+            _ => {
                 let ranks: Vec<Rank> = plan.members.iter().map(|m| Rank::from(*m)).collect();
                 let shape = Shape::Fitted(Fit::default());
                 let group = match Group::new(plan.number.into(), ranks, shape) {
                     Ok(group) => group,
                     Err(e) => return refuse(e.to_string()),
                 };
-                let next = match other {
-                    Some(other) => other.begin(),
-                    None => table.left.of(plan.number),
-                };
+                if let Some(other) = table.teams.remove(&plan.number) {
+                    table.left.keep(other.plan.identity(), other.begin());
+                }
+                let next = table.left.of(plan.identity());
                 let local = Arc::new(Local::new(plan.clone(), group, next));
                 if table.teams.len() >= MOST_EMPTY {
                     table.clear();

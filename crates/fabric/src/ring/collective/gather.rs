@@ -17,7 +17,6 @@ pub(super) struct Gathering {
     /// The children's rights to an answer.
     repliers: HashMap<Rank, Replier>,
     changed: Arc<Condvar>,
-    plan: u64,
     root: Rank,
     until: Option<Instant>,
 }
@@ -31,7 +30,6 @@ impl Gathering {
             reduction: Reduction::new(place.parent, place.children.iter().copied()),
             repliers: HashMap::new(),
             changed,
-            plan: operation.group.plan(),
             root: operation.root,
             until: Instant::now().checked_add(gather),
         }
@@ -66,8 +64,8 @@ impl Gathering {
             if !arrivals.is_empty() {
                 return Ok(arrivals);
             }
-            if let Some(dead) = self.reduction.absent().find(|r| table.is_dead(*r)) {
-                return Err(Failure::Missing(dead));
+            if let Some(failure) = table.hopeless(id, self.reduction.absent()) {
+                return Err(failure);
             }
             let Some(until) = self.until else {
                 self.changed.wait(&mut table);
@@ -95,7 +93,7 @@ impl Gathering {
         }
         let mut whole = None;
         for arrival in arrivals {
-            if arrival.plan != self.plan || arrival.root != self.root {
+            if arrival.root != self.root {
                 return Err(Failure::Mismatch(arrival.from));
             }
             let value = arrival.content?;

@@ -14,9 +14,11 @@
 //!   about when the first one notices.
 //! - If a rank hears a failure for which [`Failure::may_have_happened`] is false, the operation never ran and never will,
 //!   as long as its id is remembered somewhere on the way (below).
-//! - **Late and doubled messages are harmless.** An operation is named by group, key and round, which never come again together.
-//!   Those that ended are remembered, and what comes for them is answered with why. What comes for one that nobody here
-//!   takes part in is dropped when its sender has stopped waiting.
+//! - **Late and doubled messages are harmless.** An operation is named by group (number and list), key and round, which never come
+//!   again together; rounds of one group and key only go up at each rank. Those that ended are remembered, and what comes for them is
+//!   answered with why. What comes for one that nobody here takes part in is dropped when its sender has stopped waiting.
+//! - **Ranks that do not belong together find out when they meet,** not by waiting: two groups that have one number at a time
+//!   fail both; who is at an earlier round than a neighbour in the tree fails at once.
 //! - **Memory is bounded** by [`Settings`]: operations kept, operations remembered; one message a rank for each.
 //! - No lock is held while the caller's functions, or the fabric, run.
 
@@ -60,7 +62,7 @@ pub struct Operation {
     pub group: Group,
     /// What it is about.
     pub key: Bytes,
-    /// Tells operations of the same group and key apart: each has another one.
+    /// Tells operations of the same group and key apart: each has a higher one than those before.
     pub round: u64,
     /// Who carries it out.
     pub root: Rank,
@@ -72,6 +74,7 @@ impl Operation {
     fn id(&self) -> Id {
         Id {
             group: self.group.number(),
+            plan: self.group.plan(),
             round: self.round,
             key: self.key.clone(),
         }
@@ -149,7 +152,8 @@ impl Collectives {
             .ok_or(Failure::NotAMember(outsider))?;
         let id = operation.id();
         let begun = Instant::now();
-        let attended = self.table.lock().attend(&id, me);
+        let (attended, refused) = self.table.lock().attend(&id, me);
+        self.refuse_all(refused);
         let attended = attended.inspect_err(|failure| {
             // Its children gave up before this rank came; the parent need not wait either.
             if !matches!(failure, Failure::Busy(_)) {
@@ -194,16 +198,13 @@ impl Collectives {
         let failure = Failure::Missing(me);
         let waiting = {
             let mut table = self.table.lock();
-            if table.attend(&id, me).is_err() {
+            if !table.open(&id) {
                 return;
             }
             table.end(&id, failure)
         };
         self.tell(place.parent, operation, &id, failure);
-        for arrival in waiting {
-            count(&self.counters.refused);
-            refuse(arrival.replier, failure);
-        }
+        self.refuse_all(waiting.into_iter().map(|arrival| (arrival, failure)));
     }
 
     /// `rank` is dead: operations that wait for it fail now.
@@ -240,7 +241,6 @@ impl Collectives {
         let left = whole.saturating_sub(begun.elapsed());
         let up = Up {
             id: id.clone(),
-            plan: operation.group.plan(),
             root: operation.root,
             worth: left,
             content: Ok(value),
@@ -256,7 +256,6 @@ impl Collectives {
         let Some(parent) = parent else { return };
         let up = Up {
             id: id.clone(),
-            plan: operation.group.plan(),
             root: operation.root,
             worth: operation.limits.base,
             content: Err(failure),
@@ -275,10 +274,7 @@ impl Collectives {
             }
             replier.reply(wire::encode_down(outcome.clone()));
         }
-        for arrival in late {
-            count(&self.counters.refused);
-            refuse(arrival.replier, why);
-        }
+        self.refuse_all(late.into_iter().map(|arrival| (arrival, why)));
     }
 
     fn arrive(&self, from: Rank, message: Message, replier: Option<Replier>) {
@@ -293,19 +289,18 @@ impl Collectives {
         let me = self.fabric.rank();
         let arrival = Arrival {
             from,
-            plan: up.plan,
             root: up.root,
             content: up.content,
             replier,
         };
         let (refused, expired) = self.table.lock().keep(up.id, arrival, up.worth, me);
-        if let Some((arrival, failure)) = refused {
+        self.refuse_all(refused.into_iter().chain(expired));
+    }
+
+    fn refuse_all(&self, refused: impl IntoIterator<Item = (Arrival, Failure)>) {
+        for (arrival, failure) in refused {
             count(&self.counters.refused);
             refuse(arrival.replier, failure);
-        }
-        for arrival in expired {
-            count(&self.counters.refused);
-            refuse(arrival.replier, Failure::Missing(me));
         }
     }
 }

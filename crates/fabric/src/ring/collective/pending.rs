@@ -5,6 +5,7 @@ use super::Settings;
 use crate::{Rank, Replier};
 use bytes::Bytes;
 use parking_lot::Condvar;
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +13,21 @@ use std::time::{Duration, Instant};
 /// What came from one rank for one operation.
 pub(super) struct Arrival {
     pub from: Rank,
-    pub plan: u64,
     pub root: Rank,
     pub content: Result<Bytes, Failure>,
     /// None with a failure: nobody waits.
     pub replier: Option<Replier>,
 }
+
+impl Arrival {
+    /// Whether it says that its sender is in its group now. Other failures may come late.
+    fn is_of_now(&self) -> bool {
+        matches!(self.content, Ok(_) | Err(Failure::Mismatch(_)))
+    }
+}
+
+/// Arrivals and why they are refused.
+type Refused = Vec<(Arrival, Failure)>;
 
 struct Pending {
     arrivals: Vec<Arrival>,
@@ -27,6 +37,52 @@ struct Pending {
     caller: Option<Arc<Condvar>>,
     /// Without a caller it is dropped then.
     expires: Option<Instant>,
+    /// The ranks that are at later rounds: if they have not come yet, they will not.
+    ahead: HashSet<Rank>,
+    /// This rank is in another group of the number.
+    stranger: Option<Rank>,
+}
+
+impl Pending {
+    fn new(expires: Option<Instant>) -> Pending {
+        Pending {
+            arrivals: Vec::new(),
+            from: HashSet::new(),
+            caller: None,
+            expires,
+            ahead: HashSet::new(),
+            stranger: None,
+        }
+    }
+
+    fn is_of_now(&self, now: Instant) -> bool {
+        self.expires.is_none_or(|e| now < e) && self.arrivals.iter().any(Arrival::is_of_now)
+    }
+}
+
+/// How two operations of one group's number are related.
+enum Relation {
+    /// Of different groups.
+    Strange,
+    /// The other one is of an earlier round, or a later one.
+    Earlier,
+    Later,
+    None,
+}
+
+impl Id {
+    fn relation(&self, other: &Id) -> Relation {
+        if self.group != other.group {
+            return Relation::None;
+        }
+        match other.round.cmp(&self.round) {
+            _ if self.plan != other.plan => Relation::Strange,
+            _ if self.key != other.key => Relation::None,
+            Ordering::Less => Relation::Earlier,
+            Ordering::Greater => Relation::Later,
+            Ordering::Equal => Relation::None,
+        }
+    }
 }
 
 pub(super) struct Table {
@@ -57,26 +113,72 @@ impl Table {
         (self.pending.len(), self.ended.len())
     }
 
-    /// A caller takes part; it waits on what is returned.
-    pub fn attend(&mut self, id: &Id, me: Rank) -> Result<Arc<Condvar>, Failure> {
+    /// Whether nobody here takes part in it, nor did.
+    pub fn open(&self, id: &Id) -> bool {
+        let called = self.pending.get(id).is_some_and(|p| p.caller.is_some());
+        !called && !self.ended.contains_key(id)
+    }
+
+    /// A caller takes part; it waits on what is returned. Also what cannot be answered any more.
+    pub fn attend(&mut self, id: &Id, me: Rank) -> (Result<Arc<Condvar>, Failure>, Refused) {
         if let Some(failure) = self.ended.get(id) {
-            return Err(*failure);
+            return (Err(*failure), Vec::new());
         }
         let full = self.pending.len() >= self.settings.pending;
-        let pending = match self.pending.get_mut(id) {
-            Some(pending) if pending.caller.is_some() => return Err(Failure::Busy(me)),
-            Some(pending) => pending,
-            None if full => return Err(Failure::Busy(me)),
-            None => self.pending.entry(id.clone()).or_insert(Pending {
-                arrivals: Vec::new(),
-                from: HashSet::new(),
-                caller: None,
-                expires: None,
-            }),
-        };
+        match self.pending.get(id) {
+            Some(pending) if pending.caller.is_some() => {
+                return (Err(Failure::Busy(me)), Vec::new());
+            }
+            None if full => return (Err(Failure::Busy(me)), Vec::new()),
+            _ => {}
+        }
+        // What is here already and does not fit.
+        let (now, mut refused) = (Instant::now(), Vec::new());
+        let (mut ahead, mut over, mut strange) = (HashSet::new(), Vec::new(), None);
+        for (other, pending) in self.pending.iter().filter(|(_, p)| p.caller.is_none()) {
+            match id.relation(other) {
+                Relation::Strange if pending.is_of_now(now) => {
+                    strange = pending.arrivals.first().map(|a| (other.clone(), a.from));
+                }
+                Relation::Earlier => over.push(other.clone()),
+                Relation::Later => ahead.extend(&pending.from),
+                Relation::Strange | Relation::None => {}
+            }
+        }
+        for earlier in over {
+            let why = Failure::Over(me);
+            refused.extend(self.end(&earlier, why).into_iter().map(|a| (a, why)));
+        }
+        if let Some((stranger, from)) = strange {
+            let why = Failure::Mismatch(from);
+            for ended in [&stranger, id] {
+                refused.extend(self.end(ended, why).into_iter().map(|a| (a, why)));
+            }
+            return (Err(why), refused);
+        }
+        let new = || Pending::new(None);
+        let pending = self.pending.entry(id.clone()).or_insert_with(new);
         let caller = Arc::new(Condvar::new());
         pending.caller = Some(caller.clone());
-        Ok(caller)
+        pending.ahead = ahead;
+        (Ok(caller), refused)
+    }
+
+    /// Why an operation cannot be any more, that waits for these.
+    pub fn hopeless(&self, id: &Id, absent: impl Iterator<Item = Rank>) -> Option<Failure> {
+        let pending = self.pending.get(id)?;
+        if let Some(stranger) = pending.stranger {
+            return Some(Failure::Mismatch(stranger));
+        }
+        absent.into_iter().find_map(|rank| {
+            let dead = self.dead.contains(&rank).then_some(Failure::Missing(rank));
+            dead.or_else(|| {
+                pending
+                    .ahead
+                    .contains(&rank)
+                    .then_some(Failure::Ahead(rank))
+            })
+        })
     }
 
     /// What came since the last time.
@@ -107,26 +209,21 @@ impl Table {
         arrival: Arrival,
         worth: Duration,
         me: Rank,
-    ) -> (Option<(Arrival, Failure)>, Vec<Arrival>) {
+    ) -> (Option<(Arrival, Failure)>, Refused) {
         let now = Instant::now();
         let expired = self.expire(now, me);
-        if let Some(failure) = self.ended.get(&id) {
-            return (Some((arrival, *failure)), expired);
-        }
-        let full = self.pending.len() >= self.settings.pending;
-        if full && !self.pending.contains_key(&id) {
-            return (Some((arrival, Failure::Busy(me))), expired);
+        if let Some(failure) = self.keep_or_not(&id, &arrival, me) {
+            let mut refused = expired;
+            if let Failure::Mismatch(_) = failure {
+                // Its sender fails, so it is nothing that anyone could still take part in.
+                refused.extend(self.end(&id, failure).into_iter().map(|a| (a, failure)));
+            }
+            return (Some((arrival, failure)), refused);
         }
         let expires = now.checked_add(worth);
-        let pending = self.pending.entry(id).or_insert_with(|| Pending {
-            arrivals: Vec::new(),
-            from: HashSet::new(),
-            caller: None,
-            expires,
-        });
-        if !pending.from.insert(arrival.from) {
-            return (Some((arrival, Failure::Over(me))), expired);
-        }
+        let new = || Pending::new(expires);
+        let pending = self.pending.entry(id).or_insert_with(new);
+        pending.from.insert(arrival.from);
         pending.expires = pending.expires.max(expires);
         pending.arrivals.push(arrival);
         match &pending.caller {
@@ -138,8 +235,42 @@ impl Table {
         (None, expired)
     }
 
+    /// Why not; and lets those know whom it concerns.
+    fn keep_or_not(&mut self, id: &Id, arrival: &Arrival, me: Rank) -> Option<Failure> {
+        if let Some(failure) = self.ended.get(id) {
+            return Some(*failure);
+        }
+        let mut failure = None;
+        for (other, pending) in &mut self.pending {
+            let Some(caller) = &pending.caller else {
+                continue;
+            };
+            match other.relation(id) {
+                Relation::Strange if arrival.is_of_now() => {
+                    pending.stranger = Some(arrival.from);
+                    failure = Some(Failure::Mismatch(arrival.from));
+                }
+                Relation::Earlier => failure = Some(Failure::Over(me)),
+                Relation::Later => {
+                    pending.ahead.insert(arrival.from);
+                }
+                Relation::Strange | Relation::None => continue,
+            }
+            caller.notify_one();
+        }
+        let full = self.pending.len() >= self.settings.pending;
+        let came = match self.pending.get(id) {
+            Some(pending) => pending
+                .from
+                .contains(&arrival.from)
+                .then_some(Failure::Over(me)),
+            None => full.then_some(Failure::Busy(me)),
+        };
+        failure.or(came)
+    }
+
     /// Drops operations that nobody here came for while anyone waited.
-    fn expire(&mut self, now: Instant, me: Rank) -> Vec<Arrival> {
+    fn expire(&mut self, now: Instant, me: Rank) -> Refused {
         if self.sweep.is_none_or(|sweep| now < sweep) {
             return Vec::new();
         }
@@ -151,7 +282,8 @@ impl Table {
             .map(|(id, _)| id.clone())
             .collect();
         let why = Failure::Missing(me);
-        let dropped = gone.iter().flat_map(|id| self.end(id, why)).collect();
+        let dropped = gone.iter().flat_map(|id| self.end(id, why));
+        let dropped = dropped.map(|arrival| (arrival, why)).collect();
         let waiting = self.pending.values().filter(|p| p.caller.is_none());
         self.sweep = waiting.map(|p| p.expires).fold(None, earlier);
         dropped
@@ -164,10 +296,6 @@ impl Table {
                 caller.notify_one();
             }
         }
-    }
-
-    pub fn is_dead(&self, rank: Rank) -> bool {
-        self.dead.contains(&rank)
     }
 }
 
@@ -185,6 +313,7 @@ mod tests {
     fn id(round: u64) -> Id {
         Id {
             group: 0,
+            plan: 0,
             round,
             key: Bytes::new(),
         }
@@ -193,7 +322,6 @@ mod tests {
     fn arrival(from: Rank) -> Arrival {
         Arrival {
             from,
-            plan: 0,
             root: 0,
             content: Ok(Bytes::new()),
             replier: None,
@@ -221,11 +349,11 @@ mod tests {
             assert_eq!(refusal(&mut table, round, 1, LONG), None);
         }
         assert_eq!(refusal(&mut table, 3, 1, LONG), Some(Failure::Busy(9)));
-        assert_eq!(table.attend(&id(3), 9).err(), Some(Failure::Busy(9)));
+        assert_eq!(table.attend(&id(3), 9).0.err(), Some(Failure::Busy(9)));
         // Those under way go on.
         assert_eq!(refusal(&mut table, 2, 2, LONG), None);
-        assert!(table.attend(&id(2), 9).is_ok());
-        assert_eq!(table.attend(&id(2), 9).err(), Some(Failure::Busy(9)));
+        assert!(table.attend(&id(2), 9).0.is_ok());
+        assert_eq!(table.attend(&id(2), 9).0.err(), Some(Failure::Busy(9)));
         assert_eq!(table.take(&id(2)).len(), 2);
     }
 
@@ -236,7 +364,7 @@ mod tests {
             assert_eq!(table.end(&id(round), Failure::Over(9)).len(), 0);
         }
         assert_eq!(refusal(&mut table, 2, 1, LONG), Some(Failure::Over(9)));
-        assert_eq!(table.attend(&id(1), 9).err(), Some(Failure::Over(9)));
+        assert_eq!(table.attend(&id(1), 9).0.err(), Some(Failure::Over(9)));
         assert_eq!(refusal(&mut table, 0, 1, LONG), None);
         assert_eq!(table.held(), (1, 2));
     }
@@ -256,7 +384,7 @@ mod tests {
             assert_eq!(refusal(&mut table, round, 1, Duration::ZERO), None);
             // With a caller it stays.
             if round == 0 {
-                assert!(table.attend(&id(0), 9).is_ok());
+                assert!(table.attend(&id(0), 9).0.is_ok());
             }
         }
         let (refused, expired) = table.keep(id(3), arrival(1), LONG, 9);
@@ -265,5 +393,71 @@ mod tests {
         assert!(!expired.is_empty());
         let left: HashSet<u64> = table.pending.keys().map(|id| id.round).collect();
         assert_eq!(left, HashSet::from([0, 3]));
+    }
+
+    fn other(plan: u64, round: u64) -> Id {
+        Id { plan, ..id(round) }
+    }
+
+    #[test]
+    fn two_groups_of_one_number_fail_both_whoever_comes_first() {
+        let mut table = Table::new(Settings::default());
+        assert!(table.attend(&id(0), 9).0.is_ok());
+        let (refused, _) = table.keep(other(1, 0), arrival(4), LONG, 9);
+        assert_eq!(refused.map(|(_, why)| why), Some(Failure::Mismatch(4)));
+        assert_eq!(
+            table.hopeless(&id(0), [].into_iter()),
+            Some(Failure::Mismatch(4))
+        );
+        table.end(&id(0), Failure::Mismatch(4));
+        // The other way round, with an own child that waits.
+        assert!(table.keep(other(2, 7), arrival(4), LONG, 9).0.is_none());
+        assert!(table.keep(id(1), arrival(5), LONG, 9).0.is_none());
+        let (outcome, refused) = table.attend(&id(1), 9);
+        assert_eq!(outcome.err(), Some(Failure::Mismatch(4)));
+        assert!(refused.iter().all(|(_, why)| *why == Failure::Mismatch(4)));
+        let from: Vec<Rank> = refused.iter().map(|(a, _)| a.from).collect();
+        assert_eq!(from, [4, 5]);
+        // What nobody waits for, and late failures, are no groups of now.
+        assert!(
+            table
+                .keep(other(3, 7), arrival(4), Duration::ZERO, 9)
+                .0
+                .is_none()
+        );
+        let gone = Arrival {
+            content: Err(Failure::Missing(4)),
+            ..arrival(4)
+        };
+        assert!(table.keep(other(4, 7), gone, LONG, 9).0.is_none());
+        assert!(table.attend(&id(2), 9).0.is_ok());
+        assert_eq!(table.hopeless(&id(2), [4].into_iter()), None);
+    }
+
+    #[test]
+    fn who_is_behind_hears_so_and_who_is_ahead_is_not_waited_for() {
+        let mut table = Table::new(Settings::default());
+        // Before the caller comes, and after.
+        assert_eq!(refusal(&mut table, 3, 1, LONG), None);
+        assert_eq!(refusal(&mut table, 6, 2, LONG), None);
+        let (outcome, refused) = table.attend(&id(5), 9);
+        assert!(outcome.is_ok());
+        let refused: Vec<_> = refused.iter().map(|(a, why)| (a.from, *why)).collect();
+        assert_eq!(refused, [(1, Failure::Over(9))]);
+        assert_eq!(refusal(&mut table, 4, 1, LONG), Some(Failure::Over(9)));
+        assert_eq!(refusal(&mut table, 7, 3, LONG), None);
+        for (rank, why) in [
+            (1, None),
+            (2, Some(Failure::Ahead(2))),
+            (3, Some(Failure::Ahead(3))),
+        ] {
+            assert_eq!(table.hopeless(&id(5), [rank].into_iter()), why);
+        }
+        // Of another key nothing follows.
+        let key = Id {
+            key: Bytes::from_static(b"k"),
+            ..id(1)
+        };
+        assert!(table.keep(key, arrival(1), LONG, 9).0.is_none());
     }
 }

@@ -302,10 +302,10 @@ fn memory_stays_bounded_under_messages_nobody_waits_for() {
         let up = Up {
             id: Id {
                 group: 1,
+                plan: 0,
                 round,
                 key: Bytes::new(),
             },
-            plan: 0,
             root: 0,
             worth: Duration::from_millis(round % 3),
             content: Err(Failure::Missing(9)),
@@ -319,4 +319,81 @@ fn memory_stays_bounded_under_messages_nobody_waits_for() {
     }
     let (pending, ended) = members[0].held();
     assert!(pending <= 8 && ended <= 16, "{pending} {ended}");
+}
+
+fn of_number_3(ranks: &[Rank], round: u64) -> Operation {
+    Operation {
+        group: Group::new(3, ranks.to_vec(), Shape::Ring).unwrap(),
+        key: Bytes::new(),
+        round,
+        root: 0,
+        limits: PATIENT,
+    }
+}
+
+fn sum(member: &Collectives, operation: &Operation) -> Result<u64, Failure> {
+    let own = number(1 << member.fabric.rank());
+    let answer = member.reduce(operation, own, add, |sum| sum);
+    answer.map(|sum| read(&sum))
+}
+
+/// The limits are far beyond what the test may take.
+#[test]
+fn two_lists_that_use_one_number_at_once_fail_at_once() {
+    let members = members(&locals(3), Settings::default());
+    let (one, other) = (of_number_3(&[0, 1], 0), of_number_3(&[2, 0], 0));
+    let heard = std::thread::scope(|scope| {
+        let calls = [(0, &one), (2, &other)];
+        let calls = calls.map(|(rank, op): (usize, _)| {
+            let member = &members[rank];
+            scope.spawn(move || sum(member, op))
+        });
+        calls.map(|call| call.join().unwrap())
+    });
+    assert_eq!(heard, [Err(Failure::Mismatch(2)); 2]);
+    // Who comes later hears it, too.
+    assert_eq!(sum(&members[1], &one), Err(Failure::Mismatch(2)));
+    assert_eq!(sum(&members[0], &other), Err(Failure::Mismatch(2)));
+    // One after the other they may use it, from the same rounds on.
+    for (list, all) in [([0, 1], 0b011), ([2, 0], 0b101), ([1, 0], 0b011)] {
+        let op = &of_number_3(&list, 1);
+        let heard = std::thread::scope(|scope| {
+            let call = |rank: Rank| {
+                let member = &members[rank as usize];
+                scope.spawn(move || sum(member, op))
+            };
+            list.map(call).map(|call| call.join().unwrap())
+        });
+        assert_eq!(heard, [Ok(all); 2]);
+    }
+}
+
+/// Until they are at the same one.
+#[test]
+fn ranks_at_different_rounds_hear_so_at_once() {
+    let members = members(&locals(2), Settings::default());
+    for (child, root) in [(0u64, 4u64), (14, 10)] {
+        let last = child.max(root);
+        let [behind, ahead] = [(1usize, child), (0, root)].map(|(rank, first)| {
+            let member = members[rank].clone();
+            move || -> Vec<_> {
+                let rounds = first..=last;
+                rounds
+                    .map(|round| sum(&member, &of_number_3(&[0, 1], round)))
+                    .collect()
+            }
+        });
+        let (child_heard, root_heard) = std::thread::scope(|scope| {
+            let calls = [scope.spawn(behind), scope.spawn(ahead)];
+            let [child, root] = calls.map(|call| call.join().unwrap());
+            (child, root)
+        });
+        let after = |failure| [vec![Err(failure); 4], vec![Ok(3)]].concat();
+        let (child_expected, root_expected) = match child < root {
+            true => (after(Failure::Over(0)), vec![Ok(3)]),
+            false => (vec![Ok(3)], after(Failure::Ahead(1))),
+        };
+        assert_eq!(child_heard, child_expected);
+        assert_eq!(root_heard, root_expected);
+    }
 }
