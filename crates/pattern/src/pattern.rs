@@ -3,6 +3,7 @@
 use crate::Element;
 use crate::shape::{Arena, Kind, Loop, Shape};
 use crate::stack::Term;
+use std::ops::Range;
 
 /// What was found in a stream of extents of one log: terms, each a leaf or a nest of loops, in log order.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +70,20 @@ impl Pattern {
     pub fn bytes(&self) -> u64 {
         let bytes = |t: &Term| self.arena.bytes(t.shape);
         self.terms.iter().map(bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Log addresses of all extents, in log order; terms that go on in the log are one range. Of what was folded for one log: in a
+    /// loop whose iterations have bytes of others between them, these are in the range too.
+    pub fn runs(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for term in &self.terms {
+            let end = term.addr.saturating_add(self.arena.bytes(term.shape));
+            match runs.last_mut() {
+                Some(last) if last.end == term.addr => last.end = end,
+                _ => runs.push(term.addr..end),
+            }
+        }
+        runs
     }
 
     /// Offsets from the lowest to behind the highest byte. Empty at 0 if there is none.

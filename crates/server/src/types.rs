@@ -69,6 +69,10 @@ pub enum Lamination {
     Hard,
 }
 
+/// The log that an extent names if a record that cannot be read may have said where its bytes are: reading it is `EIO`. No log has
+/// this number.
+pub const LOST_LOG: u64 = u64::MAX;
+
 /// Where the extents of a file are kept. Only the file's owner changes it, in the batch of a commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Layout {

@@ -8,7 +8,7 @@ use super::{
     quota::io_error,
     spans::{self, PIECE, Span},
 };
-use crate::{Error, Result};
+use crate::{Error, LOST_LOG, Result};
 use forebay_storage::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,6 +36,12 @@ impl Inner {
     }
 
     pub(super) fn read(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
+        if log == LOST_LOG {
+            return Err(Error::Corrupt(format!(
+                "a damaged record held where {} bytes of a file are; the log names it, and `forebay fsck` does",
+                buf.len()
+            )));
+        }
         if addr.checked_add(buf.len() as u64).is_none() {
             return Err(self.gone(log, addr));
         }

@@ -18,6 +18,7 @@ use crate::{Error, Kind, Lamination, Layout, Member, Result, Time, keys};
 use forebay_index::{Change, Extent};
 use forebay_storage::Batch;
 use rustix::io::Errno;
+use std::sync::Arc;
 
 /// A commit as it was asked for.
 pub(super) struct Commit {
@@ -87,13 +88,10 @@ impl Shared {
         {
             return Err(Error::Stale);
         }
-        let layout = self.layout_after(&inode, commit)?;
-        if !commit.patterns.is_empty() {
-            // They come with the table that keeps them.
-            return Err(Errno::OPNOTSUPP.into());
-        }
+        let mut layout = self.layout_after(&inode, commit)?;
         self.permitted(&inode, commit)?;
         let content = !commit.own.is_empty()
+            || !commit.patterns.is_empty()
             || !commit.staged.is_empty()
             || commit.attr.size.is_some_and(|s| s != inode.size);
         let seq = if content {
@@ -102,8 +100,20 @@ impl Shared {
             inode.seq
         };
         let mut batch = Batch::new();
-        let (mut added, mut freed) = (0, 0);
-        if !commit.own.is_empty() {
+        let (mut added, mut freed, mut table) = (0, 0, None);
+        let nothing = commit.own.is_empty() && commit.patterns.is_empty();
+        if layout == Layout::Patterned && !nothing {
+            let Commit { own, patterns, .. } = commit;
+            let all = empties(own) && patterns.is_empty();
+            let done = self.change_patterned(&mut batch, id.fid, &inode, own, patterns, seq)?;
+            (added, freed) = (done.added, done.freed);
+            table = Some(done.table);
+            if all {
+                layout = Layout::Fresh;
+                // Whatever was not known to be held.
+                freed = inode.bytes;
+            }
+        } else if !commit.own.is_empty() {
             (added, freed) = self.change(&mut batch, id.fid, &mut commit.own, seq)?;
         }
         inode.bytes = (inode.bytes + added).saturating_sub(freed);
@@ -128,7 +138,14 @@ impl Shared {
         }
         self.inodes.put(&mut batch, id.fid, &inode);
         self.step("decide")?;
+        if table.is_some() {
+            // Read again if the batch does not land.
+            self.tables.forget(id.fid);
+        }
         self.store.apply(batch)?;
+        if let Some(table) = table.filter(|_| layout == Layout::Patterned) {
+            self.tables.put(id.fid, Arc::new(table));
+        }
         self.decisions.add(decision);
         self.outcomes.remember(id, seq);
         if freed > 0 {
@@ -175,10 +192,13 @@ impl Shared {
             true => commit.own.iter().any(own_cut),
             false => commit.staged.contains(m),
         };
-        let members = match inode.layout {
-            Layout::Spread => touched(self.map(), self.member(), size, inode.size),
-            Layout::Fresh | Layout::Patterned => vec![self.member()],
-        };
+        let mut members = touched(self.map(), self.member(), size, inode.size);
+        match inode.layout {
+            Layout::Spread => {}
+            // The others have nothing that could be cut.
+            Layout::Fresh => members.retain(|m| *m == self.member()),
+            Layout::Patterned => members = vec![self.member()],
+        }
         match members.iter().all(reached) {
             true => Ok(()),
             false => Err(Error::Stale),
@@ -204,6 +224,21 @@ impl Shared {
         self.outbox.add(batch, &freed);
         Ok((added, total(&freed)))
     }
+}
+
+/// Whether nothing is left of a file's content after these changes: a truncate to 0, and no put.
+fn empties(changes: &[Change]) -> bool {
+    let all = |c: &Change| {
+        matches!(
+            c,
+            Change::Cut {
+                start: 0,
+                end: u64::MAX
+            }
+        )
+    };
+    let put = |c: &Change| matches!(c, Change::Put(_));
+    changes.iter().any(all) && !changes.iter().any(put)
 }
 
 /// Bytes of these extents.

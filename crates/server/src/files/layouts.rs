@@ -10,9 +10,8 @@
 use super::Shared;
 use super::commit::Commit;
 use super::parts::{belongs, touched};
-use super::proto::FilesReply;
 use crate::inodes::Inode;
-use crate::{Error, Fid, Layout, Member, Result};
+use crate::{Error, Layout, Member, Result};
 use forebay_index::Change;
 use rustix::io::Errno;
 
@@ -62,17 +61,6 @@ impl Shared {
             Change::Cut { start, end } => {
                 touched(self.map(), owner, start, end).iter().all(reached)
             }
-        })
-    }
-
-    /// The patterns of a file.
-    pub(super) fn patterns(&self, fid: Fid) -> Result<FilesReply> {
-        let inode = self.inodes.get(fid)?;
-        Ok(FilesReply::Patterns {
-            bytes: Vec::new(),
-            holes: Vec::new(),
-            residual: vec![(0, u64::MAX)],
-            published: inode.seq,
         })
     }
 }

@@ -24,6 +24,7 @@ mod links;
 mod opens;
 mod outcomes;
 mod parts;
+mod patterns;
 mod publish;
 mod records;
 mod recover;
@@ -78,6 +79,7 @@ struct Shared {
     outcomes: Outcomes,
     decisions: Decisions,
     staged: StagedTable,
+    tables: patterns::Tables,
     /// Serialise changes of the slices held for other members' files, by file.
     slices: Vec<Mutex<()>>,
     chores: Chores,
@@ -116,6 +118,7 @@ impl Files {
             outcomes: Outcomes::default(),
             decisions: Decisions::load(&store)?,
             staged: StagedTable::load(&store)?,
+            tables: patterns::Tables::default(),
             slices: (0..SLICE_LOCKS).map(|_| Mutex::new(())).collect(),
             chores: Chores::default(),
             store,
@@ -311,6 +314,16 @@ impl Files {
     pub fn drain(&self) -> Result<()> {
         self.shared.do_chores();
         self.shared.outbox.drain()
+    }
+
+    /// Memory that decoded patterns may take, bytes.
+    pub fn set_pattern_memory(&self, bytes: u64) {
+        self.shared.tables.set_budget(bytes as usize);
+    }
+
+    /// Memory that decoded patterns take, bytes.
+    pub fn pattern_memory(&self) -> u64 {
+        self.shared.tables.memory() as u64
     }
 
     /// Stops the background threads. What they had not done is done after the next start.

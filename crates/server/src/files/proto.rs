@@ -140,7 +140,7 @@ pub enum FilesRequest {
         /// The owner's part; of a file with patterns all of it, in any slice.
         own: Vec<Change>,
         /// Segments of `forebay_pattern`, encoded, one behind the other, in place of the extents that they describe. The owner gives
-        /// them their sequence. No two of their elements, and no put of `own`, hold the same byte.
+        /// them their sequence. No two of their elements, and no put of `own`, hold the same byte; they lie over cuts of `own`.
         patterns: Vec<u8>,
         /// Members that hold staged parts.
         staged: Vec<u16>,

@@ -13,7 +13,7 @@ use super::proto::{FilesReply, FilesRequest};
 use super::records;
 use crate::inodes::Inode;
 use crate::meta::Removal;
-use crate::{Error, Fid, Result, keys};
+use crate::{Error, Fid, Layout, Result, keys};
 use bytes::Bytes;
 use forebay_storage::{Batch, Keyspace};
 use rustix::io::Errno;
@@ -38,6 +38,7 @@ struct AtOnce<'a> {
 impl Removal for AtOnce<'_> {
     fn landed(self: Box<Self>) {
         self.shared.opens.forget(self.fid);
+        self.shared.tables.forget(self.fid);
         if self.freed {
             self.shared.outbox.wake();
         }
@@ -73,13 +74,20 @@ impl Shared {
                 return Ok(None);
             }
         }
+        let mut freed = !removed.is_empty();
         self.outbox.add(&mut all, &removed);
+        if inode.layout == Layout::Patterned {
+            if self.table(fid)?.parts() > FEW {
+                return Ok(None);
+            }
+            freed |= self.remove_patterns(&mut all, fid)?;
+        }
         self.delete_records(&mut all, fid)?;
         batch.extend(all);
         Ok(Some(Box::new(AtOnce {
             shared: self,
             fid,
-            freed: !removed.is_empty(),
+            freed,
             _busy: busy,
         })))
     }
@@ -96,18 +104,19 @@ impl Shared {
     /// Removes the file if it has no name and nobody holds it open.
     pub(super) fn remove_file(&self, fid: Fid) -> Result<()> {
         let _busy = self.busy(fid)?;
-        {
+        let patterned = {
             let _inode = self.inodes.lock(fid);
-            match self.inodes.get(fid) {
+            let patterned = match self.inodes.get(fid) {
                 Ok(inode) if inode.nlink > 0 => return self.forget_orphan(fid),
-                Ok(_) => {}
+                Ok(inode) => inode.layout == Layout::Patterned,
                 Err(Error::Posix(Errno::STALE)) => return self.forget_orphan(fid),
                 Err(error) => return Err(error),
-            }
+            };
             if !self.opens.start_removing(fid) {
                 return Ok(());
             }
-        }
+            patterned
+        };
         for member in self.span(fid)? {
             self.step("remove elsewhere")?;
             loop {
@@ -131,6 +140,10 @@ impl Shared {
             self.store
                 .apply(std::mem::replace(&mut batch, super::reclaiming()))?;
         }
+        if patterned {
+            let _inode = self.inodes.lock(fid);
+            freed |= self.remove_patterns(&mut batch, fid)?;
+        }
         self.delete_records(&mut batch, fid)?;
         self.decisions.delete(&mut batch, fid);
         batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
@@ -140,6 +153,7 @@ impl Shared {
             self.store.apply(batch)?;
         }
         self.decisions.forget(fid);
+        self.tables.forget(fid);
         self.opens.forget(fid);
         if freed {
             self.outbox.wake();

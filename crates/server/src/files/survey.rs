@@ -4,7 +4,8 @@
 //! slice, whose extents lie with their owner. An answer looks at a bounded number of extents.
 use super::Shared;
 use super::proto::{FilesReply, Survey};
-use crate::{Fid, Kind, Result};
+use crate::inodes::Inode;
+use crate::{Fid, Kind, Layout, Result};
 use forebay_index::SLICE;
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ impl Shared {
                 attr: inode.attr(*fid),
                 xattrs: self.inodes.has_xattrs(*fid)?,
                 held: match inode.kind {
-                    Kind::File => self.held(*fid, inode.size, &mut left)?,
+                    Kind::File => self.held(*fid, &inode, &mut left)?,
                     _ => Some(Vec::new()),
                 },
             }))
@@ -32,11 +33,18 @@ impl Shared {
         Ok(FilesReply::Surveyed(all))
     }
 
-    fn held(&self, fid: Fid, size: u64, left: &mut usize) -> Result<Option<Vec<(u16, u64)>>> {
+    fn held(&self, fid: Fid, inode: &Inode, left: &mut usize) -> Result<Option<Vec<(u16, u64)>>> {
+        let size = inode.size;
         if size > SLICE || *left == 0 {
             return Ok(None);
         }
-        let extents = self.index.get(fid.0, 0..size, *left)?;
+        let extents = match inode.layout {
+            Layout::Patterned => {
+                let _inode = self.inodes.lock(fid);
+                self.resolved(fid, inode, 0..size, *left)?.0
+            }
+            Layout::Fresh | Layout::Spread => self.index.get(fid.0, 0..size, *left)?,
+        };
         *left -= extents.len();
         if *left == 0 {
             return Ok(None);

@@ -15,8 +15,8 @@ mod tests;
 use crate::data::LogId;
 use crate::inodes::removed_directories;
 use crate::{Member, Result, files, keys, meta, outbox, stopped};
-use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::Settings;
+use forebay_index::{Extent, ExtentIndex};
 use forebay_storage::{Durability, Io, Options, Store};
 use serde::{Deserialize, Serialize};
 use spans::{Live, References};
@@ -211,6 +211,32 @@ fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Whether the bytes of an extent are there.
+fn stored(live: &[Option<Live>], extent: &Extent, place: &dyn Fn() -> String, report: &mut Report) {
+    match live.get(usize::from(extent.member)) {
+        None => report.problem(
+            "extents",
+            format!(
+                "{}: names member {}, which there is not",
+                place(),
+                extent.member
+            ),
+        ),
+        Some(None) => {}
+        Some(Some(live)) if live.covers(extent.log, extent.addr, extent.len) => {}
+        Some(Some(_)) => report.problem(
+            "extents",
+            format!(
+                "{}: member {} does not hold log {} from {} on for all of it; reading it fails",
+                place(),
+                extent.member,
+                extent.log,
+                extent.addr,
+            ),
+        ),
+    }
+}
+
 /// Spans and segments of each member, and extents against them. `damaged`: members whose records are not all known; their
 /// bytes are verified as far as they are, and nothing is compared with them.
 fn data(
@@ -266,18 +292,20 @@ fn data(
                     extent.offset, extent.len, m.member
                 )
             };
-            match live.get(usize::from(extent.member)) {
-                None => report.problem("extents", format!("{}: names member {}, which there is not", place(), extent.member)),
-                Some(None) => {}
-                Some(Some(live)) if live.covers(extent.log, extent.addr, extent.len) => {}
-                Some(Some(_)) => report.problem("extents", format!(
-                    "{}: member {} does not hold log {} from {} on for all of it; reading it fails", place(),
-                    extent.member, extent.log, extent.addr,
-                )),
-            }
+            stored(&live, &extent, &place, report);
         }
         if damaged.contains(&m.member) {
             continue;
+        }
+        for (fid, extent) in files::check::pattern_extents(&m.store, &m.index)? {
+            named.add(extent.member, extent.log, extent.addr, extent.len);
+            let place = || {
+                format!(
+                    "patterns of file {:#x}, {} bytes, kept by member {}",
+                    fid.0, extent.len, m.member
+                )
+            };
+            stored(&live, &extent, &place, report);
         }
         for extent in files::check::staged_extents(&m.store)? {
             named.add(extent.member, extent.log, extent.addr, extent.len);

@@ -1,15 +1,17 @@
 //! What `forebay fsck` checks of file content, over the stores of all members, with the service stopped.
 //!
 //! Damage is what no crash may leave: extents that overlap, lie in another member's slice, behind the file's end or in
-//! no file, and a file whose inode counts other bytes than its extents hold. Unsettled is what a crash may leave and the
+//! no file, a file whose inode counts other bytes than its extents and patterns hold, and patterns that cannot be read or belong to
+//! no file. Unsettled is what a crash may leave and the
 //! next start settles: staged parts, decisions, records of files that are gone.
 mod problem;
 
 pub use problem::Problem;
 
+use super::patterns::{self, check::Held};
 use super::records::{self, CommitId};
 use crate::inodes::{Inode, Inodes};
-use crate::{Error, Fid, Kind, Member, Result, keys};
+use crate::{Error, Fid, Kind, Layout, Member, Result, keys};
 use forebay_index::{Change, Extent, ExtentIndex, RangeMap, SLICE};
 use forebay_storage::Store;
 use rustix::io::Errno;
@@ -69,6 +71,17 @@ pub(crate) fn staged_extents(store: &Store) -> Result<Vec<Extent>> {
         }
     }
     Ok(extents)
+}
+
+/// The log ranges that patterns in this store name, by file.
+///
+/// # Errors
+/// When the store or the index cannot be read.
+pub(crate) fn pattern_extents(store: &Store, index: &ExtentIndex) -> Result<Vec<(Fid, Extent)>> {
+    let held = patterns::check::held(store, index)?.into_iter();
+    Ok(held
+        .flat_map(|held| held.extents.into_iter().map(move |e| (held.fid, e)))
+        .collect())
 }
 
 struct Check {
@@ -168,18 +181,52 @@ impl Check {
                 file = Some((fid, self.inode(fid)?));
                 last = None;
             }
-            self.extent(
-                member,
-                fid,
-                extent,
-                last,
-                file.as_ref()
-                    .and_then(|(_, inode)| inode.as_ref())
-                    .map(|i| i.size),
-            );
+            let inode = file.as_ref().and_then(|(_, inode)| inode.as_ref());
+            self.extent(member, fid, extent, last, inode.map(|i| (i.size, i.layout)));
             last = Some(extent);
         }
+        for held in patterns::check::held(store, &index)? {
+            let inode = self.inode(held.fid)?;
+            self.patterns(member, held, inode);
+        }
         Ok(())
+    }
+
+    fn patterns(&mut self, member: Member, held: Held, inode: Option<Inode>) {
+        let fid = held.fid;
+        *self.bytes.entry(fid).or_default() += held.bytes;
+        let whole = held.lost.is_empty();
+        for what in held.lost {
+            self.problems.push(Problem::Unreadable { member, what });
+        }
+        if self.unsettled.contains(&fid) {
+            return;
+        }
+        let mut wrong = |what: String| self.problems.push(Problem::Patterns { member, fid, what });
+        let Some(inode) = inode else {
+            return wrong(format!(
+                "{} records of a file that does not exist",
+                held.records
+            ));
+        };
+        if fid.owner() != member || inode.layout != Layout::Patterned {
+            wrong(format!(
+                "{} records, but the file has no patterns",
+                held.records
+            ));
+        }
+        if held.end > inode.size {
+            wrong(format!(
+                "they hold bytes up to {}, behind the end, {}",
+                held.end, inode.size
+            ));
+        }
+        if whole && held.counted != held.bytes {
+            wrong(format!(
+                "they count {} bytes, and hold {}",
+                held.counted, held.bytes
+            ));
+        }
     }
 
     fn extent(
@@ -188,11 +235,15 @@ impl Check {
         fid: Fid,
         extent: Extent,
         last: Option<Extent>,
-        size: Option<u64>,
+        inode: Option<(u64, Layout)>,
     ) {
         *self.bytes.entry(fid).or_default() += extent.len;
         let in_one_slice = extent.len > 0 && extent.offset / SLICE == (extent.end() - 1) / SLICE;
-        if !in_one_slice || self.map.member(fid.owner(), extent.offset) != member {
+        let place = match inode {
+            Some((_, Layout::Patterned)) => fid.owner(),
+            _ => self.map.member(fid.owner(), extent.offset),
+        };
+        if !in_one_slice || place != member {
             self.problems.push(Problem::Misplaced {
                 member,
                 fid,
@@ -207,7 +258,7 @@ impl Check {
                 second: extent,
             });
         }
-        match size {
+        match inode.map(|i| i.0) {
             Some(size) if extent.end() > size && !self.unsettled.contains(&fid) => {
                 self.problems.push(Problem::BehindEnd {
                     member,

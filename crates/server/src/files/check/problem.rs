@@ -55,6 +55,15 @@ pub enum Problem {
         /// Bytes that the extents hold.
         extents: u64,
     },
+    /// Patterns that are not as they should be.
+    Patterns {
+        /// Whose store.
+        member: Member,
+        /// The file.
+        fid: Fid,
+        /// What is wrong.
+        what: String,
+    },
     /// A record that cannot be read.
     Unreadable {
         /// Whose store.
@@ -165,6 +174,9 @@ impl fmt::Display for Problem {
                     "file {:#x}: its inode counts {inode} stored bytes, its extents hold {extents}",
                     fid.0
                 )
+            }
+            Problem::Patterns { member, fid, what } => {
+                write!(f, "member {member}, patterns of file {:#x}: {what}", fid.0)
             }
             Problem::Unreadable { member, what } => write!(f, "member {member}: {what}"),
             Problem::Staged {

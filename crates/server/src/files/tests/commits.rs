@@ -238,6 +238,7 @@ fn a_cut_of_a_file_with_no_parts_elsewhere_needs_none_there() {
             start: size,
             end: u64::MAX,
         }],
+        patterns: Vec::new(),
         staged: Vec::new(),
         attr: attr(size),
     };
@@ -246,6 +247,11 @@ fn a_cut_of_a_file_with_no_parts_elsewhere_needs_none_there() {
     assert_eq!(world.view(0, fid).unwrap().size, 5);
     world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
     assert!(matches!(world.finish(&cut(5)), Err(Error::Stale)));
+    // Bytes that only other members could have: no part of the owner.
+    let fid = world.create(0);
+    world.truncate(1, fid, 4 * SLICE).unwrap();
+    world.truncate(1, fid, SLICE).unwrap();
+    assert_eq!(world.view(0, fid).unwrap().size, SLICE);
 }
 
 #[test]
@@ -260,6 +266,7 @@ fn a_hole_must_reach_every_member_that_may_have_bytes_there() {
             start: SLICE,
             end: SLICE + 5,
         }],
+        patterns: Vec::new(),
         staged: Vec::new(),
         attr: CommitAttr::default(),
     };

@@ -8,6 +8,8 @@ mod disk;
 mod faults;
 mod histories;
 mod opens;
+mod pattern_histories;
+mod patterned;
 mod receipts;
 mod removal;
 mod world;

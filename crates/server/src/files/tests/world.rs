@@ -96,12 +96,13 @@ impl Links for TestLinks {
 }
 
 /// A planned commit: its parts are staged, the owner does not know of it yet.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub writer: Member,
     pub fid: Fid,
     pub token: u64,
     pub own: Vec<Change>,
+    pub patterns: Vec<u8>,
     pub staged: Vec<Member>,
     pub attr: CommitAttr,
 }
@@ -363,6 +364,7 @@ impl World {
             fid,
             token,
             own: Vec::new(),
+            patterns: Vec::new(),
             staged: Vec::new(),
             attr,
         };
@@ -406,7 +408,7 @@ impl World {
             fid,
             token,
             own: p.own.clone(),
-            patterns: Vec::new(),
+            patterns: p.patterns.clone(),
             staged: p.staged.clone(),
             attr: p.attr.clone(),
             sync: false,

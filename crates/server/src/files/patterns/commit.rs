@@ -1,0 +1,256 @@
+//! Changing a file with patterns: extents and cuts go to the index, patterns to the table, and what either displaces is given back.
+//!
+//! Extents of the index are newer than any pattern there. So a commit with patterns cuts the index under their elements; and a
+//! cut leaves a hole record over patterns that stay, or what an extent hid would come to light.
+use super::super::Shared;
+use super::super::commit::total;
+use super::displace::{Displaced, New, displaced, joined};
+use super::log_ranges::LogRanges;
+use super::records::{HIDDEN, HOLE, Id, SEGMENT, hidden_value, hole_value};
+use super::table::{HoleRecord, Part, Table};
+use crate::inodes::Inode;
+use crate::{Fid, Result, keys};
+use forebay_index::{Change, Extent};
+use forebay_pattern::{Map, Segment, decode_all};
+use forebay_storage::Batch;
+use rustix::io::Errno;
+use std::ops::Range;
+
+/// Extents of the index read at a time.
+const PAGE: usize = 4096;
+
+/// What a change did, and the table after it.
+pub(in super::super) struct Patterned {
+    pub added: u64,
+    pub freed: u64,
+    pub table: Table,
+}
+
+impl Shared {
+    /// Adds to `batch` changes and patterns under sequence `seq`, and the freed bytes. The caller has the inode's lock; `inode` is
+    /// as it is stored.
+    pub(in super::super) fn change_patterned(
+        &self,
+        batch: &mut Batch,
+        fid: Fid,
+        inode: &Inode,
+        own: &mut Vec<Change>,
+        patterns: &[u8],
+        seq: u64,
+    ) -> Result<Patterned> {
+        let old = self.table(fid)?;
+        let parts = segments(patterns)?.into_iter().zip(0..);
+        let parts: Vec<Part> = parts
+            .map(|(segment, number)| Part::new(Id { seq, number }, segment))
+            .collect();
+        let mut kept = LogRanges::default();
+        let mut added = 0;
+        for change in own.iter_mut() {
+            if let Change::Put(e) = change {
+                e.seq = seq;
+                added += e.len;
+                kept.add(super::source(e), e.addr..e.addr.saturating_add(e.len));
+            }
+        }
+        let mut named = LogRanges::default();
+        for part in &parts {
+            added += part.bytes;
+            for run in part.runs.iter() {
+                named.add(part.segment.source, run.clone());
+                kept.add(part.segment.source, run.clone());
+            }
+        }
+        let (kept, named) = (kept.sorted(), named.sorted());
+        let changed = own.iter().map(|change| match change {
+            Change::Put(e) => e.offset..e.end(),
+            Change::Cut { start, end } => *start..*end,
+        });
+        let ranges = joined(changed.collect());
+        let new = New {
+            ranges: &ranges,
+            parts: &parts,
+            kept: &kept,
+        };
+        let gone = displaced(&old, &new, &|range| self.index_over(fid, range))?;
+        let cuts: Vec<Range<u64>> = own
+            .iter()
+            .filter_map(|change| match change {
+                Change::Cut { start, end } => Some(*start..*end),
+                Change::Put(_) => None,
+            })
+            .collect();
+        self.cut_under(fid, &parts, own)?;
+        let index_freed = self.index.change(batch, fid.0, own)?;
+        let freed = total(&index_freed) + gone.bytes();
+        // No log byte is given back that the change names, wherever it stood before.
+        let mut of_index = LogRanges::default();
+        for e in &index_freed {
+            of_index.add(super::source(e), e.addr..e.addr.saturating_add(e.len));
+        }
+        self.outbox
+            .add(batch, &of_index.sorted().without(&named).extents());
+        self.outbox.add(batch, &gone.freed.extents());
+        let table = Writer { batch, fid }.write(&old, parts, &gone, &cuts, inode.seq);
+        Ok(Patterned {
+            added,
+            freed,
+            table,
+        })
+    }
+
+    /// Adds the cuts of what the index has under elements of these parts.
+    fn cut_under(&self, fid: Fid, parts: &[Part], own: &mut Vec<Change>) -> Result<()> {
+        let bounds = parts.iter().map(|p| p.bounds.0..p.bounds.1);
+        let mut map = None;
+        for range in joined(bounds.collect()) {
+            for extent in self.index_over(fid, range)? {
+                let map = map.get_or_insert_with(|| {
+                    let segments = parts.iter().map(|p| Segment::clone(&p.segment));
+                    Map::new(Vec::new(), segments.collect())
+                });
+                let mut under = Vec::new();
+                map.resolve(extent.offset..extent.end(), &mut under);
+                own.extend(under.iter().map(|p| Change::Cut {
+                    start: p.offset,
+                    end: p.end(),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// All extents that the index has in a range.
+    pub(super) fn index_over(&self, fid: Fid, range: Range<u64>) -> Result<Vec<Extent>> {
+        let (mut all, mut at) = (Vec::new(), range.start);
+        loop {
+            let page = self.index.get(fid.0, at..range.end, PAGE)?;
+            let full = page.len() == PAGE;
+            at = page.last().map_or(range.end, Extent::end);
+            all.extend(page);
+            if !full {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// The segments of a commit.
+///
+/// # Errors
+/// `EINVAL` if they are not what a commit may have: segments that can be read, none empty or cut, each log byte once.
+fn segments(patterns: &[u8]) -> Result<Vec<Segment>> {
+    let (found, lost) = decode_all(patterns);
+    let whole = |s: &Segment| s.limit.is_none() && s.pattern.bytes() > 0;
+    if !lost.is_empty() || !found.globals.is_empty() || !found.segments.iter().all(whole) {
+        return Err(Errno::INVAL.into());
+    }
+    let runs = found.segments.iter().map(|s| (s.source, s.pattern.runs()));
+    let mut runs: Vec<_> = runs
+        .flat_map(|(source, runs)| runs.into_iter().map(move |r| (source, r.start, r.end)))
+        .collect();
+    runs.sort_unstable();
+    let twice = |w: &[(forebay_pattern::Source, u64, u64)]| w[0].0 == w[1].0 && w[1].1 < w[0].2;
+    match runs.windows(2).any(twice) {
+        true => Err(Errno::INVAL.into()),
+        false => Ok(found.segments),
+    }
+}
+
+/// Writes what became of a table.
+pub(super) struct Writer<'a> {
+    pub batch: &'a mut Batch,
+    pub fid: Fid,
+}
+
+impl Writer<'_> {
+    /// The table after a change: `before` is the sequence before it.
+    fn write(
+        &mut self,
+        old: &Table,
+        new: Vec<Part>,
+        gone: &Displaced,
+        cuts: &[Range<u64>],
+        before: u64,
+    ) -> Table {
+        let mut parts = Vec::with_capacity(old.parts.len() + new.len());
+        for (at, part) in old.parts.iter().enumerate() {
+            let Some(bytes) = gone.by_part.get(&at) else {
+                parts.push(part.clone());
+                continue;
+            };
+            let hidden = part.hidden + bytes;
+            if hidden < part.bytes {
+                self.put(part.id, HIDDEN, hidden_value(hidden));
+                parts.push(Part {
+                    hidden,
+                    ..part.clone()
+                });
+            } else {
+                self.delete(part);
+            }
+        }
+        let mut holes = old.holes.clone();
+        let mut lost = old.lost.clone();
+        if cuts.contains(&(0..u64::MAX)) {
+            // All that they may have been about is gone.
+            lost.drain(..)
+                .for_each(|l| self.batch.delete(keys::PATTERNS, l.key));
+        }
+        for (range, number) in cuts.iter().zip(0..) {
+            let inside =
+                |hole: &HoleRecord| range.start <= hole.range.start && hole.range.end <= range.end;
+            self.drop_holes(&mut holes, inside);
+            let id = Id {
+                seq: before,
+                number,
+            };
+            let hole = HoleRecord {
+                id,
+                range: range.clone(),
+            };
+            if needed(&hole, &parts, &lost) {
+                self.put(id, HOLE, hole_value(range.start, range.end));
+                holes.push(hole);
+            }
+        }
+        if parts.len() < old.parts.len() || lost.len() < old.lost.len() {
+            self.drop_holes(&mut holes, |hole| !needed(hole, &parts, &lost));
+        }
+        for part in &new {
+            self.put(part.id, SEGMENT, part.value());
+        }
+        parts.extend(new);
+        Table::new(parts, holes, lost)
+    }
+
+    pub(super) fn put(&mut self, id: Id, kind: u8, value: bytes::Bytes) {
+        self.batch
+            .put(keys::PATTERNS, id.key(self.fid, kind), value);
+    }
+
+    pub(super) fn delete(&mut self, part: &Part) {
+        self.batch
+            .delete(keys::PATTERNS, part.id.key(self.fid, SEGMENT));
+        if part.hidden > 0 {
+            self.batch
+                .delete(keys::PATTERNS, part.id.key(self.fid, HIDDEN));
+        }
+    }
+
+    fn drop_holes(&mut self, holes: &mut Vec<HoleRecord>, drop: impl Fn(&HoleRecord) -> bool) {
+        holes.retain(|hole| {
+            let dropped = drop(hole);
+            if dropped {
+                let key = hole.id.key(self.fid, HOLE);
+                self.batch.delete(keys::PATTERNS, key);
+            }
+            !dropped
+        });
+    }
+}
+
+/// Whether a hole is over anything that it takes bytes of.
+fn needed(hole: &HoleRecord, parts: &[Part], lost: &[super::table::Lost]) -> bool {
+    let mut older = parts.iter().filter(|p| p.id.seq <= hole.id.seq);
+    !lost.is_empty() || older.any(|p| p.overlaps(&hole.range))
+}

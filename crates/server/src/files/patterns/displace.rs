@@ -1,0 +1,223 @@
+//! Which bytes of stored patterns a change displaces: exactly those that counted before, each once.
+//!
+//! The usual change displaces nothing, and strides tell so without a look at elements. What it covers wholly goes wholly: its log
+//! ranges are given back as they are, with bytes in them that were given back before, which does no harm. Elements are looked at
+//! only where a pattern loses a part.
+use super::log_ranges::LogRanges;
+use super::table::{Part, Table, visible};
+use crate::Result;
+use forebay_index::Extent;
+use forebay_pattern::{Map, Placed, Segment};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// New patterns of no more elements are asked what they cover.
+const FEW: u64 = 64;
+
+/// A change of a file with patterns. Parts share no byte with each other, nor with puts; they lie over cuts.
+pub(super) struct New<'a> {
+    /// What puts and cuts change: sorted, apart from each other.
+    pub ranges: &'a [Range<u64>],
+    pub parts: &'a [Part],
+    /// All log addresses that the change names.
+    pub kept: &'a LogRanges,
+}
+
+/// What a change displaces.
+#[derive(Debug, Default)]
+pub(super) struct Displaced {
+    /// Bytes by the place of their part in the table.
+    pub by_part: BTreeMap<usize, u64>,
+    /// What can be given back.
+    pub freed: LogRanges,
+}
+
+impl Displaced {
+    pub(super) fn bytes(&self) -> u64 {
+        self.by_part.values().sum()
+    }
+}
+
+/// What `new` displaces in `table`; `over` tells the extents of the index in a range, as they were before.
+pub(super) fn displaced(
+    table: &Table,
+    new: &New<'_>,
+    over: &dyn Fn(Range<u64>) -> Result<Vec<Extent>>,
+) -> Result<Displaced> {
+    let meets: Vec<Meets> = (table.parts.iter().enumerate())
+        .map(|(at, part)| Meets::new(at, part, new))
+        .filter(|m| m.by_ranges || !m.by_parts.is_empty())
+        .collect();
+    let mut displaced = Displaced::default();
+    let covering = covering(new);
+    let covered = |m: &&Meets| {
+        let part = &table.parts[m.at];
+        inside(&covering, part.bounds) && new.kept.apart(part.segment.source, &part.runs)
+    };
+    let (whole, partly): (Vec<&Meets>, Vec<&Meets>) = meets.iter().partition(covered);
+    for m in &whole {
+        let part = &table.parts[m.at];
+        displaced.by_part.insert(m.at, part.bytes - part.hidden);
+        let runs = part.runs.iter().cloned();
+        runs.for_each(|run| displaced.freed.add(part.segment.source, run));
+    }
+    if !partly.is_empty() {
+        // No other part has a byte where the change has one.
+        let segments = meets
+            .iter()
+            .map(|m| Segment::clone(&table.parts[m.at].segment));
+        let map = Map::new(Vec::new(), segments.collect());
+        let mut count = |piece: Placed| {
+            let at = table.part_of(piece.source, piece.sequence, piece.addr);
+            let Some(at) = at.filter(|at| whole.iter().all(|m| m.at != *at)) else {
+                return;
+            };
+            *displaced.by_part.entry(at).or_default() += piece.len;
+            let run = piece.addr..piece.addr + piece.len;
+            displaced.freed.add(piece.source, run);
+        };
+        for range in targets(table, new, &partly) {
+            let over = over(range.hull())?;
+            let mut each = |piece: Placed| uncovered(&over, piece, &mut count);
+            range.each(new.ranges, &mut |r| {
+                visible(&map, table.flat(), r, &mut each)
+            });
+        }
+    }
+    displaced.freed = displaced.freed.sorted().without(new.kept);
+    Ok(displaced)
+}
+
+/// How a stored part and a change meet.
+struct Meets {
+    at: usize,
+    by_ranges: bool,
+    /// New parts that may have bytes of it.
+    by_parts: Vec<usize>,
+}
+
+impl Meets {
+    fn new(at: usize, part: &Part, new: &New<'_>) -> Meets {
+        let (lo, hi) = part.bounds;
+        let first = new.ranges.partition_point(|r| r.end <= lo);
+        let others = new.parts.iter().enumerate();
+        let others = others.filter(|(_, other)| {
+            part.overlaps(&(other.bounds.0..other.bounds.1))
+                && !other.segment.surely_disjoint(&part.segment)
+        });
+        Meets {
+            at,
+            by_ranges: new.ranges.get(first).is_some_and(|r| r.start < hi),
+            by_parts: others.map(|(i, _)| i).collect(),
+        }
+    }
+}
+
+/// Where to look for displaced bytes.
+enum Target<'a> {
+    Range(Range<u64>),
+    Elements(&'a Part, Range<u64>),
+}
+
+impl Target<'_> {
+    fn hull(&self) -> Range<u64> {
+        match self {
+            Target::Range(range) => range.clone(),
+            Target::Elements(part, within) => {
+                within.start.max(part.bounds.0)..within.end.min(part.bounds.1)
+            }
+        }
+    }
+
+    /// What is in `seen` is left out of elements: a cut of the same commit may lie under them.
+    fn each(&self, seen: &[Range<u64>], each: &mut impl FnMut(Range<u64>)) {
+        let (part, within) = match self {
+            Target::Range(range) => return each(range.clone()),
+            Target::Elements(part, within) => (part, within),
+        };
+        for e in part.segment.pattern.iter() {
+            let (mut at, end) = (e.offset.max(within.start), e.end().min(within.end));
+            let first = seen.partition_point(|s| s.end <= at);
+            for s in seen[first..].iter().take_while(|s| s.start < end) {
+                if at < s.start {
+                    each(at..s.start);
+                }
+                at = s.end;
+            }
+            if at < end {
+                each(at..end);
+            }
+        }
+    }
+}
+
+fn targets<'a>(table: &Table, new: &New<'a>, partly: &[&Meets]) -> Vec<Target<'a>> {
+    let bounds = |m: &&&Meets| table.parts[m.at].bounds;
+    let hit = partly.iter().filter(|m| m.by_ranges);
+    let spans = joined(hit.map(|m| bounds(&m)).map(|(lo, hi)| lo..hi).collect());
+    let mut out = Vec::new();
+    for range in new.ranges {
+        let first = spans.partition_point(|s| s.end <= range.start);
+        let met = spans[first..].iter().take_while(|s| s.start < range.end);
+        out.extend(met.map(|s| Target::Range(s.start.max(range.start)..s.end.min(range.end))));
+    }
+    for (i, part) in new.parts.iter().enumerate() {
+        let hit = partly.iter().filter(|m| m.by_parts.contains(&i));
+        let hull = hit
+            .map(|m| bounds(&m))
+            .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        out.extend(hull.map(|(lo, hi)| Target::Elements(part, lo..hi)));
+    }
+    out
+}
+
+/// Ranges of which the change has every byte, sorted and joined.
+fn covering(new: &New<'_>) -> Vec<Range<u64>> {
+    let few = new
+        .parts
+        .iter()
+        .filter(|p| p.segment.pattern.elements() <= FEW);
+    let elements = few.flat_map(|p| p.segment.pattern.iter().map(|e| e.offset..e.end()));
+    joined(new.ranges.iter().cloned().chain(elements).collect())
+}
+
+fn inside(ranges: &[Range<u64>], (lo, hi): (u64, u64)) -> bool {
+    let at = ranges.partition_point(|r| r.end < hi);
+    ranges.get(at).is_some_and(|r| r.start <= lo)
+}
+
+/// Sorted, and joined where they touch.
+pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|r| !r.is_empty());
+    ranges.sort_unstable_by_key(|r| r.start);
+    ranges.dedup_by(|next, last| {
+        let joined = next.start <= last.end;
+        if joined {
+            last.end = last.end.max(next.end);
+        }
+        joined
+    });
+    ranges
+}
+
+/// Calls `each` with what of `piece` lies under none of these extents (in order, apart).
+pub(super) fn uncovered(over: &[Extent], piece: Placed, each: &mut impl FnMut(Placed)) {
+    let end = piece.offset + piece.len;
+    let mut at = piece.offset;
+    let mut part = |from: u64, to: u64| {
+        if from < to {
+            each(Placed {
+                offset: from,
+                len: to - from,
+                addr: piece.addr + (from - piece.offset),
+                ..piece
+            });
+        }
+    };
+    let first = over.partition_point(|e| e.end() <= at);
+    for e in over[first..].iter().take_while(|e| e.offset < end) {
+        part(at, e.offset.min(end));
+        at = at.max(e.end());
+    }
+    part(at, end);
+}

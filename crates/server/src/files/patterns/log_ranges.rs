@@ -1,0 +1,127 @@
+//! Ranges of log addresses: what a change gives back, or what it names anew.
+use forebay_index::Extent;
+use forebay_pattern::Source;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Log addresses by log. Neighbours that come one behind the other are one range at once, so that displacing a strided row
+/// keeps one range a log, not one a record.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LogRanges(BTreeMap<Source, Vec<Range<u64>>>);
+
+impl LogRanges {
+    pub(super) fn add(&mut self, source: Source, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let ranges = self.0.entry(source).or_default();
+        match ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => ranges.push(range),
+        }
+    }
+
+    /// Sorts and joins; the other methods want that.
+    pub(super) fn sorted(mut self) -> LogRanges {
+        for ranges in self.0.values_mut() {
+            ranges.sort_unstable_by_key(|r| r.start);
+            ranges.dedup_by(|next, last| {
+                let joined = next.start <= last.end;
+                if joined {
+                    last.end = last.end.max(next.end);
+                }
+                joined
+            });
+        }
+        self
+    }
+
+    /// Whether none of these addresses is here. Both sorted.
+    pub(super) fn apart(&self, source: Source, ranges: &[Range<u64>]) -> bool {
+        let Some(own) = self.0.get(&source) else {
+            return true;
+        };
+        ranges.iter().all(|range| {
+            let at = own.partition_point(|r| r.end <= range.start);
+            own.get(at).is_none_or(|r| r.start >= range.end)
+        })
+    }
+
+    /// What is here and not in `kept`. Both sorted.
+    pub(super) fn without(&self, kept: &LogRanges) -> LogRanges {
+        let mut out = LogRanges::default();
+        for (source, ranges) in &self.0 {
+            let kept = kept.0.get(source).map_or(&[][..], Vec::as_slice);
+            for range in ranges {
+                let mut at = range.start;
+                let from = kept.partition_point(|k| k.end <= range.start);
+                for k in kept[from..].iter().take_while(|k| k.start < range.end) {
+                    out.add(*source, at..k.start.max(at));
+                    at = k.end.max(at);
+                }
+                out.add(*source, at..range.end.max(at));
+            }
+        }
+        out
+    }
+
+    /// As extents, for the outbox. Their offsets say nothing.
+    pub(super) fn extents(&self) -> Vec<Extent> {
+        let all = self.0.iter();
+        let all = all.flat_map(|(source, ranges)| ranges.iter().map(|r| (*source, r.clone())));
+        let extent = |(source, range): (Source, Range<u64>)| Extent {
+            offset: 0,
+            len: range.end - range.start,
+            member: source.member,
+            log: source.log,
+            addr: range.start,
+            seq: 0,
+        };
+        all.map(extent).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    type Ranges = Vec<(u64, Range<u64>)>;
+
+    fn ranges() -> impl Strategy<Value = Ranges> {
+        let range = (0u64..2, 0u64..60, 0u64..12);
+        prop::collection::vec(range.prop_map(|(log, at, len)| (log, at..at + len)), 0..12)
+    }
+
+    fn source(log: u64) -> Source {
+        Source { member: 1, log }
+    }
+
+    fn made(ranges: &Ranges) -> (LogRanges, BTreeSet<(u64, u64)>) {
+        let mut made = LogRanges::default();
+        for (log, range) in ranges {
+            made.add(source(*log), range.clone());
+        }
+        let bytes = ranges
+            .iter()
+            .flat_map(|(log, r)| r.clone().map(|at| (*log, at)));
+        (made.sorted(), bytes.collect())
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_sets_of_bytes(a in ranges(), b in ranges()) {
+            let ((a, in_a), (b, in_b)) = (made(&a), made(&b));
+            let left = a.without(&b).extents();
+            let found: Vec<(u64, u64)> = left.iter().flat_map(|e| (e.addr..e.addr + e.len).map(|at| (e.log, at))).collect();
+            let wanted: Vec<(u64, u64)> = in_a.difference(&in_b).copied().collect();
+            prop_assert_eq!(found, wanted);
+            for log in 0..2 {
+                let own: Vec<Range<u64>> = b.0.get(&source(log)).cloned().unwrap_or_default();
+                let shared = in_a.intersection(&in_b).any(|x| x.0 == log);
+                prop_assert_eq!(a.apart(source(log), &own), !shared);
+            }
+        }
+    }
+}

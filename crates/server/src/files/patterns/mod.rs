@@ -1,0 +1,82 @@
+//! Patterns of the files that this member owns: stored in place of the extents that they describe, resolved together with holes and
+//! with what the index has.
+//!
+//! | module | what |
+//! |---|---|
+//! | `records` | what is on disk |
+//! | `table`, `holes` | the same decoded, and what it says of an offset |
+//! | `commit`, `displace`, `log_ranges` | changes, and what they give back |
+//! | `resolve` | extents and patterns for readers |
+//! | `tables` | decoded tables kept in memory |
+//! | `check` | what `forebay fsck` looks at |
+//!
+//! # Invariants
+//! 1. All of a file's records change under the inode's lock, in the batch of the commit. Tables in memory are read and replaced under it.
+//! 2. Where the index has an extent of the file, that is newer than any pattern there.
+pub(super) mod check;
+mod commit;
+mod displace;
+mod holes;
+mod log_ranges;
+mod records;
+mod resolve;
+mod table;
+mod tables;
+
+pub(super) use tables::Tables;
+
+use super::Shared;
+use crate::{Fid, Result, keys};
+use forebay_index::Extent;
+use forebay_pattern::Source;
+use forebay_storage::{Batch, Store};
+use std::ops::Bound;
+use std::sync::Arc;
+use table::Table;
+
+fn source(extent: &Extent) -> Source {
+    Source {
+        member: extent.member,
+        log: extent.log,
+    }
+}
+
+impl Shared {
+    /// The table of a file with patterns. The caller has the inode's lock.
+    pub(super) fn table(&self, fid: Fid) -> Result<Arc<Table>> {
+        if let Some(table) = self.tables.get(fid) {
+            return Ok(table);
+        }
+        let table = Arc::new(load(&self.store, fid)?);
+        for lost in &table.lost {
+            tracing::error!(
+                error = lost.text,
+                "a record of a file's patterns cannot be read; what it may have held is EIO; run `forebay fsck`"
+            );
+        }
+        self.tables.put(fid, table.clone());
+        Ok(table)
+    }
+
+    /// Adds to `batch` the end of all patterns of a file that is removed. Returns whether bytes are given back.
+    pub(super) fn remove_patterns(&self, batch: &mut Batch, fid: Fid) -> Result<bool> {
+        let table = self.table(fid)?;
+        let mut freed = log_ranges::LogRanges::default();
+        for part in &table.parts {
+            let runs = part.runs.iter().cloned();
+            runs.for_each(|run| freed.add(part.segment.source, run));
+        }
+        let freed = freed.sorted().extents();
+        self.outbox.add(batch, &freed);
+        self.delete_prefix(batch, keys::PATTERNS, &fid.0.to_be_bytes())?;
+        Ok(!freed.is_empty())
+    }
+}
+
+/// The table that the store has.
+fn load(store: &Store, fid: Fid) -> Result<Table> {
+    let from = fid.0.to_be_bytes();
+    let to = keys::behind(&from);
+    let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    Table::load(fid, store.scan(keys::PATTERNS, Bound::Included(&from), to))
+}

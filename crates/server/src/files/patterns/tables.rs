@@ -1,0 +1,66 @@
+//! Decoded tables in memory: those used last, within a budget.
+use super::table::Table;
+use crate::Fid;
+use lru::LruCache;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The budget until another one is set, bytes.
+const BUDGET: usize = 6 << 20;
+
+/// See the head of this file. A table is asked for and replaced under its inode's lock.
+pub(in super::super) struct Tables(Mutex<Kept>);
+
+struct Kept {
+    tables: LruCache<Fid, (Arc<Table>, usize)>,
+    memory: usize,
+    budget: usize,
+}
+
+impl Default for Tables {
+    fn default() -> Tables {
+        Tables(Mutex::new(Kept {
+            tables: LruCache::unbounded(),
+            memory: 0,
+            budget: BUDGET,
+        }))
+    }
+}
+
+impl Tables {
+    pub(super) fn get(&self, fid: Fid) -> Option<Arc<Table>> {
+        let mut kept = self.0.lock();
+        let table = kept.tables.get(&fid)?.0.clone();
+        Some(table)
+    }
+
+    /// Also once a table has grown by what it makes when it is first asked for it.
+    pub(in super::super) fn put(&self, fid: Fid, table: Arc<Table>) {
+        let size = table.memory();
+        let mut kept = self.0.lock();
+        let old = kept.tables.put(fid, (table, size));
+        kept.memory = kept.memory + size - old.map_or(0, |o| o.1);
+        while kept.memory > kept.budget
+            && let Some((_, (_, size))) = kept.tables.pop_lru()
+        {
+            kept.memory -= size;
+        }
+    }
+
+    /// The file is gone, or has no patterns any more.
+    pub(in super::super) fn forget(&self, fid: Fid) {
+        let mut kept = self.0.lock();
+        if let Some((_, size)) = kept.tables.pop(&fid) {
+            kept.memory -= size;
+        }
+    }
+
+    /// Bytes of memory held.
+    pub(in super::super) fn memory(&self) -> usize {
+        self.0.lock().memory
+    }
+
+    pub(in super::super) fn set_budget(&self, bytes: usize) {
+        self.0.lock().budget = bytes;
+    }
+}

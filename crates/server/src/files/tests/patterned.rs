@@ -1,0 +1,249 @@
+//! Files with patterns at their owner: a small writer that folds as a delegate does, and a model of every byte.
+use super::super::proto::*;
+use super::world::*;
+use crate::*;
+use forebay_index::{Change, Extent};
+use forebay_pattern::{Folder, Segment, Source};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// A byte of a log: member, log, address.
+pub(super) type Byte = (Member, u64, u64);
+
+/// What a writer has done since its last commit: for each byte what is to be seen there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layer {
+    pub bytes: BTreeMap<u64, Byte>,
+    /// One behind the other; they come before the bytes.
+    pub cuts: Vec<Range<u64>>,
+}
+
+impl Layer {
+    /// Writes `len` bytes at `offset` from a log, whose end it moves.
+    pub(super) fn write(
+        &mut self,
+        offset: u64,
+        len: u64,
+        (member, log): (Member, u64),
+        end: &mut u64,
+    ) {
+        for at in 0..len {
+            self.bytes.insert(offset + at, (member, log, *end + at));
+        }
+        *end += len;
+    }
+
+    /// Its pieces: offset, length, first byte.
+    fn pieces(&self) -> Vec<(u64, u64, Byte)> {
+        let mut pieces: Vec<(u64, u64, Byte)> = Vec::new();
+        for (&offset, &(member, log, addr)) in &self.bytes {
+            match pieces.last_mut() {
+                Some((start, len, (m, l, a)))
+                    if *start + *len == offset && (*m, *l, *a + *len) == (member, log, addr) =>
+                {
+                    *len += 1;
+                }
+                _ => pieces.push((offset, 1, (member, log, addr))),
+            }
+        }
+        pieces
+    }
+
+    /// All of it as changes.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let puts = self
+            .pieces()
+            .into_iter()
+            .map(|(offset, len, (member, log, addr))| {
+                Change::Put(Extent {
+                    offset,
+                    len,
+                    member,
+                    log,
+                    addr,
+                    seq: 0,
+                })
+            });
+        self.cut_changes().into_iter().chain(puts).collect()
+    }
+
+    fn cut_changes(&self) -> Vec<Change> {
+        let cut = |r: &Range<u64>| Change::Cut {
+            start: r.start,
+            end: r.end,
+        };
+        self.cuts.iter().map(cut).collect()
+    }
+
+    /// Patterns of the logs for which `fold` says so, the rest as changes.
+    pub(super) fn folded(&self, fold: impl Fn(u64) -> bool) -> (Vec<Change>, Vec<u8>) {
+        let mut logs: BTreeMap<Source, Vec<(u64, u64, u64)>> = BTreeMap::new();
+        for (offset, len, (member, log, addr)) in self.pieces() {
+            logs.entry(Source { member, log })
+                .or_default()
+                .push((addr, offset, len));
+        }
+        let (mut changes, mut bytes) = (self.cut_changes(), Vec::new());
+        for (source, mut pieces) in logs {
+            pieces.sort_unstable();
+            let mut folder = Folder::joining();
+            for (addr, offset, len) in pieces {
+                if fold(source.log) {
+                    folder.push_at(offset, len, addr).unwrap();
+                } else {
+                    let Source { member, log } = source;
+                    changes.push(Change::Put(Extent {
+                        offset,
+                        len,
+                        member,
+                        log,
+                        addr,
+                        seq: 0,
+                    }));
+                }
+            }
+            for pattern in folder.finish() {
+                Segment::new(source, 0, pattern).encode(&mut bytes);
+            }
+        }
+        (changes, bytes)
+    }
+
+    pub(super) fn attr(&self) -> CommitAttr {
+        let end = self.bytes.keys().next_back().map(|last| last + 1);
+        CommitAttr {
+            end,
+            ..Default::default()
+        }
+    }
+}
+
+/// What a file should hold, and every log byte that was ever committed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Model {
+    pub size: u64,
+    pub bytes: BTreeMap<u64, Byte>,
+    pub written: BTreeSet<Byte>,
+}
+
+impl Model {
+    pub(super) fn apply(&mut self, layer: &Layer, attr: &CommitAttr) {
+        for cut in &layer.cuts {
+            self.bytes.retain(|at, _| !cut.contains(at));
+        }
+        self.bytes.extend(&layer.bytes);
+        self.written.extend(layer.bytes.values());
+        self.size = attr.size.unwrap_or(self.size.max(attr.end.unwrap_or(0)));
+    }
+
+    /// The file as `reader` sees it is the model's.
+    pub(super) fn compare(&self, world: &World, reader: Member, fid: Fid) {
+        let (attr, extents) = world.read(reader, fid).unwrap();
+        assert_eq!(
+            (attr.size, attr.bytes),
+            (self.size, self.bytes.len() as u64)
+        );
+        let mut end = 0;
+        let mut found = BTreeMap::new();
+        for e in &extents {
+            assert!(e.offset >= end && e.len > 0, "{extents:?}");
+            end = e.end();
+            found.extend((0..e.len).map(|i| (e.offset + i, (e.member, e.log, e.addr + i))));
+        }
+        if found != self.bytes {
+            let all: BTreeSet<u64> = found.keys().chain(self.bytes.keys()).copied().collect();
+            let at = all
+                .into_iter()
+                .find(|at| found.get(at) != self.bytes.get(at))
+                .unwrap();
+            assert_eq!(found.get(&at), self.bytes.get(&at), "at {at}, of {fid:?}");
+        }
+    }
+
+    /// What was given back is all that no byte of the file is in any more. Everything is drained.
+    pub(super) fn freed(&self, world: &World) {
+        let mut freed = BTreeSet::new();
+        for ((member, log), ranges) in &*world.net.freed.lock() {
+            for addr in ranges.iter().flat_map(Range::clone) {
+                freed.insert((*member, *log, addr));
+            }
+        }
+        let live: BTreeSet<Byte> = self.bytes.values().copied().collect();
+        assert_eq!(
+            freed.intersection(&live).next(),
+            None,
+            "given back, but in use"
+        );
+        let left = self
+            .written
+            .iter()
+            .find(|b| !live.contains(b) && !freed.contains(b));
+        assert_eq!(left, None, "not in use, and not given back");
+    }
+}
+
+impl World {
+    pub(super) fn plan_layer(
+        &self,
+        writer: Member,
+        fid: Fid,
+        layer: &Layer,
+        attr: &CommitAttr,
+        fold: impl Fn(u64) -> bool,
+    ) -> Result<Planned> {
+        let layout = self.view(writer, fid)?.layout;
+        let (own, patterns) = layer.folded(fold);
+        if layout == Layout::Spread || (layout == Layout::Fresh && patterns.is_empty()) {
+            return self.plan(writer, fid, &layer.changes(), attr.clone());
+        }
+        Ok(Planned {
+            writer,
+            fid,
+            token: self.token(),
+            own,
+            patterns,
+            staged: Vec::new(),
+            attr: attr.clone(),
+        })
+    }
+
+    /// What patterns, holes and the index say of a file by the answer that readers get: the same as what they see by extents.
+    pub(super) fn by_patterns(&self, reader: Member, fid: Fid) -> BTreeMap<u64, Byte> {
+        let reply = self
+            .ask(reader, fid.owner(), FilesRequest::Patterns { fid })
+            .unwrap();
+        let FilesReply::Patterns {
+            bytes,
+            holes,
+            residual,
+            ..
+        } = reply
+        else {
+            panic!("{reply:?}")
+        };
+        let (patterns, lost) = forebay_pattern::decode_all(&bytes);
+        assert!(lost.is_empty());
+        let mut pieces = Vec::new();
+        patterns.map().resolve(0..u64::MAX, &mut pieces);
+        let mut found = BTreeMap::new();
+        for p in pieces {
+            for at in p.offset..p.end() {
+                let cut = |h: &Hole| h.start <= at && at < h.end && h.seq >= p.sequence;
+                if !holes.iter().any(cut) {
+                    found.insert(
+                        at,
+                        (p.source.member, p.source.log, p.addr + (at - p.offset)),
+                    );
+                }
+            }
+        }
+        for e in self.read(reader, fid).unwrap().1 {
+            for at in e.offset..e.end() {
+                if residual.iter().any(|r| r.0 <= at && at < r.1) {
+                    found.insert(at, (e.member, e.log, e.addr + (at - e.offset)));
+                }
+            }
+        }
+        found
+    }
+}
