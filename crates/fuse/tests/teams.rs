@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{can_mount, role};
+use common::{Harness, Setup, can_mount, have, role, role_apart, role_as};
 use forebay_client::job::{How, Rank};
 use forebay_fabric::Fabric;
 use forebay_fabric::fault::{FaultFabric, Faults, Odds};
@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,14 @@ fn roles() {
         }
         ("plain", [mount]) => {
             plain(Path::new(mount));
+            true
+        }
+        ("town", [dir]) => {
+            town(Path::new(dir));
+            true
+        }
+        ("citizen", [mount, here, place]) => {
+            citizen(Path::new(mount), here, place);
             true
         }
         ("make", [mount]) => {
@@ -128,6 +136,41 @@ fn plain(mount: &Path) {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
+/// What a rank may do, as one line.
+fn citizen(mount: &Path, here: &str, place: &str) {
+    let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(-1);
+    let team = Rank::join(mount, 7, here.parse().unwrap(), &[]);
+    ready_go();
+    let mut team = match team {
+        Ok(team) => team,
+        Err(e) => return println!("DONE refused {}", errno(e)),
+    };
+    // A file of their own, one that only the first may read, and one that is nobody's to write.
+    let how = How::new().read().write().create();
+    let file = team.open("/all", &how).unwrap();
+    file.write_all_at(b"x", place.parse().unwrap()).unwrap();
+    let size = team.close(file).unwrap().size;
+    let mut heard = vec![size.to_string()];
+    for (path, how) in [
+        ("/closed/f", How::new().read()),
+        ("/secret", How::new().read()),
+        ("/kept", How::new().write().truncate()),
+    ] {
+        heard.push(match team.open(path, &how) {
+            Ok(file) => {
+                team.close(file).unwrap();
+                "0".into()
+            }
+            Err(e) => {
+                // Who did not get it takes part in the close of those who did.
+                let _ = team.stat("/");
+                errno(e).to_string()
+            }
+        });
+    }
+    println!("DONE {}", heard.join(" "));
+}
+
 struct World {
     mounts: Vec<Mount>,
     service: Service,
@@ -188,9 +231,14 @@ struct Crowd(Vec<(Child, BufReader<std::process::ChildStdout>)>);
 
 impl Crowd {
     fn start(name: &str, args: impl Iterator<Item = Vec<String>>) -> Crowd {
-        let start = |args: Vec<String>| {
+        Crowd::of(args.map(|args| {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            let mut command = role(name, &args);
+            role(name, &args)
+        }))
+    }
+
+    fn of(commands: impl Iterator<Item = Command>) -> Crowd {
+        let start = |mut command: Command| {
             let mut child = command
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -199,7 +247,7 @@ impl Crowd {
             let out = BufReader::new(child.stdout.take().unwrap());
             (child, out)
         };
-        Crowd(args.map(start).collect())
+        Crowd(commands.map(start).collect())
     }
 
     /// What each says after the word.
@@ -346,4 +394,119 @@ fn sixteen_processes_that_create_one_file_get_one() {
     // Not few: the kernel lets one at a time create in a directory, and looks the name up for each.
     println!("16 creates: {asked} messages, {combined} requests combined");
     world.stop();
+}
+
+/// The user of the service, and one that has nothing here.
+const OWNER: u32 = 65534;
+const STRANGER: u32 = 65533;
+
+/// An ordinary user's service on a mount for all users: its own ranks and root's act together; a stranger's get nothing.
+#[test]
+fn the_service_of_an_ordinary_user_lets_its_user_and_root_act_together() {
+    let root = rustix::process::geteuid().is_root();
+    if !root
+        || !can_mount()
+        || !["setpriv", "unshare", "fusermount3"]
+            .iter()
+            .all(|p| have(p))
+    {
+        eprintln!("skipped: only root can make a place for an ordinary user with /dev/fuse");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = role_apart("town", &[dir.path().to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+    if said.contains("SKIP") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(out.status.success() && said.contains("TOWN DONE"), "{said}");
+}
+
+/// In a mount namespace of its own, where all may use `/dev/fuse` and mount for all.
+fn town(dir: &Path) {
+    let prepare = "set -e; cd \"$0\"; mkdir dev; mount -t tmpfs town dev; mknod -m 666 dev/fuse c 10 229;
+        mount --bind dev/fuse /dev/fuse; echo user_allow_other > fuse.conf; mount --bind fuse.conf /etc/fuse.conf";
+    let prepared = Command::new("sh")
+        .args(["-c", prepare])
+        .arg(dir)
+        .output()
+        .unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let reach = Command::new("setpriv")
+        .args([
+            &format!("--reuid={STRANGER}"),
+            "--clear-groups",
+            "test",
+            "-x",
+        ])
+        .arg(&exe)
+        .status()
+        .unwrap();
+    if !prepared.status.success() || !reach.success() {
+        return println!("SKIP: no world of its own here: {prepared:?}, {reach}");
+    }
+    let Some(harness) = Harness::start(Setup {
+        nodes: 2,
+        allow_other: true,
+        nobody: true,
+        ..Setup::default()
+    }) else {
+        panic!("/dev/fuse is there");
+    };
+    let m = harness.mount(0);
+    let as_owner = |script: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={OWNER}"), &format!("--regid={OWNER}")]);
+        command.args(["--clear-groups", "sh", "-ec", script]);
+        assert!(
+            command.current_dir(&m).status().unwrap().success(),
+            "{script}"
+        );
+    };
+    as_owner(
+        "mkdir closed; echo f > closed/f; chmod 700 closed; echo s > secret; chmod 600 secret",
+    );
+    as_owner("echo kept > kept; chmod 444 kept");
+    let crowd = |users: &[u32], here: u32| {
+        let start = |(place, user): (usize, &u32)| {
+            let mount = harness.mount(place % 2).display().to_string();
+            role_as(
+                *user,
+                "citizen",
+                &[&mount, &here.to_string(), &place.to_string()],
+            )
+        };
+        let mut crowd = Crowd::of(users.iter().enumerate().map(start));
+        crowd.hear("READY");
+        crowd.go();
+        let heard = crowd.hear("DONE");
+        crowd.end();
+        heard
+    };
+    let eacces = libc::EACCES;
+    // The stranger does not even get in; nor does the directory tell it anything.
+    let refused = format!("refused {eacces}");
+    assert_eq!(crowd(&[STRANGER, STRANGER], 1), [refused.clone(), refused]);
+    // The user of the service: its own mode keeps it from writing.
+    let own = format!("2 0 0 {eacces}");
+    assert_eq!(crowd(&[OWNER, OWNER], 1), [own.clone(), own]);
+    assert_eq!(std::fs::read(m.join("kept")).unwrap(), b"kept\n");
+    // With root in the team, what one may not the team does not.
+    let both = format!("4 0 0 {eacces}");
+    assert_eq!(
+        crowd(&[0, OWNER, OWNER, 0], 2),
+        [both.clone(), both.clone(), both.clone(), both]
+    );
+    assert_eq!(std::fs::read(m.join("kept")).unwrap(), b"kept\n");
+    assert_eq!(crowd(&[0, 0], 1), ["4 0 0 0", "4 0 0 0"]);
+    assert_eq!(std::fs::read(m.join("kept")).unwrap(), b"");
+    drop(harness);
+    println!("TOWN DONE");
 }

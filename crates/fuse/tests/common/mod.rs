@@ -49,9 +49,22 @@ pub fn role(name: &str, args: &[&str]) -> Command {
 
 /// The same as the user nobody.
 pub fn role_as_nobody(name: &str, args: &[&str]) -> Command {
+    role_as(65534, name, args)
+}
+
+/// The same as another user, in the group of the same number and no other.
+pub fn role_as(user: u32, name: &str, args: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([format!("--reuid={user}"), format!("--regid={user}")]);
+    command.arg("--clear-groups");
     command.arg(std::env::current_exe().unwrap());
+    in_role(command, name, args)
+}
+
+/// The same in a mount namespace of its own, where it can make its own world of devices and settings. Needs root.
+pub fn role_apart(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.arg("--mount").arg(std::env::current_exe().unwrap());
     in_role(command, name, args)
 }
 
