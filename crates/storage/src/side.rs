@@ -30,8 +30,12 @@ pub trait Side: Send + Sync + 'static {
     /// Takes the entries of a batch, after it was logged: in the order of batches, one at a time. Must not wait.
     fn apply(&self, batch: u64, entries: &[SideEntry]);
 
-    /// The log has grown long: entries should come into files soon.
+    /// The log has grown long: entries should come into files soon. Called with a lock of the store held: must not wait.
     fn hurry(&self);
+
+    /// Called after each batch, with no lock held, by a store that works in no thread of its own: what
+    /// [`hurry`](Side::hurry) asked for is done now. What fails is tried again, or has poisoned the store.
+    fn catch_up(&self);
 
     /// The store is being closed: end threads, write nothing more.
     fn stop(&self);

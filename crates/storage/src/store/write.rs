@@ -48,6 +48,9 @@ impl Core {
         );
         let outcome = member.outcome.unwrap_or_else(|| Err(self.poison_error()));
         self.note_room(&outcome, deletes, reclaiming);
+        if let Some(side) = self.side().filter(|_| !self.options.background) {
+            side.catch_up();
+        }
         outcome
     }
 

@@ -59,7 +59,8 @@ pub struct Settings {
     pub coverage_bytes: usize,
     /// The least locality factor of a region that is read at once.
     pub alpha: Alpha,
-    /// Work in a thread of its own. If not, the putting thread does it at the limits.
+    /// Work in a thread of its own. If not, the putting thread does it: at the limits, and after its batch when the log has
+    /// grown long.
     pub background: bool,
 }
 
@@ -347,6 +348,10 @@ impl Side for Engine {
     fn hurry(&self) {
         self.core.signals.lock().hurry = true;
         self.core.work.notify_all();
+    }
+
+    fn catch_up(&self) {
+        self.core.catch_up();
     }
 
     fn stop(&self) {

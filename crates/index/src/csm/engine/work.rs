@@ -82,6 +82,18 @@ impl Core {
         result
     }
 
+    /// Without a thread: what the log's length asks for is done by whoever has put.
+    pub fn catch_up(&self) {
+        if self.settings.background || !self.signals.lock().hurry {
+            return;
+        }
+        let mut cutter = self.working.lock();
+        // The batch before is safe in the log. On a full disk it is tried again after the next one.
+        if let Err(e) = self.do_all(&mut cutter) {
+            tracing::debug!("the index could not be brought to disk: {e}");
+        }
+    }
+
     fn wait_for_room(&self) -> Result<()> {
         let mut signals = self.signals.lock();
         let mut asked = false;
