@@ -31,6 +31,8 @@ pub struct Config {
     pub memory: u64,
     /// A request to another member fails after this long.
     pub deadline: Duration,
+    /// Commits fold rows of writes to patterns. Files that have patterns stay as they are without it too.
+    pub patterns: bool,
     /// The index.
     pub index: IndexConfig,
     /// What is fetched before it is asked for.
@@ -46,6 +48,7 @@ impl Default for Config {
             quota: None,
             memory: 192 << 20,
             deadline: Duration::from_secs(10),
+            patterns: true,
             index: IndexConfig::default(),
             prefetch: PrefetchConfig::default(),
         }

@@ -109,6 +109,21 @@ pub const TABLE: &[Setting] = &[
         },
     },
     Setting {
+        key: "patterns",
+        flag: "patterns",
+        value: "ON|OFF",
+        default: "on",
+        help: "Commit rows of writes as patterns, some bytes each, instead of an index record for each write: on or off",
+        set: |s, text| {
+            s.service.patterns = match text {
+                "on" => true,
+                "off" => false,
+                _ => return Err(format!("'{text}' is neither; write on or off")),
+            };
+            Ok(())
+        },
+    },
+    Setting {
         key: "quota",
         flag: "quota",
         value: "SIZE",

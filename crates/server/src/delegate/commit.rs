@@ -9,20 +9,24 @@
 //! Why a commit without an answer is sent again as it was, before anything else: it may have happened. Under the same
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents would be given back under the second.
+use super::attempt::Planner;
 use super::intervals::Source;
 use super::open_file::{Attempt, OpenFile, State};
-use super::pending::Pending;
 use super::{Delegate, Handle, expect_reply};
 use crate::data::LogId;
-use crate::files::parts;
-use crate::files::proto::{CommitAttr, FilesReply, FilesRequest, Part};
-use crate::{Attr, Error, Result, Time};
-use forebay_index::{Change, RangeMap};
+use crate::files::proto::{FilesReply, FilesRequest, Part};
+use crate::{Attr, Error, Layout, Result};
+use forebay_index::RangeMap;
 use rustix::io::Errno;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How often the view is fetched until it includes an own commit.
 const VIEW_TRIES: u32 = 1000;
+/// How often a commit is planned because the file changes meanwhile.
+const PLAN_TRIES: u32 = 64;
+/// The pieces of a larger layer do not become windows: they would take more memory than they save questions.
+const MOST_SETTLED: usize = 4096;
 
 /// The answer of a commit.
 struct Done {
@@ -60,14 +64,29 @@ impl Delegate {
         published
     }
 
-    /// With the turn held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit.
-    /// `Stale` if the file has grown onto members that the cut did not reach.
+    /// With the turn held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
+    /// again while it turns out to be planned for what the file was before: shorter, or of another layout.
     pub(super) fn publish_in_turn(
         &self,
         file: &OpenFile,
         cut: Option<u64>,
         sync: bool,
     ) -> Result<()> {
+        for _ in 0..PLAN_TRIES {
+            match self.publish_planned(file, cut, sync) {
+                Err(Error::Stale) => self.refresh(file)?,
+                result => return result,
+            }
+        }
+        tracing::error!(
+            fid = file.fid.0,
+            "a commit found the file changed each time it was planned"
+        );
+        Err(Errno::IO.into())
+    }
+
+    /// `Stale`: plan again from a new view.
+    fn publish_planned(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
         let stuck = file.state.lock().committing.clone();
         if let Some(attempt) = stuck {
             self.carry_out(file, &attempt, true, sync)?;
@@ -86,13 +105,21 @@ impl Delegate {
             self.seal(&retired);
             return Ok(());
         }
-        let token = self.tokens.next()?;
+        let map = RangeMap {
+            members: self.members(),
+        };
+        let plan = Planner {
+            map,
+            owner: file.fid.owner(),
+            token: self.tokens.next()?,
+            patterns: self.patterns,
+        };
         let (attempt, retired) = {
             // The layer is in one of the two places at every moment that the state is not locked.
             let mut state = file.state.lock();
-            let size = state.size();
+            let (size, layout) = (state.size(), state.attr.layout);
             let layer = std::mem::take(&mut state.pending);
-            let attempt = Arc::new(attempt_of(file, layer, cut, size, token, self.members()));
+            let attempt = Arc::new(plan.attempt(layer, cut, size, layout));
             state.committing = Some(attempt.clone());
             (attempt, std::mem::take(&mut state.retired))
         };
@@ -119,6 +146,10 @@ impl Delegate {
                 self.wait_for_view(file, &done)?;
                 // The first time it may have been published without a sync: an fsync asks every member itself.
                 let synced = sync && !again;
+                if attempt.records > 0 {
+                    let bytes = attempt.patterns.len();
+                    self.counters.folded(attempt.records, bytes);
+                }
                 settle(
                     &mut file.state.lock(),
                     attempt,
@@ -188,7 +219,7 @@ impl Delegate {
             fid,
             token,
             own: attempt.own.clone(),
-            patterns: Vec::new(),
+            patterns: attempt.patterns.clone(),
             staged,
             attr: attempt.attr.clone(),
             sync,
@@ -283,44 +314,6 @@ fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// What a layer, cut at `cut`, sends to whom.
-fn attempt_of(
-    file: &OpenFile,
-    layer: Pending,
-    cut: Option<u64>,
-    size: u64,
-    token: u64,
-    members: u16,
-) -> Attempt {
-    let owner = file.fid.owner();
-    let mut changes = layer.changes(cut.unwrap_or(u64::MAX));
-    let mut attr = layer.attr.clone();
-    if let Some(size) = cut {
-        changes.push(Change::Cut {
-            start: size,
-            end: u64::MAX,
-        });
-        attr = CommitAttr {
-            end: None,
-            size: Some(size),
-            mtime: Some(Time::now()),
-            ..attr
-        };
-    }
-    let mut staged = parts(RangeMap { members }, owner, &changes, size);
-    let own = staged
-        .iter()
-        .position(|part| part.member == owner)
-        .map(|i| staged.swap_remove(i).changes);
-    Attempt {
-        layer,
-        token,
-        own: own.unwrap_or_default(),
-        staged,
-        attr,
-    }
-}
-
 /// The commit has happened: its bytes move from the layer to the windows.
 fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: bool) {
     state.committing = None;
@@ -341,13 +334,27 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: b
     }
     state.attr = done.attr.clone();
     let limit = attempt.attr.size.unwrap_or(u64::MAX);
-    for (range, source) in attempt.layer.intervals.get(0..limit) {
-        state.windows.insert(range, source, |_, _| ());
+    if !attempt.patterns.is_empty() || state.attr.layout != Layout::Patterned {
+        // Asked again when it is needed.
+        state.map = None;
     }
-    if let Some(size) = attempt.attr.size {
-        state
-            .windows
-            .insert(size..u64::MAX, Source::Hole, |_, _| ());
+    if state.attr.layout == Layout::Patterned && attempt.layer.intervals.len() > MOST_SETTLED {
+        state.empty();
+    } else {
+        let mut map = state.map.take();
+        let mut now = |state: &mut State, range: Range<u64>, source| {
+            if let Some(map) = &mut map {
+                Arc::make_mut(map).doubt(range.clone());
+            }
+            state.windows.insert(range, source, |_, _| ());
+        };
+        for (range, source) in attempt.layer.intervals.get(0..limit) {
+            now(state, range, source);
+        }
+        if let Some(size) = attempt.attr.size {
+            now(state, size..u64::MAX, Source::Hole);
+        }
+        state.map = map;
     }
     if state.kernel == Some(before) {
         state.kernel = Some(done.seq);

@@ -6,12 +6,9 @@ use super::intervals::Source;
 use super::open_file::OpenFile;
 use super::write::{MAX_SIZE, end_of};
 use super::{Delegate, Fallocate, Handle};
-use crate::{Caller, Error, Fid, Result, Time};
+use crate::{Caller, Fid, Result, Time};
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// How often a truncate plans again because the file grew meanwhile.
-const CUT_TRIES: u32 = 64;
 
 impl Delegate {
     /// Makes the file exactly `size` long.
@@ -52,17 +49,7 @@ impl Delegate {
             let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
             state.pending.attr.clear_setid |= setid;
         }
-        for _ in 0..CUT_TRIES {
-            match self.publish_in_turn(file, Some(size), self.always_sync) {
-                Err(Error::Stale) => self.refresh(file)?,
-                result => return result,
-            }
-        }
-        tracing::error!(
-            fid = file.fid.0,
-            "a truncate found the file grown each time it tried"
-        );
-        Err(Errno::IO.into())
+        self.publish_in_turn(file, Some(size), self.always_sync)
     }
 
     /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it

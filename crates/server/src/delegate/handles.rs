@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Idle files remembered where memory allows.
 const MOST_IDLE: u64 = 4096;
-/// An idle file keeps windows of at most so many pieces.
-const MOST_IDLE_PIECES: usize = 64;
+/// An idle file keeps windows and a map of at most so many pieces (some 8 KiB).
+const MOST_IDLE_PIECES: usize = 100;
 
 /// An open handle.
 pub struct Open {
@@ -115,8 +115,8 @@ impl Table {
         }
         let done = !state.dirty() && state.owed.is_empty();
         if done {
-            if state.windows.len() > MOST_IDLE_PIECES {
-                state.windows.clear();
+            if state.cached() > MOST_IDLE_PIECES {
+                state.empty();
             }
             drop(state);
             known.held.remove(&file.fid);

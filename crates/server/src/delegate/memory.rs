@@ -1,7 +1,7 @@
 //! Keeping pending writes and windows of all files inside the delegate's share of the memory.
 //!
 //! Counting is done now and then, not on every write: layers report how many pieces they grew by, and when that sums up
-//! to an eighth of the limit, all files are looked at. Windows are a cache, and are emptied. Pending writes are published
+//! to an eighth of the limit, all files are looked at. Windows and maps are a cache, and are emptied. Pending writes are published
 //! early, fullest file first.
 use super::Delegate;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Delegate {
         let (mut windows, mut pending) = (0, Vec::new());
         for file in &files {
             let state = file.state.lock();
-            windows += state.windows.len();
+            windows += state.cached();
             let committing = state
                 .committing
                 .as_ref()
@@ -32,9 +32,7 @@ impl Delegate {
             pending.push((state.pending.intervals.len() + committing, file));
         }
         if windows > self.most_pieces / 2 {
-            files
-                .iter()
-                .for_each(|file| file.state.lock().windows.clear());
+            files.iter().for_each(|file| file.state.lock().empty());
         }
         let mut total: usize = pending.iter().map(|(n, _)| n).sum();
         if !publish || total <= self.most_pieces / 2 {
@@ -49,7 +47,7 @@ impl Delegate {
         }
     }
 
-    /// Memory of known files, their pending writes and windows, and kept buffers, and what was fetched ahead; bytes, about.
+    /// Memory of known files, their pending writes, windows and maps, and kept buffers, and what was fetched ahead; bytes, about.
     pub fn memory(&self) -> u64 {
         let pieces = |file: &Arc<super::open_file::OpenFile>| {
             let state = file.state.lock();
@@ -57,7 +55,7 @@ impl Delegate {
                 .committing
                 .as_ref()
                 .map_or(0, |a| a.layer.intervals.len());
-            (state.windows.len() + state.pending.intervals.len() + committing) as u64
+            (state.cached() + state.pending.intervals.len() + committing) as u64
         };
         let known = self.table.all_known();
         let layers = known.iter().map(pieces).sum::<u64>() * PIECE;

@@ -10,10 +10,11 @@
 //! | `open_file` | one file's layers, shared by its handles |
 //! | `intervals`, `pending` | the maps the layers are made of |
 //! | `open` | open, create, release, what the kernel may cache |
-//! | `read`, `windows` | reading; asking owners for extents |
+//! | `read`, `windows`, `file_map` | reading; asking owners for extents; a file's patterns |
 //! | `prefetch` | fetching what will be read |
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
+//! | `folding`, `attempt` | a layer becomes patterns; which member gets what |
 //! | `leftovers` | closed files that could not be published yet |
 //! | `locks`, `keepers`, `lock_owners`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
@@ -31,11 +32,14 @@
 //!   nothing holds the file, a thread does (`leftovers`).
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
+mod attempt;
 mod circles;
 mod combine;
 mod commit;
 mod counted;
 mod cut;
+mod file_map;
+mod folding;
 mod handles;
 mod holders;
 mod intervals;
@@ -125,6 +129,8 @@ pub struct Delegate {
     table: Table,
     tokens: Counter,
     consistency: Consistency,
+    /// Commits fold rows of writes to patterns.
+    patterns: bool,
     /// Every commit is on disk before it counts.
     always_sync: bool,
     counters: Counters,
@@ -159,6 +165,7 @@ impl Delegate {
             node,
             table: Table::new(config.memory / 16),
             consistency: config.consistency,
+            patterns: config.patterns,
             always_sync: config.durability == Durability::Disk,
             counters: Counters::default(),
             grown: AtomicUsize::new(0),

@@ -5,19 +5,22 @@
 //! read  ->  pending      writes since the last commit began      (this node only)
 //!           committing   the layer a commit is publishing now    (this node only, until it is published)
 //!           windows      committed extents, as of one generation (a cache of the owners' index)
+//!           map          of a file with patterns: what is committed wherever windows say nothing
 //! ```
 //!
 //! Invariants:
-//! - `windows` hold what is true at `attr.generation`, nothing else: a view of another generation empties them.
+//! - `windows` and `map` hold what is true at `attr.generation`, nothing else: a view of another generation empties them.
 //! - `attr.generation` never goes back.
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
 //! - `turn` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
 use super::StalePages;
+use super::file_map::FileMap;
 use super::intervals::{Intervals, Source, resolve};
+use super::memory::PIECE;
 use super::pending::Pending;
 use crate::data::LogId;
 use crate::files::proto::{CommitAttr, Part};
-use crate::{Attr, Fid, Kind};
+use crate::{Attr, Fid, Kind, Layout};
 use forebay_index::Change;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -45,6 +48,10 @@ pub struct Attempt {
     pub token: u64,
     /// The owner's changes.
     pub own: Vec<Change>,
+    /// Encoded patterns, in place of changes.
+    pub patterns: Vec<u8>,
+    /// Extents that the patterns stand for.
+    pub records: u64,
     /// The other members' changes.
     pub staged: Vec<Part>,
     /// What it says of the attributes.
@@ -57,6 +64,8 @@ pub struct State {
     pub attr: Attr,
     /// Where committed bytes are, as of `attr.generation`.
     pub windows: Intervals,
+    /// The patterns, as of `attr.generation`.
+    pub map: Option<Arc<FileMap>>,
     /// The generation that extents were asked for last.
     pub asked: Option<u64>,
     /// Writes that no commit has taken yet.
@@ -100,6 +109,7 @@ impl OpenFile {
         let state = State {
             attr,
             windows: Intervals::default(),
+            map: None,
             asked: None,
             pending: Pending::default(),
             committing: None,
@@ -119,6 +129,15 @@ impl OpenFile {
     }
 }
 
+/// What one call was told of the view it is at, and holds itself: windows and map may be emptied at any moment.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Committed extents and holes.
+    pub pieces: Intervals,
+    /// The patterns.
+    pub map: Option<Arc<FileMap>>,
+}
+
 /// Where the bytes of a read are, from its first byte on.
 pub struct Plan {
     /// What is known, by offset.
@@ -134,7 +153,7 @@ impl State {
     pub fn observe(&mut self, attr: &Attr) -> bool {
         let moved = attr.generation > self.attr.generation;
         if moved {
-            self.windows.clear();
+            self.empty();
         }
         if attr.generation >= self.attr.generation {
             self.attr = attr.clone();
@@ -183,9 +202,21 @@ impl State {
         attr
     }
 
-    /// Where the first bytes of `range` are, `most` pieces of them. `asked`: answers for the view of now that the caller
-    /// holds, below the windows.
-    pub fn plan(&self, range: Range<u64>, asked: &Intervals, most: usize) -> Plan {
+    /// Forgets what is known of committed bytes.
+    pub fn empty(&mut self) {
+        self.windows.clear();
+        self.map = None;
+    }
+
+    /// Pieces that what is known of committed bytes is worth, in memory.
+    pub fn cached(&self) -> usize {
+        let map = self.map.as_ref().map_or(0, |map| map.memory());
+        self.windows.len() + map.div_ceil(PIECE as usize)
+    }
+
+    /// Where the first bytes of `range` are, `most` pieces of them. What the layers do not know is missing: [`State::lowest`]
+    /// may know it. `asked`: answers for the view of now that the caller holds, below the windows.
+    pub fn plan(&self, range: Range<u64>, asked: &Asked, most: usize) -> Plan {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let layers: Vec<&Intervals> = self.layers(asked).into_iter().flatten().collect();
         let until = resolve(&layers, range, most, &mut found, &mut missing);
@@ -196,18 +227,28 @@ impl State {
         }
     }
 
+    /// The lowest layer.
+    pub fn lowest(&self, asked: &Asked) -> Option<Arc<FileMap>> {
+        self.map.as_ref().or(asked.map.as_ref()).cloned()
+    }
+
+    /// Whether the lowest layer is wanted, but not there.
+    pub fn wants_map(&self, asked: &Asked) -> bool {
+        self.attr.layout == Layout::Patterned && self.map.is_none() && asked.map.is_none()
+    }
+
     /// From the top.
-    fn layers<'a>(&'a self, asked: &'a Intervals) -> [Option<&'a Intervals>; 4] {
+    fn layers<'a>(&'a self, asked: &'a Asked) -> [Option<&'a Intervals>; 4] {
         [
             Some(&self.pending.intervals),
             self.committing.as_ref().map(|a| &a.layer.intervals),
             Some(&self.windows),
-            Some(asked),
+            Some(&asked.pieces),
         ]
     }
 
     /// Where the byte at `at` is (`None`: not known here), and up to where that holds. `asked`: as for a plan.
-    pub fn segment(&self, at: u64, asked: &Intervals) -> (Option<Source>, u64) {
+    pub fn segment(&self, at: u64, asked: &Asked) -> (Option<Source>, u64) {
         let mut until = u64::MAX;
         for layer in self.layers(asked).into_iter().flatten() {
             match layer.segment(at) {
@@ -215,7 +256,11 @@ impl State {
                 (None, next) => until = until.min(next),
             }
         }
-        (None, until)
+        let Some(map) = self.lowest(asked) else {
+            return (None, until);
+        };
+        let (source, end) = map.segment(at);
+        (source, until.min(end))
     }
 
     /// What is not published yet says nothing any more of the time, or of the set-id bits: they were set explicitly after
@@ -282,7 +327,7 @@ mod tests {
         state.windows.insert(0..10, Source::Hole, |_, _| ());
         assert!(!state.observe(&attr(5, 10)));
         let plan = |state: &State| {
-            let plan = state.plan(0..10, &Intervals::default(), 9);
+            let plan = state.plan(0..10, &Asked::default(), 9);
             assert_eq!(plan.until, 10);
             plan.missing.is_empty()
         };

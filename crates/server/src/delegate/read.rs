@@ -3,8 +3,8 @@
 //! A read answers the file as of one generation (with this node's pending writes above it), also when a commit that spans
 //! members is being published: every answer of an owner names the last sequence it has published, and one above the
 //! reader's view makes the reader start again with a newer view.
-use super::intervals::{Intervals, Source};
-use super::open_file::OpenFile;
+use super::intervals::Source;
+use super::open_file::{Asked, OpenFile};
 use super::runs::{Run, runs};
 use super::{Delegate, Handle, expect_reply};
 use crate::buffers::Buffer;
@@ -61,7 +61,7 @@ impl Delegate {
                     }
                     let mut state = file.state.lock();
                     if state.attr.generation == generation {
-                        state.windows.clear();
+                        state.empty();
                     }
                 }
                 result => return result,
@@ -82,11 +82,11 @@ impl Delegate {
         generation: u64,
     ) -> Result<Bytes> {
         let most = (self.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
-        let mut asked = Intervals::default();
+        let mut asked = Asked::default();
         let mut buffer: Option<Buffer> = None;
         let (mut at, mut end) = (offset, None);
         loop {
-            let (range, plan) = {
+            let (range, plan, map) = {
                 let state = file.state.lock();
                 let now = offset.saturating_add(u64::from(len)).min(state.size());
                 let range = offset..*end.get_or_insert(now);
@@ -98,10 +98,15 @@ impl Delegate {
                     return Err(Error::Stale);
                 }
                 let plan = state.plan(at..range.end, &asked, most);
-                (range, plan)
+                let map = (!plan.missing.is_empty()).then(|| state.lowest(&asked));
+                (range, plan, map.flatten())
+            };
+            let plan = match map {
+                Some(map) => map.fill(plan, most),
+                None => plan,
             };
             let known = plan.missing.first().map_or(plan.until, |m| m.start);
-            if !plan.missing.is_empty() && (known == at || asked.len() < most) {
+            if !plan.missing.is_empty() && (known == at || asked.pieces.len() < most) {
                 self.ask_extents(file, &plan.missing, generation, most, &mut asked)?;
                 continue;
             }
@@ -126,7 +131,7 @@ impl Delegate {
                 return Ok(target.freeze());
             }
             (at, buffer) = (known, Some(target));
-            asked.clear();
+            asked.pieces.clear();
         }
     }
 

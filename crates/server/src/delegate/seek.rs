@@ -1,6 +1,6 @@
 //! Finding data and holes, and copying between files.
-use super::intervals::{Intervals, Source};
-use super::open_file::OpenFile;
+use super::intervals::Source;
+use super::open_file::{Asked, OpenFile};
 use super::{Delegate, Handle, Whence};
 use crate::{Caller, Error, Result};
 use rustix::io::Errno;
@@ -26,13 +26,13 @@ impl Delegate {
         }
         let (mut at, mut tries) = (offset, 0);
         // What this call was told of the view it is at, from `at` on.
-        let (mut asked, mut view) = (Intervals::default(), 0);
+        let (mut asked, mut view) = (Asked::default(), 0);
         loop {
             let (source, until, size, generation) = {
                 let state = file.state.lock();
                 let generation = state.attr.generation;
                 if generation != view {
-                    asked.clear();
+                    asked = Asked::default();
                     view = generation;
                 }
                 let (source, until) = state.segment(at, &asked);
@@ -52,7 +52,7 @@ impl Delegate {
                 (Some(_), _) => at = until,
                 (None, _) => {
                     // What was told before lies behind.
-                    asked.clear();
+                    asked.pieces.clear();
                     match self.ask_at(file, at..size, whence, generation, &mut asked) {
                         Ok(()) => {}
                         Err(Error::Stale) => {
@@ -75,11 +75,11 @@ impl Delegate {
         range: Range<u64>,
         whence: Whence,
         generation: u64,
-        asked: &mut Intervals,
+        asked: &mut Asked,
     ) -> Result<()> {
         if whence == Whence::Data {
             self.ask_ahead(file, range.start, range.end, generation, asked)?;
-            if !asked.is_empty() {
+            if !asked.pieces.is_empty() {
                 return Ok(());
             }
         }

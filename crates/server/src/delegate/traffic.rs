@@ -14,6 +14,12 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Extents that commits folded to patterns.
+    pub folded: u64,
+    /// Bytes of those patterns.
+    pub folded_bytes: u64,
+    /// Files' patterns that were asked for.
+    pub maps: u64,
 }
 
 /// The same while it is counted.
@@ -24,6 +30,9 @@ pub struct Counters {
     others: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
+    folded: AtomicU64,
+    folded_bytes: AtomicU64,
+    maps: AtomicU64,
     working: AtomicU64,
 }
 
@@ -48,6 +57,16 @@ impl Counters {
             .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// A commit had patterns in place of so many extents.
+    pub(super) fn folded(&self, extents: u64, bytes: usize) {
+        self.folded.fetch_add(extents, Ordering::Relaxed);
+        self.folded_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn mapped(&self) {
+        self.maps.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A read or write begins.
     pub(super) fn begin(&self) -> AtWork<'_> {
         self.working.fetch_add(1, Ordering::Relaxed);
@@ -69,6 +88,9 @@ impl Counters {
             others: get(&self.others),
             read_bytes: get(&self.read_bytes),
             written_bytes: get(&self.written_bytes),
+            folded: get(&self.folded),
+            folded_bytes: get(&self.folded_bytes),
+            maps: get(&self.maps),
         }
     }
 

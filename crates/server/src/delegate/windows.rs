@@ -3,15 +3,22 @@
 //! An answer is cached only if the file's view is still the one it was asked for, and only if the slice's owner has
 //! published nothing newer: so all windows of a file show one generation.
 //!
+//! A file with patterns has all at its owner. The patterns themselves are asked for, once a generation, and become its map; extents
+//! only where the map is in doubt. Answers about extents know of patterns too: a window is right wherever it is.
+//!
 //! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
-//! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for.
+//! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
+//! and patterns are.
+use super::file_map::FileMap;
 use super::intervals::{Intervals, Source};
-use super::open_file::OpenFile;
+use super::memory::PIECE;
+use super::open_file::{Asked, OpenFile};
 use super::{Delegate, expect_reply};
 use crate::files::proto::{FilesReply, FilesRequest};
-use crate::{Error, Member, Result};
+use crate::{Error, Layout, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT, RangeMap, SLICE};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Most extents in one answer: some 60 KiB on the wire.
 const PAGE: u32 = 4096;
@@ -24,36 +31,44 @@ impl Delegate {
     /// Asks for the first of these ranges, and for the others as long as `asked` has fewer than `most` pieces. What is
     /// learned goes to the windows, and what lies from the first range to the end of the last also to `asked`, which is
     /// of `generation` and the caller's own: the windows may be emptied at any moment, also by this very answer, and who
-    /// relied on them could ask for ever. Afterwards `asked` has at least the first byte of the first range. `Stale` if
-    /// the file has moved on.
+    /// relied on them could ask for ever. Afterwards `asked` has at least the first byte of the first range, or a map that it had not
+    /// before. `Stale` if the file has moved on.
     pub(super) fn ask_extents(
         &self,
         file: &OpenFile,
         missing: &[Range<u64>],
         generation: u64,
         most: usize,
-        asked: &mut Intervals,
+        asked: &mut Asked,
     ) -> Result<()> {
         let (Some(first), Some(last)) = (missing.first(), missing.last()) else {
             return Ok(());
         };
         let wanted = first.start..last.end;
-        let before = file.state.lock().asked.replace(generation);
-        let narrow = before != Some(generation);
+        let (narrow, wants_map, map) = {
+            let mut state = file.state.lock();
+            let narrow = state.asked.replace(generation) != Some(generation);
+            (narrow, state.wants_map(asked), state.lowest(asked))
+        };
+        if wants_map && !narrow {
+            return self.ask_map(file, generation, asked);
+        }
         let limit = if narrow { FEW } else { PAGE };
         // Up to where the answers of this call reach.
         let mut reach = 0;
         for range in missing {
+            let doubt = map.as_ref().and_then(|map| map.doubtful(range.start));
+            let doubt = doubt.unwrap_or(0..u64::MAX);
             let mut from = range.start.max(reach);
             if reach <= range.start && !narrow {
                 // Small reads come in rows: start at the round offset before, and take what the answer holds behind.
-                let round = range.start / MAX_EXTENT * MAX_EXTENT;
+                let round = (range.start / MAX_EXTENT * MAX_EXTENT).max(doubt.start);
                 let known = file.state.lock().windows.segment(round).0.is_some();
                 from = if known { range.start } else { round };
             }
             while from < range.end {
-                let end = (from / SLICE + 1).saturating_mul(SLICE);
-                let owner = self.slice_owner(file, from);
+                let end = (from / SLICE + 1).saturating_mul(SLICE).min(doubt.end);
+                let owner = self.keeper(file, from);
                 let (extents, more) = self.ask_owner(file, owner, from..end, limit, generation)?;
                 let covered = match extents.last() {
                     Some(last) if more => last.end(),
@@ -62,9 +77,9 @@ impl Delegate {
                 fill(file, from..covered, &extents, generation)?;
                 self.grew(extents.len() + 1, false);
                 let own = from.max(wanted.start)..covered.min(wanted.end);
-                put(asked, own, &extents);
+                put(&mut asked.pieces, own, &extents);
                 reach = covered;
-                if reach > wanted.start && asked.len() >= most {
+                if reach > wanted.start && asked.pieces.len() >= most {
                     return Ok(());
                 }
                 // Many small extents lie between the round offset and the range: they are left out.
@@ -75,29 +90,82 @@ impl Delegate {
     }
 
     /// Looks for the first extent at or after `from` in all slices at once, and remembers, also in `asked`, that there is
-    /// nothing before it.
+    /// nothing before it. Of a file with patterns: asks for those, or looks up to where the map is in doubt.
     pub(super) fn ask_ahead(
         &self,
         file: &OpenFile,
         from: u64,
         size: u64,
         generation: u64,
-        asked: &mut Intervals,
+        asked: &mut Asked,
     ) -> Result<()> {
-        let mut first = size;
-        for member in 0..self.members() {
-            let (extents, _) = self.ask_owner(file, member, from..size, 1, generation)?;
+        let (layout, wants_map, map) = {
+            let state = file.state.lock();
+            let layout = state.attr.layout;
+            (layout, state.wants_map(asked), state.lowest(asked))
+        };
+        if wants_map {
+            return self.ask_map(file, generation, asked);
+        }
+        let doubt = map.and_then(|map| map.doubtful(from));
+        let end = doubt.map_or(size, |doubt| doubt.end.min(size));
+        let mut first = end;
+        let keepers = match layout {
+            Layout::Patterned => file.fid.owner()..file.fid.owner() + 1,
+            Layout::Fresh | Layout::Spread => 0..self.members(),
+        };
+        for member in keepers {
+            let (extents, _) = self.ask_owner(file, member, from..end, 1, generation)?;
             first = extents.first().map_or(first, |e| first.min(e.offset));
         }
-        put(asked, from..first, &[]);
+        put(&mut asked.pieces, from..first, &[]);
         fill(file, from..first, &[], generation)
     }
 
-    fn slice_owner(&self, file: &OpenFile, offset: u64) -> Member {
-        RangeMap {
-            members: self.members(),
+    /// Asks for the patterns: for the map of the file, and for `asked`. `Stale` if the file has moved on.
+    fn ask_map(&self, file: &OpenFile, generation: u64, asked: &mut Asked) -> Result<()> {
+        let owner = file.fid.owner();
+        let request = FilesRequest::Patterns { fid: file.fid };
+        let reply = self.node.peers.files(owner, request);
+        let (bytes, holes, residual, published) = expect_reply!(owner, reply,
+            FilesReply::Patterns { bytes, holes, residual, published } => (bytes, holes, residual, published))?;
+        if published > generation {
+            return Err(Error::Stale);
         }
-        .member(file.fid.owner(), offset)
+        let (patterns, lost) = forebay_pattern::decode_all(&bytes);
+        let mut map = FileMap::new(
+            patterns.map(),
+            &holes,
+            residual.into_iter().map(|(start, end)| start..end),
+        );
+        if let Some(loss) = lost.first() {
+            tracing::warn!(fid = file.fid.0, owner, error = %loss.why, "patterns that the owner sent cannot be read; it is asked for extents");
+            map.doubt(0..u64::MAX);
+        }
+        let map = Arc::new(map);
+        asked.map = Some(map.clone());
+        self.counters.mapped();
+        {
+            let mut state = file.state.lock();
+            if state.attr.generation != generation {
+                return Err(Error::Stale);
+            }
+            state.map = Some(map.clone());
+        }
+        self.grew(map.memory() / PIECE as usize, false);
+        Ok(())
+    }
+
+    /// The member that has the extents there.
+    fn keeper(&self, file: &OpenFile, offset: u64) -> Member {
+        let owner = file.fid.owner();
+        match file.state.lock().attr.layout {
+            Layout::Patterned => owner,
+            Layout::Fresh | Layout::Spread => RangeMap {
+                members: self.members(),
+            }
+            .member(owner, offset),
+        }
     }
 
     fn ask_owner(

@@ -1,0 +1,228 @@
+//! The committed bytes of a file with patterns, as of one generation: asked once, however many extents the patterns stand for.
+//!
+//! Three things together say where a byte is:
+//! - the patterns' newest piece there,
+//! - the holes that were cut into patterns: one hides what has its sequence or an older one,
+//! - the *doubtful* ranges, where there may be something newer than the patterns, so that the owner must be asked.
+//!
+//! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); doubtful ranges are sorted
+//! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become doubtful.
+use super::intervals::{Intervals, Source};
+use super::open_file::Plan;
+use crate::files::proto::Hole;
+use forebay_pattern::{Found, Map, Placed};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// More doubtful ranges than this are joined where they are nearest to each other.
+const MOST_DOUBTFUL: usize = 64;
+
+/// See the head of this file.
+#[derive(Debug, Clone, Default)]
+pub struct FileMap {
+    patterns: Arc<Patterns>,
+    doubtful: Vec<Range<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Patterns {
+    map: Map,
+    /// Start, end, sequence.
+    holes: Vec<(u64, u64, u64)>,
+}
+
+impl FileMap {
+    /// The map of what the owner answered.
+    pub fn new(
+        map: Map,
+        holes: &[Hole],
+        doubtful: impl IntoIterator<Item = Range<u64>>,
+    ) -> FileMap {
+        let holes = flat(holes);
+        let mut map = FileMap {
+            patterns: Arc::new(Patterns { map, holes }),
+            doubtful: Vec::new(),
+        };
+        doubtful.into_iter().for_each(|range| map.doubt(range));
+        map
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        let Patterns { map, holes } = &*self.patterns;
+        let ranges = self.doubtful.capacity() * size_of::<Range<u64>>();
+        map.memory() + holes.capacity() * size_of::<(u64, u64, u64)>() + ranges + size_of::<Self>()
+    }
+
+    /// Entries of the map: terms and global patterns.
+    pub fn entries(&self) -> usize {
+        self.patterns.map.entries()
+    }
+
+    /// Something newer than the map may be here.
+    pub fn doubt(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let ranges = &mut self.doubtful;
+        let first = ranges.partition_point(|r| r.end < range.start);
+        let behind = ranges.partition_point(|r| r.start <= range.end);
+        let mut whole = range;
+        for r in &ranges[first..behind] {
+            whole = whole.start.min(r.start)..whole.end.max(r.end);
+        }
+        ranges.splice(first..behind, [whole]);
+        if ranges.len() > MOST_DOUBTFUL {
+            let gap = |i: &usize| ranges[i + 1].start - ranges[*i].end;
+            let nearest = (0..ranges.len() - 1).min_by_key(gap).unwrap_or_default();
+            ranges[nearest].end = ranges[nearest + 1].end;
+            ranges.remove(nearest + 1);
+        }
+    }
+
+    /// The doubtful range that holds the byte at `at`, if one does.
+    pub fn doubtful(&self, at: u64) -> Option<Range<u64>> {
+        let i = self.doubtful.partition_point(|r| r.end <= at);
+        self.doubtful.get(i).filter(|r| r.start <= at).cloned()
+    }
+
+    /// What layers above have planned, with what they do not know filled in: again `most` pieces at most (at least one).
+    pub fn fill(&self, plan: Plan, most: usize) -> Plan {
+        if plan.missing.is_empty() {
+            return plan;
+        }
+        let mut filled = Filled {
+            plan: Plan {
+                found: Vec::with_capacity(plan.found.len()),
+                missing: Vec::new(),
+                until: plan.until,
+            },
+            most: most.max(1),
+        };
+        let mut found = plan.found.into_iter().peekable();
+        for gap in plan.missing {
+            while let Some((range, source)) = found.next_if(|p| p.0.start < gap.start) {
+                if !filled.add(range, Some(source)) {
+                    return filled.plan;
+                }
+            }
+            let mut at = gap.start;
+            while at < gap.end {
+                let (source, end) = self.segment(at);
+                let end = end.min(gap.end);
+                if !filled.add(at..end, source) {
+                    return filled.plan;
+                }
+                at = end;
+            }
+        }
+        for (range, source) in found {
+            if !filled.add(range, Some(source)) {
+                break;
+            }
+        }
+        filled.plan
+    }
+
+    /// Where the byte at `at` is (`None`: the owner must be asked), and up to where that holds at least.
+    pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
+        let i = self.doubtful.partition_point(|r| r.end <= at);
+        let certain = match self.doubtful.get(i) {
+            Some(range) if range.start <= at => return (None, range.end),
+            Some(range) => range.start,
+            None => u64::MAX,
+        };
+        let (source, end) = self.patterns.segment(at);
+        (Some(source), end.min(certain))
+    }
+}
+
+/// A plan that is being made.
+struct Filled {
+    plan: Plan,
+    most: usize,
+}
+
+impl Filled {
+    /// Adds what comes next. `false`: the plan is full and ends before it.
+    fn add(&mut self, range: Range<u64>, source: Option<Source>) -> bool {
+        let Plan {
+            found,
+            missing,
+            until,
+        } = &mut self.plan;
+        match (source, found.last_mut(), missing.last_mut()) {
+            (Some(source), Some((last, before)), _)
+                if last.end == range.start && before.advance(last.end - last.start) == source =>
+            {
+                last.end = range.end;
+                return true;
+            }
+            (None, _, Some(last)) if last.end == range.start => {
+                last.end = range.end;
+                return true;
+            }
+            _ => {}
+        }
+        if found.len() + missing.len() >= self.most {
+            *until = range.start;
+            return false;
+        }
+        match source {
+            Some(source) => found.push((range, source)),
+            None => missing.push(range),
+        }
+        true
+    }
+}
+
+impl Patterns {
+    fn segment(&self, at: u64) -> (Source, u64) {
+        let i = self.holes.partition_point(|h| h.1 <= at);
+        let (cut, until) = match self.holes.get(i) {
+            Some(&(start, end, seq)) if start <= at => (Some(seq), end),
+            Some(&(start, ..)) => (None, start),
+            None => (None, u64::MAX),
+        };
+        match self.map.lookup(at) {
+            Found::Data(piece) if cut.is_none_or(|seq| piece.sequence > seq) => {
+                (source(&piece), piece.end().min(until))
+            }
+            Found::Data(piece) => (Source::Hole, piece.end().min(until)),
+            Found::Hole(end) => (Source::Hole, end.max(at + 1)),
+            Found::End => (Source::Hole, u64::MAX),
+        }
+    }
+}
+
+fn source(piece: &Placed) -> Source {
+    Source::Log {
+        member: piece.source.member,
+        log: piece.source.log,
+        addr: piece.addr,
+    }
+}
+
+/// Where holes overlap, the largest sequence.
+fn flat(holes: &[Hole]) -> Vec<(u64, u64, u64)> {
+    let mut by_sequence: Vec<&Hole> = holes.iter().collect();
+    by_sequence.sort_unstable_by_key(|hole| hole.seq);
+    let mut laid = Intervals::default();
+    for hole in by_sequence {
+        // The log stands for the sequence; addresses go on with offsets, so that neighbours of one sequence join.
+        let source = Source::Log {
+            member: 0,
+            log: hole.seq,
+            addr: hole.start,
+        };
+        laid.insert(hole.start..hole.end, source, |_, _| ());
+    }
+    let sequence = |(range, source): (Range<u64>, Source)| match source {
+        Source::Log { log, .. } => Some((range.start, range.end, log)),
+        Source::Hole => None,
+    };
+    laid.iter().filter_map(sequence).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use super::*;
+use forebay_pattern::{Folder, Segment};
+use proptest::prelude::*;
+
+const SPACE: usize = 600;
+
+/// What is at each byte: sequence, and where.
+type Model = Vec<Option<(u64, Option<Source>)>>;
+
+#[derive(Debug, Clone)]
+enum Change {
+    /// Start, count, length, stride, log.
+    Row(u64, u64, u64, i64, u64),
+    Cut(u64, u64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => (0..300u64, 1..12u64, 1..20u64, -40..40i64, 0..3u64)
+            .prop_map(|(start, count, len, stride, log)| Change::Row(start, count, len, stride, log)),
+        1 => (0..500u64, 1..100u64).prop_map(|(start, len)| Change::Cut(start, start + len)),
+    ]
+}
+
+/// The map of these changes, one a commit, and what it must say.
+fn build(changes: &[Change]) -> (Vec<Segment>, Vec<Hole>, Model) {
+    let (mut segments, mut holes, mut model) = (Vec::new(), Vec::new(), vec![None; SPACE]);
+    let mut addrs = [0u64; 3];
+    for (seq, change) in (1..).zip(changes) {
+        match *change {
+            Change::Cut(start, end) => {
+                holes.push(Hole { seq, start, end });
+                model[start as usize..(end as usize).min(SPACE)].fill(Some((seq, None)));
+            }
+            Change::Row(start, count, len, stride, log) => {
+                let mut folder = Folder::joining();
+                let base = start as i64
+                    + if stride < 0 {
+                        -stride * count as i64
+                    } else {
+                        0
+                    };
+                for k in 0..count {
+                    let at = (base + stride * k as i64) as u64;
+                    // Elements of a layer do not overlap.
+                    let len = len.min(stride.unsigned_abs()).max(1);
+                    if stride == 0 && k > 0 {
+                        break;
+                    }
+                    let addr = &mut addrs[log as usize];
+                    folder.push_at(at, len, *addr).unwrap();
+                    for i in 0..len {
+                        if let Some(byte) = model.get_mut((at + i) as usize) {
+                            let addr = *addr + i;
+                            *byte = Some((
+                                seq,
+                                Some(Source::Log {
+                                    member: 1,
+                                    log,
+                                    addr,
+                                }),
+                            ));
+                        }
+                    }
+                    *addr += len;
+                }
+                let source = forebay_pattern::Source { member: 1, log };
+                let found = folder.finish().into_iter();
+                segments.extend(found.map(|pattern| Segment::new(source, seq, pattern)));
+            }
+        }
+    }
+    (segments, holes, model)
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_byte_by_byte_model(
+        changes in prop::collection::vec(change(), 1..8),
+        doubtful in prop::collection::vec((0..SPACE as u64, 1..30u64), 0..4),
+    ) {
+        let (segments, holes, model) = build(&changes);
+        let merged = forebay_pattern::Patterns::merged(segments).map();
+        let ranges: Vec<_> = doubtful.iter().map(|(start, len)| *start..start + len).collect();
+        let map = FileMap::new(merged, &holes, ranges.clone());
+        for at in 0..SPACE as u64 {
+            let (source, until) = map.segment(at);
+            prop_assert!(until > at);
+            let asked = ranges.iter().any(|r| r.contains(&at));
+            prop_assert_eq!(source.is_none(), asked, "at {}", at);
+            prop_assert_eq!(map.doubtful(at).is_some_and(|r| r.contains(&at)), asked);
+            for o in at..until.min(SPACE as u64) {
+                match source {
+                    None => prop_assert!(ranges.iter().any(|r| r.contains(&o))),
+                    Some(source) => {
+                        prop_assert!(!ranges.iter().any(|r| r.contains(&o)));
+                        let want = model[o as usize].and_then(|(_, s)| s).unwrap_or(Source::Hole);
+                        prop_assert_eq!(source.advance(o - at), want, "byte {} asked at {}", o, at);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn many_doubtful_ranges_are_joined_where_they_are_nearest() {
+    let mut map = FileMap::default();
+    for k in 0..MOST_DOUBTFUL as u64 {
+        map.doubt(k * 100..k * 100 + 10);
+    }
+    assert_eq!(map.doubtful.len(), MOST_DOUBTFUL);
+    map.doubt(515..520);
+    assert_eq!(map.doubtful.len(), MOST_DOUBTFUL);
+    assert_eq!(map.doubtful(512), Some(500..520));
+    map.doubt(0..u64::MAX);
+    assert_eq!(map.segment(7), (None, u64::MAX));
+    assert_eq!(map.doubtful.len(), 1);
+}
