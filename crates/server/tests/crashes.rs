@@ -41,6 +41,7 @@ struct Open {
 struct Run {
     random: Random,
     durability: Durability,
+    patterns: bool,
     truth: Truth,
     opens: Vec<Open>,
     say: bool,
@@ -79,9 +80,11 @@ fn run(seed: u64, say: bool) {
     } else {
         Durability::Process
     };
+    let patterns = random.chance(60);
     let mut run = Run {
         random,
         durability,
+        patterns,
         truth: Truth::default(),
         opens: Vec::new(),
         say,
@@ -93,9 +96,10 @@ fn run(seed: u64, say: bool) {
     run.end(&image, seed);
 }
 
-fn start(disk: &FaultIo, durability: Durability) -> Result<Service> {
+fn start(disk: &FaultIo, durability: Durability, patterns: bool) -> Result<Service> {
     let config = Config {
         durability,
+        patterns,
         ..config(NODES)
     };
     Service::start(Arc::new(disk.clone()), Path::new("/nowhere/store"), config)
@@ -114,13 +118,13 @@ impl Run {
         // Now and then the start itself is cut off.
         if self.random.chance(25) {
             disk.stop_after(1 + self.random.below(200));
-            if let Err(e) = start(&disk, self.durability) {
+            if let Err(e) = start(&disk, self.durability, self.patterns) {
                 self.note(|| format!("the start is cut off: {e}"));
                 return self.crash(&disk);
             }
             return self.crash(&disk);
         }
-        let service = start(&disk, self.durability).unwrap();
+        let service = start(&disk, self.durability, self.patterns).unwrap();
         self.check(&service, std::slice::from_ref(&self.truth));
         let how = self.random.below(3);
         match how {
@@ -142,7 +146,7 @@ impl Run {
                 self.opens.clear();
                 // Either: let a start on a copy say which.
                 let again = FaultIo::with_image(&left, seed + 7);
-                let service = start(&again, self.durability).unwrap();
+                let service = start(&again, self.durability, self.patterns).unwrap();
                 let before = self.truth.clone();
                 self.truth = self.check(&service, &[before, after]);
                 return self.crash(&again);
@@ -168,7 +172,8 @@ impl Run {
         let name = format!("f{}", self.random.below(NAMES));
         match self.random.below(100) {
             0..20 => self.open(&delegate, node, name, after),
-            20..55 => self.write(service),
+            20..45 => self.write(service),
+            45..55 => self.row(service),
             55..75 => self.commit(service, after),
             75..85 => self.close(service, after),
             85..90 => {
@@ -280,6 +285,31 @@ impl Run {
         Ok(())
     }
 
+    /// Many writes in a row, which may become a pattern.
+    fn row(&mut self, service: &Service) -> Result<()> {
+        let Some(i) = self.pick() else { return Ok(()) };
+        let base = *self.random.pick(&[0, 9000, SLICE - 3000]);
+        let (start, len) = (base + self.random.below(5000), 1 + self.random.below(40));
+        let offsets = self.random.row(start, len);
+        let truth = &self.truth;
+        let open = &mut self.opens[i];
+        if self.say {
+            println!(
+                "node {} writes {len} at each of {offsets:?} of file {}",
+                open.node, open.file
+            );
+        }
+        let delegate = service.delegate(open.node);
+        for offset in offsets {
+            let data = self.random.bytes(len as usize);
+            delegate.write(open.handle, offset, &data, ROOT)?;
+            open.pending
+                .get_or_insert_with(|| truth.files[open.file].clone())
+                .put(offset, &data);
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, service: &Service, after: &mut Truth) -> Result<()> {
         let Some(i) = self.pick() else { return Ok(()) };
         let sync = self.random.chance(50);
@@ -331,7 +361,7 @@ impl Run {
     /// All files removed, nothing is stored.
     fn end(&mut self, image: &Image, seed: u64) {
         let disk = FaultIo::with_image(image, seed);
-        let service = start(&disk, self.durability).unwrap();
+        let service = start(&disk, self.durability, self.patterns).unwrap();
         self.check(&service, std::slice::from_ref(&self.truth));
         for name in self.truth.names.keys() {
             service

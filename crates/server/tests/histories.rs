@@ -33,6 +33,8 @@ struct Open {
 struct History {
     random: Random,
     posix: bool,
+    /// How often a start is with patterns, percent.
+    patterns: u64,
     say: bool,
     dir: PathBuf,
     service: Option<Service>,
@@ -73,9 +75,11 @@ fn run(seed: u64, say: bool) {
     let temp = common::scratch();
     let mut random = Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x1234);
     let posix = random.chance(25);
+    let patterns = *random.pick(&[0, 60, 100, 100]);
     let mut history = History {
         random,
         posix,
+        patterns,
         say,
         dir: temp.path().join("store"),
         service: None,
@@ -106,6 +110,8 @@ fn run(seed: u64, say: bool) {
 
 impl History {
     fn start(&mut self) {
+        let patterns = self.random.chance(self.patterns);
+        self.note(|| format!("starts with patterns: {patterns}"));
         let consistency = if self.posix {
             Consistency::Posix
         } else {
@@ -114,6 +120,7 @@ impl History {
         let config = Config {
             nodes: NODES as u16,
             consistency,
+            patterns,
             memory: 16 << 20,
             ..Config::default()
         };
@@ -167,7 +174,8 @@ impl History {
     fn step(&mut self) {
         match self.random.below(100) {
             0..14 => self.open(),
-            14..42 => self.with_handle(|h, i| h.write(i)),
+            14..37 => self.with_handle(|h, i| h.write(i)),
+            37..42 => self.with_handle(|h, i| h.row(i)),
             42..62 => self.with_handle(|h, i| h.read(i)),
             62..68 => self.with_handle(|h, i| h.sync(i)),
             68..76 => self.with_handle(|h, i| h.close(i)),
@@ -276,6 +284,32 @@ impl History {
         }
         if posix {
             state.commit(node);
+        }
+    }
+
+    /// Many writes in a row, which may become a pattern.
+    fn row(&mut self, i: usize) {
+        let (start, len) = (self.offset(), 1 + self.random.below(40));
+        let offsets = self.random.row(start, len);
+        let Open {
+            handle,
+            node,
+            file,
+            flags,
+        } = self.opens[i];
+        if !flags.write || flags.append {
+            return;
+        }
+        self.note(|| format!("node {node} file {file} writes {len} at each of {offsets:?}"));
+        for offset in offsets {
+            let data = self.random.bytes(len as usize);
+            let delegate = self.delegate(node);
+            delegate.write(handle, offset, &data, ME).unwrap();
+            let (posix, state) = (self.posix, &mut self.model.files[file]);
+            state.pending[node].push(Change::Put(offset, data));
+            if posix {
+                state.commit(node);
+            }
         }
     }
 

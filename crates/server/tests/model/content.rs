@@ -54,6 +54,12 @@ impl Content {
         page.stored[(offset % PAGE) as usize] = stored;
     }
 
+    /// Bytes that are stored.
+    pub fn stored_bytes(&self) -> u64 {
+        let stored = |page: &Page| page.stored.iter().filter(|s| **s).count() as u64;
+        self.pages.values().map(stored).sum()
+    }
+
     fn stored(&self, offset: u64) -> bool {
         self.pages
             .get(&(offset / PAGE))

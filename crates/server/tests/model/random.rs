@@ -25,4 +25,22 @@ impl Random {
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| (self.next() % 255) as u8 + 1).collect()
     }
+    /// Rows of rows of writes, as programs make them: offsets from `start` on, at least 0.
+    pub fn row(&mut self, start: u64, len: u64) -> Vec<u64> {
+        let stride = |random: &mut Random| {
+            let far = *random.pick(&[2 * len + 8, 4 * len + 8, 700]);
+            let stride = random.below(far) as i64;
+            if random.chance(25) { -stride } else { stride }
+        };
+        let (outer, inner) = (stride(self) * 9, stride(self));
+        let rows = if self.chance(50) {
+            1
+        } else {
+            1 + self.below(6)
+        };
+        let count = 2 + self.below(40);
+        let at = |row: u64, k: u64| start as i64 + row as i64 * outer + k as i64 * inner;
+        let offsets = (0..rows).flat_map(|row| (0..count).map(move |k| at(row, k)));
+        offsets.map(|at| at.unsigned_abs()).collect()
+    }
 }
