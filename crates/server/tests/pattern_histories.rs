@@ -34,12 +34,15 @@ struct History {
     /// By file and node.
     handles: [Vec<Option<Handle>>; FILES],
     files: Vec<File>,
+    /// Extents that became patterns, up to the last restart.
+    folded: u64,
 }
 
 #[test]
 fn random_rows_of_writes_agree_with_the_model() {
     if let Ok(seed) = std::env::var("FOREBAY_SEED") {
-        return run(seed.parse().expect("FOREBAY_SEED is a number"), true);
+        let folded = run(seed.parse().expect("FOREBAY_SEED is a number"), true);
+        return println!("{folded} extents became patterns");
     }
     let soak = std::env::var("SOAK").is_ok_and(|v| v == "1");
     let progress = std::env::var("SOAK_DIR")
@@ -50,8 +53,10 @@ fn random_rows_of_writes_agree_with_the_model() {
         .filter(|_| soak)
         .and_then(|p| std::fs::read_to_string(p).ok());
     let from: u64 = from.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let mut folded = 0;
     for seed in from..if soak { 4_000 } else { 60 } {
         let outcome = std::panic::catch_unwind(|| run(seed, false));
+        folded += *outcome.as_ref().unwrap_or(&0);
         assert!(
             outcome.is_ok(),
             "seed {seed} disagrees; replay it with FOREBAY_SEED={seed}"
@@ -60,9 +65,11 @@ fn random_rows_of_writes_agree_with_the_model() {
             std::fs::write(path, (seed + 1).to_string()).unwrap();
         }
     }
+    assert!(folded > 10_000, "{folded} extents became patterns");
 }
 
-fn run(seed: u64, say: bool) {
+/// Extents that became patterns.
+fn run(seed: u64, say: bool) -> u64 {
     let mut random = Random(seed ^ 0x0BAD_5EED);
     let nodes = 1 + random.below(4) as u16;
     let mut history = History {
@@ -74,6 +81,7 @@ fn run(seed: u64, say: bool) {
         fids: [Fid::ROOT; FILES],
         handles: Default::default(),
         files: Vec::new(),
+        folded: 0,
     };
     history.start();
     for file in 0..FILES {
@@ -83,7 +91,7 @@ fn run(seed: u64, say: bool) {
     for _ in 0..OPS {
         history.step();
     }
-    history.finish();
+    history.finish()
 }
 
 impl History {
@@ -282,6 +290,9 @@ impl History {
 
     fn restart(&mut self) {
         self.note(|| "restart".into());
+        for node in 0..self.nodes {
+            self.folded += self.service().delegate(node).counters().totals().folded;
+        }
         self.service.take().unwrap().stop().unwrap();
         for (state, handles) in self.files.iter_mut().zip(&mut self.handles) {
             (0..usize::from(self.nodes)).for_each(|node| state.commit(node));
@@ -334,7 +345,7 @@ impl History {
         );
     }
 
-    fn finish(mut self) {
+    fn finish(mut self) -> u64 {
         (0..FILES).for_each(|file| self.close_all(file));
         self.check_all();
         if self.random.chance(50) {
@@ -358,5 +369,6 @@ impl History {
             delegate.unlink(Fid::ROOT, name.as_bytes(), ROOT).unwrap();
         }
         settle_to_nothing(self.service());
+        self.folded
     }
 }

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// More doubtful ranges than this are joined where they are nearest to each other.
 const MOST_DOUBTFUL: usize = 64;
+/// So many pieces are looked up before all that follow are gone through in order.
+const FEW: usize = 2;
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
@@ -54,11 +56,6 @@ impl FileMap {
         map.memory() + holes.capacity() * size_of::<(u64, u64, u64)>() + ranges + size_of::<Self>()
     }
 
-    /// Entries of the map: terms and global patterns.
-    pub fn entries(&self) -> usize {
-        self.patterns.map.entries()
-    }
-
     /// Something newer than the map may be here.
     pub fn doubt(&mut self, range: Range<u64>) {
         if range.is_empty() {
@@ -80,10 +77,15 @@ impl FileMap {
         }
     }
 
+    /// The doubtful range that holds the byte at `at`, or else the next one.
+    fn doubt_from(&self, at: u64) -> Range<u64> {
+        let i = self.doubtful.partition_point(|r| r.end <= at);
+        self.doubtful.get(i).cloned().unwrap_or(u64::MAX..u64::MAX)
+    }
+
     /// The doubtful range that holds the byte at `at`, if one does.
     pub fn doubtful(&self, at: u64) -> Option<Range<u64>> {
-        let i = self.doubtful.partition_point(|r| r.end <= at);
-        self.doubtful.get(i).filter(|r| r.start <= at).cloned()
+        Some(self.doubt_from(at)).filter(|range| range.start <= at && at < range.end)
     }
 
     /// What layers above have planned, with what they do not know filled in: again `most` pieces at most (at least one).
@@ -108,9 +110,15 @@ impl FileMap {
             }
             let mut at = gap.start;
             while at < gap.end {
-                let (source, end) = self.segment(at);
-                let end = end.min(gap.end);
-                if !filled.add(at..end, source) {
+                let doubt = self.doubt_from(at);
+                let (end, fits) = if doubt.start <= at {
+                    let end = doubt.end.min(gap.end);
+                    (end, filled.add(at..end, None))
+                } else {
+                    let end = doubt.start.min(gap.end);
+                    (end, self.patterns.fill(at..end, &mut filled))
+                };
+                if !fits {
                     return filled.plan;
                 }
                 at = end;
@@ -126,14 +134,12 @@ impl FileMap {
 
     /// Where the byte at `at` is (`None`: the owner must be asked), and up to where that holds at least.
     pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
-        let i = self.doubtful.partition_point(|r| r.end <= at);
-        let certain = match self.doubtful.get(i) {
-            Some(range) if range.start <= at => return (None, range.end),
-            Some(range) => range.start,
-            None => u64::MAX,
-        };
+        let doubt = self.doubt_from(at);
+        if doubt.start <= at {
+            return (None, doubt.end);
+        }
         let (source, end) = self.patterns.segment(at);
-        (Some(source), end.min(certain))
+        (Some(source), end.min(doubt.start))
     }
 }
 
@@ -144,6 +150,12 @@ struct Filled {
 }
 
 impl Filled {
+    /// Pieces that fit in.
+    fn room(&self) -> usize {
+        let have = self.plan.found.len() + self.plan.missing.len();
+        self.most.saturating_sub(have)
+    }
+
     /// Adds what comes next. `false`: the plan is full and ends before it.
     fn add(&mut self, range: Range<u64>, source: Option<Source>) -> bool {
         let Plan {
@@ -177,6 +189,46 @@ impl Filled {
 }
 
 impl Patterns {
+    /// Adds what is in `range`. `false`: the plan is full.
+    fn fill(&self, range: Range<u64>, plan: &mut Filled) -> bool {
+        let Range { start: mut at, end } = range;
+        // A read of few pieces is quickest served by looking them up.
+        let mut lookups = if self.holes.is_empty() {
+            FEW
+        } else {
+            usize::MAX
+        };
+        while at < end && lookups > 0 {
+            lookups -= 1;
+            let (source, until) = self.segment(at);
+            let until = until.min(end);
+            if !plan.add(at..until, Some(source)) {
+                return false;
+            }
+            at = until;
+        }
+        let mut pieces = self.map.pieces(at..end);
+        let mut some = Vec::new();
+        while at < end {
+            some.clear();
+            let room = plan.room().clamp(1, 1024);
+            let more = pieces.fill(room, &mut some);
+            for piece in &some {
+                if at < piece.offset && !plan.add(at..piece.offset, Some(Source::Hole)) {
+                    return false;
+                }
+                if !plan.add(piece.offset..piece.end(), Some(source(piece))) {
+                    return false;
+                }
+                at = piece.end();
+            }
+            if !more {
+                return at >= end || plan.add(at..end, Some(Source::Hole));
+            }
+        }
+        true
+    }
+
     fn segment(&self, at: u64) -> (Source, u64) {
         let i = self.holes.partition_point(|h| h.1 <= at);
         let (cut, until) = match self.holes.get(i) {

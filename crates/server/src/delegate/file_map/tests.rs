@@ -83,6 +83,31 @@ proptest! {
         let merged = forebay_pattern::Patterns::merged(segments).map();
         let ranges: Vec<_> = doubtful.iter().map(|(start, len)| *start..start + len).collect();
         let map = FileMap::new(merged, &holes, ranges.clone());
+        // A plan of any size says the same, part by part.
+        for most in [1, 3, 7, 10_000] {
+            let mut at = 0;
+            while at < SPACE as u64 {
+                let plan = Plan { found: Vec::new(), missing: vec![at..SPACE as u64], until: SPACE as u64 };
+                let plan = map.fill(plan, most);
+                prop_assert!(plan.until > at && plan.found.len() + plan.missing.len() <= most);
+                let mut said = vec![None; SPACE];
+                for (range, source) in &plan.found {
+                    for o in range.clone() {
+                        prop_assert!(said[o as usize].is_none());
+                        said[o as usize] = Some(Some(source.advance(o - range.start)));
+                    }
+                }
+                for o in plan.missing.iter().flat_map(|m| m.clone()) {
+                    prop_assert!(said[o as usize].is_none());
+                    said[o as usize] = Some(None);
+                }
+                for o in 0..SPACE as u64 {
+                    let want = (at..plan.until).contains(&o).then(|| map.segment(o).0);
+                    prop_assert_eq!(said[o as usize], want, "byte {}", o);
+                }
+                at = plan.until;
+            }
+        }
         for at in 0..SPACE as u64 {
             let (source, until) = map.segment(at);
             prop_assert!(until > at);
@@ -101,6 +126,34 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn layers_above_stay_in_place() {
+    let (segments, holes, _) = build(&[Change::Row(0, 10, 5, 10, 1)]);
+    let map = FileMap::new(
+        forebay_pattern::Patterns::merged(segments).map(),
+        &holes,
+        [],
+    );
+    let above = Source::Log {
+        member: 9,
+        log: 9,
+        addr: 9,
+    };
+    let plan = || Plan {
+        found: vec![(12..22, above), (40..50, Source::Hole)],
+        missing: vec![0..12, 22..40],
+        until: 50,
+    };
+    let all = map.fill(plan(), 100);
+    let ranges: Vec<_> = all.found.iter().map(|(range, _)| range.clone()).collect();
+    assert_eq!(
+        ranges,
+        [0..5, 5..10, 10..12, 12..22, 22..25, 25..30, 30..35, 35..50]
+    );
+    let some = map.fill(plan(), 4);
+    assert_eq!((some.found.len(), some.until), (4, 22));
 }
 
 #[test]
