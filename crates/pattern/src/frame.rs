@@ -9,8 +9,9 @@
 //! - *length* counts the bytes behind it. Frames of every version begin so: a reader steps over what it does not know.
 //! - *checksum*: CRC-32C of all before it, little-endian.
 
-use crate::{Error, Global, Map, Result, Segment};
+use crate::{Error, Global, Map, Result, Segment, Source};
 use forebay_codec::varint;
+use std::collections::BTreeSet;
 
 const VERSION: u8 = 1;
 
@@ -50,6 +51,14 @@ impl Patterns {
         self.globals.iter().for_each(|g| g.encode(&mut out));
         self.segments.iter().for_each(|s| s.encode(&mut out));
         out
+    }
+
+    /// The logs that their bytes are in.
+    pub fn sources(&self) -> BTreeSet<Source> {
+        let globals = self.globals.iter().flat_map(Global::sources);
+        globals
+            .chain(self.segments.iter().map(|s| s.source))
+            .collect()
     }
 
     /// The map to read by.

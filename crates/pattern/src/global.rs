@@ -145,6 +145,16 @@ impl Global {
         self.slots.saturating_mul(self.lattice.elements())
     }
 
+    /// Bytes of all extents, those behind the limit too.
+    pub fn bytes(&self) -> u64 {
+        self.slots.saturating_mul(self.arena.bytes(self.shape))
+    }
+
+    /// Whose logs its bytes are in; a log that has several commits in it comes several times.
+    pub fn sources(&self) -> impl Iterator<Item = crate::Source> + '_ {
+        self.owners.sources()
+    }
+
     /// Places in every axis of the cell that would hold `offset`, the slot, and the byte in the cell. Behind the last cell of an axis the
     /// byte is behind the cell.
     #[inline]

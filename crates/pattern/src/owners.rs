@@ -77,6 +77,14 @@ impl Owners {
         (source, self.sequence.get(writer), self.addr.get(slot))
     }
 
+    /// The log of each writer.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Source> + '_ {
+        (0..self.writers).map(|writer| Source {
+            member: self.member.get(writer) as u16,
+            log: self.log.get(writer),
+        })
+    }
+
     /// The columns in the order of [`Owners::with`].
     pub(crate) fn columns(&self) -> [&Column; 5] {
         [

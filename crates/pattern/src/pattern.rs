@@ -51,6 +51,12 @@ impl Pattern {
         self.terms.len()
     }
 
+    /// Each term alone.
+    pub fn each_term(&self) -> impl Iterator<Item = Pattern> + '_ {
+        let alone = |term: &Term| Pattern::new(&self.arena, vec![*term]);
+        self.terms.iter().map(alone)
+    }
+
     /// Number of different loops.
     pub fn loops(&self) -> usize {
         self.arena.loops.len()

@@ -125,10 +125,32 @@ mod tests {
         let one = segments[1].pattern.to_string();
         assert_eq!(one, "at 4 KiB: 1 Ki x 4 KiB stride 2 MiB");
         let merged = Patterns::merged(segments);
+        assert_eq!(merged.sources().len(), 512);
+        let bytes: Vec<u64> = merged.globals.iter().map(|g| g.bytes()).collect();
+        assert_eq!(bytes, [512 * 1024 * 4096]);
         let all = merged.globals[0].to_string();
         assert_eq!(
             all,
             "at 0 B: 512 x [1 Ki x 4 KiB stride 2 MiB] stride 4 KiB"
         );
+    }
+
+    #[test]
+    fn terms_are_shown_alone() {
+        let mut folder = Folder::joining();
+        let extents = [(1000, 10), (0, 7), (100, 7), (200, 7), (300, 7)];
+        for (offset, len) in extents {
+            folder.push(offset, len).unwrap();
+        }
+        let all = folder.finish().remove(0);
+        let alone: Vec<_> = all
+            .each_term()
+            .map(|t| (t.to_string(), t.bytes()))
+            .collect();
+        let want = [
+            ("at 1000 B: 10 B", 10),
+            ("at 0 B: 4 x 7 B stride 100 B", 28),
+        ];
+        assert_eq!(alone, want.map(|(text, bytes)| (text.to_owned(), bytes)));
     }
 }

@@ -77,6 +77,11 @@ impl FileMap {
         }
     }
 
+    /// Nothing is in doubt: only what patterns and holes say is asked for.
+    pub fn trust(&mut self) {
+        self.doubtful.clear();
+    }
+
     /// The doubtful range that holds the byte at `at`, or else the next one.
     fn doubt_from(&self, at: u64) -> Range<u64> {
         let i = self.doubtful.partition_point(|r| r.end <= at);

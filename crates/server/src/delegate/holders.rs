@@ -1,13 +1,12 @@
 //! Which members store the bytes of files: for those who want to work where the bytes are.
+use super::intervals::Source;
+use super::windows::PAGE;
 use super::{Delegate, expect_reply};
 use crate::files::proto::{FilesReply, FilesRequest, Survey};
-use crate::{Fid, Member, Result};
+use crate::{Fid, Layout, Member, Result};
 use forebay_index::{RangeMap, SLICE};
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-/// Most extents in one answer.
-const PAGE: u32 = 4096;
 
 impl Delegate {
     /// Attributes and holders of many objects, in the order given, with one request a member that owns any of them; `None`: it
@@ -45,23 +44,24 @@ impl Delegate {
     /// # Errors
     /// `ESTALE` if it was removed; `EIO` if a member cannot answer.
     pub fn holders(&self, fid: Fid, range: Range<u64>) -> Result<BTreeMap<Member, u64>> {
+        let mut held = BTreeMap::new();
+        if self.members() > 1 && self.ask_attr(fid)?.layout == Layout::Patterned {
+            self.walk(fid, range, &mut |piece, source| {
+                if let Source::Log { member, .. } = source {
+                    *held.entry(member).or_default() += piece.end - piece.start;
+                }
+                true
+            })?;
+            return Ok(held);
+        }
         let map = RangeMap {
             members: self.members(),
         };
-        let mut held = BTreeMap::new();
         let mut from = range.start;
         while from < range.end {
             let end = (from / SLICE + 1).saturating_mul(SLICE).min(range.end);
             let member = map.member(fid.owner(), from);
-            let request = FilesRequest::Extents {
-                fid,
-                start: from,
-                end,
-                limit: PAGE,
-            };
-            let reply = self.node.peers.files(member, request);
-            let (extents, more) = expect_reply!(member, reply,
-                FilesReply::Extents { extents, more, .. } => (extents, more))?;
+            let (extents, _, more) = self.ask_member(fid, member, from..end, PAGE)?;
             for extent in extents.iter().filter_map(|e| e.clip(&(from..end))) {
                 *held.entry(extent.member).or_default() += extent.len;
             }

@@ -10,7 +10,9 @@
 //! | `open_file` | one file's layers, shared by its handles |
 //! | `intervals`, `pending` | the maps the layers are made of |
 //! | `open` | open, create, release, what the kernel may cache |
-//! | `read`, `windows`, `file_map` | reading; asking owners for extents; a file's patterns |
+//! | `read`, `windows` | reading; asking owners for extents |
+//! | `patterns`, `file_map` | asking for a file's patterns; what they say of an offset |
+//! | `describe` | where a file's bytes are, for people |
 //! | `prefetch` | fetching what will be read |
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
@@ -38,6 +40,7 @@ mod combine;
 mod commit;
 mod counted;
 mod cut;
+mod describe;
 mod file_map;
 mod folding;
 mod handles;
@@ -51,6 +54,7 @@ mod memory;
 mod namespace;
 mod open;
 mod open_file;
+mod patterns;
 mod pending;
 mod prefetch;
 mod read;
@@ -70,6 +74,7 @@ use crate::team::Teams;
 use crate::{Attr, Config, Consistency, Member, Node, Result};
 use combine::Combine;
 use counted::{Claims, Lost};
+pub use describe::{Described, Row, Rows};
 use forebay_storage::Durability;
 use handles::Table;
 use leftovers::Leftovers;

@@ -1,8 +1,8 @@
 //! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
 use super::open_file::{OpenFile, Unsynced};
 use super::{Delegate, Handle, StalePages, expect_reply};
-use crate::Result;
 use crate::files::proto::{FilesReply, FilesRequest};
+use crate::{Layout, Result};
 
 impl Delegate {
     /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
@@ -34,15 +34,17 @@ impl Delegate {
     /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
     fn recall_history(&self, file: &OpenFile) -> Result<()> {
         let mut unsynced = Unsynced::default();
-        for member in 0..self.members() {
-            unsynced.members.insert(member);
-            let extents = self.node.all_extents(member, file.fid)?;
-            unsynced.logs.extend(
-                extents
-                    .iter()
-                    .filter(|e| e.member == self.member())
-                    .map(|e| e.log),
-            );
+        let layout = file.state.lock().attr.layout;
+        if layout == Layout::Patterned {
+            unsynced.members.insert(file.fid.owner());
+            unsynced.logs = self.own_logs(file.fid)?;
+        } else {
+            for member in 0..self.members() {
+                unsynced.members.insert(member);
+                let extents = self.node.all_extents(member, file.fid)?;
+                let own = extents.iter().filter(|e| e.member == self.member());
+                unsynced.logs.extend(own.map(|e| e.log));
+            }
         }
         let mut state = file.state.lock();
         state.unsynced.logs.extend(unsynced.logs);

@@ -9,19 +9,16 @@
 //! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
 //! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
 //! and patterns are.
-use super::file_map::FileMap;
 use super::intervals::{Intervals, Source};
-use super::memory::PIECE;
 use super::open_file::{Asked, OpenFile};
 use super::{Delegate, expect_reply};
 use crate::files::proto::{FilesReply, FilesRequest};
-use crate::{Error, Layout, Member, Result};
+use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT, RangeMap, SLICE};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Most extents in one answer: some 60 KiB on the wire.
-const PAGE: u32 = 4096;
+pub(super) const PAGE: u32 = 4096;
 /// The same for the first question about a generation.
 const FEW: u32 = 256;
 /// A file's windows are emptied when they reach this many pieces (some 4 MiB of memory).
@@ -122,40 +119,6 @@ impl Delegate {
         fill(file, from..first, &[], generation)
     }
 
-    /// Asks for the patterns: for the map of the file, and for `asked`. `Stale` if the file has moved on.
-    fn ask_map(&self, file: &OpenFile, generation: u64, asked: &mut Asked) -> Result<()> {
-        let owner = file.fid.owner();
-        let request = FilesRequest::Patterns { fid: file.fid };
-        let reply = self.node.peers.files(owner, request);
-        let (bytes, holes, residual, published) = expect_reply!(owner, reply,
-            FilesReply::Patterns { bytes, holes, residual, published } => (bytes, holes, residual, published))?;
-        if published > generation {
-            return Err(Error::Stale);
-        }
-        let (patterns, lost) = forebay_pattern::decode_all(&bytes);
-        let mut map = FileMap::new(
-            patterns.map(),
-            &holes,
-            residual.into_iter().map(|(start, end)| start..end),
-        );
-        if let Some(loss) = lost.first() {
-            tracing::warn!(fid = file.fid.0, owner, error = %loss.why, "patterns that the owner sent cannot be read; it is asked for extents");
-            map.doubt(0..u64::MAX);
-        }
-        let map = Arc::new(map);
-        asked.map = Some(map.clone());
-        self.counters.mapped();
-        {
-            let mut state = file.state.lock();
-            if state.attr.generation != generation {
-                return Err(Error::Stale);
-            }
-            state.map = Some(map.clone());
-        }
-        self.grew(map.memory() / PIECE as usize, false);
-        Ok(())
-    }
-
     /// The member that has the extents there.
     fn keeper(&self, file: &OpenFile, offset: u64) -> Member {
         let owner = file.fid.owner();
@@ -176,20 +139,31 @@ impl Delegate {
         limit: u32,
         generation: u64,
     ) -> Result<(Vec<Extent>, bool)> {
-        let request = FilesRequest::Extents {
-            fid: file.fid,
-            start: range.start,
-            end: range.end,
-            limit,
-        };
-        let reply = self.node.peers.files(member, request);
-        let (extents, published, more) = expect_reply!(member, reply,
-            FilesReply::Extents { extents, published, more } => (extents, published, more))?;
+        let (extents, published, more) = self.ask_member(file.fid, member, range, limit)?;
         if published > generation {
             Err(Error::Stale)
         } else {
             Ok((extents, more))
         }
+    }
+
+    /// Extents, the last sequence published there, and whether there may be more.
+    pub(super) fn ask_member(
+        &self,
+        fid: Fid,
+        member: Member,
+        range: Range<u64>,
+        limit: u32,
+    ) -> Result<(Vec<Extent>, u64, bool)> {
+        let request = FilesRequest::Extents {
+            fid,
+            start: range.start,
+            end: range.end,
+            limit,
+        };
+        let reply = self.node.peers.files(member, request);
+        expect_reply!(member, reply,
+            FilesReply::Extents { extents, published, more } => (extents, published, more))
     }
 }
 

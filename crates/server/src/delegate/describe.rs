@@ -1,0 +1,241 @@
+//! Where the committed bytes of a file are, for people: patterns as they are kept, and extents as the patterns they would make.
+use super::Delegate;
+use super::intervals::Source;
+use super::patterns::Told;
+use crate::{Fid, Kind, Layout, Member, Result};
+use forebay_pattern::{Folder, Pattern, Patterns, Segment};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Rows shown of each kind.
+const MOST_ROWS: usize = 64;
+/// Pieces that are single bytes' ranges are rows of their own if they are no more than this.
+const MOST_SINGLE: usize = 16;
+/// Extents looked at.
+const MOST_EXTENTS: u64 = 1 << 18;
+
+/// Where the committed bytes of a file are. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Described {
+    /// Where its extents are kept.
+    pub layout: Layout,
+    /// Who owns its attributes, and its patterns.
+    pub owner: Member,
+    /// Length.
+    pub size: u64,
+    /// Bytes stored for it.
+    pub stored: u64,
+    /// Moves with every change.
+    pub generation: u64,
+    /// What is kept as patterns. What was replaced since counts too.
+    pub patterns: Rows,
+    /// Bytes that the patterns take, encoded.
+    pub encoded: u64,
+    /// Ranges that truncates and punched holes took out of patterns.
+    pub holes: u64,
+    /// What the index has.
+    pub extents: Rows,
+    /// Not all extents were looked at.
+    pub more_extents: bool,
+}
+
+/// Rows of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rows {
+    /// Extents that all of them stand for.
+    pub extents: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Logs that have those.
+    pub logs: u64,
+    /// By offset.
+    pub rows: Vec<Row>,
+    /// How many there are beside these.
+    pub left_out: u64,
+}
+
+/// Extents that have a pattern, or some that have none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Such as `at 0 B: 512 x [256 Ki x 4 KiB stride 2 MiB] stride 4 KiB`.
+    pub text: String,
+    /// Whose logs have the bytes.
+    pub members: Vec<Member>,
+    /// How many logs those are.
+    pub logs: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Row {
+    fn new(
+        text: String,
+        sources: impl IntoIterator<Item = forebay_pattern::Source>,
+        extents: u64,
+        bytes: u64,
+    ) -> Row {
+        let sources: BTreeSet<_> = sources.into_iter().collect();
+        let members: BTreeSet<Member> = sources.iter().map(|s| s.member).collect();
+        Row {
+            text,
+            members: members.into_iter().collect(),
+            logs: sources.len() as u64,
+            extents,
+            bytes,
+        }
+    }
+}
+
+impl Rows {
+    fn of(patterns: &Patterns) -> Rows {
+        let mut rows = Vec::new();
+        for global in &patterns.globals {
+            let place = global.bounds().0;
+            let (extents, bytes) = (global.elements(), global.bytes());
+            let row = Row::new(global.to_string(), global.sources(), extents, bytes);
+            rows.push((place, row));
+        }
+        let mut single = Vec::new();
+        for segment in &patterns.segments {
+            for term in segment.pattern.each_term() {
+                let (extents, bytes) = (term.elements(), term.bytes());
+                let row = Row::new(term.to_string(), [segment.source], extents, bytes);
+                let rows = if extents > 1 { &mut rows } else { &mut single };
+                rows.push((term.bounds().0, row));
+            }
+        }
+        if single.len() > MOST_SINGLE {
+            let count = single.len() as u64;
+            let bytes = single.iter().map(|(_, row)| row.bytes).sum();
+            let place = single.iter().map(|s| s.0).min().unwrap_or_default();
+            let of_single = patterns.segments.iter().filter(|s| {
+                let mut terms = s.pattern.each_term();
+                terms.any(|term| term.elements() == 1)
+            });
+            let sources = of_single.map(|s| s.source);
+            let text = format!("{count} single pieces");
+            rows.push((place, Row::new(text, sources, count, bytes)));
+        } else {
+            rows.append(&mut single);
+        }
+        // What stands for most is shown.
+        rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.extents));
+        let left_out = rows.len().saturating_sub(MOST_ROWS) as u64;
+        let sum = |of: fn(&Row) -> u64| rows.iter().map(|(_, row)| of(row)).sum();
+        let (extents, bytes) = (sum(|row| row.extents), sum(|row| row.bytes));
+        rows.truncate(MOST_ROWS);
+        rows.sort_by_key(|(place, _)| *place);
+        Rows {
+            extents,
+            bytes,
+            logs: patterns.sources().len() as u64,
+            rows: rows.into_iter().map(|(_, row)| row).collect(),
+            left_out,
+        }
+    }
+}
+
+/// Extents of all logs.
+#[derive(Default)]
+struct Extents {
+    /// By log: address, offset, length.
+    logs: BTreeMap<forebay_pattern::Source, Vec<(u64, u64, u64)>>,
+    count: u64,
+}
+
+impl Extents {
+    fn add(&mut self, range: &Range<u64>, source: Source) {
+        if let Source::Log { member, log, addr } = source {
+            let source = forebay_pattern::Source { member, log };
+            let extents = self.logs.entry(source).or_default();
+            extents.push((addr, range.start, range.end - range.start));
+            self.count += 1;
+        }
+    }
+
+    fn full(&self) -> bool {
+        self.count >= MOST_EXTENTS
+    }
+
+    /// Folded as a commit of all would be.
+    fn folded(self) -> Patterns {
+        let mut segments = Vec::new();
+        for (source, mut extents) in self.logs {
+            extents.sort_unstable();
+            let mut folder = Folder::joining();
+            for (addr, offset, len) in extents {
+                // What lies beyond any pattern is nothing that programs write in rows.
+                let _ = folder.push_at(offset, len, addr);
+            }
+            let segment = |pattern: Pattern| Segment::new(source, 1, pattern);
+            segments.extend(folder.finish().into_iter().map(segment));
+        }
+        Patterns::merged(segments)
+    }
+}
+
+impl Delegate {
+    /// Where the committed bytes of a file are. If it changes meanwhile, parts of the answer may be of different moments.
+    ///
+    /// # Errors
+    /// `EISDIR` or `EINVAL` for what is no file, `ESTALE` if it was removed, `EIO` if a member cannot answer.
+    pub fn describe(&self, fid: Fid) -> Result<Described> {
+        let _at = self.counters.other();
+        let attr = self.ask_attr(fid)?;
+        match attr.kind {
+            Kind::File => {}
+            Kind::Dir => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        let mut described = Described {
+            layout: attr.layout,
+            owner: fid.owner(),
+            size: attr.size,
+            stored: attr.bytes,
+            generation: attr.generation,
+            patterns: Rows::default(),
+            encoded: 0,
+            holes: 0,
+            extents: Rows::default(),
+            more_extents: false,
+        };
+        let mut extents = Extents::default();
+        if attr.layout == Layout::Patterned {
+            let told = self.ask_patterns(fid)?;
+            described.patterns = Rows::of(&told.patterns);
+            described.encoded = told.encoded as u64;
+            described.holes = told.holes.len() as u64;
+            self.beside(fid, told, &mut extents)?;
+        } else {
+            for member in 0..self.members() {
+                self.walk_extents(fid, member, 0..u64::MAX, &mut |range, source| {
+                    extents.add(&range, source);
+                    !extents.full()
+                })?;
+            }
+        }
+        described.more_extents = extents.full();
+        described.extents = Rows::of(&extents.folded());
+        Ok(described)
+    }
+
+    /// What the index has of a file beside its patterns.
+    fn beside(&self, fid: Fid, told: Told, extents: &mut Extents) -> Result<()> {
+        let residual = told.residual.clone();
+        let mut map = told.map();
+        map.trust();
+        for range in residual {
+            self.walk_extents(fid, fid.owner(), range, &mut |range, source| {
+                if map.segment(range.start).0 != Some(source) {
+                    extents.add(&range, source);
+                }
+                !extents.full()
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! Asking the owner of a file for its patterns, and what follows from them.
+use super::file_map::FileMap;
+use super::intervals::Source;
+use super::memory::PIECE;
+use super::open_file::{Asked, OpenFile, Plan};
+use super::windows::PAGE;
+use super::{Delegate, expect_reply};
+use crate::data::LogId;
+use crate::files::proto::{FilesReply, FilesRequest, Hole};
+use crate::{Error, Fid, LOST_LOG, Member, Result};
+use forebay_pattern::Patterns;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Pieces gone through at a time.
+const STEP: usize = 16 << 10;
+
+/// What an owner said of a file's patterns.
+pub(super) struct Told {
+    pub patterns: Patterns,
+    /// How many bytes they took.
+    pub encoded: usize,
+    pub holes: Vec<Hole>,
+    /// Where something else may be.
+    pub residual: Vec<Range<u64>>,
+    pub published: u64,
+}
+
+impl Told {
+    pub fn map(self) -> FileMap {
+        FileMap::new(self.patterns.map(), &self.holes, self.residual)
+    }
+}
+
+impl Delegate {
+    pub(super) fn ask_patterns(&self, fid: Fid) -> Result<Told> {
+        let owner = fid.owner();
+        let reply = self.node.peers.files(owner, FilesRequest::Patterns { fid });
+        let (bytes, holes, residual, published) = expect_reply!(owner, reply,
+            FilesReply::Patterns { bytes, holes, residual, published } => (bytes, holes, residual, published))?;
+        self.counters.mapped();
+        let mut residual: Vec<_> = residual
+            .into_iter()
+            .map(|(start, end)| start..end)
+            .collect();
+        let (patterns, lost) = forebay_pattern::decode_all(&bytes);
+        if let Some(loss) = lost.first() {
+            tracing::warn!(fid = fid.0, owner, error = %loss.why, "patterns that the owner sent cannot be read; it is asked for extents");
+            residual = vec![0..u64::MAX];
+        }
+        Ok(Told {
+            patterns,
+            encoded: bytes.len(),
+            holes,
+            residual,
+            published,
+        })
+    }
+
+    /// Asks for the map of the file, also for `asked`. `Stale` if the file has moved on.
+    pub(super) fn ask_map(
+        &self,
+        file: &OpenFile,
+        generation: u64,
+        asked: &mut Asked,
+    ) -> Result<()> {
+        let told = self.ask_patterns(file.fid)?;
+        if told.published > generation {
+            return Err(Error::Stale);
+        }
+        let map = Arc::new(told.map());
+        {
+            let mut state = file.state.lock();
+            if state.attr.generation != generation {
+                return Err(Error::Stale);
+            }
+            state.map = Some(map.clone());
+        }
+        self.grew(map.memory() / PIECE as usize, false);
+        asked.map = Some(map);
+        Ok(())
+    }
+
+    /// This member's logs that a file with patterns has bytes in, or had.
+    pub(super) fn own_logs(&self, fid: Fid) -> Result<BTreeSet<LogId>> {
+        let told = self.ask_patterns(fid)?;
+        let sources = told.patterns.sources().into_iter();
+        let own = sources.filter(|source| source.member == self.member());
+        let mut logs: BTreeSet<LogId> = own.map(|source| source.log).collect();
+        for range in told.residual {
+            self.walk_extents(fid, fid.owner(), range, &mut |_, source| {
+                if let Source::Log { member, log, .. } = source
+                    && member == self.member()
+                    && log != LOST_LOG
+                {
+                    logs.insert(log);
+                }
+                true
+            })?;
+        }
+        Ok(logs)
+    }
+
+    /// Goes through what is committed of a file with patterns, in order, while `each` says so; holes may be left out. If the file
+    /// changes meanwhile, that may be of different moments.
+    pub(super) fn walk(
+        &self,
+        fid: Fid,
+        range: Range<u64>,
+        each: &mut dyn FnMut(Range<u64>, Source) -> bool,
+    ) -> Result<()> {
+        let map = self.ask_patterns(fid)?.map();
+        let mut at = range.start;
+        while at < range.end {
+            let all = Plan {
+                found: Vec::new(),
+                missing: vec![at..range.end],
+                until: range.end,
+            };
+            let plan = map.fill(all, STEP);
+            let mut missing = plan.missing.into_iter().peekable();
+            let owner = fid.owner();
+            for (piece, source) in plan.found {
+                while let Some(gap) = missing.next_if(|gap| gap.start < piece.start) {
+                    self.walk_extents(fid, owner, gap, each)?;
+                }
+                if !each(piece, source) {
+                    return Ok(());
+                }
+            }
+            missing.try_for_each(|gap| self.walk_extents(fid, owner, gap, each))?;
+            at = plan.until;
+        }
+        Ok(())
+    }
+
+    /// The same by asking a member for the extents that it knows of.
+    pub(super) fn walk_extents(
+        &self,
+        fid: Fid,
+        member: Member,
+        range: Range<u64>,
+        each: &mut dyn FnMut(Range<u64>, Source) -> bool,
+    ) -> Result<()> {
+        let mut from = range.start;
+        while from < range.end {
+            let (extents, _, more) = self.ask_member(fid, member, from..range.end, PAGE)?;
+            for e in extents.iter().filter_map(|e| e.clip(&range)) {
+                let source = Source::Log {
+                    member: e.member,
+                    log: e.log,
+                    addr: e.addr,
+                };
+                if !each(e.offset..e.end(), source) {
+                    return Ok(());
+                }
+            }
+            from = match extents.last() {
+                Some(last) if more => last.end(),
+                _ => range.end,
+            };
+        }
+        Ok(())
+    }
+}
