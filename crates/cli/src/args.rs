@@ -44,6 +44,8 @@ pub enum Verb {
     Umount(UmountArgs),
     /// Show what a running service holds and uses
     Status(StatusArgs),
+    /// Show of files on a mount how long they are, and with --extents where their bytes are
+    Stat(StatArgs),
     /// Make files read-only for ever, so that every node may cache them
     Laminate(LaminateArgs),
     /// Copy files and trees between any directory and a running service, by all nodes at once
@@ -253,6 +255,27 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
         true => Err(format!("'{text}' is too short; 0.1 is the shortest")),
         false => Ok(time),
     }
+}
+
+/// Arguments of `stat`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "With --extents, a row stands for many extents if they form a pattern: `at 4 KiB: 512 x [256 Ki x 4 KiB stride 2 MiB] \
+        stride 8 KiB` are 512 rows of 262,144 pieces of 4 KiB each, the pieces of a row 2 MiB apart, the rows 8 KiB. A file that is \
+        kept as patterns has them at the node that owns it, in place of those extents; what was replaced since still counts. All other \
+        extents are in the index; they are shown as the patterns they would make. What a program has written, and not committed by a \
+        close or fsync, is not shown."
+)]
+pub struct StatArgs {
+    /// Files on a Forebay mount
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Show the patterns and extents of each file, and whose logs have the bytes
+    #[arg(long)]
+    pub extents: bool,
+    /// Print one JSON object a file instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `laminate`.

@@ -57,6 +57,7 @@ fn verb(cli: &Cli) -> fail::Result {
         Verb::Serve(args) => verbs::serve::run(args, config),
         Verb::Umount(args) => verbs::umount::run(args),
         Verb::Status(args) => verbs::status::run(args),
+        Verb::Stat(args) => verbs::stat::run(args),
         Verb::Laminate(args) => verbs::laminate::run(args),
         Verb::Stage(StageVerb::In(args)) => verbs::stage::run(args, true),
         Verb::Stage(StageVerb::Out(args)) => verbs::stage::run(args, false),

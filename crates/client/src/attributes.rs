@@ -1,6 +1,7 @@
 //! Attributes of files: permissions, owners, times, lamination, extended attributes.
 use crate::Client;
 use crate::error::{At, Result};
+use forebay_server::delegate::Described;
 use forebay_server::{SetAttr, SetTime, Time};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -87,6 +88,16 @@ impl Client {
             return Err(Errno::PERM.into()).at("laminate", path);
         }
         self.delegate.laminate(attr.fid).at("laminate", path)
+    }
+
+    /// Where the committed bytes of a file are: its patterns, and what the index has.
+    ///
+    /// # Errors
+    /// As [`Client::metadata`]; `EISDIR` or `EINVAL` for what is not a regular file.
+    pub fn describe(&self, path: impl AsRef<Path>) -> Result<Described> {
+        let path = path.as_ref();
+        let attr = self.attr("describe", path, true)?;
+        self.delegate.describe(attr.fid).at("describe", path)
     }
 
     /// The value of an extended attribute.

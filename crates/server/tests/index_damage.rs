@@ -21,6 +21,7 @@ fn config() -> Config {
     };
     Config {
         index,
+        patterns: false,
         ..common::config(1)
     }
 }

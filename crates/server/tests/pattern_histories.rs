@@ -167,6 +167,9 @@ impl History {
             delegate.write(handle, offset, &data, ROOT).unwrap();
             self.files[file].pending[node].push(Change::Put(offset, data));
         }
+        if self.random.chance(50) {
+            self.commit_of(file, node, handle);
+        }
     }
 
     fn write(&mut self, file: usize) {
@@ -200,6 +203,10 @@ impl History {
 
     fn commit(&mut self, file: usize) {
         let (node, handle) = self.handle(file);
+        self.commit_of(file, node, handle);
+    }
+
+    fn commit_of(&mut self, file: usize, node: usize, handle: Handle) {
         let delegate = self.service().delegate(node as u16);
         self.note(|| format!("node {node} file {file} commits"));
         match self.random.chance(50) {

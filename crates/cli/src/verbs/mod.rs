@@ -14,6 +14,8 @@ pub mod serve;
 pub mod stage;
 pub mod stage_paths;
 pub mod stage_status;
+pub mod stat;
+mod stat_text;
 pub mod status;
 mod status_text;
 pub mod trace;

@@ -1,4 +1,4 @@
-//! Extended attributes: the stored ones, the kernel's own that no mount needs, and `user.forebay.laminated`.
+//! Extended attributes: the stored ones, the kernel's own that no mount needs, `user.forebay.laminated` and `user.forebay.extents`.
 use super::Filesystem;
 use forebay_server::{Caller, Fid, Lamination, Result};
 use rustix::io::Errno;
@@ -7,6 +7,8 @@ use std::time::Duration;
 /// Shows `none`, `soft` or `hard`; set to `1` by the owner it laminates. Not listed, so that copying a file does not
 /// laminate the copy.
 const LAMINATED: &[u8] = b"user.forebay.laminated";
+/// Where the committed bytes of a file are, as JSON. Not listed, and it cannot be set.
+const EXTENTS: &[u8] = b"user.forebay.extents";
 /// File capabilities mean nothing on a mount that is always `nosuid`. The kernel asks for this one before writes, so it is
 /// answered here.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -53,6 +55,11 @@ impl Filesystem {
             };
             return sized(word.into(), size);
         }
+        if name == EXTENTS {
+            let described = self.delegate.describe(fid)?;
+            let json = serde_json::to_vec(&described);
+            return sized(json.map_err(|_| Errno::IO)?, size);
+        }
         sized(self.delegate.getxattr(fid, name)?, size)
     }
 
@@ -64,7 +71,7 @@ impl Filesystem {
         flags: i32,
         caller: Caller,
     ) -> Result<()> {
-        if name == CAPABILITY || unsupported(name) {
+        if name == CAPABILITY || name == EXTENTS || unsupported(name) {
             return Err(Errno::OPNOTSUPP.into());
         }
         if name == LAMINATED {
@@ -107,7 +114,7 @@ impl Filesystem {
         match name {
             // For ever is for ever.
             LAMINATED => Err(Errno::PERM.into()),
-            CAPABILITY => Err(Errno::NODATA.into()),
+            CAPABILITY | EXTENTS => Err(Errno::NODATA.into()),
             name if unsupported(name) => Err(Errno::OPNOTSUPP.into()),
             name => self.delegate.removexattr(fid, name),
         }

@@ -2,6 +2,7 @@
 use super::Delegate;
 use super::intervals::Source;
 use super::patterns::Told;
+use crate::files::proto::Spans;
 use crate::{Fid, Kind, Layout, Member, Result};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment};
 use rustix::io::Errno;
@@ -13,6 +14,8 @@ use std::ops::Range;
 const MOST_ROWS: usize = 64;
 /// Pieces that are single bytes' ranges are rows of their own if they are no more than this.
 const MOST_SINGLE: usize = 16;
+/// Characters shown of a pattern.
+const MOST_TEXT: usize = 300;
 /// Extents looked at.
 const MOST_EXTENTS: u64 = 1 << 18;
 
@@ -27,6 +30,8 @@ pub struct Described {
     pub size: u64,
     /// Bytes stored for it.
     pub stored: u64,
+    /// Bytes that this node has written and not committed yet.
+    pub pending: u64,
     /// Moves with every change.
     pub generation: u64,
     /// What is kept as patterns. What was replaced since counts too.
@@ -62,7 +67,7 @@ pub struct Row {
     /// Such as `at 0 B: 512 x [256 Ki x 4 KiB stride 2 MiB] stride 4 KiB`.
     pub text: String,
     /// Whose logs have the bytes.
-    pub members: Vec<Member>,
+    pub members: Spans,
     /// How many logs those are.
     pub logs: u64,
     /// Extents.
@@ -79,10 +84,14 @@ impl Row {
         bytes: u64,
     ) -> Row {
         let sources: BTreeSet<_> = sources.into_iter().collect();
-        let members: BTreeSet<Member> = sources.iter().map(|s| s.member).collect();
+        let mut text = text;
+        if let Some((end, _)) = text.char_indices().nth(MOST_TEXT) {
+            text.truncate(end);
+            text.push_str(" ...");
+        }
         Row {
             text,
-            members: members.into_iter().collect(),
+            members: Spans::of(sources.iter().map(|s| s.member)),
             logs: sources.len() as u64,
             extents,
             bytes,
@@ -196,6 +205,7 @@ impl Delegate {
             owner: fid.owner(),
             size: attr.size,
             stored: attr.bytes,
+            pending: self.pending_bytes(fid),
             generation: attr.generation,
             patterns: Rows::default(),
             encoded: 0,
@@ -221,6 +231,16 @@ impl Delegate {
         described.more_extents = extents.full();
         described.extents = Rows::of(&extents.folded());
         Ok(described)
+    }
+
+    fn pending_bytes(&self, fid: Fid) -> u64 {
+        let Some(file) = self.table.find(fid) else {
+            return 0;
+        };
+        let state = file.state.lock();
+        let committing = state.committing.as_ref();
+        let committing = committing.map_or(0, |a| a.layer.intervals.bytes());
+        committing + state.pending.intervals.bytes()
     }
 
     /// What the index has of a file beside its patterns.

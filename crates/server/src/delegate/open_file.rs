@@ -148,6 +148,17 @@ pub struct Plan {
     pub until: u64,
 }
 
+impl Plan {
+    /// Nothing of the range is known.
+    pub fn unknown(range: Range<u64>) -> Plan {
+        Plan {
+            found: Vec::new(),
+            until: range.end,
+            missing: std::iter::once(range).collect(),
+        }
+    }
+}
+
 impl State {
     /// Takes a newer view; an older one (answers overtake each other) changes nothing. True if the generation moved.
     pub fn observe(&mut self, attr: &Attr) -> bool {

@@ -47,7 +47,7 @@ impl Delegate {
         let (patterns, lost) = forebay_pattern::decode_all(&bytes);
         if let Some(loss) = lost.first() {
             tracing::warn!(fid = fid.0, owner, error = %loss.why, "patterns that the owner sent cannot be read; it is asked for extents");
-            residual = vec![0..u64::MAX];
+            residual = std::iter::once(0..u64::MAX).collect();
         }
         Ok(Told {
             patterns,
@@ -76,6 +76,8 @@ impl Delegate {
                 return Err(Error::Stale);
             }
             state.map = Some(map.clone());
+            // The map says the same in less memory.
+            state.windows.clear();
         }
         self.grew(map.memory() / PIECE as usize, false);
         asked.map = Some(map);
@@ -113,12 +115,7 @@ impl Delegate {
         let map = self.ask_patterns(fid)?.map();
         let mut at = range.start;
         while at < range.end {
-            let all = Plan {
-                found: Vec::new(),
-                missing: vec![at..range.end],
-                until: range.end,
-            };
-            let plan = map.fill(all, STEP);
+            let plan = map.fill(Plan::unknown(at..range.end), STEP);
             let mut missing = plan.missing.into_iter().peekable();
             let owner = fid.owner();
             for (piece, source) in plan.found {

@@ -78,8 +78,9 @@ impl Delegate {
         asked: &mut Asked,
     ) -> Result<()> {
         if whence == Whence::Data {
+            let had_map = asked.map.is_some();
             self.ask_ahead(file, range.start, range.end, generation, asked)?;
-            if !asked.pieces.is_empty() {
+            if !asked.pieces.is_empty() || asked.map.is_some() != had_map {
                 return Ok(());
             }
         }

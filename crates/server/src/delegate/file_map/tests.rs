@@ -87,7 +87,7 @@ proptest! {
         for most in [1, 3, 7, 10_000] {
             let mut at = 0;
             while at < SPACE as u64 {
-                let plan = Plan { found: Vec::new(), missing: vec![at..SPACE as u64], until: SPACE as u64 };
+                let plan = Plan::unknown(at..SPACE as u64);
                 let plan = map.fill(plan, most);
                 prop_assert!(plan.until > at && plan.found.len() + plan.missing.len() <= most);
                 let mut said = vec![None; SPACE];
