@@ -35,7 +35,7 @@ fn patterns_and_extents_of_a_file_are_shown() {
     assert!(lines[1].ends_with(" for 600 extents of 2 logs"), "{out}");
     assert_eq!(
         lines[2..],
-        ["  at 0: 2 x [300 x 4 KiB stride 8 KiB] stride 4 KiB (2 logs of nodes 0-1)"]
+        ["  at 0 B: 2 x [300 x 4 KiB stride 8 KiB] stride 4 KiB (2 logs of nodes 0-1)"]
     );
     let (code, out, _) = forebay(&["stat", &file]);
     assert_eq!((code, out.lines().count()), (0, 2), "{out}");
@@ -81,7 +81,7 @@ fn without_patterns_the_index_has_the_extents() {
         lines[1..],
         [
             "index: 600 extents of 2 logs",
-            "  at 0: 2 x [300 x 4 KiB stride 8 KiB] stride 4 KiB (2 logs of nodes 0-1)"
+            "  at 0 B: 2 x [300 x 4 KiB stride 8 KiB] stride 4 KiB (2 logs of nodes 0-1)"
         ]
     );
     place.umount_well();

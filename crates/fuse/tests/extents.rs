@@ -46,7 +46,7 @@ fn strides_of_four_mounts_are_one_pattern() {
         let shown = described(&path);
         assert_eq!(shown["layout"], "Patterned");
         let text = &shown["patterns"]["rows"][0]["text"];
-        assert_eq!(text, "at 0: 4 x [100 x 8 KiB stride 32 KiB] stride 8 KiB");
+        assert_eq!(text, "at 0 B: 4 x [100 x 8 KiB stride 32 KiB] stride 8 KiB");
         assert_eq!(shown["extents"]["extents"], 0);
     }
     // Written over, cut and made longer: by the same programs.

@@ -66,6 +66,12 @@ pub struct MemberStatus {
     pub written_bytes: u64,
     /// What its delegate has fetched before it was asked for, since the start.
     pub prefetch: PrefetchStats,
+    /// Extents that its delegate committed as patterns since the start.
+    pub folded: u64,
+    /// Bytes of those patterns.
+    pub folded_bytes: u64,
+    /// Times that its delegate asked for a file's patterns since the start.
+    pub maps: u64,
     /// Requests of other members that it has answered since the start.
     pub served: u64,
     /// Requests it has sent to other members since the start.
@@ -122,6 +128,9 @@ impl MemberStatus {
             others: sum.others + m.others,
             read_bytes: sum.read_bytes + m.read_bytes,
             written_bytes: sum.written_bytes + m.written_bytes,
+            folded: sum.folded + m.folded,
+            folded_bytes: sum.folded_bytes + m.folded_bytes,
+            maps: sum.maps + m.maps,
             prefetch: sum.prefetch.and(m.prefetch),
             served: sum.served + m.served,
             asked: sum.asked + m.asked,
@@ -285,6 +294,9 @@ impl NodeServer {
             others: traffic.others,
             read_bytes: traffic.read_bytes,
             written_bytes: traffic.written_bytes,
+            folded: traffic.folded,
+            folded_bytes: traffic.folded_bytes,
+            maps: traffic.maps,
             prefetch: delegate.map(|d| d.prefetch_stats()).unwrap_or_default(),
             served,
             asked,

@@ -99,6 +99,9 @@ impl Member {
             others: self.figures.others,
             read_bytes: self.figures.read_bytes,
             written_bytes: self.figures.written_bytes,
+            folded: self.figures.folded,
+            folded_bytes: self.figures.folded_bytes,
+            maps: self.figures.maps,
         }
     }
 }

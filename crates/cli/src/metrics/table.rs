@@ -197,6 +197,21 @@ pub const METRICS: &[Metric] = &[
         "Bytes written through the member's mount or library",
         |m| Some(Value::Whole(m.written_bytes))
     ),
+    of_member!(
+        "forebay_folded_extents_total",
+        "Extents that the member's mount or library committed as patterns",
+        |m| Some(Value::Whole(m.folded))
+    ),
+    of_member!(
+        "forebay_folded_bytes_total",
+        "Bytes of those patterns",
+        |m| Some(Value::Whole(m.folded_bytes))
+    ),
+    of_member!(
+        "forebay_pattern_questions_total",
+        "Times that the member's mount or library asked for a file's patterns",
+        |m| Some(Value::Whole(m.maps))
+    ),
     of_kinds!(
         "forebay_prefetch_pieces_total",
         "kind",
