@@ -1,13 +1,16 @@
-//! The paper's figures about index and log-ring, drawn from the JSON lines of `index` and `ring`.
+//! The figures of the papers about index and log-ring, and about patterns, drawn from the JSON lines of `index`, `ring`, `pattern`
+//! and `checkpoint`.
 //!
 //! A figure has what was measured, and nothing else: a case without a result is named and left out, a figure without any is not
 //! drawn. Two runs over the same lines make the same bytes.
 
 mod axis;
+mod checkpoint;
 mod drawing;
 mod figure;
 mod index;
 mod panel;
+mod patterns;
 #[cfg(feature = "png")]
 mod png;
 mod results;
@@ -76,16 +79,18 @@ pub fn run(args: &FiguresArgs) -> Result<()> {
     }
     match drawn {
         0 => Err(Failure::new(
-            "nothing to draw: the files have no results of `index` or `ring`",
+            "nothing to draw: the files have no results of `index`, `ring`, `pattern` or `checkpoint`",
         )),
         _ => Ok(()),
     }
 }
 
-/// Every figure, in the order of the paper.
+/// Every figure, in the order of the papers.
 fn all(results: &Results) -> Vec<(&'static str, Option<Figure>)> {
     let mut figures = Vec::from(index::all(results));
     figures.push(("figure-12", ring::figure(results)));
+    figures.extend(patterns::all(results));
+    figures.extend(checkpoint::all(results));
     figures
 }
 

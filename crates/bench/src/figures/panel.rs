@@ -23,12 +23,21 @@ pub enum Content {
         x: Axis,
         curves: Vec<(Look, Vec<(f64, Spread)>)>,
     },
-    /// A bar a subject in each group; the axis must begin at 0.
+    /// Dots of many series, which the legend does not name.
+    Points { x: Axis, series: Vec<Series> },
+    /// A bar a subject in each group; the axis must begin at 0, or be logarithmic.
     Bars {
         x_title: String,
         groups: Vec<String>,
         sets: Vec<(Look, Vec<Option<Spread>>)>,
     },
+}
+
+/// Dots of one colour.
+#[derive(Debug)]
+pub struct Series {
+    pub colour: &'static str,
+    pub points: Vec<(f64, f64)>,
 }
 
 /// A panel of a figure.
@@ -65,6 +74,7 @@ impl Panel {
     pub fn looks(&self) -> Vec<Look> {
         match &self.content {
             Content::Curves { curves, .. } => curves.iter().map(|c| c.0).collect(),
+            Content::Points { .. } => Vec::new(),
             Content::Bars { sets, .. } => sets.iter().map(|s| s.0).collect(),
         }
     }
@@ -79,6 +89,7 @@ impl Panel {
                 let points = curves.iter().flat_map(|c| &c.1);
                 points.map(|p| p.1.runs).collect()
             }
+            Content::Points { .. } => Vec::new(),
             Content::Bars { sets, .. } => {
                 let values = sets.iter().flat_map(|s| &s.1);
                 values.flatten().map(|s| s.runs).collect()
@@ -117,6 +128,7 @@ impl Panel {
         out.upright(beside, SMALL, self.y.title());
         match &self.content {
             Content::Curves { x, curves } => self.curves(out, inner, x, curves),
+            Content::Points { x, series } => self.points(out, inner, x, series),
             Content::Bars {
                 x_title,
                 groups,
@@ -142,15 +154,8 @@ impl Panel {
         x: &Axis,
         curves: &[(Look, Vec<(f64, Spread)>)],
     ) {
-        // Data points keep clear of the edges.
-        let across = |place: f64| inner.left + 10.0 + place * (inner.width - 20.0);
-        let bottom = inner.top + inner.height;
-        for (place, words) in x.ticks() {
-            let x = across(place);
-            out.line((x, bottom), (x, bottom + 4.0), EDGE);
-            out.text((x, bottom + 17.0), Anchor::Middle, SMALL, false, words);
-        }
-        below(out, inner, x.title());
+        let across = |place: f64| inner.across(place);
+        numbers(out, inner, x);
         for (look, points) in curves {
             let places: Vec<(f64, f64)> = points
                 .iter()
@@ -171,6 +176,14 @@ impl Panel {
                 self.spread(out, inner, at.0, *spread, 3.0);
                 out.mark(look.mark, *at, look.colour);
             }
+        }
+    }
+
+    fn points(&self, out: &mut Drawing, inner: Frame, x: &Axis, series: &[Series]) {
+        numbers(out, inner, x);
+        for Series { colour, points } in series {
+            let at = |(a, b): &(f64, f64)| (inner.across(x.place(*a)), inner.y(self.y.place(*b)));
+            out.dots(points.iter().map(at), colour);
         }
     }
 
@@ -223,9 +236,25 @@ impl Frame {
         self.left + self.width
     }
 
+    /// Data points keep clear of the edges.
+    fn across(self, place: f64) -> f64 {
+        self.left + 10.0 + place * (self.width - 20.0)
+    }
+
     fn y(self, place: f64) -> f64 {
         self.top + self.height * (1.0 - place)
     }
+}
+
+/// An axis of numbers below.
+fn numbers(out: &mut Drawing, inner: Frame, x: &Axis) {
+    let bottom = inner.top + inner.height;
+    for (place, words) in x.ticks() {
+        let x = inner.across(place);
+        out.line((x, bottom), (x, bottom + 4.0), EDGE);
+        out.text((x, bottom + 17.0), Anchor::Middle, SMALL, false, words);
+    }
+    below(out, inner, x.title());
 }
 
 fn below(out: &mut Drawing, inner: Frame, title: &str) {

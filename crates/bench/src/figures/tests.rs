@@ -111,6 +111,63 @@ fn the_ring_figure_has_all_its_panels() {
 }
 
 #[test]
+fn rates_and_calls_of_patterns() {
+    let mut report = Report::new("pattern", "published");
+    let mut text = String::new();
+    for case in ["milc-a", "random", "openpmd-8-1024.posix-reads"] {
+        for (who, bytes) in [("raw", 48_000.0), ("published", 9600.0), ("forebay", 48.0)] {
+            report.add(case, "merged_bytes", who, "B", bytes);
+        }
+        text += &report.json(case);
+    }
+    let one = named(&text, "figure-01").unwrap();
+    let svg = one.svg();
+    assert_eq!(one.panels.len(), 2);
+    assert!(one.missing.contains(&"btio-q16".to_string()));
+    for words in ["MILC A", "openpmd-8 r", "1,000", "5"] {
+        assert!(svg.contains(&format!(">{words}</text>")), "{words}");
+    }
+    let sixteen = named(&text, "figure-16").unwrap();
+    assert_eq!((sixteen.panels.len(), sixteen.missing.len()), (1, 2));
+    let svg = sixteen.svg();
+    assert!(svg.contains("(A) 1,000 times smaller") && svg.matches("<path d=").count() == 16);
+}
+
+#[test]
+fn checkpoints_over_the_number_of_writes() {
+    let mut report = Report::new("checkpoint", "patterns-off");
+    let mut text = String::new();
+    for case in ["fs-test-512x4k", "fs-test-512x256k", "fs-test-64x4k"] {
+        for who in ["forebay", "patterns-off"] {
+            for metric in [
+                "write_open_s",
+                "write_bytes_per_s",
+                "read_open_s",
+                "index_memory_bytes",
+            ] {
+                report.add(case, metric, who, "", 5000.0);
+            }
+        }
+        text += &report.json(case);
+    }
+    let of = |name| named(&text, name).unwrap();
+    assert_eq!(
+        (of("figure-13").panels.len(), of("figure-14").panels.len()),
+        (2, 1)
+    );
+    let fifteen = of("figure-15");
+    assert_eq!(fifteen.missing, ["index_disk_bytes"]);
+    let svg = fifteen.svg();
+    // The case with real bytes and fewer writers is no point of these.
+    assert_eq!(
+        svg.matches("<circle").count(),
+        2 + 1,
+        "two points, and the legend"
+    );
+    assert!(svg.contains("entries of 56 bytes") && svg.contains(">256</text>"));
+}
+
+#[test]
 fn files_are_written_and_nothing_to_draw_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let lines = dir.path().join("index.jsonl");

@@ -38,6 +38,7 @@ const WORKLOADS: &[(&str, &str)] = &[
     ("tile", "tile:x=16,y=16,width=1024,height=4096,element=4"),
     ("btio-q16", "btio:q=16,grid=162,dumps=5"),
     ("milc-a", "milc-a"),
+    ("milc-b", "milc-b"),
     ("milc-c", "milc-c"),
     ("nested-2d", "nested-2d:ranks=64,inner=16,middle=1k"),
     (

@@ -1,0 +1,214 @@
+//! The figures about patterns: 1 (how much smaller an index becomes) and 16 (how MILC writes) of Pattern PLFS.
+
+use super::axis::Axis;
+use super::drawing::Mark;
+use super::figure::Figure;
+use super::panel::{Content, Look, Panel, Series};
+use super::results::{Results, Spread};
+use forebay_trace::workload;
+
+const BENCH: &str = "pattern";
+const METRIC: &str = "merged_bytes";
+
+const SUBJECTS: [(&str, Look); 2] = [
+    ("published", look("the published algorithm", "#d55e00")),
+    ("forebay", look("Forebay", "#0072b2")),
+];
+
+const fn look(name: &'static str, colour: &'static str) -> Look {
+    Look {
+        name,
+        colour,
+        mark: Mark::Circle,
+        dashed: false,
+    }
+}
+
+/// What is written under the bars of a case.
+const NAMES: [(&str, &str); 13] = [
+    ("fs-test-512x16k", "FS-TEST"),
+    ("fs-test-segmented", "segmented"),
+    ("ior-strided", "IOR"),
+    ("ior-segmented", "IOR seg."),
+    ("tile", "Tile-IO"),
+    ("btio-q16", "BTIO"),
+    ("milc-a", "MILC A"),
+    ("milc-b", "MILC B"),
+    ("milc-c", "MILC C"),
+    ("nested-2d", "2-d"),
+    ("nested-3d", "3-d"),
+    ("random", "random"),
+    ("random-overlap", "overlapping"),
+];
+
+/// Groups of bars side by side.
+const A_PANEL: usize = 4;
+/// Letters of a trace's name that fit under its bars.
+const LETTERS: usize = 11;
+
+/// All of them, in order; `None` for one without data.
+pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 2] {
+    [("figure-01", rates(results)), ("figure-16", milc(results))]
+}
+
+/// How many times smaller than raw entries.
+fn rate(results: &Results, case: &str, who: &str) -> Option<Spread> {
+    let raw = results.get(BENCH, case, METRIC, "raw")?.median;
+    let found = results.get(BENCH, case, METRIC, who)?;
+    (found.min > 0.0).then(|| Spread {
+        median: raw / found.median,
+        min: raw / found.max,
+        max: raw / found.min,
+        runs: found.runs,
+    })
+}
+
+fn rates(results: &Results) -> Option<Figure> {
+    let measured = results.cases(BENCH, METRIC);
+    let known = NAMES
+        .iter()
+        .filter(|(case, _)| measured.contains(case))
+        .map(|(case, name)| (*case, name.to_string()));
+    let traces = measured
+        .iter()
+        .filter(|c| NAMES.iter().all(|n| n.0 != **c))
+        .map(|case| (*case, short(case)));
+    let mut panels = Vec::new();
+    let sets: [(&str, Vec<(&str, String)>); 2] =
+        [("generated", known.collect()), ("traces", traces.collect())];
+    let all = || sets.iter().flat_map(|s| &s.1);
+    let every = all().flat_map(|(case, _)| SUBJECTS.map(|(who, _)| rate(results, case, who)));
+    let (low, high) = every.flatten().fold((1.0f64, 10.0f64), |(low, high), s| {
+        (low.min(s.min), high.max(s.max))
+    });
+    for (title, cases) in &sets {
+        for cases in cases.chunks(A_PANEL) {
+            let sets = SUBJECTS.map(|(who, look)| {
+                let values = cases.iter().map(|(case, _)| rate(results, case, who));
+                (look, values.collect::<Vec<_>>())
+            });
+            panels.push(Panel {
+                title: (*title).into(),
+                y: Axis::log("times smaller than raw entries", low, high * 2.0),
+                // The same input gives the same bytes.
+                measured: false,
+                content: Content::Bars {
+                    x_title: String::new(),
+                    groups: cases.iter().map(|c| c.1.clone()).collect(),
+                    sets: sets.into(),
+                },
+            });
+        }
+    }
+    let missing = NAMES.iter().filter(|n| !measured.contains(&n.0));
+    let missing = missing.map(|n| n.0.to_string()).collect();
+    let shortened: Vec<String> = sets[1]
+        .1
+        .iter()
+        .map(|(case, name)| format!("{name}: {case}"))
+        .collect();
+    let traces = match shortened.is_empty() {
+        true => String::new(),
+        false => format!(" Traces: {}.", shortened.join("; ")),
+    };
+    (!panels.is_empty()).then(|| Figure {
+        title: "Compression rates of indices (Pattern PLFS, Figure 1)".into(),
+        panels,
+        columns: 3,
+        caption: format!(
+            "The index of a whole file, merged over its logs, against entries of 48 bytes. Both are written as varints, Forebay's with \
+             checksums and versions.{traces}"
+        ),
+        missing,
+    })
+}
+
+/// The first and the last letter tell a trace and its side.
+fn short(case: &str) -> String {
+    let side = match case.rsplit_once('-') {
+        Some((_, "reads")) => " r",
+        Some((_, "writes")) => " w",
+        _ => "",
+    };
+    let name: String = case.chars().take(LETTERS - side.len()).collect();
+    name + side
+}
+
+/// Ranks that are drawn, and calls of each, at most.
+const RANKS: u32 = 16;
+const CALLS: u64 = 400;
+const COLOURS: [&str; 8] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#999999",
+];
+
+fn milc(results: &Results) -> Option<Figure> {
+    let mut panels = Vec::new();
+    let mut missing = Vec::new();
+    for (case, letter) in [("milc-a", "A"), ("milc-b", "B"), ("milc-c", "C")] {
+        let panel = rate(results, case, "forebay").and_then(|rate| scatter(case, letter, rate));
+        match panel {
+            Some(panel) => panels.push(panel),
+            None => missing.push(case.to_string()),
+        }
+    }
+    (!panels.is_empty()).then(|| Figure {
+        title: "How MILC writes, and how much smaller its index becomes (Pattern PLFS, Figure 16)".into(),
+        panels,
+        columns: 3,
+        caption: format!(
+            "The generated calls: 16 ranks, a colour each, the first {CALLS} calls of a rank. A: sites in the order of the lattice; B: a contiguous part \
+             for each rank; C: the same behind headers. The rate is that of Figure 1."
+        ),
+        missing,
+    })
+}
+
+fn scatter(case: &str, letter: &str, rate: Spread) -> Option<Panel> {
+    let calls = workload::parse(case).ok()?;
+    let mut series: Vec<Series> = Vec::new();
+    let (mut last, mut high) = (1.0f64, 1.0f64);
+    let mut seen = [0u64; RANKS as usize];
+    for op in calls.ops() {
+        let Some(count) = seen.get_mut(op.rank as usize) else {
+            continue;
+        };
+        if op.kind != forebay_trace::Kind::Write || *count == CALLS {
+            continue;
+        }
+        let at = (*count as f64, op.offset as f64 / 1024.0);
+        *count += 1;
+        (last, high) = (last.max(at.0), high.max(at.1));
+        let rank = op.rank as usize;
+        while series.len() <= rank {
+            series.push(Series {
+                colour: COLOURS[series.len() % COLOURS.len()],
+                points: Vec::new(),
+            });
+        }
+        series[rank].points.push(at);
+    }
+    Some(Panel {
+        title: format!(
+            "({letter}) {} times smaller",
+            super::axis::show(rate.median.round())
+        ),
+        y: Axis::linear("offset (KiB)", high),
+        measured: false,
+        content: Content::Points {
+            x: Axis::linear("call of the rank", last),
+            series,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_traces_fit_and_tell_reads_from_writes() {
+        assert_eq!(short("openpmd-8-1024.posix-reads"), "openpmd-8 r");
+        assert_eq!(short("a-writes"), "a-writes w");
+        assert_eq!(short("plain"), "plain");
+    }
+}
