@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# figures.sh PROGRAM [ARGS...]: draws the paper's figures with PROGRAM, which is forebay-bench.
+# figures.sh PROGRAM [ARGS...]: draws the papers' figures with PROGRAM, which is forebay-bench.
 #
 # From the results in BENCH_DIR (*.jsonl) if there are any. If not, runs the benchmarks once at a small size, keeps what they
 # found in BENCH_DIR/quick, and draws that.
@@ -22,6 +22,7 @@ full() {
   echo "The full benchmarks take long; their results are drawn once they are there:"
   echo "  make bench-index ARGS=--json > $from/index.jsonl"
   echo "  make bench-ring ARGS=--json > $from/ring.jsonl"
+  echo "  make bench-pattern ARGS=--json > $from/pattern.jsonl"
 }
 
 if compgen -G "$from/*.jsonl" >/dev/null; then
@@ -34,6 +35,7 @@ else
     [ "$case" = ring-sim-every ] || rings+=(--case "$case")
   done
   measure ring "${rings[@]}" --runs 3 --rounds 10 --clients 4
+  measure pattern --runs 1
   measure index --case ior-1m-lockstep,ior-1m-drift,ior-1m-random,tile-io,btio-c --runs 1
   "$program" figures --from "$from/quick" --to "$to" "$@"
   echo "These are of one quick run at a small size; without files in $from/quick, the next call makes another."

@@ -46,7 +46,7 @@ impl Axis {
         let marks = &marks[from.unwrap_or(0)..=to];
         Axis::log_at(
             title,
-            &marks.iter().map(|m| (*m, show(*m))).collect::<Vec<_>>(),
+            &marks.iter().map(|m| (*m, brief(*m))).collect::<Vec<_>>(),
         )
     }
 
@@ -107,6 +107,15 @@ pub fn show(value: f64) -> String {
     out
 }
 
+/// The same in as few letters, where there is little room.
+pub fn brief(value: f64) -> String {
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M")];
+    match units.into_iter().find(|(unit, _)| value >= *unit) {
+        Some((unit, letter)) => format!("{} {letter}", show(value / unit)),
+        None => show(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +138,10 @@ mod tests {
             ["0.1", "1", "10", "100", "1,000", "10,000"]
         );
         assert_eq!(words(&Axis::log("", 3.0, 18.0)), ["2", "5", "10", "20"]);
+        assert_eq!(
+            words(&Axis::log("", 2e5, 2e7)),
+            ["100,000", "1 M", "10 M", "100 M"]
+        );
     }
 
     #[test]

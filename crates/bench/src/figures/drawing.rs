@@ -102,7 +102,7 @@ impl Drawing {
     /// Small squares, all in one path.
     pub fn dots(&mut self, at: impl Iterator<Item = (f64, f64)>, colour: &str) {
         let dots: String = at
-            .map(|(x, y)| format!("M{:.1} {:.1}h1.6v1.6h-1.6z", x - 0.8, y - 0.8))
+            .map(|(x, y)| format!("M{:.1} {:.1}h3v3h-3z", x - 1.5, y - 1.5))
             .collect();
         let _ = writeln!(self.out, "<path d=\"{dots}\" fill=\"{colour}\"/>");
     }

@@ -2,7 +2,7 @@
 //!
 //! Every value is a median, with a thin line from the least to the most of its runs.
 
-use super::axis::{Axis, show};
+use super::axis::{self, Axis, show};
 use super::drawing::{Anchor, Drawing, Mark, Stroke};
 use super::results::Spread;
 
@@ -267,11 +267,12 @@ fn below(out: &mut Drawing, inner: Frame, title: &str) {
 
 /// Two digits that count: there is little room over a bar.
 fn brief(value: f64) -> String {
-    if value <= 0.0 || value >= 100.0 {
+    if value <= 0.0 || (100.0..1e4).contains(&value) {
         return show(value.round());
     }
     let power = 10f64.powi(value.log10().floor() as i32 - 1);
-    show((value / power).round() * power)
+    let rounded = (value / power).round() * power;
+    axis::brief(rounded)
 }
 
 #[cfg(test)]
@@ -280,7 +281,10 @@ mod tests {
 
     #[test]
     fn little_is_written_over_a_bar() {
-        let written = [0.0, 0.1234, 3.96, 12.3, 1234.5].map(brief);
-        assert_eq!(written, ["0", "0.12", "4", "12", "1,235"].map(String::from));
+        let written = [0.0, 0.1234, 3.96, 12.3, 1234.5, 45_678.0, 22_369_621.0].map(brief);
+        assert_eq!(
+            written,
+            ["0", "0.12", "4", "12", "1,235", "46,000", "22 M"].map(String::from)
+        );
     }
 }

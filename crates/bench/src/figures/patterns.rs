@@ -43,8 +43,7 @@ const NAMES: [(&str, &str); 13] = [
 
 /// Groups of bars side by side.
 const A_PANEL: usize = 4;
-/// Letters of a trace's name that fit under its bars.
-const LETTERS: usize = 11;
+const TRACES_A_PANEL: usize = 6;
 
 /// All of them, in order; `None` for one without data.
 pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 2] {
@@ -69,27 +68,35 @@ fn rates(results: &Results) -> Option<Figure> {
         .iter()
         .filter(|(case, _)| measured.contains(case))
         .map(|(case, name)| (*case, name.to_string()));
-    let traces = measured
-        .iter()
-        .filter(|c| NAMES.iter().all(|n| n.0 != **c))
-        .map(|case| (*case, short(case)));
+    let traces = measured.iter().copied();
+    let traces: Vec<&str> = traces.filter(|c| NAMES.iter().all(|n| n.0 != *c)).collect();
+    let mut numbers: Vec<&str> = traces.iter().map(|c| sides(c).0).collect();
+    numbers.dedup();
+    let number = |case: &str| {
+        let (name, side) = sides(case);
+        let at = numbers.iter().position(|n| *n == name).unwrap_or_default();
+        format!("{}{side}", at + 1)
+    };
+    let traces = traces.iter().map(|case| (*case, number(case)));
     let mut panels = Vec::new();
-    let sets: [(&str, Vec<(&str, String)>); 2] =
-        [("generated", known.collect()), ("traces", traces.collect())];
-    let all = || sets.iter().flat_map(|s| &s.1);
+    let sets: [(&str, usize, Vec<(&str, String)>); 2] = [
+        ("generated", A_PANEL, known.collect()),
+        ("traces", TRACES_A_PANEL, traces.collect()),
+    ];
+    let all = || sets.iter().flat_map(|s| &s.2);
     let every = all().flat_map(|(case, _)| SUBJECTS.map(|(who, _)| rate(results, case, who)));
     let (low, high) = every.flatten().fold((1.0f64, 10.0f64), |(low, high), s| {
         (low.min(s.min), high.max(s.max))
     });
-    for (title, cases) in &sets {
-        for cases in cases.chunks(A_PANEL) {
+    for (title, together, cases) in &sets {
+        for cases in cases.chunks(*together) {
             let sets = SUBJECTS.map(|(who, look)| {
                 let values = cases.iter().map(|(case, _)| rate(results, case, who));
                 (look, values.collect::<Vec<_>>())
             });
             panels.push(Panel {
                 title: (*title).into(),
-                y: Axis::log("times smaller than raw entries", low, high * 2.0),
+                y: Axis::log("times smaller", low * 1.2, high),
                 // The same input gives the same bytes.
                 measured: false,
                 content: Content::Bars {
@@ -102,14 +109,11 @@ fn rates(results: &Results) -> Option<Figure> {
     }
     let missing = NAMES.iter().filter(|n| !measured.contains(&n.0));
     let missing = missing.map(|n| n.0.to_string()).collect();
-    let shortened: Vec<String> = sets[1]
-        .1
-        .iter()
-        .map(|(case, name)| format!("{name}: {case}"))
-        .collect();
-    let traces = match shortened.is_empty() {
+    let named = numbers.iter().enumerate();
+    let named: Vec<String> = named.map(|(i, n)| format!("{}: {n}", i + 1)).collect();
+    let traces = match named.is_empty() {
         true => String::new(),
-        false => format!(" Traces: {}.", shortened.join("; ")),
+        false => format!(" Traces (r: reads, w: writes): {}.", named.join("; ")),
     };
     (!panels.is_empty()).then(|| Figure {
         title: "Compression rates of indices (Pattern PLFS, Figure 1)".into(),
@@ -123,20 +127,18 @@ fn rates(results: &Results) -> Option<Figure> {
     })
 }
 
-/// The first and the last letter tell a trace and its side.
-fn short(case: &str) -> String {
-    let side = match case.rsplit_once('-') {
-        Some((_, "reads")) => " r",
-        Some((_, "writes")) => " w",
-        _ => "",
-    };
-    let name: String = case.chars().take(LETTERS - side.len()).collect();
-    name + side
+/// A trace's name, and a letter for its reads or its writes.
+fn sides(case: &str) -> (&str, &str) {
+    match case.rsplit_once('-') {
+        Some((name, "reads")) => (name, "r"),
+        Some((name, "writes")) => (name, "w"),
+        _ => (case, ""),
+    }
 }
 
 /// Ranks that are drawn, and calls of each, at most.
 const RANKS: u32 = 16;
-const CALLS: u64 = 400;
+const CALLS: u64 = 24;
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#999999",
 ];
@@ -206,9 +208,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_traces_fit_and_tell_reads_from_writes() {
-        assert_eq!(short("openpmd-8-1024.posix-reads"), "openpmd-8 r");
-        assert_eq!(short("a-writes"), "a-writes w");
-        assert_eq!(short("plain"), "plain");
+    fn a_trace_has_two_sides() {
+        assert_eq!(sides("a.posix-reads"), ("a.posix", "r"));
+        assert_eq!(sides("a-b-writes"), ("a-b", "w"));
+        assert_eq!(sides("plain"), ("plain", ""));
     }
 }

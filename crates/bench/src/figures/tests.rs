@@ -124,7 +124,7 @@ fn rates_and_calls_of_patterns() {
     let svg = one.svg();
     assert_eq!(one.panels.len(), 2);
     assert!(one.missing.contains(&"btio-q16".to_string()));
-    for words in ["MILC A", "openpmd-8 r", "1,000", "5"] {
+    for words in ["MILC A", "1r", "1,000", "5"] {
         assert!(svg.contains(&format!(">{words}</text>")), "{words}");
     }
     let sixteen = named(&text, "figure-16").unwrap();
