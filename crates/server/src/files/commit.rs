@@ -110,8 +110,9 @@ impl Shared {
             table = Some(done.table);
             if all {
                 layout = Layout::Fresh;
-                // Whatever was not known to be held.
+                // With whatever was not known to be held.
                 freed = inode.bytes;
+                self.delete_prefix(&mut batch, keys::PATTERNS, &id.fid.0.to_be_bytes())?;
             }
         } else if !commit.own.is_empty() {
             (added, freed) = self.change(&mut batch, id.fid, &mut commit.own, seq)?;
@@ -148,6 +149,9 @@ impl Shared {
         }
         self.decisions.add(decision);
         self.outcomes.remember(id, seq);
+        if layout == Layout::Patterned {
+            self.tidy(id.fid);
+        }
         if freed > 0 {
             self.outbox.wake();
         }

@@ -24,6 +24,7 @@ impl Shared {
             let mut batch = Batch::new();
             self.inodes.put(&mut batch, fid, &inode);
             self.store.apply(batch)?;
+            self.finish_patterns(fid, &inode);
         }
         Ok(FilesReply::Attr(inode.attr(fid)))
     }

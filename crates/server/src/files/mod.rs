@@ -294,6 +294,11 @@ impl Files {
         self.shared.opens.writers(fid)
     }
 
+    /// A file was laminated by its mode: its patterns are merged. The caller has the inode's lock.
+    pub fn laminated(&self, fid: Fid, inode: &Inode) {
+        self.shared.finish_patterns(fid, inode);
+    }
+
     /// Files that members hold open.
     pub fn open_files(&self) -> u64 {
         self.shared.opens.len() as u64

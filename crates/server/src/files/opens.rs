@@ -236,6 +236,7 @@ impl Shared {
                 let mut batch = super::reclaiming();
                 self.inodes.put(&mut batch, fid, &inode);
                 self.store.apply(batch)?;
+                self.finish_patterns(fid, &inode);
             }
         }
         Ok(())

@@ -51,6 +51,7 @@ impl Meta {
                 }
             }
         }
+        let mut laminated = false;
         if let Some(mode) = set.mode {
             inode.mode = mode & 0o7777;
             if inode.kind == Kind::File {
@@ -58,6 +59,7 @@ impl Meta {
                     // With writers open, the last close laminates.
                     Lamination::None if inode.read_only_mode() && !self.files.writers(fid) => {
                         inode.lamination = Lamination::Soft;
+                        laminated = true;
                     }
                     Lamination::Soft if !inode.read_only_mode() => {
                         inode.lamination = Lamination::None;
@@ -73,6 +75,9 @@ impl Meta {
         let mut batch = Batch::new();
         self.inodes.put(&mut batch, fid, &inode);
         self.apply(batch)?;
+        if laminated {
+            self.files.laminated(fid, &inode);
+        }
         Ok(inode.attr(fid))
     }
 }

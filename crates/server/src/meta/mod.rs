@@ -76,6 +76,8 @@ impl MetaPeers for Peers {
 pub trait FilesHook: Send + Sync {
     /// Whether some member holds `fid` open for writing. Called with the inode's lock held: take no inode lock.
     fn writers(&self, fid: Fid) -> bool;
+    /// The file was laminated softly, and that has landed. Called with the inode's lock held.
+    fn laminated(&self, _fid: Fid, _inode: &Inode) {}
     /// The inode lost its last name (it is in `keys::ORPHANS`): remove it now, or at the last close. Called
     /// without locks.
     fn orphaned(&self, fid: Fid);
@@ -99,6 +101,9 @@ pub trait Removal {
 impl FilesHook for Files {
     fn writers(&self, fid: Fid) -> bool {
         Files::writers(self, fid)
+    }
+    fn laminated(&self, fid: Fid, inode: &Inode) {
+        Files::laminated(self, fid, inode);
     }
     fn orphaned(&self, fid: Fid) {
         if let Err(e) = Files::orphaned(self, fid) {

@@ -16,6 +16,13 @@ fn filled(bench: &Bench, len: usize) -> LogId {
 }
 
 #[test]
+fn what_a_damaged_record_held_is_an_error_at_once() {
+    let bench = Bench::new(options());
+    let read = bench.read(crate::LOST_LOG, 0, 10);
+    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+}
+
+#[test]
 fn a_cached_span_of_reclaimed_bytes_answers_gone_and_never_zeros() {
     let bench = Bench::new(options());
     let log = filled(&bench, 1 << 20);

@@ -189,6 +189,7 @@ impl Writer<'_> {
                 self.delete(part);
             }
         }
+        self.drop_merged(old);
         let mut holes = old.holes.clone();
         let mut lost = old.lost.clone();
         if cuts.contains(&(0..u64::MAX)) {
@@ -237,7 +238,17 @@ impl Writer<'_> {
         }
     }
 
-    fn drop_holes(&mut self, holes: &mut Vec<HoleRecord>, drop: impl Fn(&HoleRecord) -> bool) {
+    pub(super) fn drop_merged(&mut self, table: &Table) {
+        if let Some(key) = &table.kept {
+            self.batch.delete(keys::PATTERNS, key.clone());
+        }
+    }
+
+    pub(super) fn drop_holes(
+        &mut self,
+        holes: &mut Vec<HoleRecord>,
+        drop: impl Fn(&HoleRecord) -> bool,
+    ) {
         holes.retain(|hole| {
             let dropped = drop(hole);
             if dropped {

@@ -6,6 +6,7 @@
 //! | `records` | what is on disk |
 //! | `table`, `holes` | the same decoded, and what it says of an offset |
 //! | `commit`, `displace`, `log_ranges` | changes, and what they give back |
+//! | `rewrite` | the same in fewer records |
 //! | `resolve` | extents and patterns for readers |
 //! | `tables` | decoded tables kept in memory |
 //! | `check` | what `forebay fsck` looks at |
@@ -20,6 +21,7 @@ mod holes;
 mod log_ranges;
 mod records;
 mod resolve;
+mod rewrite;
 mod table;
 mod tables;
 

@@ -6,13 +6,16 @@
 //! segment  | 1 | first byte 8 | behind the last 8 | crc 4 | a frame of forebay_pattern ...
 //! hidden   | 1 | bytes 8 | crc 4 |
 //! hole     | 1 | first byte 8 | behind the last 8 | crc 4 |
+//! merged   | 1 | segments 8 | crc 4 | frames of forebay_pattern ...
 //! ```
 //!
-//! - *kind* is 0 for a segment, 1 for hidden, 2 for a hole; *seq* is the commit of a segment, and the newest commit that a hole
+//! - *kind* is 0 for a segment, 1 for hidden, 2 for a hole, 3 for merged; *seq* is the commit of a segment, and the newest commit that a hole
 //!   takes bytes of; *number* tells records of one commit apart.
 //! - The *frame* has a version and a checksum of its own. The bounds before it have another one: so it is known which bytes of
 //!   the file a damaged segment may have held.
 //! - *hidden* has the key of its segment, and says how many bytes of it newer changes have displaced; none: there is no such record.
+//! - *merged* is what readers of a laminated file get: its segments, so many, joined over logs. It only saves the work of joining
+//!   them, so one that is damaged or does not fit is passed over; the next change of the file deletes it.
 //! - *crc*: CRC-32C of all before it in the value.
 use crate::{Error, Fid, Result};
 use bytes::Bytes;
@@ -22,6 +25,7 @@ const VERSION: u8 = 1;
 pub(super) const SEGMENT: u8 = 0;
 pub(super) const HIDDEN: u8 = 1;
 pub(super) const HOLE: u8 = 2;
+pub(super) const MERGED: u8 = 3;
 
 /// Names a record of a file: the commit, and which of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,6 +127,18 @@ pub(super) fn hole_of(value: &[u8]) -> Result<(u64, u64), String> {
     ended(rest).map(|()| (start, end))
 }
 
+pub(super) fn merged_value(segments: u64, frames: &[u8]) -> Bytes {
+    let mut value = framed(&[segments]);
+    value.extend_from_slice(frames);
+    value.into()
+}
+
+/// How many segments, and the frames.
+pub(super) fn merged_of(value: &[u8]) -> Result<(u64, &[u8]), String> {
+    let ([segments], frames) = take(value)?;
+    Ok((segments, frames))
+}
+
 fn ended(rest: &[u8]) -> Result<(), String> {
     match rest.len() {
         0 => Ok(()),
@@ -138,6 +154,7 @@ pub(in super::super) fn lost(fid: Fid, key: &[u8], why: &str) -> Error {
                 SEGMENT => "pattern",
                 HIDDEN => "count of displaced bytes",
                 HOLE => "hole",
+                MERGED => "merged patterns",
                 _ => "record of an unknown kind",
             };
             format!("{kind} {} of commit {}", id.number, id.seq)
@@ -162,6 +179,8 @@ mod tests {
             prop_assert_eq!(segment_of(&segment), Ok(((a, b), &frame[..])));
             prop_assert_eq!(hidden_of(&hidden_value(a)), Ok(a));
             prop_assert_eq!(hole_of(&hole_value(a, b)), Ok((a, b)));
+            let merged = merged_value(a, &frame);
+            prop_assert_eq!(merged_of(&merged), Ok((a, &frame[..])));
         }
 
         #[test]
@@ -174,7 +193,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_a_reader_panic(bytes: Vec<u8>) {
-            let _ = (Id::of(&bytes), fid_of(&bytes), segment_of(&bytes), hidden_of(&bytes), hole_of(&bytes));
+            let _ = (Id::of(&bytes), fid_of(&bytes), segment_of(&bytes), hidden_of(&bytes), hole_of(&bytes), merged_of(&bytes));
             let _ = lost(Fid(1), &bytes, "");
         }
     }

@@ -7,9 +7,7 @@ use super::table::{Seen, Table};
 use crate::inodes::Inode;
 use crate::{Fid, LOST_LOG, Result};
 use forebay_index::Extent;
-use forebay_pattern::{Patterns, Segment};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Extents of the index looked at for the ranges that it has any in; behind them it may have more anywhere.
 const LOOKED_AT: usize = 4096;
@@ -87,7 +85,7 @@ impl Shared {
         }
         ranges.extend(extents.iter().map(|e| e.offset..e.end()));
         let reply = FilesReply::Patterns {
-            bytes: merged(&table).to_vec(),
+            bytes: table.merged().to_vec(),
             holes: table.hole_list(),
             residual: coarse(ranges),
             published: inode.seq,
@@ -95,14 +93,6 @@ impl Shared {
         self.tables.put(fid, table);
         Ok(reply)
     }
-}
-
-/// The patterns as readers get them, merged over logs.
-fn merged(table: &Table) -> &Arc<[u8]> {
-    table.merged.get_or_init(|| {
-        let segments = table.parts.iter().map(|p| Segment::clone(&p.segment));
-        Patterns::merged(segments.collect()).encoded().into()
-    })
 }
 
 /// Sorted and apart; if they are many, with the smallest gaps filled.

@@ -11,7 +11,7 @@ use super::records::{self, Id};
 use crate::files::proto::Hole;
 use crate::{Fid, Result};
 use bytes::Bytes;
-use forebay_pattern::{Found, Map, Placed, Segment, Source};
+use forebay_pattern::{Found, Map, Patterns, Placed, Segment, Source, decode_all};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -94,10 +94,11 @@ pub(in super::super) struct Table {
     pub(super) parts: Vec<Part>,
     pub(super) holes: Vec<HoleRecord>,
     pub(super) lost: Vec<Lost>,
+    /// The record of merged patterns, if there is one.
+    pub(super) kept: Option<Bytes>,
     map: OnceLock<Map>,
     flat: OnceLock<Holes>,
-    /// What readers get: patterns, merged and encoded.
-    pub(super) merged: OnceLock<Arc<[u8]>>,
+    merged: OnceLock<Arc<[u8]>>,
 }
 
 impl Table {
@@ -119,9 +120,13 @@ impl Table {
         fid: Fid,
         entries: impl Iterator<Item = forebay_storage::Result<(Bytes, Bytes)>>,
     ) -> Result<Table> {
-        let (mut table, mut hidden) = (Table::default(), HashMap::new());
+        let (mut table, mut hidden, mut merged) = (Table::default(), HashMap::new(), None);
         for entry in entries {
             let (key, value) = entry?;
+            if matches!(Id::of(&key), Some((records::MERGED, _))) {
+                merged = Some((key, value));
+                continue;
+            }
             if let Err(lost) = table.read(&key, &value, &mut hidden) {
                 let text = records::lost(fid, &key, &lost.text).to_string();
                 table.lost.push(Lost { text, ..*lost });
@@ -130,7 +135,35 @@ impl Table {
         for part in &mut table.parts {
             part.hidden = hidden.get(&part.id).copied().unwrap_or(0).min(part.bytes);
         }
+        table.keep_merged(merged);
         Ok(table)
+    }
+
+    /// Takes the stored merged patterns, if they are what this table's would be.
+    fn keep_merged(&mut self, merged: Option<(Bytes, Bytes)>) {
+        let Some((key, value)) = merged else {
+            return;
+        };
+        self.kept = Some(key);
+        let fits = |value: &Bytes| {
+            let (segments, frames) = records::merged_of(value).ok()?;
+            let whole = decode_all(frames).1.is_empty() && self.lost.is_empty();
+            (whole && segments == self.parts.len() as u64).then(|| Arc::<[u8]>::from(frames))
+        };
+        match fits(&value) {
+            Some(frames) => self.merged = OnceLock::from(frames),
+            None => tracing::warn!(
+                "the merged patterns of a file do not fit its patterns; they are merged again"
+            ),
+        }
+    }
+
+    /// What readers get: all parts, joined over logs and encoded.
+    pub(super) fn merged(&self) -> &Arc<[u8]> {
+        self.merged.get_or_init(|| {
+            let segments = self.parts.iter().map(|p| Segment::clone(&p.segment));
+            Patterns::merged(segments.collect()).encoded().into()
+        })
     }
 
     fn read(

@@ -8,6 +8,7 @@ mod disk;
 mod faults;
 mod histories;
 mod opens;
+mod pattern_damage;
 mod pattern_histories;
 mod patterned;
 mod receipts;

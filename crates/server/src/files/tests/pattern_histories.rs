@@ -47,6 +47,8 @@ enum Op {
         reply: bool,
     },
     Read(Member),
+    /// Nobody may write any more, until it is opened for writing again.
+    Laminate,
     Check,
 }
 
@@ -90,6 +92,7 @@ fn op() -> impl Strategy<Value = (Member, Op)> {
         2 => (0u64..4).prop_map(Op::Cut),
         1 => (0u64..4, any::<bool>()).prop_map(|(nth, reply)| Op::Lose { nth, reply }),
         2 => (0u16..4).prop_map(Op::Read),
+        1 => Just(Op::Laminate),
         1 => Just(Op::Check),
     ];
     (0u16..4, op)
@@ -260,8 +263,41 @@ impl History {
                     assert_eq!(self.world.by_patterns(reader, self.fid), self.model.bytes);
                 }
             }
+            Op::Laminate => {
+                self.recover();
+                let set = |mode: u32| {
+                    let inodes = self.world.inodes(self.fid.owner());
+                    let set = |inode: &mut crate::inodes::Inode, _: &mut _| {
+                        inode.mode = mode;
+                        Ok(())
+                    };
+                    inodes.update(self.fid, set).unwrap();
+                };
+                self.world.open(member, self.fid, true).unwrap();
+                set(0o444);
+                self.world.close(member, self.fid, true);
+                assert_eq!(self.world.inode(self.fid).lamination, Lamination::Soft);
+                self.model.compare(&self.world, member, self.fid);
+                self.tidy(member);
+                self.recover();
+                self.tidy(member);
+                set(0o644);
+                self.world.open(member, self.fid, true).unwrap();
+                self.world.close(member, self.fid, true);
+            }
             Op::Check => self.check(),
         }
+    }
+
+    /// A laminated file has no holes and no hidden bytes, and readers see it.
+    fn tidy(&self, member: Member) {
+        if self.world.inode(self.fid).layout != Layout::Patterned {
+            return;
+        }
+        assert_eq!(self.world.by_patterns(member, self.fid), self.model.bytes);
+        let ask = FilesRequest::Patterns { fid: self.fid };
+        let reply = self.world.ask(member, self.fid.owner(), ask).unwrap();
+        assert!(matches!(reply, FilesReply::Patterns { holes, .. } if holes.is_empty()));
     }
 
     fn truncate(&mut self, member: Member, size: u64) {
