@@ -182,7 +182,7 @@ impl Rank {
     /// The attributes of a file; follows symbolic links. Paths begin at the root of the file system.
     ///
     /// # Errors
-    /// As stat; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time.
+    /// As stat; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time, or asks about another directory.
     pub fn stat(&mut self, path: impl AsRef<Path>) -> io::Result<Shown> {
         self.call(&Op::Stat {
             path: path.as_ref().as_os_str().as_bytes().to_vec(),
@@ -192,7 +192,7 @@ impl Rank {
     /// Opens a file.
     ///
     /// # Errors
-    /// As open; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time.
+    /// As open; `EINVAL` if the ranks do not ask the same, `EIO` if one does not ask in time, or asks about another directory.
     pub fn open(&mut self, path: impl AsRef<Path>, how: &How) -> io::Result<Opened> {
         let shown = self.call(&Op::Open {
             path: path.as_ref().as_os_str().as_bytes().to_vec(),

@@ -78,7 +78,8 @@ impl Team {
     /// The attributes of a file; follows symbolic links.
     ///
     /// # Errors
-    /// As [`Client::metadata`]; `EINVAL` if the clients do not ask the same; `EIO` if one does not ask in time.
+    /// As [`Client::metadata`]; `EINVAL` if the clients do not ask the same; `EIO` if one does not ask in time, or asks about another
+    /// directory.
     pub fn stat(&mut self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path.as_ref();
         self.stat_attr(path).map(Metadata).at("stat", path)
@@ -114,7 +115,7 @@ impl Team {
     ///
     /// # Errors
     /// As [`OpenOptions::open`]; `EINVAL` if the clients do not ask the same, or one asks what cannot be; `EIO` if one does not ask
-    /// in time.
+    /// in time, or asks about another directory.
     pub fn open(&mut self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         let path = path.as_ref();
         let opened = self.open_handle(path, options).at("open", path)?;
