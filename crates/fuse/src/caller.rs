@@ -42,6 +42,12 @@ impl Caller {
         }
     }
 
+    /// Whether it has been killed and waits for an answer. False where `/proc` does not show it.
+    pub(crate) fn killed(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread));
+        status.is_ok_and(|status| killed(&status))
+    }
+
     /// The groups that it is in besides its first one. `None` where `/proc` does not show it.
     pub(crate) fn groups(&self) -> Option<Vec<u32>> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
@@ -79,9 +85,21 @@ fn groups(status: &str) -> Option<Vec<u32>> {
     listed.map(|group| group.parse().ok()).collect()
 }
 
+fn mask(status: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(field(status, name)?, 16).ok()
+}
+
+/// A signal that ends the process is a SIGKILL for each of its threads.
+fn killed(status: &str) -> bool {
+    let pending = ["SigPnd", "ShdPnd"].map(|name| mask(status, name).unwrap_or(0));
+    pending
+        .iter()
+        .any(|mask| mask & 1 << (libc::SIGKILL - 1) != 0)
+}
+
 fn signalled(status: &str) -> Option<bool> {
     let field = |name: &str| field(status, name);
-    let mask = |name| u64::from_str_radix(field(name)?, 16).ok();
+    let mask = |name| mask(status, name);
     let taken = !mask("SigBlk")?;
     let first = field("Threads")? == "1" || field("Tgid")? == field("Pid")?;
     let shared = if first { mask("ShdPnd")? } else { 0 };
@@ -111,6 +129,25 @@ mod tests {
             Some(true)
         );
         assert_eq!(signalled("nonsense"), None);
+    }
+
+    #[test]
+    fn only_what_ends_the_process_kills() {
+        let bit = |signal: i32| 1u64 << (signal - 1);
+        assert!(!killed(&status(
+            7,
+            1,
+            bit(libc::SIGTERM),
+            bit(libc::SIGPROF),
+            0
+        )));
+        assert!(killed(&status(8, 3, bit(libc::SIGKILL), 0, 0)));
+        assert!(killed(&status(7, 1, 0, bit(libc::SIGKILL), u64::MAX)));
+        assert!(!killed("nonsense"));
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert!(!Caller::new(own).killed());
+        // One that is gone needs no answer any more.
+        assert!(!Caller::new(u32::MAX >> 1).killed());
     }
 
     #[test]

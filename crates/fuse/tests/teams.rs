@@ -39,6 +39,14 @@ fn roles() {
             println!("DONE");
             true
         }
+        ("stuck", [mount]) => {
+            let mut team = Rank::join(Path::new(mount), 8, 2, &[]).unwrap();
+            ready_go();
+            println!("CALLS");
+            let _ = team.stat("/");
+            println!("ENDED");
+            true
+        }
         ("plain", [mount]) => {
             plain(Path::new(mount));
             true
@@ -335,6 +343,33 @@ fn a_killed_process_fails_the_call_of_its_team_and_gives_its_seat_up() {
         crowd.go();
         crowd.hear("DONE");
         crowd.end();
+    }
+    world.stop();
+}
+
+#[test]
+fn a_process_that_waits_for_its_team_can_be_killed() {
+    // The call would last longer than the test may take.
+    let Some(world) = World::hasty(2, Duration::from_secs(300)) else {
+        return;
+    };
+    let mount = world.point(0).display().to_string();
+    let mut crowd = Crowd::start("stuck", [vec![mount]].into_iter());
+    crowd.hear("READY");
+    crowd.go();
+    crowd.hear("CALLS");
+    // Most likely it is in the call by then.
+    std::thread::sleep(Duration::from_millis(300));
+    let (mut victim, _) = crowd.0.remove(0);
+    victim.kill().unwrap();
+    let gone = (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        victim.try_wait().unwrap().is_some()
+    });
+    if !gone {
+        // Only the end of the mount frees it.
+        drop(world);
+        panic!("a killed process waits for its team");
     }
     world.stop();
 }

@@ -5,16 +5,20 @@
 //! costs no look-up; only the user of the service gets in.
 //!
 //! # Invariants
-//! - A call of a team waits for others, so it has a thread of its own; those that answer requests never wait for a group.
+//! - A call of a team waits for others, so it has a thread of its own; those that answer requests never wait for a group. A
+//!   process that is killed does not wait for it (`calls`).
 //! - The kernel does not look at the path of a call, so the call's root does, for the user and the groups of the process
 //!   at the time when it took its seat.
 //! - A process has a seat as long as it has the directory open. What was opened for it and not taken goes with that.
 //! - A thread that a team has opened a file for, and that opens it, gets that handle: it is as new as the team's call. So is what
 //!   it is told about the file until then. Nobody else's open or question is answered from it.
+mod calls;
+
 use super::Filesystem;
 use super::files::{answer, open_flags};
 use crate::caller::Caller as Thread;
 use crate::reply::{OWN, attempt, file_attr};
+use calls::Calls;
 use forebay_client::job::wire::{Op, Shown, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, Opened};
@@ -44,6 +48,7 @@ pub(super) struct TeamDesk {
     granted: Mutex<Vec<Granted>>,
     /// How many those are: usually none, and nobody looks.
     waiting: AtomicUsize,
+    calls: Arc<Calls>,
 }
 
 #[derive(Default)]
@@ -68,6 +73,7 @@ impl TeamDesk {
             seats: Mutex::default(),
             granted: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            calls: Arc::default(),
         })
     }
 
@@ -257,6 +263,7 @@ impl Filesystem {
             Some(None) => return reply.error(Errno::EBUSY),
             None => return reply.error(Errno::ENOTCONN),
         };
+        let answer = desk.calls.begin(thread, reply);
         let started = std::thread::Builder::new()
             .name("team call".into())
             .stack_size(STACK)
@@ -267,7 +274,10 @@ impl Filesystem {
                 if let Some(seat) = desk.seats.lock().get_mut(&directory) {
                     seat.team = Some(team);
                 }
-                answer_with(reply, &op, outcome);
+                // Unless it was killed meanwhile.
+                if let Some(reply) = answer.take() {
+                    answer_with(reply, &op, outcome);
+                }
             });
         if let Err(error) = started {
             // The closure is gone, and the reply in it has answered EIO; the process has lost its seat.

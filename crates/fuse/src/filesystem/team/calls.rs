@@ -1,0 +1,81 @@
+//! Calls of teams under way: a process that is killed does not wait for the end of its call.
+//!
+//! # Invariants
+//! - Each call is answered once: at its end, or before that with `EINTR` if its thread has been killed. `fuser` passes on no
+//!   `FUSE_INTERRUPT` (see `locks`), so a thread looks itself, some times a second, while calls are under way.
+//! - Signals that do not kill wait for the end: others take part in the call, so it cannot be taken back.
+use crate::caller::Caller;
+use fuser::{Errno, ReplyIoctl};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often it looks.
+const PAUSE: Duration = Duration::from_millis(100);
+const STACK: usize = 128 << 10;
+
+/// The right to answer a call, taken once.
+pub(super) struct Answer(Mutex<Option<ReplyIoctl>>);
+
+impl Answer {
+    pub fn take(&self) -> Option<ReplyIoctl> {
+        self.0.lock().take()
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(super) struct Calls(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    under_way: Vec<(u32, Weak<Answer>)>,
+    /// A thread looks.
+    watched: bool,
+}
+
+impl Calls {
+    /// A call of this thread begins; it is under way as long as the answer is held.
+    pub fn begin(self: &Arc<Calls>, thread: u32, reply: ReplyIoctl) -> Arc<Answer> {
+        let answer = Arc::new(Answer(Mutex::new(Some(reply))));
+        let mut state = self.0.lock();
+        state.under_way.push((thread, Arc::downgrade(&answer)));
+        if !state.watched {
+            let calls = self.clone();
+            let started = std::thread::Builder::new()
+                .name("team watch".into())
+                .stack_size(STACK)
+                .spawn(move || calls.watch());
+            // Without it a killed process stays until its call is over.
+            state.watched = started.is_ok();
+        }
+        answer
+    }
+
+    fn watch(&self) {
+        loop {
+            std::thread::sleep(PAUSE);
+            let calls = {
+                let mut state = self.0.lock();
+                state
+                    .under_way
+                    .retain(|(_, answer)| answer.strong_count() > 0);
+                if state.under_way.is_empty() {
+                    state.watched = false;
+                    return;
+                }
+                state.under_way.clone()
+            };
+            for (thread, answer) in calls {
+                let killed = || Caller::new(thread).killed();
+                if let Some(answer) = answer.upgrade()
+                    && answer.0.lock().is_some()
+                    && killed()
+                    && let Some(reply) = answer.take()
+                {
+                    reply.error(Errno::EINTR);
+                }
+            }
+        }
+    }
+}
