@@ -1,7 +1,7 @@
 //! Mutations of bytes, and a loop that feeds them to a decoder: the fuzzers of this crate and of others. For tests only.
 //!
 //! All draws come from the seed, so a seed replays a run. A short run is a number of rounds; with `SOAK=1` it lasts ten minutes (or
-//! `FUZZ_SECONDS`), and says at its end how many rounds there were.
+//! `FUZZ_SECONDS`), and says at its end how many rounds there were. `FUZZ_SEED` is the first seed, 0 if it is not set.
 use std::time::{Duration, Instant};
 
 /// Numbers from a seed (SplitMix64).
@@ -74,10 +74,14 @@ pub fn fuzz(
     mut decode: impl FnMut(&mut Dice, &[u8], Vec<u8>),
 ) {
     let soak = std::env::var_os("SOAK").is_some_and(|v| v != "0");
-    let seconds = std::env::var("FUZZ_SECONDS")
-        .ok()
-        .and_then(|s| s.parse().ok());
-    let end = soak.then(|| Instant::now() + Duration::from_secs(seconds.unwrap_or(600)));
+    let number = |name| Some(std::env::var(name).ok()?.parse::<u64>());
+    let seconds = number("FUZZ_SECONDS").and_then(Result::ok).unwrap_or(600);
+    // Other seeds than wanted would find what was found before.
+    let seed = match number("FUZZ_SEED") {
+        Some(seed) => seed.unwrap_or_else(|e| panic!("FUZZ_SEED is no number: {e}")),
+        None => 0,
+    };
+    let end = soak.then(|| Instant::now() + Duration::from_secs(seconds));
     let mut round = 0u64;
     loop {
         let more = match end {
@@ -87,7 +91,7 @@ pub fn fuzz(
         if !more {
             break;
         }
-        let mut dice = Dice(round);
+        let mut dice = Dice(seed.wrapping_add(round));
         let first = &corpus[dice.below(corpus.len())];
         let other = &corpus[dice.below(corpus.len())];
         let mut bytes = first.clone();
@@ -95,7 +99,7 @@ pub fn fuzz(
         decode(&mut dice, first, bytes);
         round += 1;
     }
-    println!("{name}: {round} mutations");
+    println!("{name}: {round} mutations from seed {seed}");
 }
 
 #[cfg(test)]
