@@ -199,11 +199,7 @@ impl Inodes {
     pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
         self.delete(batch, fid);
         batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
-        let (from, to) = (fid.0.to_be_bytes(), (fid.0 + 1).to_be_bytes());
-        for item in self
-            .store
-            .scan(keys::XATTRS, Bound::Included(&from), Bound::Excluded(&to))
-        {
+        for item in keys::records_of(&self.store, keys::XATTRS, fid) {
             batch.delete(keys::XATTRS, item?.0);
         }
         Ok(())
@@ -214,9 +210,7 @@ impl Inodes {
     /// # Errors
     /// When the store cannot be read.
     pub fn has_xattrs(&self, fid: Fid) -> Result<bool> {
-        let (from, to) = (fid.0.to_be_bytes(), (fid.0 + 1).to_be_bytes());
-        let (from, to) = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
-        let first = self.store.scan(keys::XATTRS, from, to).next();
+        let first = keys::records_of(&self.store, keys::XATTRS, fid).next();
         Ok(first.transpose()?.is_some())
     }
 

@@ -1,5 +1,7 @@
 //! The keyspaces of a member's store and who writes each. One place, so that no two parts collide.
-use forebay_storage::Keyspace;
+use crate::Fid;
+use forebay_storage::{Keyspace, Scan, Store};
+use std::ops::Bound;
 
 /// Inodes by fid (big-endian). Written by `meta` and `files` through `inodes`.
 pub const INODES: Keyspace = Keyspace(0);
@@ -35,6 +37,14 @@ pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut key = prefix[..=last].to_vec();
     key[last] += 1;
     Some(key)
+}
+
+/// The records of a keyspace whose keys start with this fid.
+pub(crate) fn records_of(store: &Store, keyspace: Keyspace, fid: Fid) -> Scan {
+    let from = fid.0.to_be_bytes();
+    let end = behind(&from);
+    let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    store.scan(keyspace, Bound::Included(&from), to)
 }
 
 #[cfg(test)]

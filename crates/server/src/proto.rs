@@ -102,7 +102,13 @@ impl WireError {
     pub fn into_error(self, member: Member) -> Error {
         use forebay_fabric::Error as Fabric;
         match self {
-            WireError::Errno(e) => Error::Posix(Errno::from_raw_os_error(e)),
+            WireError::Errno(e) => match (1..4096).contains(&e) {
+                true => Error::Posix(Errno::from_raw_os_error(e)),
+                false => Error::Peer {
+                    member,
+                    reason: format!("answered with error number {e}, which is none"),
+                },
+            },
             WireError::Gone { member, log, addr } => Error::Gone { member, log, addr },
             WireError::Corrupt(text) => Error::Corrupt(text),
             WireError::Stale => Error::Stale,
@@ -111,5 +117,20 @@ impl WireError {
             WireError::Deadline(rank, after) => Error::Fabric(Fabric::Deadline { rank, after }),
             WireError::Other(reason) => Error::Peer { member, reason },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_that_is_none_is_the_peers_error() {
+        for e in [0, -1, 4096, 65_537, i32::MIN, i32::MAX] {
+            let error = WireError::Errno(e).into_error(3);
+            assert!(matches!(error, Error::Peer { member: 3, .. }), "{error}");
+        }
+        let error = WireError::Errno(Errno::NOENT.raw_os_error()).into_error(3);
+        assert!(matches!(error, Error::Posix(Errno::NOENT)), "{error}");
     }
 }

@@ -92,10 +92,11 @@ pub(crate) fn list(
 ) -> Result<Vec<DirEntry>> {
     // No name is empty, so excluding the bare fid starts at the first entry.
     let from = key(dir, after.unwrap_or_default());
-    let to = (dir.0 + 1).to_be_bytes();
+    let end = keys::behind(&dir.0.to_be_bytes());
+    let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let mut entries = Vec::new();
     for item in store
-        .scan(keys::DENTRIES, Bound::Excluded(&from), Bound::Excluded(&to))
+        .scan(keys::DENTRIES, Bound::Excluded(&from), to)
         .take(limit)
     {
         let (key, value) = item?;

@@ -13,7 +13,6 @@ use super::Meta;
 use crate::{Fid, Kind, Result, keys};
 use forebay_storage::Batch;
 use rustix::io::Errno;
-use std::ops::Bound;
 
 /// Longest name, in bytes.
 const NAME_MAX: usize = 255;
@@ -96,12 +95,8 @@ impl Meta {
     }
 
     pub(crate) fn listxattr(&self, fid: Fid) -> Result<Vec<Vec<u8>>> {
-        let (from, to) = (fid.0.to_be_bytes(), (fid.0 + 1).to_be_bytes());
         let mut names = Vec::new();
-        for item in self
-            .store
-            .scan(keys::XATTRS, Bound::Included(&from), Bound::Excluded(&to))
-        {
+        for item in keys::records_of(&self.store, keys::XATTRS, fid) {
             names.push(item?.0[8..].to_vec());
         }
         if names.is_empty() {

@@ -173,3 +173,17 @@ fn the_list_of_names_stays_readable() {
     set(&net, f, &name(0), b"still changes", false, false).unwrap();
     assert_eq!(list(&net, f).len(), 256);
 }
+
+#[test]
+fn the_greatest_fid_of_all_is_as_any_other_that_is_not_there() {
+    let net = Net::new(1);
+    let fid = Fid(u64::MAX);
+    let list = MetaRequest::ListXattr { fid };
+    assert_eq!(net.ask(0, list).unwrap_err().errno(), Errno::STALE);
+    let read = MetaRequest::ReadDir {
+        fid,
+        after: None,
+        limit: 10,
+    };
+    assert_eq!(net.ask(0, read).unwrap_err().errno(), Errno::STALE);
+}
