@@ -244,6 +244,7 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_codec::mutate::fuzz;
     use proptest::prelude::*;
 
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -306,5 +307,46 @@ mod tests {
         };
         assert!(path(MOST).encode().is_some());
         assert!(path(MOST + 1).encode().is_none());
+    }
+
+    /// As the fuzzers of other wires, though this one does not leave the node.
+    #[test]
+    fn mutated_requests_and_answers_are_refused_or_read() {
+        let join = |members: Vec<u16>| Op::Join {
+            number: 7,
+            here: 2,
+            members,
+        };
+        let path = || b"/a/path".to_vec();
+        let ops = [
+            join((0..300).collect()),
+            join(vec![]),
+            Op::Stat { path: path() },
+            Op::Open {
+                path: path(),
+                flags: bits::READ | bits::CREATE,
+                mode: 0o644,
+            },
+            Op::Close { ino: 1 << 50 },
+        ];
+        let shown = Shown {
+            ino: 7,
+            mtime: (-1, 5),
+            ..Shown::default()
+        };
+        let heads = ops.iter().map(|op| op.encode().unwrap()[..400].to_vec());
+        let corpus: Vec<Vec<u8>> = heads
+            .chain(ops.iter().map(|op| shown.encode(op).to_vec()))
+            .collect();
+        fuzz("requests of jobs", 30_000, &corpus, |_, _, bytes| {
+            if let Some(op) = Op::decode(&bytes) {
+                assert_eq!(Op::decode(&op.encode().unwrap()[..]), Some(op));
+            }
+            for op in &ops {
+                if let Some(shown) = Shown::decode(&bytes, op) {
+                    assert_eq!(Shown::decode(&shown.encode(op), op), Some(shown));
+                }
+            }
+        });
     }
 }

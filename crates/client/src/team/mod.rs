@@ -13,6 +13,8 @@
 //! of the service. Then an open is taken back everywhere, and a close done by each node alone. A file that such a call created may be there.
 
 mod ask;
+#[cfg(test)]
+mod fuzz;
 mod user;
 mod work;
 

@@ -10,6 +10,8 @@
 mod collective;
 mod combine;
 mod fitted;
+#[cfg(test)]
+mod fuzz;
 mod group;
 mod reduction;
 pub mod topology;
