@@ -42,10 +42,12 @@ fn status(place: &Place) -> serde_json::Value {
 }
 
 /// The figures of the status under the names of the samples.
-const SAME: [(&str, &str); 16] = [
+const SAME: [(&str, &str); 18] = [
     ("forebay_files", "files"),
     ("forebay_logical_bytes", "logical_bytes"),
     ("forebay_extents", "extents"),
+    ("forebay_patterns", "patterns"),
+    ("forebay_pattern_extents", "pattern_extents"),
     ("forebay_stored_bytes", "data_bytes"),
     ("forebay_disk_bytes", "disk_bytes"),
     ("forebay_open_files", "open_files"),

@@ -104,6 +104,11 @@ impl Config {
         }
     }
 
+    /// For decoded patterns of the files that a member owns: a 32nd.
+    pub(crate) fn pattern_memory(&self) -> u64 {
+        self.memory / 32
+    }
+
     /// The room on the disk that the `members` of this process share. Each keeps as much of it from the data as two MemTables and their log
     /// may need until they are in tables.
     pub(crate) fn room(&self, members: u16) -> Room {

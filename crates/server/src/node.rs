@@ -14,6 +14,7 @@ use forebay_fabric::{Handler, Message, Rank, Replier};
 use forebay_index::Extent;
 use forebay_storage::{Io, Store};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -88,6 +89,39 @@ impl Node {
     /// Requests of other members: answered since the start, and being answered now.
     pub fn load(&self) -> (u64, u64) {
         self.served.figures()
+    }
+
+    /// The log addresses of member `of` that the file names at `member`, by log.
+    ///
+    /// # Errors
+    /// When the member cannot be asked, or does not know them all. A removed file names none.
+    pub fn named(&self, member: Member, fid: Fid, of: Member) -> Result<Vec<(u64, Range<u64>)>> {
+        let (mut all, mut from) = (Vec::new(), Some(0));
+        while let Some(at) = from {
+            let request = FilesRequest::Named {
+                fid,
+                member: of,
+                from: at,
+            };
+            let (ranges, next) = match self.peers.files(member, request) {
+                Ok(FilesReply::Named { ranges, next }) => (ranges, next),
+                Ok(other) => {
+                    return Err(Error::Peer {
+                        member,
+                        reason: format!("answered something else than asked: {other:?}"),
+                    });
+                }
+                Err(e) if e.errno() == Errno::STALE => return Ok(all),
+                Err(e) => return Err(e),
+            };
+            all.extend(
+                ranges
+                    .into_iter()
+                    .map(|(log, start, end)| (log, start..end)),
+            );
+            from = next;
+        }
+        Ok(all)
     }
 
     /// All extents of the file in the slices of `member`.

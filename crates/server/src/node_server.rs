@@ -91,6 +91,7 @@ impl NodeServer {
         let peers = Peers::new(end.clone(), config.deadline);
         let member = peers.member();
         let node = Node::new(io, &data, store, peers, config.data_options(member, room))?;
+        node.files.set_pattern_memory(config.pattern_memory());
         Ok(NodeServer {
             records: Census::new(Records(node.store.clone())),
             disk: Census::new(Disk(node.clone())),
@@ -197,18 +198,13 @@ fn sort_unsealed(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// The address ranges of this member's logs that extents of the file name, on all slice owners.
+/// The address ranges of this member's logs that extents and patterns of the file name, on all slice owners.
 fn named_ranges(node: &Node, fid: Fid) -> Result<HashMap<LogId, Vec<Range<u64>>>> {
     let own = node.peers.member();
     let mut named: HashMap<LogId, Vec<Range<u64>>> = HashMap::new();
     for member in 0..node.peers.members() {
-        for extent in node.all_extents(member, fid)? {
-            if extent.member == own {
-                named
-                    .entry(extent.log)
-                    .or_default()
-                    .push(extent.addr..extent.addr + extent.len);
-            }
+        for (log, range) in node.named(member, fid, own)? {
+            named.entry(log).or_default().push(range);
         }
     }
     Ok(named)

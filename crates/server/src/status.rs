@@ -4,9 +4,9 @@
 //! at every record or segment, and come from a [`Census`](crate::census::Census).
 use crate::census::Look;
 use crate::delegate::PrefetchStats;
-use crate::inodes;
 use crate::node_server::NodeServer;
 use crate::{Error, Fid, Kind, Node, Result, keys};
+use crate::{files, inodes};
 use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::{Engine, Stats};
 use forebay_storage::Store;
@@ -28,7 +28,13 @@ pub struct MemberStatus {
     pub extents: Option<u64>,
     /// Messages to other members, or itself, that give bytes back and are not delivered yet. `None`: not counted yet.
     pub undelivered: Option<u64>,
-    /// How old those four are, seconds.
+    /// Patterns in its records, each of one log and commit. `None`: not counted yet.
+    pub patterns: Option<u64>,
+    /// What their records take, holes included, before the store adds its own. `None`: not counted yet.
+    pub pattern_bytes: Option<u64>,
+    /// Extents that they stand for. `None`: not counted yet.
+    pub pattern_extents: Option<u64>,
+    /// How old those seven are, seconds.
     pub counted_seconds_ago: f64,
     /// Files that its delegate holds open.
     pub open_files: u64,
@@ -46,7 +52,7 @@ pub struct MemberStatus {
     pub index_bytes: u64,
     /// Memory of the key-value store: MemTables, filters and indexes of tables.
     pub index_memory_bytes: u64,
-    /// Memory of caches: blocks of tables, decoded spans.
+    /// Memory of caches: blocks of tables, decoded spans, patterns.
     pub cache_memory_bytes: u64,
     /// Memory of buffers: tails of logs, pending writes, known files.
     pub buffer_memory_bytes: u64,
@@ -110,6 +116,9 @@ impl MemberStatus {
             logical_bytes: both(sum.logical_bytes, m.logical_bytes),
             extents: both(sum.extents, m.extents),
             undelivered: both(sum.undelivered, m.undelivered),
+            patterns: both(sum.patterns, m.patterns),
+            pattern_bytes: both(sum.pattern_bytes, m.pattern_bytes),
+            pattern_extents: both(sum.pattern_extents, m.pattern_extents),
             counted_seconds_ago: sum.counted_seconds_ago.max(m.counted_seconds_ago),
             open_files: sum.open_files + m.open_files,
             data_bytes: sum.data_bytes + m.data_bytes,
@@ -159,6 +168,12 @@ pub struct Counted {
     pub extents: u64,
     /// See [`MemberStatus::undelivered`].
     pub undelivered: u64,
+    /// See [`MemberStatus::patterns`].
+    pub patterns: u64,
+    /// See [`MemberStatus::pattern_bytes`].
+    pub pattern_bytes: u64,
+    /// See [`MemberStatus::pattern_extents`].
+    pub pattern_extents: u64,
 }
 
 /// Counts the records of a store.
@@ -198,6 +213,15 @@ impl Look for Records {
                 return Err(Error::Refused("the service stops".into()));
             }
             counted.extents += 1;
+        }
+        for entry in all(keys::PATTERNS) {
+            let (key, value) = entry?;
+            counted.pattern_bytes += (key.len() + value.len()) as u64;
+            // One that cannot be read is no pattern; `fsck` tells of it.
+            if let Some(extents) = files::pattern_extents(&key, &value) {
+                counted.patterns += 1;
+                counted.pattern_extents += extents;
+            }
         }
         for entry in all(keys::OUTBOX) {
             entry?;
@@ -265,7 +289,8 @@ impl NodeServer {
         let own =
             index.memtable_bytes + index.buffer_bytes + index.region_bytes + index.coverage_bytes;
         let index_memory_bytes = store.memtable_bytes + store.table_memory_bytes + own;
-        let cache_memory_bytes = store.cache_bytes + index.cache_bytes + data.span_cache;
+        let patterns = node.files.pattern_memory();
+        let cache_memory_bytes = store.cache_bytes + index.cache_bytes + data.span_cache + patterns;
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
         let (served, serving) = node.load();
         let (asked, asking) = node.peers.load();
@@ -276,6 +301,9 @@ impl NodeServer {
             logical_bytes: counted.map(|(c, _)| c.logical_bytes),
             extents: counted.map(|(c, _)| c.extents),
             undelivered: counted.map(|(c, _)| c.undelivered),
+            patterns: counted.map(|(c, _)| c.patterns),
+            pattern_bytes: counted.map(|(c, _)| c.pattern_bytes),
+            pattern_extents: counted.map(|(c, _)| c.pattern_extents),
             counted_seconds_ago: counted.map_or(0.0, |(_, age)| age.as_secs_f64()),
             open_files: delegate.map_or(0, |d| d.open_files()) as u64,
             data_bytes: data.live,

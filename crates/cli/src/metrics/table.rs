@@ -23,8 +23,23 @@ pub const METRICS: &[Metric] = &[
         |m| m.extents.map(Value::Whole)
     ),
     of_member!(
+        "forebay_patterns",
+        "Patterns in the records of the member, each of one log and commit",
+        |m| m.patterns.map(Value::Whole)
+    ),
+    of_member!(
+        "forebay_pattern_bytes",
+        "What the records of patterns take",
+        |m| m.pattern_bytes.map(Value::Whole)
+    ),
+    of_member!(
+        "forebay_pattern_extents",
+        "Extents that the patterns of the member stand for",
+        |m| m.pattern_extents.map(Value::Whole)
+    ),
+    of_member!(
         "forebay_counted_age_seconds",
-        "How old the counts of files, logical bytes, extents and the outbox are",
+        "How old the counts of files, logical bytes, extents, patterns and the outbox are",
         |m| m.files.map(|_| Value::Real(m.counted_seconds_ago))
     ),
     of_member!(
@@ -159,7 +174,7 @@ pub const METRICS: &[Metric] = &[
     ),
     of_member!(
         "forebay_cache_memory_bytes",
-        "Memory of the member's caches: blocks of tables, decoded spans",
+        "Memory of the member's caches: blocks of tables, decoded spans, patterns",
         |m| Some(Value::Whole(m.cache_memory_bytes))
     ),
     of_member!(

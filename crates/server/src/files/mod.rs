@@ -21,6 +21,7 @@ mod extents;
 mod laminate;
 mod layouts;
 mod links;
+mod named;
 mod opens;
 mod outcomes;
 mod parts;
@@ -36,6 +37,7 @@ mod view;
 
 pub use links::Links;
 pub use parts::parts;
+pub(crate) use patterns::extents as pattern_extents;
 
 use crate::inodes::{Counter, Inode, Inodes};
 use crate::meta::Removal;
@@ -247,6 +249,7 @@ impl Files {
                 limit,
             } => files.extents(fid, start, end, limit),
             R::Patterns { fid } => files.patterns(fid),
+            R::Named { fid, member, from } => files.named(fid, member, from),
             R::Survey { fids } => files.survey(&fids),
             R::Append {
                 fid,

@@ -240,6 +240,15 @@ pub enum FilesRequest {
         /// The file.
         fid: Fid,
     },
+    /// To the owner or a slice owner: which log addresses of a member the file's extents and patterns name there. Answers `Named`.
+    Named {
+        /// The file.
+        fid: Fid,
+        /// Whose logs.
+        member: u16,
+        /// Extents from this offset on.
+        from: u64,
+    },
     /// Owner to slice owner: remove all extents of a removed file. Answers `Done` or `More`.
     Remove {
         /// The file.
@@ -293,6 +302,13 @@ pub enum FilesReply {
         residual: Vec<(u64, u64)>,
         /// The file's sequence that this shows.
         published: u64,
+    },
+    /// Log addresses.
+    Named {
+        /// Log, first address, and the one behind the last. Some of a pattern that were given back may be among them.
+        ranges: Vec<(u64, u64, u64)>,
+        /// Ask again from this offset for more.
+        next: Option<u64>,
     },
     /// In the order asked; `None`: it was removed.
     Surveyed(Vec<Option<Survey>>),

@@ -7,10 +7,10 @@ use std::ops::Range;
 /// Log addresses by log. Neighbours that come one behind the other are one range at once, so that displacing a strided row
 /// keeps one range a log, not one a record.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LogRanges(BTreeMap<Source, Vec<Range<u64>>>);
+pub(in super::super) struct LogRanges(BTreeMap<Source, Vec<Range<u64>>>);
 
 impl LogRanges {
-    pub(super) fn add(&mut self, source: Source, range: Range<u64>) {
+    pub(in super::super) fn add(&mut self, source: Source, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -22,7 +22,7 @@ impl LogRanges {
     }
 
     /// Sorts and joins; the other methods want that.
-    pub(super) fn sorted(mut self) -> LogRanges {
+    pub(in super::super) fn sorted(mut self) -> LogRanges {
         for ranges in self.0.values_mut() {
             ranges.sort_unstable_by_key(|r| r.start);
             ranges.dedup_by(|next, last| {
@@ -66,7 +66,7 @@ impl LogRanges {
     }
 
     /// As extents, for the outbox. Their offsets say nothing.
-    pub(super) fn extents(&self) -> Vec<Extent> {
+    pub(in super::super) fn extents(&self) -> Vec<Extent> {
         let all = self.0.iter();
         let all = all.flat_map(|(source, ranges)| ranges.iter().map(|r| (*source, r.clone())));
         let extent = |(source, range): (Source, Range<u64>)| Extent {

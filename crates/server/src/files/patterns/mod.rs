@@ -25,16 +25,28 @@ mod rewrite;
 mod table;
 mod tables;
 
+pub(super) use log_ranges::LogRanges;
 pub(super) use tables::Tables;
 
 use super::Shared;
 use crate::{Fid, Result, keys};
 use forebay_index::Extent;
-use forebay_pattern::Source;
+use forebay_pattern::{Segment, Source};
 use forebay_storage::{Batch, Store};
 use std::ops::Bound;
 use std::sync::Arc;
 use table::Table;
+
+/// How many extents a record of `keys::PATTERNS` stands for. `None`: it is no pattern, or cannot be read.
+pub(crate) fn extents(key: &[u8], value: &[u8]) -> Option<u64> {
+    let (kind, _) = records::Id::of(key)?;
+    if kind != records::SEGMENT {
+        return None;
+    }
+    let (_, mut frame) = records::segment_of(value).ok()?;
+    let segment = Segment::decode(&mut frame, 0).ok()?;
+    Some(segment.pattern.elements())
+}
 
 fn source(extent: &Extent) -> Source {
     Source {
@@ -63,11 +75,8 @@ impl Shared {
     /// Adds to `batch` the end of all patterns of a file that is removed. Returns whether bytes are given back.
     pub(super) fn remove_patterns(&self, batch: &mut Batch, fid: Fid) -> Result<bool> {
         let table = self.table(fid)?;
-        let mut freed = log_ranges::LogRanges::default();
-        for part in &table.parts {
-            let runs = part.runs.iter().cloned();
-            runs.for_each(|run| freed.add(part.segment.source, run));
-        }
+        let mut freed = LogRanges::default();
+        table.name(&mut freed);
         let freed = freed.sorted().extents();
         self.outbox.add(batch, &freed);
         self.delete_prefix(batch, keys::PATTERNS, &fid.0.to_be_bytes())?;

@@ -58,7 +58,7 @@ impl Shared {
             if more || last {
                 let mut out = seen.out;
                 out.truncate(limit);
-                self.tables.put(fid, table);
+                self.tables.grew(fid, table);
                 return Ok((out, more));
             }
         }
@@ -90,7 +90,7 @@ impl Shared {
             residual: coarse(ranges),
             published: inode.seq,
         };
-        self.tables.put(fid, table);
+        self.tables.grew(fid, table);
         Ok(reply)
     }
 }

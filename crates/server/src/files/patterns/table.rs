@@ -7,6 +7,7 @@
 //! 3. `hidden` of a part is the number of its bytes that do not count. One that has no other bytes is not kept.
 //! 4. What a record that cannot be read may have said is `Lost`, never a hole or older bytes.
 use super::holes::Holes;
+use super::log_ranges::LogRanges;
 use super::records::{self, Id};
 use crate::files::proto::Hole;
 use crate::{Fid, Result};
@@ -226,6 +227,19 @@ impl Table {
         Ok(())
     }
 
+    /// Adds all log addresses of the parts.
+    pub(in super::super) fn name(&self, ranges: &mut LogRanges) {
+        for part in &self.parts {
+            let runs = part.runs.iter().cloned();
+            runs.for_each(|run| ranges.add(part.segment.source, run));
+        }
+    }
+
+    /// A record that cannot be read, and why, if there is one.
+    pub(in super::super) fn lost(&self) -> Option<&str> {
+        self.lost.first().map(|lost| lost.text.as_str())
+    }
+
     /// How many parts there are.
     pub(in super::super) fn parts(&self) -> usize {
         self.parts.len()
@@ -296,6 +310,13 @@ impl Table {
             p.segment.source == source && p.runs.get(at).is_some_and(|r| r.start <= addr)
         };
         of_commit.into_iter().position(has).map(|i| first + i)
+    }
+
+    /// How many of what is made when it is first asked for there are.
+    pub(super) fn made(&self) -> u8 {
+        u8::from(self.map.get().is_some())
+            + u8::from(self.flat.get().is_some())
+            + u8::from(self.merged.get().is_some())
     }
 
     /// Bytes of memory held, about.

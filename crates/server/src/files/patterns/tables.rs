@@ -12,7 +12,8 @@ const BUDGET: usize = 6 << 20;
 pub(in super::super) struct Tables(Mutex<Kept>);
 
 struct Kept {
-    tables: LruCache<Fid, (Arc<Table>, usize)>,
+    /// With their size, and how many of what they make they had made then.
+    tables: LruCache<Fid, (Arc<Table>, usize, u8)>,
     memory: usize,
     budget: usize,
 }
@@ -34,14 +35,22 @@ impl Tables {
         Some(table)
     }
 
-    /// Also once a table has grown by what it makes when it is first asked for it.
+    /// What a table makes when it is first asked for it may have made it larger.
+    pub(super) fn grew(&self, fid: Fid, table: Arc<Table>) {
+        let made = table.made();
+        let known = self.0.lock().tables.peek(&fid).map(|kept| kept.2);
+        if known != Some(made) {
+            self.put(fid, table);
+        }
+    }
+
     pub(in super::super) fn put(&self, fid: Fid, table: Arc<Table>) {
-        let size = table.memory();
+        let (size, made) = (table.memory(), table.made());
         let mut kept = self.0.lock();
-        let old = kept.tables.put(fid, (table, size));
+        let old = kept.tables.put(fid, (table, size, made));
         kept.memory = kept.memory + size - old.map_or(0, |o| o.1);
         while kept.memory > kept.budget
-            && let Some((_, (_, size))) = kept.tables.pop_lru()
+            && let Some((_, (_, size, _))) = kept.tables.pop_lru()
         {
             kept.memory -= size;
         }
@@ -50,7 +59,7 @@ impl Tables {
     /// The file is gone, or has no patterns any more.
     pub(in super::super) fn forget(&self, fid: Fid) {
         let mut kept = self.0.lock();
-        if let Some((_, size)) = kept.tables.pop(&fid) {
+        if let Some((_, size, _)) = kept.tables.pop(&fid) {
             kept.memory -= size;
         }
     }

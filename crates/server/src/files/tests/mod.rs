@@ -10,6 +10,7 @@ mod histories;
 mod opens;
 mod pattern_damage;
 mod pattern_histories;
+mod pattern_sizes;
 mod patterned;
 mod receipts;
 mod removal;

@@ -1,0 +1,130 @@
+//! What patterns take, and that the usual commit looks at no element.
+use super::super::proto::*;
+use super::world::*;
+use crate::*;
+use forebay_pattern::{Folder, Segment, Source};
+use std::ops::Bound::Unbounded;
+
+/// One commit of each of `ranks` writers: `count` records of 4 KiB, those of all in turns.
+fn written(world: &World, fid: Fid, ranks: u64, count: u64, first_log: u64) {
+    for rank in 0..ranks {
+        let mut folder = Folder::joining();
+        for i in 0..count {
+            folder.push((i * ranks + rank) * 4096, 4096).unwrap();
+        }
+        let (member, log) = (
+            (rank % u64::from(world.net.members)) as Member,
+            first_log + rank,
+        );
+        let mut patterns = Vec::new();
+        for pattern in folder.finish() {
+            Segment::new(Source { member, log }, 0, pattern).encode(&mut patterns);
+        }
+        let end = Some(((count - 1) * ranks + rank + 1) * 4096);
+        let attr = CommitAttr {
+            end,
+            ..Default::default()
+        };
+        let planned = Planned {
+            writer: member,
+            fid,
+            token: world.token(),
+            own: Vec::new(),
+            patterns,
+            staged: Vec::new(),
+            attr,
+        };
+        world.finish(&planned).unwrap();
+    }
+}
+
+fn records(world: &World) -> (usize, usize) {
+    let all = world.store(0).scan(keys::PATTERNS, Unbounded, Unbounded);
+    all.fold((0, 0), |(count, bytes), entry| {
+        let (key, value) = entry.unwrap();
+        (count + 1, bytes + key.len() + value.len())
+    })
+}
+
+#[test]
+fn many_writers_of_one_file_take_little_room() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    let (ranks, count) = (512, 300);
+    written(&world, fid, ranks, count, 1);
+    let attr = world.view(0, fid).unwrap();
+    assert_eq!(
+        (attr.bytes, attr.size),
+        (ranks * count * 4096, ranks * count * 4096)
+    );
+    let (number, bytes) = records(&world);
+    assert!(
+        number == 512 && bytes < 60_000,
+        "{number} records of {bytes} bytes"
+    );
+    let ask = FilesRequest::Patterns { fid };
+    let FilesReply::Patterns {
+        bytes,
+        holes,
+        residual,
+        ..
+    } = world.ask(1, 0, ask).unwrap()
+    else {
+        panic!()
+    };
+    assert!(holes.is_empty() && residual.is_empty());
+    assert!(bytes.len() < 4096, "{} bytes", bytes.len());
+    let (patterns, lost) = forebay_pattern::decode_all(&bytes);
+    let map = patterns.map();
+    assert!(
+        lost.is_empty() && map.memory() <= 6 << 10,
+        "{} bytes",
+        map.memory()
+    );
+    // Written again in place by other logs: all that was there goes, and no count of it stays.
+    written(&world, fid, ranks, count, 1000);
+    assert_eq!(world.view(0, fid).unwrap().bytes, attr.bytes);
+    assert_eq!(records(&world).0, 512);
+    world.drain();
+    let freed: u64 = world
+        .net
+        .freed
+        .lock()
+        .values()
+        .flatten()
+        .map(|r| r.end - r.start)
+        .sum();
+    assert_eq!(freed, attr.bytes);
+    // What a member that was cut off keeps of its logs.
+    let ask = FilesRequest::Named {
+        fid,
+        member: 1,
+        from: 0,
+    };
+    let FilesReply::Named { ranges, next: None } = world.ask(1, 0, ask).unwrap() else {
+        panic!()
+    };
+    let wanted = (0..ranks)
+        .filter(|rank| rank % 2 == 1)
+        .map(|rank| (1000 + rank, 0, count * 4096));
+    assert_eq!(ranges, wanted.collect::<Vec<_>>());
+}
+
+#[test]
+fn tables_in_memory_stay_within_their_budget() {
+    let world = World::new(1);
+    let budget = 256 << 10;
+    world.files(0).set_pattern_memory(budget);
+    let fids: Vec<Fid> = (0..60).map(|_| world.create(0)).collect();
+    for fid in &fids {
+        written(&world, *fid, 8, 50, fid.0 << 8);
+    }
+    for fid in &fids {
+        world
+            .ask(0, 0, FilesRequest::Patterns { fid: *fid })
+            .unwrap();
+        world.read(0, *fid).unwrap();
+        assert!(world.files(0).pattern_memory() <= budget);
+    }
+    assert!(world.files(0).pattern_memory() > budget / 4);
+}
