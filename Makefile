@@ -21,7 +21,7 @@ PEERS = $(shell printf '\#include <leveldb/c.h>\n\#include <rocksdb/c.h>\n' | cc
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index bench-pattern figures
+.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,3 +79,7 @@ figures: ## The paper's figures, of results in target/bench, or of a quick run i
 bench-pattern: setup ## Patterns against the published algorithm, raw entries and zstd: bytes, discovery, lookup
 	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench pattern $(ARGS)
+
+bench-prefetch: setup ## Reads fetched ahead, replayed: patterns, none, readahead, Markov chains, perfect
+	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench prefetch $(ARGS)

@@ -2,7 +2,8 @@
 //!
 //! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
 //! `forebay stage out` with `cp`; `ring` compares ways in which many servers ask one, measured and simulated; `index` compares the
-//! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents. Standard output is a table, or with
+//! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents; `prefetch`
+//! compares ways to fetch what will be read. Standard output is a table, or with
 //! `--json` one object a line; what a person should know beside goes to standard error.
 
 mod cache;
@@ -17,6 +18,7 @@ mod loggp;
 mod mount;
 mod passthrough;
 mod pattern;
+mod prefetch;
 mod report;
 mod ring;
 mod sizes;
@@ -52,6 +54,8 @@ enum Verb {
     IndexChild { job: String },
     /// Patterns: bytes of an index, speed of finding them, time of a lookup; against the published algorithm, raw entries and zstd
     Pattern(pattern::PatternArgs),
+    /// Reads fetched before they are asked for: patterns against none, readahead, Markov chains, and perfect knowledge
+    Prefetch(prefetch::PrefetchArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -140,6 +144,7 @@ fn main() -> ExitCode {
         Verb::Index(args) => index::run(&args),
         Verb::IndexChild { job } => index::child(&job),
         Verb::Pattern(args) => pattern::run(&args),
+        Verb::Prefetch(args) => prefetch::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough { source, point } => passthrough::serve(&source, &point),

@@ -319,6 +319,7 @@ fn every_workload_replays_in_real_directories() {
             n if n.starts_with("nested") => ":ranks=3,inner=3,middle=2,size=100",
             "tile" => ":y=2,height=4",
             "btio" => ":q=2,grid=5",
+            "pagoda" => ":ranks=2,steps=1",
             other => panic!("no small form of {other}"),
         };
         let trace = workload::parse(&format!("{name}{small}")).unwrap().trace();

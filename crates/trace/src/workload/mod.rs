@@ -8,6 +8,7 @@ mod fstest;
 mod ior;
 mod milc;
 mod nested;
+mod pagoda;
 mod random;
 mod spec;
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use fstest::{FsTest, Shape};
 pub use ior::Ior;
 pub use milc::{Milc, MilcLayout};
 pub use nested::{Level, Nested};
+pub use pagoda::{Pagoda, Variable};
 pub use random::Random;
 pub use spec::{KINDS, parse};
 pub use tile::Tile;

@@ -2,7 +2,9 @@
 //!
 //! Every workload takes `write` (0 or 1) and `readers` as well. Numbers may end in `k`, `m` or `g` (powers of 1024).
 
-use super::{Btio, FsTest, Ior, Layout, Milc, MilcLayout, Nested, Random, Shape, Tile, Workload};
+use super::{
+    Btio, FsTest, Ior, Layout, Milc, MilcLayout, Nested, Pagoda, Random, Shape, Tile, Workload,
+};
 use crate::{Error, Result};
 
 /// The names, and what each is.
@@ -37,6 +39,10 @@ pub const KINDS: &[(&str, &str)] = &[
     (
         "nested-3d",
         "three levels of strides: ranks, size, inner, middle, outer, gap",
+    ),
+    (
+        "pagoda",
+        "like Pagoda, a stride of its own for each variable of a time step: ranks, steps",
     ),
     (
         "random",
@@ -154,6 +160,14 @@ fn layout(name: &str, v: &mut Values<'_>) -> Result<Box<dyn Layout>> {
                 &counts,
                 v.take("gap", 64 << 10)?,
             ))
+        }
+        "pagoda" => {
+            let d = Pagoda::default();
+            Box::new(Pagoda {
+                ranks: v.rank_count("ranks", d.ranks, 1)?,
+                steps: v.positive("steps", d.steps)?,
+                variables: d.variables,
+            })
         }
         "random" | "random-overlap" => {
             let d = Random::default();

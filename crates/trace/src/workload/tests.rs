@@ -74,6 +74,20 @@ fn dense_workloads_fill_their_files() {
 }
 
 #[test]
+fn pagoda_reads_each_variable_with_its_own_stride() {
+    let layout = parse("pagoda:ranks=2,steps=3").unwrap().layout;
+    let all = accesses(&*layout, 1);
+    assert_eq!(all.len(), 3 * 196);
+    let steps: Vec<u64> = all.windows(2).map(|w| w[1].offset - w[0].offset).collect();
+    // Rows of 2 ranks' parts; every second row of the second variable.
+    assert_eq!(steps[..31], [8192; 31]);
+    assert_eq!(steps[32..55], [32768; 23]);
+    assert_eq!((all[0].len, all[32].len, all[196].len), (4096, 8192, 4096));
+    let step = all[196].offset - all[0].offset;
+    assert!((0..392).all(|i| all[i + 196].offset - all[i].offset == step));
+}
+
+#[test]
 fn other_readers_share_the_calls_out() {
     let trace = parse("ior-strided:ranks=4,calls=5,readers=3")
         .unwrap()

@@ -1,0 +1,151 @@
+//! Who reads what: a generated trace like Pagoda's, the metadata reads of a real one, random reads.
+
+use crate::fail::{Context, Failure, Result};
+use forebay_pattern::Request;
+use forebay_trace::{Kind, NO_OFFSET, workload};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The real trace: openPMD-api's parallel benchmark on 64 nodes of Cori, through HDF5.
+const OPENPMD: &str = "openpmd-8-1024.posix.csv.zst";
+/// Longer calls of it are of its writing phase (read, change, write), and 1.2 GB of one byte after another.
+const LONGEST: u64 = 1 << 20;
+/// Ranks of it on one node.
+const PER_NODE: usize = 16;
+
+/// One case.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// For the header.
+    pub about: &'static str,
+    source: Source,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Workload(&'static str),
+    OpenPmd,
+}
+
+/// All of them.
+pub const CASES: [Case; 3] = [
+    Case {
+        name: "pagoda",
+        about: "4 ranks, 12 time steps of six variables with a stride each (generated)",
+        source: Source::Workload("pagoda"),
+    },
+    Case {
+        name: "openpmd",
+        about: "HDF5 metadata reads of 1,024 ranks (Darshan DXT), 16 ranks at a time as on each of its nodes, node after node; calls up to 1 MiB",
+        source: Source::OpenPmd,
+    },
+    Case {
+        name: "random",
+        about: "4 ranks, 1,000 blocks of 8 KiB each, each once in random order",
+        source: Source::Workload("random:ranks=4,calls=1000,size=8k"),
+    },
+];
+
+/// The reads of a case.
+#[derive(Debug)]
+pub struct Reads {
+    /// Of each rank, in order.
+    pub readers: Vec<Vec<Request>>,
+    /// How many ranks read at a time.
+    pub together: usize,
+}
+
+impl Case {
+    /// The reads; `None`, if the trace is not there. At most `calls` of each rank.
+    pub fn load(&self, traces: &Path, calls: usize) -> Result<Option<Reads>> {
+        let (trace, together) = match self.source {
+            Source::Workload(spec) => {
+                let trace = workload::parse(spec).doing(spec)?.trace();
+                let ranks = trace.ranks as usize;
+                (trace, ranks)
+            }
+            Source::OpenPmd => {
+                let path = traces.join(OPENPMD);
+                if !path.exists() {
+                    return Ok(None);
+                }
+                let trace = forebay_trace::load(&path).doing(path.display())?;
+                (trace, PER_NODE)
+            }
+        };
+        let mut readers: BTreeMap<u32, Vec<Request>> = BTreeMap::new();
+        for op in &trace.ops {
+            if op.kind != Kind::Read || op.offset == NO_OFFSET || !(1..=LONGEST).contains(&op.len) {
+                continue;
+            }
+            let (offset, len) = (op.offset, op.len);
+            let reader = readers.entry(op.rank).or_default();
+            if reader.len() < calls {
+                reader.push(Request { offset, len });
+            }
+        }
+        Ok(Some(Reads {
+            readers: readers.into_values().collect(),
+            together,
+        }))
+    }
+}
+
+/// The cases named, or all.
+pub fn select(names: &[String]) -> Result<Vec<Case>> {
+    if names.is_empty() {
+        return Ok(CASES.to_vec());
+    }
+    let find = |name: &String| {
+        let found = CASES.iter().find(|c| c.name == name);
+        let missing = || Failure::new(format!("no case {name:?}; --list names them"));
+        found.copied().ok_or_else(missing)
+    };
+    names.iter().map(find).collect()
+}
+
+impl Reads {
+    /// The parts of the file that are read, joined.
+    pub fn ranges(&self) -> Vec<std::ops::Range<u64>> {
+        let all = self.readers.iter().flatten();
+        let mut all: Vec<(u64, u64)> = all.map(|r| (r.offset, r.offset + r.len)).collect();
+        all.sort_unstable();
+        let mut out: Vec<std::ops::Range<u64>> = Vec::new();
+        for (start, end) in all {
+            match out.last_mut() {
+                Some(last) if last.end >= start => last.end = last.end.max(end),
+                _ => out.push(start..end),
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_cases_are_loaded_and_what_they_read_is_joined() {
+        for case in CASES {
+            let Some(reads) = case.load(Path::new("no-such-directory"), 7).unwrap() else {
+                assert_eq!(case.name, "openpmd");
+                continue;
+            };
+            assert_eq!((reads.readers.len(), reads.together), (4, 4));
+            assert!(reads.readers.iter().all(|r| r.len() == 7));
+            let ranges = reads.ranges();
+            assert!(ranges.windows(2).all(|w| w[0].end < w[1].start));
+            let inside = |r: &Request| {
+                let found = ranges
+                    .iter()
+                    .find(|g| g.start <= r.offset && r.offset < g.end);
+                found.is_some_and(|g| r.offset + r.len <= g.end)
+            };
+            assert!(reads.readers.iter().flatten().all(inside));
+        }
+        assert!(select(&["nothing".into()]).is_err());
+    }
+}

@@ -1,0 +1,224 @@
+//! Reads fetched before they are asked for: a replay of traces through the library, all ways to prefetch in one run.
+//!
+//! # Subjects
+//! - `forebay`: by patterns, the default. `none`, `readahead` (as kernels do), `markov` (8 KiB blocks; after a first run that is not
+//!   measured, as it needs one), `perfect` (knows all requests beforehand).
+//!
+//! # Metrics
+//! - `io_time_s`: time that all ranks spent in reads, added up. `read_p99_s`: 99 of 100 reads took at most so long.
+//! - `fetched_bytes`: fetched ahead; `wasted_bytes`: of these, never read. `read_bytes`: what the ranks asked for.
+//!
+//! Two members of one service in this process, `--latency` apart; all data on the one, all readers on the other. Before each read a rank
+//! sleeps for the mean time of an uncached read, which is measured first in each round. Bytes are checked outside the times.
+
+mod cases;
+mod replay;
+
+use crate::fail::{Context, Result};
+use crate::report::Report;
+use cases::{Case, Reads};
+use forebay_server::delegate::Policy;
+use replay::{Measured, Way};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What `prefetch` does.
+#[derive(Debug, clap::Args)]
+pub struct PrefetchArgs {
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
+    cases: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Injected between the two members, for each request and its answer; microseconds
+    #[arg(long, default_value_t = 200, value_name = "US")]
+    latency: u64,
+    /// Most reads of each rank
+    #[arg(long, value_name = "N", default_value_t = usize::MAX, hide_default_value = true)]
+    calls: usize,
+    /// Directory with the Darshan DXT export of openPMD
+    #[arg(long, value_name = "DIR", default_value = "../shared/data/dxt")]
+    traces: PathBuf,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+}
+
+const SUBJECTS: [(&str, Policy); 5] = [
+    ("none", Policy::None),
+    ("readahead", Policy::Readahead),
+    ("markov", Policy::Markov),
+    ("forebay", Policy::Pattern),
+    ("perfect", Policy::Perfect),
+];
+
+/// Runs the verb.
+///
+/// # Errors
+/// If there is no such case, or the service fails.
+pub fn run(args: &PrefetchArgs) -> Result<()> {
+    if args.list {
+        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+        return Ok(());
+    }
+    let chosen = cases::select(&args.cases)?;
+    replay::sleep_exactly()?;
+    let header = header(args, &chosen);
+    let mut out = std::io::stdout().lock();
+    match args.json {
+        true => eprint!("{header}"),
+        false => write!(out, "{header}{HEAD}").doing("standard output")?,
+    }
+    let mut report = Report::new("prefetch", "none");
+    for case in chosen {
+        let Some(reads) = case.load(&args.traces, args.calls)? else {
+            eprintln!(
+                "# {}: skipped, for its trace is not in {} (--traces)",
+                case.name,
+                args.traces.display()
+            );
+            continue;
+        };
+        measure(args, &case, &reads, &mut report)?;
+        let text = match args.json {
+            true => report.json(case.name),
+            false => rows(&report, case.name),
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
+    }
+    Ok(())
+}
+
+fn header(args: &PrefetchArgs, chosen: &[Case]) -> String {
+    let mut out = format!(
+        "# prefetch: {} runs; two members in one process, {} us apart, readers on the one, data on the other; through the library\n\
+         # all subjects: durability process, 192 MiB of memory (12 MiB for what is fetched ahead, none for `none`), segment files cold (sync, then posix_fadvise), \
+         nothing else in memory\n# before each read a rank sleeps for the mean time of an uncached read, measured at the start of each round\n",
+        args.runs, args.latency
+    );
+    for case in chosen {
+        let _ = writeln!(out, "# {}: {}", case.name, case.about);
+    }
+    out
+}
+
+fn measure(args: &PrefetchArgs, case: &Case, reads: &Reads, report: &mut Report) -> Result<()> {
+    let base = args.dir.as_deref().unwrap_or(Path::new("/var/tmp"));
+    let dir = base.join(format!("forebay-bench-prefetch-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).doing(dir.display())?;
+    let store = dir.join("store");
+    let done =
+        replay::prepare(&store, reads).and_then(|()| rounds(args, case, reads, &store, report));
+    let removed = std::fs::remove_dir_all(&dir).doing(dir.display());
+    done.and(removed)
+}
+
+fn rounds(
+    args: &PrefetchArgs,
+    case: &Case,
+    reads: &Reads,
+    store: &Path,
+    report: &mut Report,
+) -> Result<()> {
+    let latency = Duration::from_micros(args.latency);
+    for round in 0..args.runs {
+        let bare = Way {
+            policy: Policy::None,
+            delay: Duration::ZERO,
+            latency,
+        };
+        let uncached = replay::replay(store, reads, bare)?;
+        let delay =
+            Duration::from_secs_f64(uncached.io_time() / uncached.times.len().max(1) as f64);
+        report.add(case.name, "delay_s", "none", "s", delay.as_secs_f64());
+        // Nobody is always the first one after the uncached run.
+        for place in 0..SUBJECTS.len() {
+            let (subject, policy) = SUBJECTS[(place + round as usize) % SUBJECTS.len()];
+            let way = Way {
+                policy,
+                delay,
+                latency,
+            };
+            add(
+                report,
+                case.name,
+                subject,
+                replay::replay(store, reads, way)?,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn add(report: &mut Report, case: &'static str, subject: &'static str, mut found: Measured) {
+    let values = [
+        ("io_time_s", "s", found.io_time()),
+        ("read_p99_s", "s", found.p99()),
+        ("read_bytes", "B", found.bytes as f64),
+        ("fetched_bytes", "B", found.ahead.fetched_bytes as f64),
+        ("wasted_bytes", "B", found.wasted()),
+    ];
+    for (metric, unit, value) in values {
+        report.add(case, metric, subject, unit, value);
+    }
+}
+
+const HEAD: &str = "case      subject        I/O time s            min - max       cut   of perfect     p99 us    fetched MB     wasted\n";
+
+fn rows(report: &Report, case: &str) -> String {
+    let median = |metric: &str, subject: &str| report.spread(case, metric, subject).map(|s| s.0);
+    let time = |subject: &str| median("io_time_s", subject).unwrap_or(0.0);
+    let gain = |subject: &str| time("none") - time(subject);
+    let mut out = String::new();
+    for (subject, _) in SUBJECTS {
+        let Some((io, least, most)) = report.spread(case, "io_time_s", subject) else {
+            continue;
+        };
+        let number = |metric: &str| median(metric, subject).unwrap_or(0.0);
+        let read = number("read_bytes").max(1.0);
+        let _ = writeln!(
+            out,
+            "{case:<9} {subject:<10} {io:>14.3} {:>20} {:>8.1}% {:>11.1}% {:>10.0} {:>13.2} {:>9.2}%",
+            format!("{least:.3} - {most:.3}"),
+            100.0 * gain(subject) / time("none"),
+            100.0 * gain(subject) / gain("perfect"),
+            1e6 * number("read_p99_s"),
+            number("fetched_bytes") / 1e6,
+            100.0 * number("wasted_bytes") / read,
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_says_what_is_cut_and_how_much_of_what_is_possible() {
+        let mut report = Report::new("prefetch", "none");
+        for (subject, time) in [("none", 10.0), ("forebay", 2.0), ("perfect", 0.0)] {
+            report.add("pagoda", "io_time_s", subject, "s", time);
+            report.add("pagoda", "read_bytes", subject, "B", 200.0);
+            report.add("pagoda", "wasted_bytes", subject, "B", 1.0);
+        }
+        let text = rows(&report, "pagoda");
+        let row = text.lines().find(|l| l.contains("forebay")).unwrap();
+        assert!(
+            row.matches("80.0%").count() == 2 && row.ends_with("0.50%"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 3);
+    }
+}
