@@ -23,6 +23,7 @@ full() {
   echo "  make bench-index ARGS=--json > $from/index.jsonl"
   echo "  make bench-ring ARGS=--json > $from/ring.jsonl"
   echo "  make bench-pattern ARGS=--json > $from/pattern.jsonl"
+  echo "  make bench-prefetch ARGS=--json > $from/prefetch.jsonl"
 }
 
 if compgen -G "$from/*.jsonl" >/dev/null; then
@@ -36,6 +37,7 @@ else
   done
   measure ring "${rings[@]}" --runs 3 --rounds 10 --clients 4
   measure pattern --runs 1
+  measure prefetch --runs 1
   measure index --case ior-1m-lockstep,ior-1m-drift,ior-1m-random,tile-io,btio-c --runs 1
   "$program" figures --from "$from/quick" --to "$to" "$@"
   echo "These are of one quick run at a small size; without files in $from/quick, the next call makes another."

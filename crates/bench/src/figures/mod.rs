@@ -1,5 +1,5 @@
-//! The figures of the papers about index and log-ring, and about patterns, drawn from the JSON lines of `index`, `ring`, `pattern`
-//! and `checkpoint`.
+//! The figures of the papers about index and log-ring, and about patterns and prefetching, drawn from the JSON lines of `index`, `ring`,
+//! `pattern`, `checkpoint` and `prefetch`.
 //!
 //! A figure has what was measured, and nothing else: a case without a result is named and left out, a figure without any is not
 //! drawn. Two runs over the same lines make the same bytes.
@@ -13,6 +13,7 @@ mod panel;
 mod patterns;
 #[cfg(feature = "png")]
 mod png;
+mod prefetch;
 mod results;
 mod ring;
 #[cfg(test)]
@@ -79,7 +80,7 @@ pub fn run(args: &FiguresArgs) -> Result<()> {
     }
     match drawn {
         0 => Err(Failure::new(
-            "nothing to draw: the files have no results of `index`, `ring`, `pattern` or `checkpoint`",
+            "nothing to draw: the files have no results of `index`, `ring`, `pattern`, `checkpoint` or `prefetch`",
         )),
         _ => Ok(()),
     }
@@ -91,6 +92,8 @@ fn all(results: &Results) -> Vec<(&'static str, Option<Figure>)> {
     figures.push(("figure-12", ring::figure(results)));
     figures.extend(patterns::all(results));
     figures.extend(checkpoint::all(results));
+    figures.push(("figure-20", prefetch::requests(results)));
+    figures.push(("figure-21", prefetch::effect(results)));
     figures
 }
 

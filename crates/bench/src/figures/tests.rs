@@ -168,6 +168,39 @@ fn checkpoints_over_the_number_of_writes() {
 }
 
 #[test]
+fn what_fetching_ahead_saves_is_a_panel_a_case() {
+    let mut report = Report::new("prefetch", "none");
+    let mut text = String::new();
+    for case in ["pagoda", "random"] {
+        for (who, time) in [("none", 2.0), ("forebay", 0.1), ("perfect", 0.09)] {
+            report.add(case, "io_time_s", who, "s", time);
+            report.add(case, "read_p99_s", who, "s", time / 1e3);
+        }
+        text += &report.json(case);
+    }
+    let effect = named(&text, "figure-21").unwrap();
+    assert_eq!((effect.panels.len(), effect.columns), (4, 2));
+    assert_eq!(effect.missing, ["openpmd"]);
+    let svg = effect.svg();
+    for words in [
+        "Forebay: patterns",
+        "no prefetching",
+        "0.1",
+        "2,000",
+        "random",
+    ] {
+        assert!(svg.contains(&format!(">{words}</text>")), "{words}");
+    }
+    assert!(!svg.contains("readahead"));
+    let requests = named(&text, "figure-20").unwrap();
+    let dots = requests.svg().matches("h3v3h-3z").count();
+    assert_eq!(dots, 12 * 196 + 2 * 196);
+    // Not without the replay.
+    let random: Vec<&str> = text.lines().filter(|l| l.contains("random")).collect();
+    assert!(named(&random.join("\n"), "figure-20").is_none());
+}
+
+#[test]
 fn files_are_written_and_nothing_to_draw_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let lines = dir.path().join("index.jsonl");

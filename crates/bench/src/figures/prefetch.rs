@@ -1,0 +1,142 @@
+//! The paper's Figures 20 and 21: what one process asks for over time, and what fetching ahead makes of the time that it waits.
+
+use super::axis::Axis;
+use super::drawing::Mark;
+use super::figure::Figure;
+use super::panel::{Content, Look, Panel, Series};
+use super::results::{Results, Spread};
+use forebay_trace::workload::{self, Layout};
+
+const BENCH: &str = "prefetch";
+
+const SUBJECTS: [(&str, Look); 5] = [
+    ("none", look("no prefetching", "#d55e00", Mark::Square)),
+    ("readahead", look("readahead", "#e69f00", Mark::Triangle)),
+    (
+        "markov",
+        look("Markov, second run", "#cc79a7", Mark::Diamond),
+    ),
+    (
+        "forebay",
+        look("Forebay: patterns", "#0072b2", Mark::Circle),
+    ),
+    ("perfect", look("perfect", "#222222", Mark::Cross)),
+];
+
+const fn look(name: &'static str, colour: &'static str, mark: Mark) -> Look {
+    Look {
+        name,
+        colour,
+        mark,
+        dashed: false,
+    }
+}
+
+const CASES: [(&str, &str); 3] = [
+    ("pagoda", "like Pagoda (generated)"),
+    ("openpmd", "openPMD metadata (DXT)"),
+    ("random", "random"),
+];
+
+/// Metric, the axis, and how many of its units are a second.
+const METRICS: [(&str, &str, f64); 2] = [
+    ("io_time_s", "I/O time of all ranks (s)", 1.0),
+    ("read_p99_s", "99 % of reads within (µs)", 1e6),
+];
+
+/// Figure 20, if its requests were replayed.
+pub fn requests(results: &Results) -> Option<Figure> {
+    results.get(BENCH, "pagoda", "io_time_s", "forebay")?;
+    let layout = workload::parse("pagoda").ok()?.layout;
+    let calls = layout.calls(0);
+    let steps = 2 * calls / workload::Pagoda::default().steps;
+    Some(Figure {
+        title: "Requests of one process over time (the paper's Figure 20)".into(),
+        panels: vec![
+            offsets(&*layout, calls, "all time steps"),
+            offsets(&*layout, steps, "the first two"),
+        ],
+        columns: 2,
+        caption: "Rank 0 of 4 of the generated trace: in each time step it reads its part of six variables, each with a length and a stride of its own. \
+                  Only the first offset of each request is drawn. Pagoda's own trace is not public."
+            .into(),
+        missing: Vec::new(),
+    })
+}
+
+fn offsets(layout: &dyn Layout, calls: u64, title: &str) -> Panel {
+    let point = |index| {
+        let access = layout.access(0, index);
+        (index as f64, access.offset as f64 / 1e6)
+    };
+    let points: Vec<(f64, f64)> = (0..calls).map(point).collect();
+    let high = points.iter().map(|p| p.1).fold(0.0, f64::max);
+    Panel {
+        title: title.into(),
+        y: Axis::linear("offset (MB)", high),
+        measured: false,
+        content: Content::Points {
+            x: Axis::linear("request", calls as f64),
+            series: vec![Series {
+                colour: "#0072b2",
+                points,
+            }],
+        },
+    }
+}
+
+/// Figure 21, if anything of it was measured.
+pub fn effect(results: &Results) -> Option<Figure> {
+    let mut panels = Vec::new();
+    let mut missing = Vec::new();
+    let there: Vec<_> = CASES
+        .iter()
+        .filter(|(case, _)| results.get(BENCH, case, "io_time_s", "none").is_some())
+        .collect();
+    let absent = CASES.iter().filter(|c| !there.contains(c));
+    missing.extend(absent.map(|(case, _)| (*case).to_string()));
+    for (metric, axis, scale) in METRICS {
+        for (case, title) in &there {
+            panels.push(bars(results, case, title, (metric, axis, scale)));
+        }
+    }
+    (!panels.is_empty()).then(|| Figure {
+        title: "What fetching ahead saves (the paper's Figure 21)".into(),
+        columns: there.len(),
+        panels,
+        caption: "Reads replayed through the library of a service of two members, 200 µs apart, the readers on the one and the data, not in memory, on the other. \
+                  Before each read a rank computes as long as an uncached read takes. Markov chains had a run before to learn from; \
+                  perfect knows all requests beforehand."
+            .into(),
+        missing,
+    })
+}
+
+fn bars(
+    results: &Results,
+    case: &str,
+    title: &str,
+    (metric, axis, scale): (&str, &str, f64),
+) -> Panel {
+    let scaled = |s: Spread| Spread {
+        median: s.median * scale,
+        min: s.min * scale,
+        max: s.max * scale,
+        runs: s.runs,
+    };
+    let found = |who| results.get(BENCH, case, metric, who).map(scaled);
+    let sets = SUBJECTS.map(|(who, look)| (look, vec![found(who)]));
+    let sets: Vec<_> = sets.into_iter().filter(|s| s.1[0].is_some()).collect();
+    let most = sets.iter().flat_map(|s| &s.1).flatten().map(|s| s.max);
+    Panel {
+        title: title.into(),
+        // Room for the number over the highest bar.
+        y: Axis::linear(axis, most.fold(0.0, f64::max) * 1.1),
+        measured: true,
+        content: Content::Bars {
+            x_title: String::new(),
+            groups: vec![String::new()],
+            sets,
+        },
+    }
+}
