@@ -7,10 +7,12 @@ use std::os::unix::fs::FileExt;
 
 /// Writes rows of 4 KiB through all mounts.
 fn stride(place: &Place, name: &str, nodes: u64, rows: u64) {
-    File::create(place.path(&format!("m/0/{name}"))).unwrap();
     for node in 0..nodes {
+        // One handle a node: the end of another one would commit what is written till then.
         let path = place.path(&format!("m/{node}/{name}"));
-        let file = File::options().write(true).open(path).unwrap();
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true).open(path);
+        let file = file.unwrap();
         for row in 0..rows {
             let at = (row * nodes + node) * 4096;
             file.write_all_at(&[7; 4096], at).unwrap();
