@@ -202,11 +202,12 @@ impl History {
                     self.files[id].publish(node);
                     self.files[id].published.clear();
                 }
-                let (at, data) = self.some_write();
-                self.log
-                    .push(format!("  file {id}: {} bytes at {at}", data.len()));
-                self.agree("write", file.write_all_at(&data, at as u64), None);
-                self.files[id].pending[node].push((at, data));
+                for (at, data) in self.some_writes() {
+                    self.log
+                        .push(format!("  file {id}: {} bytes at {at}", data.len()));
+                    self.agree("write", file.write_all_at(&data, at as u64), None);
+                    self.files[id].pending[node].push((at, data));
+                }
                 drop(file);
                 self.files[id].publish(node);
             }
@@ -245,22 +246,24 @@ impl History {
                 });
             }
             6..=8 if !self.held.is_empty() => {
-                let (at, data) = self.some_write();
+                let writes = self.some_writes();
                 let n = self.rng.below(self.held.len() as u64) as usize;
                 self.settle(self.held[n].id, self.held[n].node);
                 let held = &self.held[n];
-                self.log.push(format!(
-                    "  node {} writes {} at {at} to file {}",
-                    held.node,
-                    data.len(),
-                    held.id
-                ));
-                self.agree(
-                    "write to a kept handle",
-                    held.file.write_all_at(&data, at as u64),
-                    None,
-                );
-                self.files[held.id].pending[held.node].push((at, data));
+                for (at, data) in writes {
+                    self.log.push(format!(
+                        "  node {} writes {} at {at} to file {}",
+                        held.node,
+                        data.len(),
+                        held.id
+                    ));
+                    self.agree(
+                        "write to a kept handle",
+                        held.file.write_all_at(&data, at as u64),
+                        None,
+                    );
+                    self.files[held.id].pending[held.node].push((at, data));
+                }
             }
             9 if !self.held.is_empty() => {
                 let n = self.rng.below(self.held.len() as u64) as usize;
@@ -379,6 +382,23 @@ impl History {
         (at, pattern(self.rng.next(), len))
     }
 
+    /// One write, or a row of them, upwards or downwards.
+    fn some_writes(&mut self) -> Vec<(usize, Vec<u8>)> {
+        if self.rng.below(3) > 0 {
+            return vec![self.some_write()];
+        }
+        let len = 1 + self.rng.below(3000) as usize;
+        let stride = len + self.rng.below(4000) as usize;
+        let count = 3 + self.rng.below(25) as usize;
+        let start = self.rng.below(60_000) as usize;
+        let mut places: Vec<usize> = (0..count).map(|k| start + k * stride).collect();
+        if self.rng.below(4) == 0 {
+            places.reverse();
+        }
+        let write = |at| (at, pattern(self.rng.next(), len));
+        places.into_iter().map(write).collect()
+    }
+
     fn finish(mut self) {
         for held in std::mem::take(&mut self.held) {
             drop(held.file);
@@ -416,33 +436,43 @@ fn walk(root: &Path, below: &str, found: &mut Vec<String>) {
 
 #[test]
 fn random_histories_agree_with_the_model() {
-    let Some(h) = Harness::start(Setup {
-        nodes: NODES as u16,
-        ..Setup::default()
-    }) else {
-        return;
-    };
-    let (histories, steps) = if soak() { (200, 400) } else { (5, 150) };
+    let (histories, steps) = if soak() { (200, 400) } else { (6, 150) };
     let first: u64 = std::env::var("FOREBAY_SEED")
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or(1);
-    for seed in first..first + histories {
-        println!("history of seed {seed}");
-        let top = format!("h{seed}");
-        fs::create_dir(h.mount(0).join(&top)).unwrap();
-        let mut history = History {
-            roots: h.all().iter().map(|m| m.join(&top)).collect(),
-            rng: Rng(seed),
-            names: BTreeMap::new(),
-            dirs: Vec::new(),
-            files: Vec::new(),
-            held: Vec::new(),
-            log: vec![format!("seed {seed}")],
+    let seeds = first..first + histories;
+    // Every third without patterns.
+    for patterns in [true, false] {
+        let setup = Setup {
+            nodes: NODES as u16,
+            patterns,
+            ..Setup::default()
         };
-        for _ in 0..steps {
-            history.step();
+        let Some(h) = Harness::start(setup) else {
+            return;
+        };
+        for seed in seeds.clone().filter(|s| (s % 3 > 0) == patterns) {
+            println!("history of seed {seed}, patterns: {patterns}");
+            run_one(&h, seed, steps);
         }
-        history.finish();
     }
+}
+
+fn run_one(h: &Harness, seed: u64, steps: usize) {
+    let top = format!("h{seed}");
+    fs::create_dir(h.mount(0).join(&top)).unwrap();
+    let mut history = History {
+        roots: h.all().iter().map(|m| m.join(&top)).collect(),
+        rng: Rng(seed),
+        names: BTreeMap::new(),
+        dirs: Vec::new(),
+        files: Vec::new(),
+        held: Vec::new(),
+        log: vec![format!("seed {seed}")],
+    };
+    for _ in 0..steps {
+        history.step();
+    }
+    history.finish();
 }

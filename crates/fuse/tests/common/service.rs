@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 pub struct Setup {
     pub nodes: u16,
     pub posix: bool,
+    /// Rows of writes become patterns.
+    pub patterns: bool,
     pub allow_other: bool,
     /// Most bytes of data, if limited.
     pub quota: Option<u64>,
@@ -28,6 +30,7 @@ impl Default for Setup {
         Setup {
             nodes: 4,
             posix: false,
+            patterns: true,
             allow_other: false,
             quota: None,
             nobody: false,
@@ -35,19 +38,25 @@ impl Default for Setup {
     }
 }
 
-/// The serving process: `store`, `mount root`, nodes, posix, allow_other, quota.
+/// The serving process: `store`, `mount root`, nodes, posix, patterns, allow_other, quota.
 pub fn serve(args: &[&str]) {
-    let [store, root, nodes, posix, allow_other, quota] = args else {
+    let [store, root, nodes, posix, patterns, allow_other, quota] = args else {
         panic!("serve: {args:?}")
     };
-    match start(
-        Path::new(store),
-        Path::new(root),
-        nodes.parse().unwrap(),
-        *posix == "1",
-        *allow_other == "1",
-        quota.parse().ok(),
-    ) {
+    let consistency = match *posix {
+        "1" => Consistency::Posix,
+        _ => Consistency::Commit,
+    };
+    let config = Config {
+        nodes: nodes.parse().unwrap(),
+        consistency,
+        patterns: *patterns == "1",
+        quota: quota.parse().ok(),
+        durability: Durability::Process,
+        ..Config::default()
+    };
+    let allow_other = *allow_other == "1";
+    match start(Path::new(store), Path::new(root), config, allow_other) {
         Ok((service, mounts)) => {
             println!("\nREADY");
             // Ends when the test closes its side, also by dying.
@@ -69,23 +78,10 @@ pub fn serve(args: &[&str]) {
 fn start(
     store: &Path,
     root: &Path,
-    nodes: u16,
-    posix: bool,
+    config: Config,
     allow_other: bool,
-    quota: Option<u64>,
 ) -> Result<(Service, Vec<Mount>), Box<dyn std::error::Error>> {
-    let consistency = if posix {
-        Consistency::Posix
-    } else {
-        Consistency::Commit
-    };
-    let config = Config {
-        nodes,
-        consistency,
-        quota,
-        durability: Durability::Process,
-        ..Config::default()
-    };
+    let nodes = config.nodes;
     let service = Service::start(Arc::new(OsIo), store, config)?;
     let options = MountOptions {
         allow_other,
@@ -172,6 +168,7 @@ impl Harness {
             root.to_str().unwrap(),
             &setup.nodes.to_string(),
             flag(setup.posix),
+            flag(setup.patterns),
             flag(setup.allow_other),
             &quota,
         ];
