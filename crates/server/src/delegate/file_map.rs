@@ -49,6 +49,11 @@ impl FileMap {
         map
     }
 
+    /// A map that says nothing.
+    pub fn unknown() -> FileMap {
+        FileMap::new(Map::default(), &[], std::iter::once(0..u64::MAX))
+    }
+
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         let Patterns { map, holes } = &*self.patterns;

@@ -69,7 +69,12 @@ impl Delegate {
         if told.published > generation {
             return Err(Error::Stale);
         }
-        let map = Arc::new(told.map());
+        let mut map = told.map();
+        if map.memory() > self.most_pieces / 8 * PIECE as usize {
+            // Patterns hardly in order: windows of what is read take less.
+            map = FileMap::unknown();
+        }
+        let map = Arc::new(map);
         {
             let mut state = file.state.lock();
             if state.attr.generation != generation {
