@@ -74,7 +74,7 @@ pub struct MountArgs {
     /// Only these cases (all if none is given)
     #[arg(long = "case", value_name = "CASE")]
     cases: Vec<String>,
-    /// Only these subjects: disk, passthrough, forebay
+    /// Only these subjects: disk, passthrough, forebay; patterns-off is Forebay without patterns
     #[arg(long = "subject", value_name = "SUBJECT")]
     subjects: Vec<String>,
     /// Rounds; medians are of this many

@@ -25,7 +25,7 @@ pub fn run(args: &MountArgs) -> Result<()> {
     let kinds = subjects::select(&args.subjects)?;
     comparable(&args.durability, &kinds)?;
     let forebay = ForebayOptions {
-        program: match kinds.contains(&Kind::Forebay) {
+        program: match kinds.iter().any(|kind| kind.is_forebay()) {
             true => subjects::find_forebay(args.forebay.as_deref())?,
             false => PathBuf::new(),
         },
@@ -89,7 +89,7 @@ fn comparable(durability: &str, kinds: &[Kind]) -> Result<()> {
             "no durability '{durability}'; there are none, process, disk"
         )));
     }
-    if durability != "process" && kinds != [Kind::Forebay] {
+    if durability != "process" && !kinds.iter().all(|kind| kind.is_forebay()) {
         return Err(Failure::new(format!(
             "the plain disk and the pass-through keep what the kernel has taken, as durability `process` does; with `{durability}` \
              they cannot be compared: add `--subject forebay`, or leave --durability out"

@@ -17,11 +17,23 @@ pub enum Kind {
     Passthrough,
     /// Forebay with its store in such a directory.
     Forebay,
+    /// The same with an index record for each write; only if it is named.
+    PatternsOff,
 }
 
 impl Kind {
     /// All, in the order of the table.
-    pub const ALL: [Kind; 3] = [Kind::Disk, Kind::Passthrough, Kind::Forebay];
+    pub const ALL: [Kind; 4] = [
+        Kind::Disk,
+        Kind::Passthrough,
+        Kind::Forebay,
+        Kind::PatternsOff,
+    ];
+
+    /// Whether it is Forebay.
+    pub fn is_forebay(self) -> bool {
+        matches!(self, Kind::Forebay | Kind::PatternsOff)
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -29,11 +41,12 @@ impl Kind {
             Kind::Disk => "disk",
             Kind::Passthrough => "passthrough",
             Kind::Forebay => "forebay",
+            Kind::PatternsOff => "patterns-off",
         }
     }
 }
 
-/// The named subjects, or all.
+/// The named subjects, or the usual ones.
 ///
 /// # Errors
 /// Names an unknown one.
@@ -43,12 +56,15 @@ pub fn select(names: &[String]) -> Result<Vec<Kind>> {
         .find(|n| Kind::ALL.iter().all(|k| k.name() != n.as_str()));
     if let Some(name) = unknown {
         return Err(Failure::new(format!(
-            "no subject '{name}'; there are disk, passthrough, forebay"
+            "no subject '{name}'; there are disk, passthrough, forebay, patterns-off"
         )));
     }
     Ok(Kind::ALL
         .into_iter()
-        .filter(|k| names.is_empty() || names.iter().any(|n| n == k.name()))
+        .filter(|k| match names {
+            [] => *k != Kind::PatternsOff,
+            _ => names.iter().any(|n| n == k.name()),
+        })
         .collect())
 }
 
@@ -107,7 +123,7 @@ impl Subject {
                 let server = Server::start(command, &home, vec![point.clone()])?;
                 (point, None, Some(server))
             }
-            Kind::Forebay => {
+            Kind::Forebay | Kind::PatternsOff => {
                 let point = home.join("mount");
                 make(&point)?;
                 let config = home.join("empty.toml");
@@ -128,6 +144,9 @@ impl Subject {
                     "--durability",
                     &forebay.durability,
                 ]);
+                if kind == Kind::PatternsOff {
+                    command.args(["--patterns", "off"]);
+                }
                 command.args([&below, &point]).stdin(Stdio::null());
                 let points: Vec<PathBuf> = (0..forebay.nodes)
                     .map(|n| point.join(n.to_string()))
@@ -256,7 +275,7 @@ mod tests {
 
     #[test]
     fn subjects_keep_their_order_and_unknown_ones_are_named() {
-        assert_eq!(select(&[]).unwrap(), Kind::ALL);
+        assert_eq!(select(&[]).unwrap(), Kind::ALL[..3]);
         assert_eq!(
             select(&["forebay".into(), "disk".into()]).unwrap(),
             [Kind::Disk, Kind::Forebay]
