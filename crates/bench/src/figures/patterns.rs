@@ -45,6 +45,9 @@ const NAMES: [(&str, &str); 13] = [
 const A_PANEL: usize = 4;
 const TRACES_A_PANEL: usize = 6;
 
+/// Cases, and what is written under their bars.
+type Named<'a> = Vec<(&'a str, String)>;
+
 /// All of them, in order; `None` for one without data.
 pub fn all(results: &Results) -> [(&'static str, Option<Figure>); 2] {
     [("figure-01", rates(results)), ("figure-16", milc(results))]
@@ -79,7 +82,7 @@ fn rates(results: &Results) -> Option<Figure> {
     };
     let traces = traces.iter().map(|case| (*case, number(case)));
     let mut panels = Vec::new();
-    let sets: [(&str, usize, Vec<(&str, String)>); 2] = [
+    let sets: [(&str, usize, Named<'_>); 2] = [
         ("generated", A_PANEL, known.collect()),
         ("traces", TRACES_A_PANEL, traces.collect()),
     ];
