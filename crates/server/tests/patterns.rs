@@ -18,6 +18,11 @@ fn record(node: u16, row: usize) -> [u8; RECORD] {
 
 /// Each node's records beside those of the others, row by row.
 fn stride(service: &Service, fid: Fid) -> Vec<u8> {
+    stride_at(service, fid, 0)
+}
+
+/// The same from an offset on.
+fn stride_at(service: &Service, fid: Fid, from: u64) -> Vec<u8> {
     let mut want = vec![0; ROWS * usize::from(NODES) * RECORD];
     for node in 0..NODES {
         let delegate = service.delegate(node);
@@ -25,7 +30,9 @@ fn stride(service: &Service, fid: Fid) -> Vec<u8> {
         for row in 0..ROWS {
             let at = (row * usize::from(NODES) + usize::from(node)) * RECORD;
             let bytes = record(node, row);
-            delegate.write(handle, at as u64, &bytes, ROOT).unwrap();
+            delegate
+                .write(handle, from + at as u64, &bytes, ROOT)
+                .unwrap();
             want[at..at + RECORD].copy_from_slice(&bytes);
         }
         delegate.release(handle).unwrap();
@@ -263,4 +270,24 @@ fn a_reader_needs_few_bytes_for_a_very_large_checkpoint() {
     assert!(described.encoded < 4096, "{} bytes", described.encoded);
     let more = reader.memory() - before;
     assert!(maps(&reader) > 0 && more < 6000, "{more} bytes");
+}
+
+#[test]
+fn a_large_first_read_asks_for_few_extents_before_it_asks_for_the_patterns() {
+    let dir = scratch();
+    let service = start(&dir, config(NODES));
+    let fid = new_file(&service);
+    let mut want = Vec::new();
+    for _ in 0..16 {
+        want.extend(stride_at(&service, fid, want.len() as u64));
+    }
+    let reader = service.delegate(3);
+    let handle = reader.open(fid, READ).unwrap().handle;
+    let asked = || service.status().unwrap()[3].asked;
+    let before = asked();
+    let bytes = reader.read(handle, 0, want.len() as u32).unwrap();
+    assert!(bytes == want);
+    // Some extents, the patterns, and the bytes, from three other members in four steps.
+    let requests = asked() - before;
+    assert!(requests <= 2 + 4 * 3, "{requests} requests");
 }

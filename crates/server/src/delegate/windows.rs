@@ -76,7 +76,9 @@ impl Delegate {
                 let own = from.max(wanted.start)..covered.min(wanted.end);
                 put(&mut asked.pieces, own, &extents);
                 reach = covered;
-                if reach > wanted.start && asked.pieces.len() >= most {
+                // Where there are more than few, the patterns say it quicker.
+                let enough = asked.pieces.len() >= most || (wants_map && more);
+                if reach > wanted.start && enough {
                     return Ok(());
                 }
                 // Many small extents lie between the round offset and the range: they are left out.
