@@ -21,7 +21,7 @@ PEERS = $(shell printf '\#include <leveldb/c.h>\n\#include <rocksdb/c.h>\n' | cc
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch figures
+.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -83,3 +83,7 @@ bench-pattern: setup ## Patterns against the published algorithm, raw entries an
 bench-prefetch: setup ## Reads fetched ahead, replayed: patterns, none, readahead, Markov chains, perfect
 	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
 	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench prefetch $(ARGS)
+
+bench-checkpoint: setup ## A checkpoint of many processes in one file, with patterns and without: write, read, index on disk and in memory
+	@$(STEP) "build" $(CARGO) build --release -p forebay-bench
+	@$${CARGO_TARGET_DIR:-target}/release/forebay-bench checkpoint $(ARGS)

@@ -24,6 +24,7 @@ full() {
   echo "  make bench-ring ARGS=--json > $from/ring.jsonl"
   echo "  make bench-pattern ARGS=--json > $from/pattern.jsonl"
   echo "  make bench-prefetch ARGS=--json > $from/prefetch.jsonl"
+  echo "  make bench-checkpoint ARGS=--json > $from/checkpoint.jsonl"
 }
 
 if compgen -G "$from/*.jsonl" >/dev/null; then
@@ -38,6 +39,7 @@ else
   measure ring "${rings[@]}" --runs 3 --rounds 10 --clients 4
   measure pattern --runs 1
   measure prefetch --runs 1
+  measure checkpoint --case fs-test-512x1k,fs-test-512x4k --runs 1
   measure index --case ior-1m-lockstep,ior-1m-drift,ior-1m-random,tile-io,btio-c --runs 1
   "$program" figures --from "$from/quick" --to "$to" "$@"
   echo "These are of one quick run at a small size; without files in $from/quick, the next call makes another."

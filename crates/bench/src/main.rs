@@ -3,11 +3,12 @@
 //! `mount` compares three subjects: the plain disk, a minimal pass-through file system, and Forebay; `stage` compares
 //! `forebay stage out` with `cp`; `ring` compares ways in which many servers ask one, measured and simulated; `index` compares the
 //! extent index with LevelDB and RocksDB; `pattern` compares indexes of the same extents; `prefetch`
-//! compares ways to fetch what will be read. Standard output is a table, or with
+//! compares ways to fetch what will be read; `checkpoint` compares patterns with records for every write. Standard output is a table, or with
 //! `--json` one object a line; what a person should know beside goes to standard error.
 
 mod cache;
 mod cases;
+mod checkpoint;
 mod cpu;
 mod fail;
 mod figures;
@@ -56,6 +57,8 @@ enum Verb {
     Pattern(pattern::PatternArgs),
     /// Reads fetched before they are asked for: patterns against none, readahead, Markov chains, and perfect knowledge
     Prefetch(prefetch::PrefetchArgs),
+    /// A checkpoint of many processes in one file, with patterns and without: write, read, index on disk and in memory
+    Checkpoint(checkpoint::CheckpointArgs),
     /// One rank of the benchmark `ring` under `mpirun`
     #[cfg(feature = "mpi")]
     #[command(name = "__ring-rank", hide = true)]
@@ -145,6 +148,7 @@ fn main() -> ExitCode {
         Verb::IndexChild { job } => index::child(&job),
         Verb::Pattern(args) => pattern::run(&args),
         Verb::Prefetch(args) => prefetch::run(&args),
+        Verb::Checkpoint(args) => checkpoint::run(&args),
         #[cfg(feature = "mpi")]
         Verb::RingRank(work) => ring::rank(&work),
         Verb::Passthrough { source, point } => passthrough::serve(&source, &point),

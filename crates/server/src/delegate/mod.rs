@@ -24,6 +24,7 @@
 //! | `combine` | requests of this node that ask another member the same thing at once |
 //! | `counted` | one open at the owner for several handles |
 //! | `team` | what the clients of a team ask for together |
+//! | `unbacked` | writes and reads without bytes, to measure |
 //! | `holders` | who stores a file's bytes |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
 //!
@@ -64,6 +65,7 @@ mod space;
 mod sync;
 mod team;
 mod traffic;
+mod unbacked;
 mod windows;
 mod write;
 mod xattr;
@@ -86,6 +88,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 pub use team::team_token;
 pub use traffic::{Counters, Traffic};
+pub use unbacked::Located;
 
 /// An open file of this delegate.
 pub type Handle = u64;

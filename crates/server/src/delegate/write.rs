@@ -172,7 +172,7 @@ impl Delegate {
     }
 
     /// The handle's log, made at its first write.
-    fn log_of(&self, open: &Open) -> Result<LogId> {
+    pub(super) fn log_of(&self, open: &Open) -> Result<LogId> {
         let mut log = open.log.lock();
         match *log {
             Some(log) => Ok(log),

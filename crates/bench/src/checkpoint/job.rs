@@ -1,0 +1,368 @@
+//! One checkpoint of one subject: written, closed, measured on the disk, then read by services started anew.
+
+use super::cases::Case;
+use crate::cache::Cold;
+use crate::fail::{Context, Failure, Result};
+use forebay_server::delegate::Handle;
+use forebay_server::{Caller, Config, Delegate, Fid, OpenFlags, Service, index_files, keys};
+use forebay_storage::OsIo;
+use std::ops::{Bound, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes of a write.
+pub const SIZE: u64 = 4096;
+const NAME: &[u8] = b"checkpoint";
+/// Calls of a reading phase without bytes, at most: a part of what all readers would do.
+const MOST_LOCATED: u64 = 1 << 21;
+const CALLER: Caller = Caller { uid: 0, gid: 0 };
+
+/// What one run found: seconds, bytes a second, bytes.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Outcome {
+    pub write_open_s: f64,
+    pub write_bytes_per_s: f64,
+    pub write_close_s: f64,
+    pub index_disk_bytes: f64,
+    pub read_open_s: f64,
+    pub read_bytes_per_s: f64,
+    pub nonuniform_open_s: f64,
+    pub nonuniform_bytes_per_s: f64,
+    pub resolve_s: f64,
+    pub index_memory_bytes: f64,
+}
+
+/// A job.
+pub struct Job<'a> {
+    pub case: Case,
+    pub config: Config,
+    pub dir: &'a Path,
+    pub cold: Cold,
+}
+
+/// A process that writes or reads.
+struct Process {
+    rank: u64,
+    delegate: Arc<Delegate>,
+    handle: Handle,
+}
+
+impl Job<'_> {
+    /// Does it, in a directory that it makes and removes.
+    ///
+    /// # Errors
+    /// What the service fails with; if something else is read than was written.
+    pub fn run(&self) -> Result<Outcome> {
+        std::fs::create_dir_all(self.dir).doing(self.dir.display())?;
+        let outcome = self.measure();
+        let removed = std::fs::remove_dir_all(self.dir).doing(self.dir.display());
+        outcome.and_then(|o| removed.map(|()| o))
+    }
+
+    fn measure(&self) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        let service = self.start()?;
+        let fid = self.create(&service)?;
+        self.write(&service, fid, &mut outcome)?;
+        let patterns = stored_patterns(&service)?;
+        service.stop()?;
+        outcome.index_disk_bytes = patterns as f64 + self.index_tables()? as f64;
+
+        let (open, rate) = self.read(fid, self.case.writers)?;
+        (outcome.read_open_s, outcome.read_bytes_per_s) = (open, rate);
+        let (open, rate) = self.read(fid, self.case.others())?;
+        (outcome.nonuniform_open_s, outcome.nonuniform_bytes_per_s) = (open, rate);
+        self.resolve(fid, &mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// The service, with nothing in its memory, nor of its files in the system's.
+    fn start(&self) -> Result<Service> {
+        self.cold.cool(&[self.dir]);
+        Ok(Service::start(
+            Arc::new(OsIo),
+            &self.store(),
+            self.config.clone(),
+        )?)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.join("store")
+    }
+
+    fn create(&self, service: &Service) -> Result<Fid> {
+        let delegate = service.delegate(0);
+        let flags = OpenFlags {
+            write: true,
+            ..OpenFlags::default()
+        };
+        let made = delegate.create(Fid::ROOT, NAME, 0o644, true, flags, CALLER)?;
+        delegate.release(made.handle)?;
+        Ok(made.attr.fid)
+    }
+
+    /// So many processes, dealt out to the nodes, with the file open.
+    fn open(&self, service: &Service, fid: Fid, count: u64, write: bool) -> Result<Vec<Process>> {
+        let flags = OpenFlags {
+            write,
+            read: !write,
+            ..OpenFlags::default()
+        };
+        let nodes = u64::from(service.members());
+        let open = |rank: u64| {
+            let delegate = service.delegate((rank % nodes) as u16);
+            let handle = delegate.open(fid, flags)?.handle;
+            Ok(Process {
+                rank,
+                delegate,
+                handle,
+            })
+        };
+        (0..count).map(open).collect()
+    }
+
+    fn write(&self, service: &Service, fid: Fid, outcome: &mut Outcome) -> Result<()> {
+        let Case { writers, calls, .. } = self.case;
+        let begun = Instant::now();
+        let processes = self.open(service, fid, writers, true)?;
+        outcome.write_open_s = begun.elapsed().as_secs_f64();
+        let begun = Instant::now();
+        on_nodes(service, &processes, |of_node| match self.case.data {
+            true => write_in_turn(of_node, writers, calls),
+            false => write_one_by_one(of_node, writers, calls),
+        })?;
+        let closing = Instant::now();
+        on_nodes(service, &processes, |of_node| {
+            let mut all = of_node.iter();
+            all.try_for_each(|p| Ok(p.delegate.release(p.handle)?))
+        })?;
+        outcome.write_close_s = closing.elapsed().as_secs_f64();
+        outcome.write_bytes_per_s = self.bytes() as f64 / begun.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.case.writers * self.case.calls * SIZE
+    }
+
+    /// Bytes of the index's table files, once all is in them.
+    fn index_tables(&self) -> Result<u64> {
+        let dirs = [self.store()];
+        Ok(index_files::write(Arc::new(OsIo), &dirs, &self.config)?.table_bytes)
+    }
+
+    /// Reads with so many processes: seconds until all know where their first bytes are, then bytes a second.
+    fn read(&self, fid: Fid, readers: u64) -> Result<(f64, f64)> {
+        let service = self.start()?;
+        let begun = Instant::now();
+        let processes = self.open(&service, fid, readers, false)?;
+        on_nodes(&service, &processes, |of_node| {
+            let mut all = of_node.iter();
+            all.try_for_each(|p| p.locate(call(p.rank, 0, readers)))
+        })?;
+        let open = begun.elapsed().as_secs_f64();
+        let mut calls = self.case.writers * self.case.calls / readers;
+        if !self.case.data {
+            calls = calls.min(MOST_LOCATED / readers);
+        }
+        let begun = Instant::now();
+        on_nodes(&service, &processes, |of_node| {
+            for k in 0..calls {
+                for p in of_node {
+                    match self.case.data {
+                        true => p.read(k, readers, self.case.writers)?,
+                        false => p.locate(call(p.rank, k, readers))?,
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        let rate = (calls * readers * SIZE) as f64 / begun.elapsed().as_secs_f64();
+        for p in processes {
+            p.delegate.release(p.handle)?;
+        }
+        service.stop()?;
+        Ok((open, rate))
+    }
+
+    /// One process of the last node finds out where all bytes are.
+    fn resolve(&self, fid: Fid, outcome: &mut Outcome) -> Result<()> {
+        let service = self.start()?;
+        let delegate = service.delegate(service.members() - 1);
+        let before = delegate.memory();
+        let begun = Instant::now();
+        let flags = OpenFlags {
+            read: true,
+            ..OpenFlags::default()
+        };
+        let handle = delegate.open(fid, flags)?.handle;
+        let found = delegate.locate(handle, 0..self.bytes())?;
+        outcome.resolve_s = begun.elapsed().as_secs_f64();
+        outcome.index_memory_bytes = delegate.memory().saturating_sub(before) as f64;
+        delegate.release(handle)?;
+        service.stop()?;
+        if found.bytes != self.bytes() || found.pieces != self.case.writers * self.case.calls {
+            return Err(Failure::new(format!(
+                "{} bytes in {} pieces were found of {} in {}",
+                found.bytes,
+                found.pieces,
+                self.bytes(),
+                self.case.writers * self.case.calls
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Call `k` of a process, where all processes take turns in the file.
+fn call(rank: u64, k: u64, processes: u64) -> Range<u64> {
+    let start = (k * processes + rank) * SIZE;
+    start..start + SIZE
+}
+
+/// What the writer wrote there: its rank and its call, again and again.
+fn content(at: u64, writers: u64) -> [u8; SIZE as usize] {
+    let number = at / SIZE;
+    let mut bytes = [0; SIZE as usize];
+    for word in bytes.chunks_exact_mut(16) {
+        word[..8].copy_from_slice(&(number % writers).to_le_bytes());
+        word[8..].copy_from_slice(&(number / writers).to_le_bytes());
+    }
+    bytes
+}
+
+/// All writers of a node at the same speed.
+fn write_in_turn(processes: &[&Process], writers: u64, calls: u64) -> Result<()> {
+    for k in 0..calls {
+        for p in processes {
+            let at = call(p.rank, k, writers).start;
+            p.delegate
+                .write(p.handle, at, &content(at, writers), CALLER)?;
+        }
+    }
+    Ok(())
+}
+
+/// One writer of a node after another, without bytes.
+fn write_one_by_one(processes: &[&Process], writers: u64, calls: u64) -> Result<()> {
+    for p in processes {
+        for k in 0..calls {
+            let at = call(p.rank, k, writers).start;
+            p.delegate.write_unbacked(p.handle, at, SIZE, k * SIZE)?;
+        }
+        p.delegate.flush(p.handle)?;
+    }
+    Ok(())
+}
+
+impl Process {
+    fn locate(&self, range: Range<u64>) -> Result<()> {
+        let found = self.delegate.locate(self.handle, range.clone())?;
+        match found.bytes == range.end - range.start {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "{} bytes were found at {}",
+                found.bytes, range.start
+            ))),
+        }
+    }
+
+    fn read(&self, k: u64, readers: u64, writers: u64) -> Result<()> {
+        let range = call(self.rank, k, readers);
+        let bytes = self.delegate.read(self.handle, range.start, SIZE as u32)?;
+        match bytes[..] == content(range.start, writers) {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "other bytes than were written at {}",
+                range.start
+            ))),
+        }
+    }
+}
+
+/// Each node does its part in a thread of its own.
+fn on_nodes(
+    service: &Service,
+    processes: &[Process],
+    work: impl Fn(&[&Process]) -> Result<()> + Sync,
+) -> Result<()> {
+    let nodes = u64::from(service.members());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..nodes)
+            .map(|node| {
+                let of_node = processes.iter().filter(|p| p.rank % nodes == node);
+                let of_node: Vec<&Process> = of_node.collect();
+                let work = &work;
+                scope.spawn(move || work(&of_node))
+            })
+            .collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(done) => done?,
+                Err(_) => return Err(Failure::new("a node's thread panicked")),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Bytes of the records of patterns, keys and values.
+fn stored_patterns(service: &Service) -> Result<usize> {
+    let mut bytes = 0;
+    for node in service.nodes() {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        for entry in node.store.scan(keys::PATTERNS, all.0, all.1) {
+            let (key, value) = entry?;
+            bytes += key.len() + value.len();
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(data: bool, patterns: bool) -> Outcome {
+        let place = tempfile::tempdir().unwrap();
+        let case = Case {
+            name: "small",
+            writers: 6,
+            calls: 100,
+            data,
+            large: false,
+        };
+        let config = Config {
+            nodes: 2,
+            patterns,
+            ..Config::default()
+        };
+        let dir = &place.path().join("run");
+        let cold = Cold::Advised;
+        let job = Job {
+            case,
+            config,
+            dir,
+            cold,
+        };
+        let outcome = job.run().unwrap();
+        assert!(!dir.exists());
+        outcome
+    }
+
+    /// Reads compare bytes, and a job that finds other pieces than were written fails.
+    #[test]
+    fn both_subjects_with_bytes_and_without() {
+        for data in [true, false] {
+            let (on, off) = (run(data, true), run(data, false));
+            assert!(on.index_disk_bytes > 0.0 && on.index_memory_bytes > 0.0);
+            assert!(on.index_disk_bytes < off.index_disk_bytes, "{on:?} {off:?}");
+            assert!(
+                on.index_memory_bytes < off.index_memory_bytes,
+                "{on:?} {off:?}"
+            );
+            assert!(on.read_bytes_per_s > 0.0 && off.nonuniform_bytes_per_s > 0.0);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A checkpoint as FS-TEST writes it: N processes, one file, 4 KiB at a time in turn; then read by as many, and by half as many.
+//!
+//! # Subjects
+//! - `forebay`: as it is. `patterns-off`: the same with the setting `patterns = off`, so every write is a record of the index.
+//!
+//! # Metrics
+//! - `write_open_s`, `write_bytes_per_s` (from the first write until all is published), `write_close_s`.
+//! - `read_open_s`: until every process has the file open and knows where its first bytes are; `read_bytes_per_s` then. `nonuniform_...`:
+//!   the same with half as many processes as wrote.
+//! - `resolve_s`: one process of a service just started opens the file and finds out where each piece of it is.
+//! - `index_disk_bytes`: records of patterns, and table files of the extent index. `index_memory_bytes`: what the node of that process
+//!   holds of the file afterwards; all processes of a node share it.
+//!
+//! Cases without data do all that but the bytes: log addresses are given that hold none, a read ends when it is known where its bytes
+//! are, and "bytes" are those that would be moved.
+
+mod cases;
+mod job;
+
+use crate::cache::Cold;
+use crate::fail::{Context, Failure, Result};
+use crate::mount::{Place, say};
+use crate::report::Report;
+use crate::sizes;
+use cases::Case;
+use forebay_server::Config;
+use forebay_storage::Durability;
+use job::{Job, Outcome, SIZE};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// What `checkpoint` does.
+#[derive(Debug, clap::Args)]
+pub struct CheckpointArgs {
+    /// Only these cases (all but the large ones if none is given); several with commas between
+    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
+    cases: Vec<String>,
+    /// Only these subjects: forebay, patterns-off
+    #[arg(long = "subject", value_name = "SUBJECT", value_delimiter = ',')]
+    subjects: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Nodes of the service, all in this process
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    nodes: u16,
+    /// Durability of both subjects: none, process, disk
+    #[arg(long, default_value = "process", value_parser = durability)]
+    durability: Durability,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+fn durability(text: &str) -> std::result::Result<Durability, String> {
+    match text {
+        "none" => Ok(Durability::None),
+        "process" => Ok(Durability::Process),
+        "disk" => Ok(Durability::Disk),
+        _ => Err(format!("'{text}' is none of none, process, disk")),
+    }
+}
+
+/// Name, and whether patterns are on.
+const SUBJECTS: [(&str, bool); 2] = [("forebay", true), ("patterns-off", false)];
+
+type Metric = (&'static str, &'static str, fn(&Outcome) -> f64);
+
+const METRICS: [Metric; 10] = [
+    ("write_open_s", "s", |o| o.write_open_s),
+    ("write_bytes_per_s", "B/s", |o| o.write_bytes_per_s),
+    ("write_close_s", "s", |o| o.write_close_s),
+    ("read_open_s", "s", |o| o.read_open_s),
+    ("read_bytes_per_s", "B/s", |o| o.read_bytes_per_s),
+    ("nonuniform_open_s", "s", |o| o.nonuniform_open_s),
+    ("nonuniform_bytes_per_s", "B/s", |o| {
+        o.nonuniform_bytes_per_s
+    }),
+    ("resolve_s", "s", |o| o.resolve_s),
+    ("index_disk_bytes", "B", |o| o.index_disk_bytes),
+    ("index_memory_bytes", "B", |o| o.index_memory_bytes),
+];
+
+/// Runs the verb.
+///
+/// # Errors
+/// If there is no such case or subject, or a service fails or answers wrongly.
+pub fn run(args: &CheckpointArgs) -> Result<()> {
+    if args.list {
+        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+        return Ok(());
+    }
+    let chosen = cases::select(&args.cases)?;
+    let subjects = select(&args.subjects)?;
+    let place = Place::make(args.dir.as_deref())?;
+    let cold = Cold::Advised;
+    let mut out = std::io::stdout().lock();
+    let header = header(args, &place.0);
+    match args.json {
+        true => eprint!("{header}"),
+        false => write!(out, "{header}{HEAD}").doing("standard output")?,
+    }
+    let mut report = Report::new("checkpoint", "patterns-off");
+    for case in chosen {
+        for round in 0..args.runs {
+            let mut order = subjects.clone();
+            // Who begins changes from round to round.
+            order.rotate_left(round as usize % subjects.len());
+            for (name, patterns) in order {
+                say(&format!(
+                    "{} {name} round {} of {}",
+                    case.name,
+                    round + 1,
+                    args.runs
+                ));
+                let job = Job {
+                    case,
+                    config: config(args, patterns),
+                    dir: &place.0.join("run"),
+                    cold,
+                };
+                let outcome = job.run().doing(format!("{} on {name}", case.name))?;
+                for (metric, unit, value) in METRICS {
+                    report.add(case.name, metric, name, unit, value(&outcome));
+                }
+            }
+        }
+        say("");
+        let text = match args.json {
+            true => report.json(case.name),
+            false => rows(&report, &case),
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
+    }
+    Ok(())
+}
+
+fn select(names: &[String]) -> Result<Vec<(&'static str, bool)>> {
+    let find = |name: &String| {
+        let found = SUBJECTS.iter().copied().find(|s| s.0 == name);
+        let known = SUBJECTS.map(|s| s.0).join(", ");
+        found.ok_or_else(|| Failure::new(format!("no subject {name:?}; there are {known}")))
+    };
+    match names {
+        [] => Ok(SUBJECTS.to_vec()),
+        names => names.iter().map(find).collect(),
+    }
+}
+
+/// Both subjects have the same, but for patterns.
+fn config(args: &CheckpointArgs, patterns: bool) -> Config {
+    Config {
+        nodes: args.nodes,
+        durability: args.durability,
+        patterns,
+        ..Config::default()
+    }
+}
+
+fn header(args: &CheckpointArgs, dir: &Path) -> String {
+    let config = config(args, true);
+    format!(
+        "# checkpoint: {} runs, writes and reads of {SIZE} bytes, processes dealt out to {} nodes in one process, a thread a node; in {}\n\
+         # durability: {:?} for both; memory: {} a node for both; patterns are the only difference\n\
+         # write_bytes_per_s: until all is published; reads: services started anew, files {}\n\
+         # 512 writers: metadata only; each writer of a node after another, reads end when it is known where their bytes are\n",
+        args.runs,
+        args.nodes,
+        dir.display(),
+        args.durability,
+        sizes::show(config.memory as f64),
+        "synced, and their pages dropped by posix_fadvise",
+    )
+}
+
+const HEAD: &str =
+    "case                 metric                          forebay    patterns-off     ratio\n";
+
+fn rows(report: &Report, case: &Case) -> String {
+    let mut out = String::new();
+    for (metric, unit, _) in METRICS {
+        let median = |subject| report.spread(case.name, metric, subject).map(|s| s.0);
+        let show = |subject| median(subject).map_or("-".into(), |v| show(unit, v));
+        let ratio = match (median("forebay"), median("patterns-off")) {
+            (Some(a), Some(b)) if b > 0.0 => format!("{:.3}x", a / b),
+            _ => "-".into(),
+        };
+        let _ = writeln!(
+            out,
+            "{:<20} {metric:<23} {:>15} {:>15} {ratio:>9}",
+            case.name,
+            show("forebay"),
+            show("patterns-off"),
+        );
+    }
+    out
+}
+
+fn show(unit: &str, value: f64) -> String {
+    match unit {
+        "s" => format!("{value:.4} s"),
+        "B/s" => format!("{}/s", sizes::show(value)),
+        _ => sizes::show(value),
+    }
+}
