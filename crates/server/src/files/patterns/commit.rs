@@ -137,10 +137,14 @@ impl Shared {
 /// The segments of a commit.
 ///
 /// # Errors
-/// `EINVAL` if they are not what a commit may have: segments that can be read, none empty or cut, each log byte once.
+/// `EINVAL` if they are not what a commit may have: segments that can be read, none empty or cut, in the order of the log, each log byte once.
 fn segments(patterns: &[u8]) -> Result<Vec<Segment>> {
     let (found, lost) = decode_all(patterns);
-    let whole = |s: &Segment| s.limit.is_none() && s.pattern.bytes() > 0;
+    let whole = |s: &Segment| {
+        let runs = s.pattern.runs();
+        let up = runs.windows(2).all(|w| w[0].end <= w[1].start);
+        s.limit.is_none() && s.pattern.bytes() > 0 && up
+    };
     if !lost.is_empty() || !found.globals.is_empty() || !found.segments.iter().all(whole) {
         return Err(Errno::INVAL.into());
     }

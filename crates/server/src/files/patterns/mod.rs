@@ -6,7 +6,7 @@
 //! | `records` | what is on disk |
 //! | `table`, `holes` | the same decoded, and what it says of an offset |
 //! | `commit`, `displace`, `log_ranges` | changes, and what they give back |
-//! | `rewrite` | the same in fewer records |
+//! | `rewrite`, `join` | the same in fewer records |
 //! | `resolve` | extents and patterns for readers |
 //! | `tables` | decoded tables kept in memory |
 //! | `check` | what `forebay fsck` looks at |
@@ -18,6 +18,7 @@ pub(super) mod check;
 mod commit;
 mod displace;
 mod holes;
+mod join;
 mod log_ranges;
 mod records;
 mod resolve;

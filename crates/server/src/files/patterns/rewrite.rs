@@ -105,7 +105,7 @@ impl Shared {
     pub(in super::super) fn tidy(&self, fid: Fid) {
         let tidied = self.table(fid).and_then(|table| match table.untidy() {
             true => self.rewrite(fid, &table),
-            false => Ok(()),
+            false => self.join(fid, table),
         });
         if let Err(error) = tidied {
             tracing::warn!(fid = fid.0, %error, "the patterns of a file were not written anew; they take more room than they need");

@@ -49,7 +49,9 @@ impl Tables {
         let mut kept = self.0.lock();
         let old = kept.tables.put(fid, (table, size, made));
         kept.memory = kept.memory + size - old.map_or(0, |o| o.1);
+        // The one in use stays: it is in memory anyway, and the next commit would only read it again.
         while kept.memory > kept.budget
+            && kept.tables.len() > 1
             && let Some((_, (_, size, _))) = kept.tables.pop_lru()
         {
             kept.memory -= size;

@@ -111,6 +111,66 @@ fn many_writers_of_one_file_take_little_room() {
 }
 
 #[test]
+fn a_file_committed_bit_by_bit_leaves_few_records() {
+    let world = World::new(1);
+    let fid = world.create(0);
+    let mut end = 0;
+    for commit in 0..200u64 {
+        // Rows that go on, and now and then something of another log over what is before them.
+        let mut folder = Folder::joining();
+        for i in 0..16 {
+            let at = (commit * 16 + i) * 200;
+            folder.push_at(at, 100, (commit * 16 + i) * 100).unwrap();
+            end = at + 100;
+        }
+        let mut patterns = Vec::new();
+        for pattern in folder.finish() {
+            Segment::new(Source { member: 0, log: 1 }, 0, pattern).encode(&mut patterns);
+        }
+        let mut own = Vec::new();
+        if commit % 50 == 49 {
+            own.push(put(0, &(commit * 1000..commit * 1000 + 50), 1000 + commit));
+        }
+        let attr = CommitAttr {
+            end: Some(end),
+            ..Default::default()
+        };
+        let token = world.token();
+        let planned = Planned {
+            writer: 0,
+            fid,
+            token,
+            own,
+            patterns,
+            staged: Vec::new(),
+            attr,
+        };
+        world.finish(&planned).unwrap();
+    }
+    let (number, bytes) = records(&world);
+    assert!(
+        number <= 24 && bytes < 2500,
+        "{number} records of {bytes} bytes"
+    );
+    assert_eq!(
+        super::super::check::check(&world.stores()).unwrap(),
+        Vec::new()
+    );
+    let (_, extents) = world.read(0, fid).unwrap();
+    for at in (0..end).step_by(37) {
+        let wanted = match (
+            at % 50_000 >= 49_000 && at % 50_000 < 49_050,
+            at % 200 < 100,
+        ) {
+            (true, _) => Some((1000 + at / 1000, at % 1000)),
+            (false, true) => Some((1, at / 200 * 100 + at % 200)),
+            (false, false) => None,
+        };
+        assert_eq!(byte(&extents, at), wanted, "{at}");
+    }
+}
+
+#[test]
 fn tables_in_memory_stay_within_their_budget() {
     let world = World::new(1);
     let budget = 256 << 10;

@@ -1,0 +1,137 @@
+//! Joining the patterns of many commits of one log: who commits a long file bit by bit leaves few records, and the next
+//! commit has few to look at.
+//!
+//! Only parts of which every byte counts are joined. Nothing lies over their bytes, so it changes nothing of what is seen that they all
+//! pass for those of their newest commit, whatever other commits came between. Small ones are joined with small ones,
+//! so that an element is folded anew only now and then.
+use super::super::Shared;
+use super::commit::Writer;
+use super::records::{Id, SEGMENT};
+use super::table::{Part, Table};
+use crate::{Error, Fid, Result};
+use forebay_pattern::{Folder, Segment, Source};
+use forebay_storage::Batch;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Files with no more parts stay as they are. Few in tests, so that small histories join.
+const FEW: usize = if cfg!(test) { 4 } else { 64 };
+/// Parts of one log that are joined, at least.
+const LEAST: usize = if cfg!(test) { 2 } else { 8 };
+/// Parts with more terms are long enough.
+const TERMS: usize = 2048;
+/// Elements that are folded anew at a time, at most.
+const ELEMENTS: u64 = 1 << 20;
+/// A part with no more elements is small.
+const SMALL: u64 = 4096;
+
+impl Table {
+    /// Places of parts to join, those of a log together: of the logs that the newest commit went on with.
+    fn joinable(&self) -> Vec<Vec<usize>> {
+        let Some(newest) = self.parts.last().filter(|_| self.parts.len() > FEW) else {
+            return Vec::new();
+        };
+        if !self.lost.is_empty() {
+            return Vec::new();
+        }
+        let last = self.parts.iter().rev();
+        let last = last.take_while(|p| p.id.seq == newest.id.seq);
+        let sources: BTreeSet<Source> = last.map(|p| p.segment.source).collect();
+        let mut groups: BTreeMap<Source, Vec<usize>> = BTreeMap::new();
+        for (at, part) in self.parts.iter().enumerate() {
+            let short = part.hidden == 0 && part.segment.pattern.terms() < TERMS;
+            if short && sources.contains(&part.segment.source) {
+                groups.entry(part.segment.source).or_default().push(at);
+            }
+        }
+        groups.into_values().filter_map(|g| self.tier(g)).collect()
+    }
+
+    /// The smallest of these, in the order of the log; `None` if they are too few.
+    fn tier(&self, mut places: Vec<usize>) -> Option<Vec<usize>> {
+        let elements = |at: &usize| self.parts[*at].segment.pattern.elements();
+        places.sort_by_key(elements);
+        let mut sum = 0;
+        let fits = |at: &&usize| {
+            let own = elements(at);
+            let fits = own <= SMALL.max(2 * sum) && sum + own <= ELEMENTS;
+            sum += own;
+            fits
+        };
+        let count = places.iter().take_while(fits).count();
+        places.truncate(count);
+        let first = |at: &usize| self.parts[*at].runs.first().map_or(0, |r| r.start);
+        places.sort_by_key(first);
+        // An address is found in a part by its runs, which go up.
+        let end = |at: usize| self.parts[at].runs.last().map_or(0, |r| r.end);
+        let in_turn = |w: &[usize]| end(w[0]) <= first(&w[1]);
+        (count >= LEAST && places.windows(2).all(in_turn)).then_some(places)
+    }
+
+    /// These parts as few. `free`: numbers that no part of a commit has.
+    fn joined(&self, places: &[usize], free: &mut BTreeMap<u64, u32>) -> Result<Vec<Part>> {
+        let parts = || places.iter().map(|at| &self.parts[*at]);
+        let (Some(seq), Some(first)) = (parts().map(|p| p.id.seq).max(), parts().next()) else {
+            return Ok(Vec::new());
+        };
+        let mut folder = Folder::joining();
+        for e in parts().flat_map(|p| p.segment.pattern.iter()) {
+            let pushed = folder.push_at(e.offset, e.len, e.addr);
+            pushed.map_err(|error| Error::Corrupt(error.to_string()))?;
+        }
+        let free = free.entry(seq).or_insert_with(|| {
+            let of_commit = self.parts.iter().filter(|p| p.id.seq == seq);
+            of_commit.map(|p| p.id.number + 1).max().unwrap_or(0)
+        });
+        let part = |pattern| {
+            let number = *free;
+            *free += 1;
+            Part::new(
+                Id { seq, number },
+                Segment::new(first.segment.source, seq, pattern),
+            )
+        };
+        Ok(folder.finish().into_iter().map(part).collect())
+    }
+}
+
+impl Shared {
+    /// Joins what should be of a file whose newest commit has just landed. The caller has the inode's lock.
+    pub(super) fn join(&self, fid: Fid, table: Arc<Table>) -> Result<()> {
+        let (mut old, mut new, mut free) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+        for places in table.joinable() {
+            let made = table.joined(&places, &mut free)?;
+            if made.len() < places.len() {
+                old.extend(places);
+                new.extend(made);
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        let mut writer = Writer {
+            batch: &mut batch,
+            fid,
+        };
+        let mut parts = Vec::with_capacity(table.parts.len());
+        for (at, part) in table.parts.iter().enumerate() {
+            match old.contains(&at) {
+                true => writer.delete(part),
+                false => parts.push(part.clone()),
+            }
+        }
+        for part in &new {
+            writer.put(part.id, SEGMENT, part.value());
+        }
+        writer.drop_merged(&table);
+        parts.extend(new);
+        parts.sort_by_key(|p| p.id);
+        self.step("join")?;
+        self.tables.forget(fid);
+        self.store.apply(batch)?;
+        let joined = Table::new(parts, table.holes.clone(), Vec::new());
+        self.tables.put(fid, Arc::new(joined));
+        Ok(())
+    }
+}
