@@ -26,12 +26,19 @@ pub(crate) enum Column {
         first: Box<Column>,
         steps: Box<Column>,
     },
-    /// Differences from the smallest value, of so many bytes each, little-endian.
+    /// Differences from the smallest value, of so many bits each, the lowest first.
     Plain {
         least: u64,
-        width: u8,
+        bits: u8,
+        count: u64,
         bytes: Box<[u8]>,
     },
+}
+
+/// The byte where a value of so many bits begins, and the bit in it.
+fn place(slot: u64, bits: u8) -> (usize, u32) {
+    let at = u128::from(slot) * u128::from(bits);
+    ((at / 8) as usize, (at % 8) as u32)
 }
 
 const EVEN: u8 = 0;
@@ -103,12 +110,21 @@ impl Column {
     fn plain(values: &[u64]) -> Column {
         let least = values.iter().min().copied().unwrap_or(0);
         let range = values.iter().max().map_or(0, |most| most - least);
-        let width = (64 - range.leading_zeros()).div_ceil(8).max(1) as u8;
-        let each = |v: &u64| (v - least).to_le_bytes().into_iter().take(width.into());
+        let bits = (64 - range.leading_zeros()).max(1) as u8;
+        let mut bytes = vec![0; (values.len() * usize::from(bits)).div_ceil(8)];
+        for (slot, value) in values.iter().enumerate() {
+            let (first, shift) = place(slot as u64, bits);
+            let shifted = u128::from(value - least) << shift;
+            let into = bytes.iter_mut().skip(first);
+            for (byte, more) in into.zip(shifted.to_le_bytes()) {
+                *byte |= more;
+            }
+        }
         Column::Plain {
             least,
-            width,
-            bytes: values.iter().flat_map(each).collect(),
+            bits,
+            count: values.len() as u64,
+            bytes: bytes.into(),
         }
     }
 
@@ -134,18 +150,20 @@ impl Column {
             }
             Column::Plain {
                 least,
-                width,
+                bits,
                 bytes,
+                count,
             } => {
-                let width = usize::from(*width);
-                let mut value = [0; 8];
-                if let Some(there) = bytes
-                    .get(slot as usize * width..)
-                    .and_then(|b| b.get(..width))
-                {
-                    value[..width].copy_from_slice(there);
+                if slot >= *count {
+                    return *least;
                 }
-                least + u64::from_le_bytes(value)
+                let (first, shift) = place(slot, *bits);
+                let mut value = [0; 16];
+                let there = bytes.get(first..).unwrap_or_default();
+                let len = there.len().min(9);
+                value[..len].copy_from_slice(&there[..len]);
+                let mask = u64::MAX >> (64 - bits);
+                least + ((u128::from_le_bytes(value) >> shift) as u64 & mask)
             }
         }
     }
@@ -242,10 +260,10 @@ impl Column {
                 first.put(out);
                 steps.put(out);
             }
-            Column::Plain { width, bytes, .. } => {
+            Column::Plain { count, .. } => {
                 out.push(PLAIN);
                 let mut before = 0;
-                for slot in 0..bytes.len() as u64 / u64::from(*width) {
+                for slot in 0..*count {
                     let value = self.get(slot);
                     varint::put(out, varint::fold(value.wrapping_sub(before)));
                     before = value;
@@ -366,6 +384,23 @@ mod tests {
             for cut in 0..bytes.len() {
                 prop_assert!(Column::take(&mut &bytes[..cut], count).is_err());
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn plain_values_of_any_width_come_back(values in proptest::collection::vec(any::<u64>(), 1..40), shift in 0u32..64) {
+            let values: Vec<u64> = values.iter().map(|v| v >> shift).collect();
+            let column = Column::plain(&values);
+            let all: Vec<u64> = (0..values.len() as u64).map(|slot| column.get(slot)).collect();
+            prop_assert_eq!(&all, &values);
+            let bits = values.len() as u32 * (64 - shift);
+            prop_assert!(column.memory() as u32 <= bits.div_ceil(8));
+            let mut bytes = Vec::new();
+            column.put(&mut bytes);
+            let back = Column::take(&mut &bytes[..], values.len() as u64).unwrap();
+            prop_assert_eq!(back.get(0), values[0]);
+            prop_assert_eq!(back.max(values.len() as u64), values.iter().copied().max());
         }
     }
 

@@ -35,7 +35,14 @@ impl Owners {
         }
         let writer = Column::turning(numbered, turns);
         let addr = Column::turning(slots.iter().map(|s| s.2).collect(), turns);
-        let table = |of: fn(&(Source, u64)) -> u64| Column::new(writers.iter().map(of).collect());
+        // Where each slot has a writer of its own, what repeats after a turn of slots may do so here too.
+        let turns = match writers.len() == slots.len() {
+            true => turns,
+            false => &[],
+        };
+        let table = |of: fn(&(Source, u64)) -> u64| {
+            Column::turning(writers.iter().map(of).collect(), turns)
+        };
         Owners::with(
             [
                 writer,

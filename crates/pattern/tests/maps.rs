@@ -278,3 +278,37 @@ fn uneven_ranks_join_with_a_table_and_headers_of_any_length_are_nothing_special(
     map.resolve(0..2_000_000, &mut pieces);
     assert_eq!(pieces.len(), 7 * 51);
 }
+
+#[test]
+fn a_checkpoint_in_several_commits_takes_a_reader_few_bytes() {
+    // 512 logs of 4 members, numbered as their writers came; each commits four times, in an order that depends on who was quick.
+    let (writes, parts) = (4u64 << 10, 4u64);
+    let mut segments = Vec::new();
+    for rank in 0..512u64 {
+        let source = Source {
+            member: (rank % 4) as u16,
+            log: 1000 + rank / 4 + (rank % 4) * 7,
+        };
+        for part in 0..parts {
+            let mut folder = Folder::joining();
+            for k in part * writes / parts..(part + 1) * writes / parts {
+                folder
+                    .push_at((k * 512 + rank) * 4096, 4096, k * 4096)
+                    .unwrap();
+            }
+            let jitter = (rank * 2_654_435_761 + part * 40_503) % 9;
+            let sequence = (rank / 4 * parts + part) * 4 + jitter;
+            let pattern = folder.finish().remove(0);
+            segments.push(Segment::new(source, sequence, pattern));
+        }
+    }
+    let (globals, rest) = merge(segments);
+    assert!(rest.is_empty() && globals.len() == 1);
+    let map = Map::new(globals, rest);
+    assert!(map.memory() <= 6 << 10, "{} bytes", map.memory());
+    let at = (3000 * 512 + 77) * 4096;
+    let Found::Data(p) = map.lookup(at) else {
+        panic!("nothing there")
+    };
+    assert_eq!((p.source.log, p.addr), (1000 + 19 + 7, 3000 * 4096));
+}
