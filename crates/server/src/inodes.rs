@@ -68,6 +68,11 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// Counts bytes that came and went. Members tell their numbers; no sum of them is an overflow.
+    pub fn count(&mut self, added: u64, freed: u64) {
+        self.bytes = self.bytes.saturating_add(added).saturating_sub(freed);
+    }
+
     /// What `stat` shows of it.
     pub fn attr(&self, fid: Fid) -> Attr {
         Attr {
@@ -364,6 +369,39 @@ mod tests {
         let counter = Counter::open(store, b"over blocks", 1).unwrap();
         let numbers: Vec<u64> = (0..BLOCK + 10).map(|_| counter.next().unwrap()).collect();
         assert_eq!(numbers, (1..BLOCK + 11).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn bytes_that_members_tell_never_overflow() {
+        let zero = Time { secs: 0, nanos: 0 };
+        let mut inode = Inode {
+            kind: Kind::File,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            rdev: 0,
+            size: 0,
+            bytes: 10,
+            atime: zero,
+            mtime: zero,
+            ctime: zero,
+            seq: 0,
+            lamination: Lamination::None,
+            parent: Fid::ROOT,
+            dead: false,
+            target: Vec::new(),
+            layout: Layout::Fresh,
+        };
+        for (added, freed, left) in [
+            (5, 3, 12),
+            (0, 13, 0),
+            (7, 0, 7),
+            (u64::MAX, 7, u64::MAX - 7),
+        ] {
+            inode.count(added, freed);
+            assert_eq!(inode.bytes, left);
+        }
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Shared {
         } else if !commit.own.is_empty() {
             (added, freed) = self.change(&mut batch, id.fid, &mut commit.own, seq)?;
         }
-        inode.bytes = (inode.bytes + added).saturating_sub(freed);
+        inode.count(added, freed);
         apply_attr(&mut inode, &commit.attr);
         inode.layout = layout;
         let previous = std::mem::replace(&mut inode.seq, seq);
@@ -217,11 +217,11 @@ impl Shared {
         changes: &mut [Change],
         seq: u64,
     ) -> Result<(u64, u64)> {
-        let mut added = 0;
+        let mut added = 0u64;
         for change in changes.iter_mut() {
             if let Change::Put(extent) = change {
                 extent.seq = seq;
-                added += extent.len;
+                added = added.saturating_add(extent.len);
             }
         }
         let freed = self.index.change(batch, fid.0, changes)?;
@@ -247,7 +247,8 @@ fn empties(changes: &[Change]) -> bool {
 
 /// Bytes of these extents.
 pub(super) fn total(extents: &[Extent]) -> u64 {
-    extents.iter().map(|e| e.len).sum()
+    let lengths = extents.iter().map(|e| e.len);
+    lengths.fold(0, u64::saturating_add)
 }
 
 fn apply_attr(inode: &mut Inode, attr: &CommitAttr) {

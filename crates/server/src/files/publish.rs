@@ -122,8 +122,8 @@ impl Shared {
                 self.step("publish")?;
                 match self.publish_at(&decision, *member, sync) {
                     Ok((a, f)) => {
-                        added += a;
-                        freed += f;
+                        added = u64::saturating_add(added, a);
+                        freed = u64::saturating_add(freed, f);
                     }
                     Err(error) => {
                         tracing::warn!(fid = fid.0, seq = decision.seq, member, %error, "a commit is not published there yet; it will be retried");
@@ -179,7 +179,7 @@ impl Shared {
         let fid = decision.id.fid;
         let _inode = self.inodes.lock(fid);
         let mut inode = self.inodes.get(fid)?;
-        inode.bytes = (inode.bytes + added).saturating_sub(freed);
+        inode.count(added, freed);
         let mut batch = super::reclaiming();
         self.inodes.put(&mut batch, fid, &inode);
         match left {
