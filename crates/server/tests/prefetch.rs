@@ -243,6 +243,40 @@ fn what_is_read_is_what_was_published_whatever_was_fetched_before() {
     }
 }
 
+/// Under `posix`, each write is seen by the next read, whatever was fetched before it.
+#[test]
+fn posix_consistency_holds_while_bytes_are_fetched_ahead() {
+    let dir = scratch();
+    let faults = Faults::new(1);
+    faults.set(Odds {
+        latency: LATE,
+        ..Odds::default()
+    });
+    let wrap =
+        |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>;
+    let config = forebay_server::Config {
+        consistency: forebay_server::Consistency::Posix,
+        ..config(2)
+    };
+    let store = dir.path().join("store");
+    let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+    let mut bytes = content(1 << 20, 8);
+    let (fid, handle) = file(&service, &bytes);
+    let (writer, reader) = (service.delegate(0), service.delegate(1));
+    let open = reader.open(fid, READ).unwrap().handle;
+    for (n, r) in strided(100, 3000, 9000).iter().enumerate() {
+        if n % 7 == 6 {
+            // What is read next, and was fetched with what follows it.
+            let (at, new) = (r.offset as usize + 100, [n as u8; 500]);
+            writer.write(handle, at as u64, &new, ROOT).unwrap();
+            bytes[at..at + 500].copy_from_slice(&new);
+        }
+        let found = reader.read(open, r.offset, r.len as u32).unwrap();
+        assert!(found == bytes[r.offset as usize..][..3000], "read {n}");
+    }
+    assert!(settled(&reader).hits > 20);
+}
+
 #[test]
 fn a_file_closed_and_removed_with_fetches_on_their_way_leaves_nothing() {
     let dir = scratch();
