@@ -84,6 +84,8 @@ pub struct Reader {
     source: Source,
     /// Fetched or to be fetched, and not read yet; of sources that predict whole requests.
     ahead: VecDeque<Request>,
+    /// Those of them that were read before their turn.
+    early: Vec<Request>,
     depth: usize,
     most: usize,
     in_time: u32,
@@ -94,6 +96,7 @@ impl Reader {
         Reader {
             source,
             ahead: VecDeque::new(),
+            early: Vec::new(),
             depth: FIRST_DEPTH.min(most),
             most,
             in_time: 0,
@@ -134,13 +137,13 @@ impl Reader {
 
     /// The reader reads this.
     pub fn observe(&mut self, request: Request) -> Plan {
-        self.source.observe(request);
         match &mut self.source {
             Source::Readahead(windows) => Plan {
                 fetch: windows.observe(request).into_iter().collect(),
                 give_up: Vec::new(),
             },
             Source::Markov(chain) => {
+                chain.observe(request);
                 // What was predicted before stays wanted: chains join again.
                 let next = chain.predict(self.depth);
                 let new = next.iter().filter(|r| !self.ahead.contains(r));
@@ -151,20 +154,45 @@ impl Reader {
                     give_up: Vec::new(),
                 }
             }
-            _ => self.go_on(request),
+            _ => self.in_order(request),
         }
     }
 
-    /// For sources that predict whole requests.
-    fn go_on(&mut self, request: Request) -> Plan {
-        let near = self.ahead.iter().take(DISORDER).position(|r| *r == request);
-        if let Some(place) = near {
-            self.ahead.remove(place);
-            // Fetched in handfuls, so that threads are not woken for each.
-            if place == 0 && self.ahead.len() > self.depth / 2 {
-                return Plan::default();
-            }
+    /// For sources that predict whole requests. What comes a little before its turn, as from several threads of a kernel, waits
+    /// until then: its source sees all in order.
+    fn in_order(&mut self, request: Request) -> Plan {
+        let place = self.ahead.iter().take(DISORDER).position(|r| *r == request);
+        let known = self.early.contains(&request);
+        if place.is_some_and(|p| p > 0) && !known && self.early.len() < DISORDER {
+            self.early.push(request);
+            return Plan::default();
         }
+        if place != Some(0) {
+            // Something else: all as they came.
+            let early = std::mem::take(&mut self.early);
+            for seen in early.into_iter().chain([request]) {
+                self.source.observe(seen);
+                self.ahead.retain(|r| *r != seen);
+            }
+            return self.go_on();
+        }
+        self.source.observe(request);
+        self.ahead.pop_front();
+        while let Some(next) = self.ahead.front().copied()
+            && let Some(place) = self.early.iter().position(|r| *r == next)
+        {
+            self.early.swap_remove(place);
+            self.source.observe(next);
+            self.ahead.pop_front();
+        }
+        // Fetched in handfuls, so that threads are not woken for each.
+        match self.ahead.len() > self.depth / 2 {
+            true => Plan::default(),
+            false => self.go_on(),
+        }
+    }
+
+    fn go_on(&mut self) -> Plan {
         let next = self.source.predict(self.depth);
         let same = next.iter().zip(&self.ahead).take_while(|(a, b)| a == b);
         let same = same.count();
@@ -203,6 +231,7 @@ impl Reader {
 
     /// Nothing is fetched ahead for it now. What was, and is not read.
     pub fn leave(&mut self) -> Vec<Request> {
+        self.early.clear();
         self.ahead.drain(..).collect()
     }
 
@@ -216,8 +245,7 @@ impl Reader {
 impl Source {
     fn observe(&mut self, request: Request) {
         match self {
-            Source::Readahead(_) => {}
-            Source::Markov(chain) => chain.observe(request),
+            Source::Readahead(_) | Source::Markov(_) => {}
             Source::Pattern {
                 predictor,
                 seen,
@@ -273,8 +301,7 @@ impl Source {
                 let end = requests.len().min(at + count);
                 requests.get(*at..end).unwrap_or_default().to_vec()
             }),
-            Source::Markov(chain) => chain.predict(count),
-            Source::Readahead(_) => Vec::new(),
+            Source::Markov(_) | Source::Readahead(_) => Vec::new(),
         }
     }
 }

@@ -71,6 +71,31 @@ fn random_reads_are_left_alone() {
 }
 
 #[test]
+fn requests_a_little_out_of_order_are_fetched_ahead_all_the_same() {
+    let mut requests: Vec<Request> = (0..1000).map(|k| at(k << 20, 1 << 20)).collect();
+    // As two threads hand them over: every third pair is swapped.
+    (50..990).step_by(6).for_each(|k| requests.swap(k, k + 1));
+    let (right, fetched) = run(&mut pattern(), &requests);
+    assert!(right >= 980 && fetched <= right + 64, "{right} {fetched}");
+}
+
+#[test]
+fn what_is_passed_over_does_not_stop_it() {
+    let skipped = |k: &u64| k % 50 != 49;
+    let requests: Vec<Request> = (0..2000)
+        .filter(skipped)
+        .map(|k| at(k * 9000, 512))
+        .collect();
+    let (right, fetched) = run(&mut pattern(), &requests);
+    assert!(
+        right * 10 >= requests.len() * 9,
+        "{right} of {}",
+        requests.len()
+    );
+    assert!(fetched * 100 <= right * 125, "{fetched} for {right}");
+}
+
+#[test]
 fn a_reader_that_goes_astray_is_left_alone_and_taken_up_again() {
     let mut reader = pattern();
     let stride = |from: u64| (0..200).map(move |k| at(from + k * 10_000, 4096));
