@@ -1,6 +1,7 @@
 //! What the disk has to do with it: a full one refuses commits and still lets files go; `sync` reaches every member.
 use super::super::check::check;
 use super::super::proto::*;
+use super::patterned::{Layer, Model};
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, SLICE};
@@ -87,6 +88,36 @@ fn a_full_disk_refuses_commits_and_leaves_all_as_it_was() {
         written = world.write(0, fid, range.clone(), 3);
     }
     written.unwrap();
+    assert_eq!(check(&world.stores()).unwrap(), vec![]);
+}
+
+#[test]
+fn patterns_on_a_full_disk_stay_as_they_were_and_can_be_removed() {
+    let (world, disk) = world(2);
+    let (fid, other) = (world.create(0), world.create(0));
+    let mut model = Model::default();
+    let commit = |fid: Fid, log: u64| {
+        let (mut layer, mut end) = (Layer::default(), 0);
+        for i in 0..50 {
+            layer.write(SLICE - 700 + i * 30, 10, (1, log), &mut end);
+        }
+        let attr = layer.attr();
+        let planned = world.plan_layer(1, fid, &layer, &attr, |_| true).unwrap();
+        world.finish(&planned).map(|_| (layer, attr))
+    };
+    let (layer, attr) = commit(fid, 1).unwrap();
+    model.apply(&layer, &attr);
+    commit(other, 2).unwrap();
+    world.unlink(other);
+    disk.full.store(true, Ordering::SeqCst);
+    assert_eq!(errno(commit(fid, 3)), Errno::NOSPC);
+    model.compare(&world, 1, fid);
+    world.drain();
+    assert_eq!(world.count(0, keys::PATTERNS), 1);
+    assert!(world.net.freed.lock().contains_key(&(1, 2)));
+    disk.full.store(false, Ordering::SeqCst);
+    world.restart(0);
+    model.compare(&world, 0, fid);
     assert_eq!(check(&world.stores()).unwrap(), vec![]);
 }
 

@@ -182,6 +182,48 @@ impl Model {
     }
 }
 
+#[test]
+fn patterns_that_no_writer_makes_are_refused_and_change_nothing() {
+    let world = World::new(1);
+    let fid = world.create(0);
+    let segment = |offset: u64, addr: u64| {
+        let mut folder = Folder::joining();
+        folder.push_at(offset, 10, addr).unwrap();
+        let source = Source { member: 0, log: 1 };
+        let pattern = folder.finish().pop().unwrap();
+        Segment::new(source, 7, pattern)
+    };
+    let good = segment(100, 0).encoded();
+    let mut damaged = good.clone();
+    damaged[3] ^= 1;
+    let mut cut = segment(100, 0);
+    cut.truncate(105);
+    // The same log bytes at two places.
+    let twice = [segment(100, 0).encoded(), segment(200, 5).encoded()].concat();
+    let nothing = Segment::default().encoded();
+    let mut many: Vec<Segment> = (0..8).map(|i| segment(100 * i, 10 * i)).collect();
+    many.iter_mut()
+        .zip(0..)
+        .for_each(|(s, log)| s.source.log = log);
+    let global = forebay_pattern::Patterns::merged(many).encoded();
+    let half = good[..good.len() - 1].to_vec();
+    for patterns in [damaged, cut.encoded(), twice, nothing, global, half] {
+        let planned = Planned {
+            writer: 0,
+            fid,
+            token: world.token(),
+            own: Vec::new(),
+            patterns,
+            staged: Vec::new(),
+            attr: CommitAttr::default(),
+        };
+        assert_eq!(errno(world.finish(&planned)), rustix::io::Errno::INVAL);
+    }
+    let attr = world.view(0, fid).unwrap();
+    assert_eq!((attr.generation, attr.layout), (0, Layout::Fresh));
+    assert_eq!(world.count(0, keys::PATTERNS), 0);
+}
+
 impl World {
     pub(super) fn plan_layer(
         &self,
