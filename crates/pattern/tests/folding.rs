@@ -36,6 +36,30 @@ proptest! {
     }
 
     #[test]
+    fn what_lies_in_a_range_is_found_by_its_ends(
+        rows in prop::collection::vec((1u64..40, 1u64..9, 0u64..90, 1u64..12, 0u64..60), 1..6), break_at: u8, ranges in prop::collection::vec((0u64..3000, 0u64..2000), 8),
+    ) {
+        let (mut elements, mut offset, mut addr) = (Vec::new(), 0, 7);
+        for (count, len, gap, again, between) in rows {
+            for k in 0..count * again {
+                elements.push(Element { offset, len, addr });
+                addr += len + 5 * u64::from(k == u64::from(break_at));
+                offset += len + gap + if k % again == 0 { between } else { 0 };
+            }
+        }
+        for p in fold(&elements) {
+            let own: Vec<Element> = p.iter().collect();
+            prop_assert_eq!(p.is_increasing(), own.windows(2).all(|w| w[0].end() <= w[1].offset));
+            for (start, len) in ranges.iter().filter(|_| p.is_increasing()) {
+                let range = *start..start + len;
+                let found: Vec<u64> = p.within(&range).into_iter().flatten().collect();
+                let inside = own.iter().flat_map(|e| (0..e.len).filter(|i| range.contains(&(e.offset + i))).map(|i| e.addr + i));
+                prop_assert_eq!(found, inside.collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
     fn joined_elements_hold_the_same_bytes(Stream(elements) in stream()) {
         let mut folder = Folder::joining();
         for e in &elements {

@@ -140,16 +140,16 @@ impl Shared {
             self.store
                 .apply(std::mem::replace(&mut batch, super::reclaiming()))?;
         }
-        if patterned {
-            let _inode = self.inodes.lock(fid);
-            freed |= self.remove_patterns(&mut batch, fid)?;
-        }
-        self.delete_records(&mut batch, fid)?;
-        self.decisions.delete(&mut batch, fid);
-        batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
-        self.step("remove inode")?;
         {
+            // Held to the end: a lamination must not write patterns anew behind the look at them.
             let _inode = self.inodes.lock(fid);
+            if patterned {
+                freed |= self.remove_patterns(&mut batch, fid)?;
+            }
+            self.delete_records(&mut batch, fid)?;
+            self.decisions.delete(&mut batch, fid);
+            batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+            self.step("remove inode")?;
             self.store.apply(batch)?;
         }
         self.decisions.forget(fid);

@@ -58,7 +58,7 @@ fn of(fid: Fid, table: &Table, over: &[Extent]) -> Held {
         extents: Vec::new(),
     };
     let mut ranges = LogRanges::default();
-    visible(table.map(), table.flat(), 0..u64::MAX, &mut |piece| {
+    visible(table.map(), table, 0..u64::MAX, &mut |piece| {
         uncovered(over, piece, &mut |p| {
             held.bytes += p.len;
             held.end = held.end.max(p.offset + p.len);

@@ -225,7 +225,9 @@ impl Writer<'_> {
             self.put(part.id, SEGMENT, part.value());
         }
         parts.extend(new);
-        Table::new(parts, holes, lost)
+        let mut table = Table::new(parts, holes, lost);
+        table.keep_made(old);
+        table
     }
 
     pub(super) fn put(&mut self, id: Id, kind: u8, value: bytes::Bytes) {

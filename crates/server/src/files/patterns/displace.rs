@@ -1,14 +1,15 @@
 //! Which bytes of stored patterns a change displaces: exactly those that counted before, each once.
 //!
 //! The usual change displaces nothing, and strides tell so without a look at elements. What it covers wholly goes wholly: its log
-//! ranges are given back as they are, with bytes in them that were given back before, which does no harm. Elements are looked at
-//! only where a pattern loses a part.
+//! ranges are given back as they are, with bytes in them that were given back before, which does no harm. Of a pattern whose elements
+//! lie in the log as in the file, and that counts whole, a range is cut out by a search for its ends. Elements are looked at only
+//! where other patterns lose a part.
 use super::log_ranges::LogRanges;
 use super::table::{Part, Table, visible};
 use crate::Result;
 use forebay_index::Extent;
-use forebay_pattern::{Map, Placed, Segment};
-use std::collections::BTreeMap;
+use forebay_pattern::Placed;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// New patterns of no more elements are asked what they cover.
@@ -54,22 +55,39 @@ pub(super) fn displaced(
         let part = &table.parts[m.at];
         inside(&covering, part.bounds) && new.kept.apart(part.segment.source, &part.runs)
     };
-    let (whole, partly): (Vec<&Meets>, Vec<&Meets>) = meets.iter().partition(covered);
+    let (whole, rest): (Vec<&Meets>, Vec<&Meets>) = meets.iter().partition(covered);
+    // Nothing is over a part that has lost nothing.
+    let alone = |m: &&Meets| {
+        let part = &table.parts[m.at];
+        m.by_parts.is_empty() && part.hidden == 0 && part.increasing && many(part, new.ranges)
+    };
+    let (cut, partly): (Vec<&Meets>, Vec<&Meets>) = rest.into_iter().partition(alone);
     for m in &whole {
         let part = &table.parts[m.at];
         displaced.by_part.insert(m.at, part.bytes - part.hidden);
         let runs = part.runs.iter().cloned();
         runs.for_each(|run| displaced.freed.add(part.segment.source, run));
     }
+    for m in &cut {
+        let part = &table.parts[m.at];
+        let mut bytes = 0;
+        for range in met(part, new.ranges) {
+            for run in part.segment.pattern.within(range) {
+                bytes += run.end - run.start;
+                displaced.freed.add(part.segment.source, run);
+            }
+        }
+        if bytes > 0 {
+            displaced.by_part.insert(m.at, bytes);
+        }
+    }
     if !partly.is_empty() {
         // No other part has a byte where the change has one.
-        let segments = meets
-            .iter()
-            .map(|m| Segment::clone(&table.parts[m.at].segment));
-        let map = Map::new(Vec::new(), segments.collect());
+        let map = table.map_over(meets.iter().map(|m| m.at));
+        let counted: BTreeSet<usize> = whole.iter().chain(&cut).map(|m| m.at).collect();
         let mut count = |piece: Placed| {
             let at = table.part_of(piece.source, piece.sequence, piece.addr);
-            let Some(at) = at.filter(|at| whole.iter().all(|m| m.at != *at)) else {
+            let Some(at) = at.filter(|at| !counted.contains(at)) else {
                 return;
             };
             *displaced.by_part.entry(at).or_default() += piece.len;
@@ -79,13 +97,29 @@ pub(super) fn displaced(
         for range in targets(table, new, &partly) {
             let over = over(range.hull())?;
             let mut each = |piece: Placed| uncovered(&over, piece, &mut count);
-            range.each(new.ranges, &mut |r| {
-                visible(&map, table.flat(), r, &mut each)
-            });
+            range.each(new.ranges, &mut |r| visible(&map, table, r, &mut each));
         }
     }
     displaced.freed = displaced.freed.sorted().without(new.kept);
     Ok(displaced)
+}
+
+/// Those of sorted ranges that lie in the bounds of a part.
+fn met<'a>(part: &Part, ranges: &'a [Range<u64>]) -> impl Iterator<Item = &'a Range<u64>> {
+    let (lo, hi) = part.bounds;
+    let first = ranges.partition_point(|r| r.end <= lo);
+    ranges[first..].iter().take_while(move |r| r.start < hi)
+}
+
+/// Whether these ranges have so many elements of a part, if they lie evenly, that it is quicker to search for the ranges' ends.
+fn many(part: &Part, ranges: &[Range<u64>]) -> bool {
+    let (lo, hi) = part.bounds;
+    let (mut count, mut bytes) = (0u128, 0u128);
+    for range in met(part, ranges) {
+        count += 1;
+        bytes += u128::from(range.end.min(hi) - range.start.max(lo));
+    }
+    u128::from(part.segment.pattern.elements()) * bytes > 4 * count * u128::from(hi - lo)
 }
 
 /// How a stored part and a change meet.
@@ -98,8 +132,6 @@ struct Meets {
 
 impl Meets {
     fn new(at: usize, part: &Part, new: &New<'_>) -> Meets {
-        let (lo, hi) = part.bounds;
-        let first = new.ranges.partition_point(|r| r.end <= lo);
         let others = new.parts.iter().enumerate();
         let others = others.filter(|(_, other)| {
             part.overlaps(&(other.bounds.0..other.bounds.1))
@@ -107,7 +139,7 @@ impl Meets {
         });
         Meets {
             at,
-            by_ranges: new.ranges.get(first).is_some_and(|r| r.start < hi),
+            by_ranges: met(part, new.ranges).next().is_some(),
             by_parts: others.map(|(i, _)| i).collect(),
         }
     }

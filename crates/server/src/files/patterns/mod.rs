@@ -62,7 +62,11 @@ impl Shared {
         if let Some(table) = self.tables.get(fid) {
             return Ok(table);
         }
-        let table = Arc::new(load(&self.store, fid)?);
+        let mut table = load(&self.store, fid)?;
+        if table.uncounted {
+            table.recount(&self.index_over(fid, 0..u64::MAX)?);
+        }
+        let table = Arc::new(table);
         for lost in &table.lost {
             tracing::error!(
                 error = lost.text,

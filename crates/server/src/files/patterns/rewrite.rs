@@ -38,6 +38,22 @@ impl Table {
         self.lost.is_empty() && elements <= ELEMENTS
     }
 
+    /// Counts the hidden bytes of all parts by a look at each piece that counts; `over`: all extents of the index.
+    pub(super) fn recount(&mut self, over: &[Extent]) {
+        let mut counts = vec![0; self.parts.len()];
+        visible(self.map(), self, 0..u64::MAX, &mut |piece| {
+            uncovered(over, piece, &mut |p| {
+                if let Some(at) = self.part_of(p.source, p.sequence, p.addr) {
+                    counts[at] += p.len;
+                }
+            });
+        });
+        for (part, counts) in self.parts.iter_mut().zip(counts) {
+            part.hidden = part.bytes.saturating_sub(counts);
+        }
+        self.uncounted = false;
+    }
+
     fn anew(&self, over: &dyn Fn(&Part) -> Result<Vec<Extent>>) -> Result<Vec<Part>> {
         let mut numbers = BTreeMap::new();
         for part in &self.parts {
@@ -78,7 +94,7 @@ impl Table {
         let mut folder = Folder::joining();
         let mut failed = None;
         for e in part.segment.pattern.iter() {
-            visible(self.map(), self.flat(), e.offset..e.end(), &mut |piece| {
+            visible(self.map(), self, e.offset..e.end(), &mut |piece| {
                 let own = (piece.source, piece.sequence) == (source, part.id.seq)
                     && piece.addr.wrapping_sub(piece.offset) == e.addr.wrapping_sub(e.offset);
                 if own {

@@ -30,6 +30,8 @@ pub(super) struct Part {
     pub bytes: u64,
     /// Of those that do not count any more.
     pub hidden: u64,
+    /// Elements lie in the log as in the file.
+    pub increasing: bool,
 }
 
 impl Part {
@@ -42,6 +44,7 @@ impl Part {
             bounds: segment.pattern.bounds(),
             bytes: segment.pattern.bytes(),
             hidden: 0,
+            increasing: segment.pattern.is_increasing(),
             segment: Arc::new(segment),
         }
     }
@@ -97,7 +100,9 @@ pub(in super::super) struct Table {
     pub(super) lost: Vec<Lost>,
     /// The record of merged patterns, if there is one.
     pub(super) kept: Option<Bytes>,
-    map: OnceLock<Map>,
+    /// A count of hidden bytes could not be read: see `recount`.
+    pub(super) uncounted: bool,
+    map: OnceLock<Arc<Map>>,
     flat: OnceLock<Holes>,
     merged: OnceLock<Arc<[u8]>>,
 }
@@ -206,9 +211,10 @@ impl Table {
                 Ok(bytes) => {
                     hidden.insert(id, bytes);
                 }
-                // It only counts.
+                // It only counts, and is counted again.
                 Err(text) => {
-                    tracing::error!(seq = id.seq, number = id.number, %text, "the displaced bytes of a pattern are not known; run `forebay fsck`")
+                    self.uncounted = true;
+                    tracing::error!(seq = id.seq, number = id.number, %text, "how many bytes of a pattern are displaced cannot be read; they are counted again")
                 }
             },
             records::HOLE => {
@@ -246,11 +252,26 @@ impl Table {
     }
 
     /// Where its extents are.
-    pub(super) fn map(&self) -> &Map {
-        self.map.get_or_init(|| {
-            let segments = self.parts.iter().map(|p| Segment::clone(&p.segment));
-            Map::new(Vec::new(), segments.collect())
-        })
+    pub(super) fn map(&self) -> &Arc<Map> {
+        self.map.get_or_init(|| Arc::new(map_of(self.parts.iter())))
+    }
+
+    /// The map if it was made, else one of these of its parts alone.
+    pub(super) fn map_over(&self, places: impl ExactSizeIterator<Item = usize>) -> Arc<Map> {
+        match 2 * places.len() >= self.parts.len() || self.map.get().is_some() {
+            true => self.map().clone(),
+            false => Arc::new(map_of(places.map(|at| &self.parts[at]))),
+        }
+    }
+
+    /// What the table before a change has made of its parts, if these are the same.
+    pub(super) fn keep_made(&mut self, before: &Table) {
+        let same = |(a, b): (&Part, &Part)| a.id == b.id;
+        let mut pairs = self.parts.iter().zip(&before.parts);
+        if self.parts.len() == before.parts.len() && pairs.all(same) {
+            self.map = before.map.clone();
+            self.merged = before.merged.clone();
+        }
     }
 
     pub(super) fn flat(&self) -> &Holes {
@@ -275,7 +296,7 @@ impl Table {
 
     /// What is at `at`, and an offset behind it up to where that holds.
     pub(super) fn look(&self, at: u64) -> (Seen, u64) {
-        let (seen, mut until) = look(self.map(), self.flat(), at);
+        let (seen, mut until) = look(self.map(), self, at);
         if self.lost.is_empty() {
             return (seen, until);
         }
@@ -326,20 +347,29 @@ impl Table {
         parts
             + lost
             + self.holes.len() * size_of::<HoleRecord>()
-            + self.map.get().map_or(0, Map::memory)
+            + self.map.get().map_or(0, |map| map.memory())
             + self.flat.get().map_or(0, Holes::memory)
             + self.merged.get().map_or(0, |m| m.len())
             + size_of::<Table>()
     }
 }
 
-/// What a map and holes say of `at`, and up to where.
-fn look(map: &Map, holes: &Holes, at: u64) -> (Seen, u64) {
+fn map_of<'a>(parts: impl Iterator<Item = &'a Part>) -> Map {
+    let segments = parts.map(|p| Segment::clone(&p.segment));
+    Map::new(Vec::new(), segments.collect())
+}
+
+/// What a map of parts says of `at`, and up to where.
+fn look(map: &Map, table: &Table, at: u64) -> (Seen, u64) {
+    let (cut, until) = table.flat().at(at);
+    let newest = table.parts.last().map_or(0, |p| p.id.seq);
+    if cut.is_some_and(|seq| newest <= seq) {
+        return (Seen::Hole, until);
+    }
     match map.lookup(at) {
         Found::End => (Seen::Hole, u64::MAX),
         Found::Hole(end) => (Seen::Hole, end.max(at + 1)),
         Found::Data(piece) => {
-            let (cut, until) = holes.at(at);
             let until = until.min(piece.end());
             if cut.is_some_and(|seq| piece.sequence <= seq) {
                 return (Seen::Hole, until);
@@ -350,11 +380,11 @@ fn look(map: &Map, holes: &Holes, at: u64) -> (Seen, u64) {
     }
 }
 
-/// Calls `each` with the pieces of `range` that count, in order.
-pub(super) fn visible(map: &Map, holes: &Holes, range: Range<u64>, each: &mut impl FnMut(Placed)) {
+/// Calls `each` with the pieces of `range` that count, in order. The map has all parts of the table that have bytes there.
+pub(super) fn visible(map: &Map, table: &Table, range: Range<u64>, each: &mut impl FnMut(Placed)) {
     let mut at = range.start;
     while at < range.end {
-        let (seen, until) = look(map, holes, at);
+        let (seen, until) = look(map, table, at);
         if let Seen::Data(piece) = seen {
             let len = piece.len.min(range.end - at);
             each(Placed { len, ..piece });

@@ -199,3 +199,29 @@ fn a_damaged_merged_record_is_merged_again() {
     assert_eq!(world.by_patterns(1, fid), model.bytes);
     assert!(check(&world.stores()).unwrap().is_empty());
 }
+
+#[test]
+fn without_its_count_a_pattern_does_not_bring_back_what_was_taken_from_it() {
+    for laminate in [true, false] {
+        let (world, fid, model) = file();
+        for key in keys_of(&world, 1) {
+            damage(&world, &key, |value| value[3] ^= 1);
+        }
+        assert_eq!(found(&world, fid).1, Vec::<u64>::new());
+        if laminate {
+            let laminate = FilesRequest::Laminate { fid };
+            world.ask(0, 0, laminate).unwrap();
+        } else {
+            // Counts are written anew.
+            world.write(1, fid, 1300..1305, 9).unwrap();
+            world.restart(0);
+            world.ask(0, 0, FilesRequest::Laminate { fid }).unwrap();
+        }
+        let (whole, _) = found(&world, fid);
+        for at in 900..1300 {
+            let wanted = model.bytes.get(&at).map(|(_, log, addr)| (*log, *addr));
+            assert_eq!(whole.get(&at).copied(), wanted, "{at}");
+        }
+        assert!(check(&world.stores()).unwrap().is_empty());
+    }
+}

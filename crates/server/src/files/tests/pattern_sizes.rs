@@ -169,6 +169,56 @@ fn a_file_committed_bit_by_bit_leaves_few_records() {
 }
 
 #[test]
+fn a_large_cut_gives_back_what_lies_between_its_ends() {
+    let world = World::new(1);
+    let fid = world.create(0);
+    let (ranks, count) = (8, 1 << 14);
+    written(&world, fid, ranks, count, 1);
+    let all = ranks * count * 4096;
+    let attr = || world.view(0, fid).unwrap();
+    // Both ends inside of a record.
+    let hole = 4096 * 1001 + 5..4096 * 40_000 + 9;
+    let planned = Planned {
+        writer: 0,
+        fid,
+        token: world.token(),
+        own: vec![forebay_index::Change::Cut {
+            start: hole.start,
+            end: hole.end,
+        }],
+        patterns: Vec::new(),
+        staged: Vec::new(),
+        attr: CommitAttr::default(),
+    };
+    world.finish(&planned).unwrap();
+    let left = all - (hole.end - hole.start);
+    assert_eq!(attr().bytes, left);
+    // Again, and some more: what is gone is not counted twice.
+    world
+        .finish(&Planned {
+            token: world.token(),
+            ..planned
+        })
+        .unwrap();
+    assert_eq!(attr().bytes, left);
+    let size = all - 4096 * 20_000 - 77;
+    world.truncate(0, fid, size).unwrap();
+    assert_eq!(attr().bytes, size - (hole.end - hole.start));
+    let problems = super::super::check::check(&world.stores()).unwrap();
+    assert!(problems.is_empty(), "{problems:?}");
+    world.drain();
+    let freed: u64 = world
+        .net
+        .freed
+        .lock()
+        .values()
+        .flatten()
+        .map(|r| r.end - r.start)
+        .sum();
+    assert_eq!(freed, all - attr().bytes);
+}
+
+#[test]
 fn tables_in_memory_stay_within_their_budget() {
     let world = World::new(1);
     let budget = 256 << 10;
