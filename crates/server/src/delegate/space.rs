@@ -11,7 +11,7 @@ impl Delegate {
     /// When this node's own data plane does not answer.
     pub fn statfs(&self) -> Result<Space> {
         let _at = self.counters.other();
-        let (mut used, mut free) = (0, 0);
+        let (mut used, mut free) = (0u64, 0);
         for member in 0..self.members() {
             let answer = self
                 .node
@@ -22,7 +22,7 @@ impl Delegate {
                 expect_reply!(member, answer, DataReply::Space { live, free, .. } => (live, free));
             match space {
                 Ok((live, room)) => {
-                    used += live;
+                    used = used.saturating_add(live);
                     if member == self.member() {
                         free = room;
                     }
@@ -34,7 +34,7 @@ impl Delegate {
             }
         }
         Ok(Space {
-            total: used + free,
+            total: used.saturating_add(free),
             free,
             files: 0,
         })
