@@ -4,6 +4,7 @@ pub mod fsck;
 pub mod laminate;
 mod library;
 pub mod mount;
+mod on_mount;
 mod patterns;
 #[cfg(feature = "png")]
 mod picture;

@@ -50,7 +50,6 @@ impl Delegate {
                 if let Source::Log { member, .. } = source {
                     *held.entry(member).or_default() += piece.end - piece.start;
                 }
-                true
             })?;
             return Ok(held);
         }

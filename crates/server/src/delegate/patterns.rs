@@ -109,35 +109,38 @@ impl Delegate {
         Ok(logs)
     }
 
-    /// Goes through what is committed of a file with patterns, in order, while `each` says so; holes may be left out. If the file
-    /// changes meanwhile, that may be of different moments.
+    /// Goes through what is committed of a file with patterns, in order; holes may be left out. If the file changes meanwhile, that may
+    /// be of different moments.
     pub(super) fn walk(
         &self,
         fid: Fid,
         range: Range<u64>,
-        each: &mut dyn FnMut(Range<u64>, Source) -> bool,
+        each: &mut dyn FnMut(Range<u64>, Source),
     ) -> Result<()> {
         let map = self.ask_patterns(fid)?.map();
+        let ask = |gap: Range<u64>, each: &mut dyn FnMut(Range<u64>, Source)| {
+            self.walk_extents(fid, fid.owner(), gap, &mut |piece, source| {
+                each(piece, source);
+                true
+            })
+        };
         let mut at = range.start;
         while at < range.end {
             let plan = map.fill(Plan::unknown(at..range.end), STEP);
             let mut missing = plan.missing.into_iter().peekable();
-            let owner = fid.owner();
             for (piece, source) in plan.found {
                 while let Some(gap) = missing.next_if(|gap| gap.start < piece.start) {
-                    self.walk_extents(fid, owner, gap, each)?;
+                    ask(gap, each)?;
                 }
-                if !each(piece, source) {
-                    return Ok(());
-                }
+                each(piece, source);
             }
-            missing.try_for_each(|gap| self.walk_extents(fid, owner, gap, each))?;
+            missing.try_for_each(|gap| ask(gap, each))?;
             at = plan.until;
         }
         Ok(())
     }
 
-    /// The same by asking a member for the extents that it knows of.
+    /// The same by asking a member for the extents that it knows of, while `each` says so.
     pub(super) fn walk_extents(
         &self,
         fid: Fid,

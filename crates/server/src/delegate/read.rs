@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a read starts again because the file changes under it. With the pauses: some ten seconds.
 const STALE_TRIES: u32 = 2500;
@@ -46,12 +46,18 @@ impl Delegate {
         Ok(bytes)
     }
 
-    /// Reads through the layers.
-    pub(super) fn read_file(&self, file: &OpenFile, offset: u64, len: u32) -> Result<Bytes> {
+    /// Reads through the layers. `waited` grows by the time for which it waits for bytes of other members.
+    pub(super) fn read_file(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        len: u32,
+        waited: &mut Duration,
+    ) -> Result<Bytes> {
         let (mut stale, mut gone) = (0, 0);
         loop {
             let generation = file.state.lock().attr.generation;
-            match self.read_view(file, offset, len, generation) {
+            match self.read_view(file, offset, len, generation, waited) {
                 Err(Error::Stale) => stale += 1,
                 Err(e @ Error::Gone { .. }) => {
                     gone += 1;
@@ -80,6 +86,7 @@ impl Delegate {
         offset: u64,
         len: u32,
         generation: u64,
+        waited: &mut Duration,
     ) -> Result<Bytes> {
         let most = (self.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
         let mut asked = Asked::default();
@@ -118,15 +125,15 @@ impl Delegate {
             {
                 // One remote piece: its bytes go on as they came.
                 let len = (range.end - range.start) as u32;
-                let bulk = self.fetch(member, vec![Piece { log, addr, len }])?.pop();
-                return bulk.ok_or(Error::Stale);
+                let bulk = self.fetch(member, vec![Piece { log, addr, len }], waited)?;
+                return bulk.into_iter().next().ok_or(Error::Stale);
             }
             let mut target = match buffer.take() {
                 Some(buffer) => buffer,
                 None => self.buffers.take((range.end - range.start) as usize),
             };
             let part = (step.start - range.start) as usize..(step.end - range.start) as usize;
-            self.gather(pieces, &step, &mut target[part])?;
+            self.gather(pieces, &step, &mut target[part], waited)?;
             if known == range.end {
                 return Ok(target.freeze());
             }
@@ -166,6 +173,7 @@ impl Delegate {
         pieces: &[(Range<u64>, Source)],
         range: &Range<u64>,
         buffer: &mut [u8],
+        waited: &mut Duration,
     ) -> Result<()> {
         let own = self.member();
         for (part, source) in pieces {
@@ -195,7 +203,7 @@ impl Delegate {
                 addr: run.addr,
                 len: run.len as u32,
             });
-            let bulk = self.fetch(member, wanted.collect())?;
+            let bulk = self.fetch(member, wanted.collect(), waited)?;
             for (run, bytes) in runs.iter().zip(bulk) {
                 run.scatter(&bytes, buffer);
             }
@@ -204,9 +212,16 @@ impl Delegate {
     }
 
     /// One buffer a piece, each as long as asked.
-    fn fetch(&self, member: Member, pieces: Vec<Piece>) -> Result<Vec<Bytes>> {
+    fn fetch(
+        &self,
+        member: Member,
+        pieces: Vec<Piece>,
+        waited: &mut Duration,
+    ) -> Result<Vec<Bytes>> {
         let lengths: Vec<usize> = pieces.iter().map(|p| p.len as usize).collect();
+        let begun = Instant::now();
         let (reply, bulk) = self.node.peers.data(member, DataRequest::Read { pieces })?;
+        *waited += begun.elapsed();
         match reply {
             DataReply::Read if bulk.iter().map(Bytes::len).eq(lengths) => Ok(bulk),
             other => Err(Error::Peer {

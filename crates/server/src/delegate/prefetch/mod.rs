@@ -13,13 +13,15 @@
 //! | `steps`, `markov`, `readahead` | sources of predictions, beside the loops of the crate `pattern` |
 //! | `pieces` | ranges that are here or on their way, in a budget |
 //! | `pool` | threads and their queue |
+//! | `waits` | whether a handle's reads wait for other nodes |
 //!
 //! Invariants:
 //! - A piece holds committed bytes of one generation of a file. A read takes it only while that is the file's generation here and
 //!   nothing of this node's own, pending or being committed, lies above the range. Equal generations mean equal bytes: so a
 //!   read sees what it would have seen without any of this.
 //! - A read never waits for a piece longer than asking itself usually takes, and not at all for one in the queue.
-//! - Handles whose reads are quick are not watched: where all is here and in memory, a read costs two looks at the clock more.
+//! - Handles whose reads do not wait for other nodes are not watched. Bytes on this node's own disk are left to the kernel, which
+//!   reads ahead in the log: to fetch them here too costs processor time, and saves none.
 mod config;
 mod markov;
 mod pieces;
@@ -27,6 +29,7 @@ mod pool;
 mod readahead;
 mod reader;
 mod steps;
+mod waits;
 
 use super::Delegate;
 use super::handles::Open;
@@ -49,17 +52,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use steps::Steps;
+use waits::Waits;
 
-/// A read that takes longer than this, and [`SLOW_BYTE`] for each byte, has waited for something.
-///
-/// Cold bytes of this node's own disk, which the kernel reads ahead, must not count as waiting: fetching these costs more than it saves.
-const SLOW: Duration = Duration::from_micros(100);
-/// Bytes a nanosecond: 1 GB/s.
-const SLOW_BYTE: u64 = 1;
-/// What a slow read adds to a handle's account, of which each quick one takes 1; and the most there.
-const SLOW_READ: u8 = 6;
-const SLOWEST: u8 = 60;
-/// Files whose steps or chains are remembered.
+/// Files whose steps or chains are remembered. The compiler evaluates it, so it is not 0.
 const FILES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Memory of a watched handle, about.
 const READER: u64 = 8 << 10;
@@ -93,8 +88,7 @@ pub struct Watch(Mutex<Account>);
 
 #[derive(Default)]
 struct Account {
-    /// Whether reads were slow of late.
-    slow: u8,
+    waits: Waits,
     watched: Option<Box<Watched>>,
 }
 
@@ -110,17 +104,6 @@ impl Drop for Watched {
         let left = self.reader.leave();
         self.prefetch.give_up(self.fid, &left);
         self.prefetch.watched.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Account {
-    /// A read, or the fetch that saved one, took so long.
-    fn note(&mut self, took: Duration, len: usize) {
-        let bound = SLOW + Duration::from_nanos(len as u64 / SLOW_BYTE);
-        self.slow = match took > bound {
-            true => (self.slow + SLOW_READ).min(SLOWEST),
-            false => self.slow.saturating_sub(1),
-        };
     }
 }
 
@@ -215,7 +198,7 @@ impl Prefetch {
     fn foresee(self: &Arc<Prefetch>, open: &Open, request: Request) {
         let mut account = open.watch.0.lock();
         // Who knows the future is told from the first request on.
-        if account.slow == 0 && self.config.policy != Policy::Perfect {
+        if !account.waits.slow() && self.config.policy != Policy::Perfect {
             account.watched = None;
             return;
         }
@@ -301,7 +284,7 @@ impl Prefetch {
         self.count(&pieces);
     }
 
-    /// What is read now, if it was fetched ahead, and what that took; or whether it was to be.
+    /// What is read now, if it was fetched ahead, and how long that waited; or whether it was to be.
     fn take(&self, file: &OpenFile, request: Request) -> Result<(Bytes, Duration, bool), bool> {
         if self.held.load(Ordering::Relaxed) == 0 {
             return Err(false);
@@ -314,10 +297,10 @@ impl Prefetch {
         let mut until = None;
         loop {
             match pieces.find(file.fid, generation, &range) {
-                Found::Here(bytes, took) => {
+                Found::Here(bytes, waited) => {
                     pieces.stats.hits += 1;
                     pieces.stats.waits += u64::from(until.is_some());
-                    return Ok((bytes, took, until.is_some()));
+                    return Ok((bytes, waited, until.is_some()));
                 }
                 Found::No { queued } => {
                     self.count(&pieces);
@@ -356,22 +339,21 @@ impl Prefetch {
             if !self.pieces.lock().begin(fid, &job.wanted) {
                 continue;
             }
-            let begun = Instant::now();
-            let bytes = delegate.fetch_ahead(&job.file, job.generation, &job.wanted);
+            let (begun, mut waited) = (Instant::now(), Duration::ZERO);
+            let bytes = delegate.fetch_ahead(&job.file, job.generation, &job.wanted, &mut waited);
             drop(delegate);
-            let took = begun.elapsed();
             if bytes.is_some() {
-                self.learn(took);
+                self.learn(begun.elapsed());
             }
             let mut pieces = self.pieces.lock();
-            pieces.fill(fid, &job.wanted, bytes, took, Instant::now());
+            pieces.fill(fid, &job.wanted, bytes, waited, Instant::now());
             self.count(&pieces);
             drop(pieces);
             self.arrived.notify_all();
         }
     }
 
-    /// A read or a fetch took so long.
+    /// A fetch took so long.
     fn learn(&self, took: Duration) {
         let took = took.as_nanos().min(u128::from(u32::MAX)) as u64;
         let before = self.usual.load(Ordering::Relaxed);
@@ -387,7 +369,7 @@ impl Delegate {
     /// Reads through what was fetched ahead.
     pub(super) fn read_ahead(&self, open: &Open, offset: u64, len: u32) -> Result<Bytes> {
         let Some(prefetch) = &self.prefetch else {
-            return self.read_file(&open.file, offset, len);
+            return self.read_file(&open.file, offset, len, &mut Duration::default());
         };
         let request = Request {
             offset,
@@ -395,24 +377,29 @@ impl Delegate {
         };
         prefetch.foresee(open, request);
         let late = match prefetch.take(&open.file, request) {
-            Ok((bytes, took, late)) => {
-                open.watch.note(took, bytes.len(), Some(late));
+            Ok((bytes, waited, late)) => {
+                open.watch.note(waited, bytes.len(), Some(late));
                 return Ok(bytes);
             }
             Err(late) => late,
         };
-        let begun = Instant::now();
+        let mut waited = Duration::ZERO;
         let bytes = {
             let _demand = prefetch.pool.demand();
-            self.read_file(&open.file, offset, len)?
+            self.read_file(&open.file, offset, len, &mut waited)?
         };
-        let took = begun.elapsed();
-        open.watch.note(took, bytes.len(), late.then_some(true));
+        open.watch.note(waited, bytes.len(), late.then_some(true));
         Ok(bytes)
     }
 
     /// One piece as the file is at `generation`; `None` if it cannot be had as simply as that.
-    fn fetch_ahead(&self, file: &OpenFile, generation: u64, wanted: &Wanted) -> Option<Bytes> {
+    fn fetch_ahead(
+        &self,
+        file: &OpenFile,
+        generation: u64,
+        wanted: &Wanted,
+        waited: &mut Duration,
+    ) -> Option<Bytes> {
         let range = &wanted.range;
         let still = || {
             let state = file.state.lock();
@@ -422,7 +409,8 @@ impl Delegate {
         if !still() {
             return None;
         }
-        let bytes = self.read_view(file, range.start, len, generation).ok()?;
+        let bytes = self.read_view(file, range.start, len, generation, waited);
+        let bytes = bytes.ok()?;
         // What a client wrote meanwhile may be in it, and is still pending then, or the generation has moved.
         still().then_some(bytes)
     }
@@ -437,9 +425,9 @@ impl Delegate {
 }
 
 impl Watch {
-    fn note(&self, took: Duration, len: usize, arrived: Option<bool>) {
+    fn note(&self, waited: Duration, len: usize, arrived: Option<bool>) {
         let mut account = self.0.lock();
-        account.note(took, len);
+        account.waits.note(waited, len);
         if let (Some(late), Some(watched)) = (arrived, &mut account.watched) {
             watched.reader.arrived(late);
         }

@@ -25,8 +25,8 @@ enum Stage {
     Coming,
     Here {
         bytes: Bytes,
-        /// How long it took.
-        took: Duration,
+        /// How long that waited for other nodes.
+        waited: Duration,
         /// Bytes of it that were read.
         read: u64,
     },
@@ -52,7 +52,7 @@ struct File {
 /// What a read finds.
 #[derive(Debug)]
 pub enum Found {
-    /// All of it, and how long the slowest piece took.
+    /// All of it, and how long the piece waited that waited longest.
     Here(Bytes, Duration),
     /// What is not here is being fetched.
     Coming,
@@ -233,7 +233,7 @@ impl Pieces {
         fid: Fid,
         wanted: &Wanted,
         bytes: Option<Bytes>,
-        took: Duration,
+        waited: Duration,
         now: Instant,
     ) {
         let bytes = bytes.filter(|b| b.len() as u64 == wanted.range.end - wanted.range.start);
@@ -253,7 +253,11 @@ impl Pieces {
             return;
         };
         let read = 0;
-        piece.stage = Stage::Here { bytes, took, read };
+        piece.stage = Stage::Here {
+            bytes,
+            waited,
+            read,
+        };
         piece.turn = turn;
         match piece.given_up {
             true => drop(self.spent.insert(turn, (fid, wanted.range.start))),
@@ -270,7 +274,7 @@ impl Pieces {
     /// What is here of a range that is not empty. Pieces of it that wait for someone to fetch them leave the queue,
     /// for the reader asks itself.
     pub fn find(&mut self, fid: Fid, generation: u64, range: &Range<u64>) -> Found {
-        let (mut at, mut coming, mut queued, mut slowest) =
+        let (mut at, mut coming, mut queued, mut longest) =
             (range.start, false, Vec::new(), Duration::ZERO);
         let file = self.files.get(&fid);
         if let Some(file) = file.filter(|f| f.generation == generation) {
@@ -282,7 +286,7 @@ impl Pieces {
                         continue;
                     }
                     Stage::Coming => coming = true,
-                    Stage::Here { took, .. } => slowest = slowest.max(*took),
+                    Stage::Here { waited, .. } => longest = longest.max(*waited),
                 }
                 if start > at {
                     break;
@@ -302,7 +306,7 @@ impl Pieces {
         if coming {
             return Found::Coming;
         }
-        Found::Here(self.take(fid, range), slowest)
+        Found::Here(self.take(fid, range), longest)
     }
 
     /// The bytes of a range that is here; its pieces are read now.

@@ -1,0 +1,70 @@
+//! Whether the reads of a handle wait for other nodes, so that fetching ahead can save something.
+//!
+//! On average over a few reads: a transfer that was held up now and then is no reason. A read of which the bytes were fetched ahead counts
+//! as if it had waited as long as that did, so what helps goes on.
+use std::time::Duration;
+
+/// What a read may wait, nanoseconds, and [`TRANSFER`] for each byte.
+const SLOW: i64 = 100_000;
+/// Nanoseconds that a byte may take on its way. Waiting for many bytes is mostly their transfer, which takes as long if it begins
+/// sooner, and which the kernel's readahead overlaps already.
+const TRANSFER: i64 = 4;
+/// One read counts as this many times what it may wait, at most: a single long wait is soon forgotten.
+const OUTLIER: i64 = 3;
+/// The average is over about so many reads.
+const READS: i64 = 8;
+
+/// How long reads waited of late.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// By how much longer than they may, on average, nanoseconds.
+    excess: i64,
+}
+
+impl Waits {
+    /// A read of `len` bytes, or the fetch that saved it, waited so long.
+    pub fn note(&mut self, waited: Duration, len: usize) {
+        let may = SLOW + TRANSFER * len as i64;
+        let waited = i64::try_from(waited.as_nanos()).unwrap_or(i64::MAX);
+        self.excess += (waited.min(OUTLIER * may) - may - self.excess) / READS;
+    }
+
+    /// Whether that is too long.
+    pub fn slow(&self) -> bool {
+        self.excess > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(reads: &[(u64, usize)]) -> bool {
+        let mut waits = Waits::default();
+        let times = reads.iter();
+        times.for_each(|(micros, len)| waits.note(Duration::from_micros(*micros), *len));
+        waits.slow()
+    }
+
+    #[test]
+    fn what_is_here_is_not_waited_for() {
+        assert!(!after(&[]));
+        assert!(!after(&[(0, 4096); 100]));
+    }
+
+    #[test]
+    fn small_reads_from_afar_are_slow_from_the_first() {
+        assert!(after(&[(250, 4096)]));
+        assert!(after(&[(250, 4096); 100]));
+        // Every third is from here.
+        assert!(after(&[(400, 4096), (400, 4096), (0, 4096)].repeat(10)));
+    }
+
+    #[test]
+    fn a_transfer_is_not_even_with_a_hiccup() {
+        assert!(!after(&[(2_000, 1 << 20); 100]));
+        let hiccup = [&[(1_000, 1 << 20); 10][..], &[(900_000, 1 << 20)]].concat();
+        assert!(!after(&hiccup.repeat(10)));
+        assert!(after(&[(9_000, 1 << 20); 3]));
+    }
+}
