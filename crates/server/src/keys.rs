@@ -28,7 +28,7 @@ pub const DECISIONS: Keyspace = Keyspace(8);
 pub const LOGS: Keyspace = Keyspace(9);
 /// Inodes without a name that wait for their last close, by fid. Written by `inodes`.
 pub const ORPHANS: Keyspace = Keyspace(10);
-/// Counters (next fid, next log, next sequence), reserved in blocks. Written by `inodes::Counter`.
+/// Counters (next fid, next log, next sequence), reserved in blocks. Written by `counter`.
 pub const COUNTERS: Keyspace = Keyspace(11);
 
 /// The first key behind all that start with `prefix`. `None`: there is none, for `prefix` has only bytes 255.

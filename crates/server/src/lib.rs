@@ -21,6 +21,7 @@
 mod buffers;
 mod census;
 pub mod config;
+mod counter;
 pub mod data;
 pub mod delegate;
 mod error;

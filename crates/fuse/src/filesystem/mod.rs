@@ -1,5 +1,5 @@
-//! What answers the kernel's requests. `requests` has one method for each: decode, ask the delegate, encode. What is
-//! longer than that lies in the neighbouring files by subject.
+//! What answers the kernel's requests. `requests` has one method for each: decode, ask the delegate, encode
+//! (`replies`). What is longer than that lies in the neighbouring files by subject.
 //!
 //! Invariants: every request gets exactly one reply; no handler takes a lock while it waits for the delegate, except a
 //! directory listing's own. Locks (`fcntl`, `flock`): see `locks`.
@@ -10,25 +10,23 @@ mod files;
 mod kernel;
 mod links;
 mod locks;
+mod replies;
 mod requests;
 mod team;
 mod xattrs;
 
 use crate::options::MountOptions;
-use crate::reply::{attempt, file_attr};
+use crate::reply::attempt;
 use crate::watch::{Note, Told, Watch};
 use dirs::Listings;
-use forebay_server::{Attr, Delegate, Lamination};
-use fuser::{Errno, Generation, ReplyAttr, ReplyEntry, Request};
+use forebay_server::Delegate;
+use fuser::{Errno, Request};
 pub(crate) use locks::{Asked, LockDesk};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 use team::TeamDesk;
 pub(crate) use xattrs::Answer;
 
-/// How long the kernel may keep what cannot change behind its back.
-const KEPT: Duration = Duration::from_secs(1);
 /// What the kernel's requests are answered with.
 pub(crate) struct Filesystem {
     delegate: Arc<Delegate>,
@@ -77,43 +75,5 @@ impl Filesystem {
             mark.end(&answer);
         }
         answer
-    }
-
-    fn entry_ttl(&self) -> Duration {
-        match self.alone && !self.watch.exact() {
-            true => KEPT,
-            false => Duration::ZERO,
-        }
-    }
-
-    /// A softly laminated file may get its write bits back, so only the hard kind is kept.
-    fn attr_ttl(&self, attr: &Attr) -> Duration {
-        let fixed = self.alone || attr.lamination == Lamination::Hard;
-        if fixed && !self.watch.exact() {
-            KEPT
-        } else {
-            Duration::ZERO
-        }
-    }
-
-    fn enter(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
-        match answer {
-            Ok(attr) => {
-                reply.entry_with_ttls(
-                    &self.attr_ttl(&attr),
-                    &self.entry_ttl(),
-                    &file_attr(&attr),
-                    Generation(0),
-                );
-            }
-            Err(e) => reply.error(e),
-        }
-    }
-
-    fn show(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
-        match answer {
-            Ok(attr) => reply.attr(&self.attr_ttl(&attr), &file_attr(&attr)),
-            Err(e) => reply.error(e),
-        }
     }
 }

@@ -1,14 +1,16 @@
-//! The kernel's requests, one method each; in one file because one trait has them all.
+//! The kernel's requests, one method each; in one file because one trait has them all. Each names what
+//! is asked for whoever watches, has a neighbouring file do it, and sends its answer as `replies` says.
+use super::replies::{data, done, give, room, written};
 use super::team::DIRECTORY;
-use super::{Asked, Filesystem, KEPT, attrs, files, xattrs};
-use crate::reply::{fid, file_attr, negative};
+use super::{Asked, Filesystem, attrs, files};
+use crate::reply::fid;
 use crate::watch::Note;
 use forebay_client::job::wire::COMMAND;
 use forebay_server::Caller;
 use forebay_trace::Action;
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
@@ -26,21 +28,6 @@ pub(super) fn caller(req: &Request) -> Caller {
     }
 }
 
-fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(e),
-    }
-}
-
-fn give(answer: Result<xattrs::Answer, Errno>, reply: ReplyXattr) {
-    match answer {
-        Ok(xattrs::Answer::Size(size)) => reply.size(size),
-        Ok(xattrs::Answer::Value(value)) => reply.data(&value),
-        Err(e) => reply.error(e),
-    }
-}
-
 impl fuser::Filesystem for Filesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         self.agree(config)
@@ -55,14 +42,10 @@ impl fuser::Filesystem for Filesystem {
         if self.is_team_name(parent, name.as_bytes()) {
             return self.team_lookup(parent, name.as_bytes(), req.pid(), reply);
         }
-        match self.attempt(req, Note::at(Action::Lookup, parent, name), || {
+        let answer = self.attempt(req, Note::at(Action::Lookup, parent, name), || {
             self.delegate.lookup(fid(parent), name.as_bytes())
-        }) {
-            Err(e) if self.alone && e.code() == libc::ENOENT => {
-                reply.entry(&KEPT, &negative(), Generation(0))
-            }
-            answer => self.enter(answer, reply),
-        }
+        });
+        self.found(answer, reply);
     }
 
     fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
@@ -114,10 +97,8 @@ impl fuser::Filesystem for Filesystem {
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         let note = Note::on(Action::ReadLink, ino);
-        match self.attempt(req, note, || self.delegate.readlink(fid(ino))) {
-            Ok(target) => reply.data(&target),
-            Err(e) => reply.error(e),
-        }
+        let answer = self.attempt(req, note, || self.delegate.readlink(fid(ino)));
+        data(answer, reply);
     }
 
     fn mknod(
@@ -225,21 +206,10 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyCreate,
     ) {
         let note = Note::at(Action::Create, parent, name).range(flags.unsigned_abs().into(), 0);
-        match self.attempt(req, note, || {
+        let answer = self.attempt(req, note, || {
             self.create_file(fid(parent), name, mode, OpenFlags(flags), caller(req))
-        }) {
-            Ok((attr, fh, flags)) => {
-                // One time-out serves name and attributes here, so the shorter one.
-                reply.created(
-                    &self.entry_ttl().min(self.attr_ttl(&attr)),
-                    &file_attr(&attr),
-                    Generation(0),
-                    fh,
-                    flags,
-                );
-            }
-            Err(e) => reply.error(e),
-        }
+        });
+        self.created(answer, reply);
     }
 
     fn read(
@@ -256,12 +226,10 @@ impl fuser::Filesystem for Filesystem {
         let note = Note::on(Action::Read, ino)
             .through(fh)
             .range(offset, size.into());
-        match self.attempt(req, note, || {
+        let answer = self.attempt(req, note, || {
             self.delegate.read(files::handle(fh), offset, size)
-        }) {
-            Ok(bytes) => reply.data(&bytes),
-            Err(e) => reply.error(e),
-        }
+        });
+        data(answer, reply);
     }
 
     fn write(
@@ -279,12 +247,10 @@ impl fuser::Filesystem for Filesystem {
         let note = Note::on(Action::Write, ino)
             .through(fh)
             .range(offset, data.len() as u64);
-        match self.attempt(req, note, || {
+        let answer = self.attempt(req, note, || {
             self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
-        }) {
-            Ok(()) => reply.written(data.len() as u32),
-            Err(e) => reply.error(e),
-        }
+        });
+        written(answer.map(|()| data.len() as u32), reply);
     }
 
     fn flush(
@@ -436,10 +402,7 @@ impl fuser::Filesystem for Filesystem {
         if let Some(target) = target {
             target.end(&answer);
         }
-        match answer {
-            Ok(copied) => reply.written(copied),
-            Err(e) => reply.error(e),
-        }
+        written(answer, reply);
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -485,25 +448,8 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match self.attempt(req, Note::on(Action::StatFs, ino), || {
-            self.delegate.statfs()
-        }) {
-            Ok(s) => {
-                let (blocks, free) = (s.total / 4096, s.free / 4096);
-                // Files need no room of their own kind: as many as there are free blocks may follow.
-                reply.statfs(
-                    blocks,
-                    free,
-                    free,
-                    s.files.saturating_add(free),
-                    free,
-                    4096,
-                    255,
-                    4096,
-                );
-            }
-            Err(e) => reply.error(e),
-        }
+        let note = Note::on(Action::StatFs, ino);
+        room(self.attempt(req, note, || self.delegate.statfs()), reply);
     }
 
     fn setxattr(

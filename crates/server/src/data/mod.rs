@@ -43,7 +43,7 @@ pub(crate) use recover::unsealed as unsealed_logs;
 pub use room::Room;
 pub(crate) use tail::subtract;
 
-use crate::{Error, Fid, Member, Result, buffers::Buffers, inodes::Counter};
+use crate::{Error, Fid, Member, Result, buffers::Buffers, counter::Counter};
 use bytes::Bytes;
 use clean::Work;
 use crossbeam_channel::Sender;

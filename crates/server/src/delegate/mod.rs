@@ -71,7 +71,7 @@ mod write;
 mod xattr;
 
 use crate::buffers::Buffers;
-use crate::inodes::Counter;
+use crate::counter::Counter;
 use crate::team::Teams;
 use crate::{Attr, Config, Consistency, Member, Node, Result};
 use combine::Combine;

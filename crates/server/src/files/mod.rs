@@ -30,6 +30,7 @@ mod publish;
 mod records;
 mod recover;
 mod remove;
+mod requests;
 mod staged;
 mod survey;
 mod team_opens;
@@ -39,21 +40,20 @@ pub use links::Links;
 pub use parts::parts;
 pub(crate) use patterns::extents as pattern_extents;
 
-use crate::inodes::{Counter, Inode, Inodes};
+use crate::counter::Counter;
+use crate::inodes::{Inode, Inodes};
 use crate::meta::Removal;
 use crate::outbox::Outbox;
 use crate::{Error, Fid, Member, Peers, Result};
 use busy::Busy;
 use chores::Chores;
-use commit::Commit;
 use forebay_index::{ExtentIndex, RangeMap};
 use forebay_storage::{Batch, Store};
 use opens::Opens;
 use outcomes::Outcomes;
 use parking_lot::{Mutex, MutexGuard};
-use proto::{FilesReply, FilesRequest};
+use proto::FilesReply;
 use publish::Decisions;
-use records::CommitId;
 use staged::StagedTable;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -169,100 +169,6 @@ impl Files {
     /// When the store fails.
     pub fn forget_writers(&self) -> Result<()> {
         self.shared.forget_writers()
-    }
-
-    /// Answers a request of member `from` (opens are counted by member).
-    ///
-    /// # Errors
-    /// Those of POSIX for the operation; `Stale`: plan again from a new view; others are failures.
-    pub fn handle(&self, from: Member, request: FilesRequest) -> Result<FilesReply> {
-        let files = &*self.shared;
-        use FilesRequest as R;
-        match request {
-            R::Open { fid, flags, token } => files.open(from, fid, flags, token),
-            R::Close { fid, token } => files.close(from, fid, token),
-            R::OpenTeam {
-                fid,
-                flags,
-                token,
-                members,
-            } => files.open_team(fid, flags, token, &members),
-            R::CloseTeam {
-                fid,
-                token,
-                members,
-            } => files.close_team(fid, token, &members),
-            R::Abandon { token } => files.abandon_open(from, token),
-            R::Commit {
-                fid,
-                token,
-                own,
-                patterns,
-                staged,
-                attr,
-                sync,
-            } => files.commit(Commit {
-                id: CommitId {
-                    fid,
-                    writer: from,
-                    token,
-                },
-                own,
-                patterns,
-                staged,
-                attr,
-                sync,
-            }),
-            R::Stage {
-                fid,
-                token,
-                changes,
-                sync,
-            } => files.stage(
-                CommitId {
-                    fid,
-                    writer: from,
-                    token,
-                },
-                &changes,
-                sync,
-            ),
-            R::Publish {
-                fid,
-                writer,
-                token,
-                seq,
-                sync,
-            } => files.publish(CommitId { fid, writer, token }, seq, sync),
-            R::Drop { fid, writer, token } => files.give_up(CommitId { fid, writer, token }),
-            R::Decision {
-                fid,
-                writer,
-                token,
-                abort,
-            } => files.decision(CommitId { fid, writer, token }, abort),
-            R::View { fid } => files.view(fid),
-            R::Extents {
-                fid,
-                start,
-                end,
-                limit,
-            } => files.extents(fid, start, end, limit),
-            R::Patterns { fid } => files.patterns(fid),
-            R::Named { fid, member, from } => files.named(fid, member, from),
-            R::Survey { fids } => files.survey(&fids),
-            R::Append {
-                fid,
-                len,
-                pending_end,
-            } => files.append(fid, len, pending_end),
-            R::Laminate { fid } => files.laminate(fid),
-            R::Sync { .. } => {
-                files.store.sync()?;
-                Ok(FilesReply::Done)
-            }
-            R::Remove { fid } => files.remove_slices(fid),
-        }
     }
 
     /// The inode lost its last name (already recorded in `keys::ORPHANS` by `meta`, in the batch that set nlink 0):

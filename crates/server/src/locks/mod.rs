@@ -35,7 +35,7 @@ mod tests;
 pub use table::{Held, Mode, Owner};
 pub(crate) use waits::{Waiting, Waits, Woken};
 
-use crate::inodes::Counter;
+use crate::counter::Counter;
 use crate::{Error, Member, Peers, Result};
 use forebay_storage::Store;
 use keeper::{Answer, Grants, Keeper};

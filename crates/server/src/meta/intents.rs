@@ -10,7 +10,7 @@ use super::{
     records,
     records::{Intent, Tag},
 };
-use crate::{Error, Member, Result, inodes::Counter};
+use crate::{Error, Member, Result, counter::Counter};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,8 +11,10 @@
 //! | `config` | settings; who predicts |
 //! | `reader` | one open handle: what comes next, how far ahead, whether at all |
 //! | `steps`, `markov`, `readahead` | sources of predictions, beside the loops of the crate `pattern` |
+//! | `watch` | the part of an open handle: its reader, and whether it is watched |
 //! | `pieces` | ranges that are here or on their way, in a budget |
 //! | `pool` | threads and their queue |
+//! | `fetch` | what a thread does: one piece, as the file is at one generation |
 //! | `waits` | whether a handle's reads wait for other nodes |
 //!
 //! Invariants:
@@ -23,13 +25,16 @@
 //! - Handles whose reads do not wait for other nodes are not watched. Bytes on this node's own disk are left to the kernel, which
 //!   reads ahead in the log: to fetch them here too costs processor time, and saves none.
 mod config;
+mod fetch;
 mod markov;
 mod pieces;
 mod pool;
 mod readahead;
 mod reader;
+mod stats;
 mod steps;
 mod waits;
+mod watch;
 
 use super::Delegate;
 use super::handles::Open;
@@ -41,18 +46,16 @@ use forebay_pattern::Request;
 use lru::LruCache;
 use markov::Chain;
 use parking_lot::{Condvar, Mutex};
-pub use pieces::PrefetchStats;
-use pieces::{Found, Pieces, Wanted};
+use pieces::{Found, Pieces};
 use pool::{Job, Pool};
-use reader::Reader;
+pub use stats::PrefetchStats;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use steps::Steps;
-use waits::Waits;
+pub use watch::Watch;
 
 /// Files whose steps or chains are remembered. The compiler evaluates it, so it is not 0.
 const FILES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
@@ -80,31 +83,6 @@ pub struct Prefetch {
     usual: AtomicU64,
     files: Mutex<LruCache<Fid, Memory>>,
     watched: AtomicU64,
-}
-
-/// The part of an open handle.
-#[derive(Default)]
-pub struct Watch(Mutex<Account>);
-
-#[derive(Default)]
-struct Account {
-    waits: Waits,
-    watched: Option<Box<Watched>>,
-}
-
-/// A handle that is watched.
-struct Watched {
-    reader: Reader,
-    fid: Fid,
-    prefetch: Arc<Prefetch>,
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        let left = self.reader.leave();
-        self.prefetch.give_up(self.fid, &left);
-        self.prefetch.watched.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 fn range(request: Request) -> Range<u64> {
@@ -171,27 +149,6 @@ impl Prefetch {
             .map(|(_, m)| m.steps.memory() + m.chain.memory());
         let watched = self.watched.load(Ordering::Relaxed) * READER;
         known.sum::<u64>() + self.held.load(Ordering::Relaxed) + watched
-    }
-
-    fn watch(self: &Arc<Prefetch>, fid: Fid) -> Option<Box<Watched>> {
-        let memory = || {
-            let mut files = self.files.lock();
-            files.get_or_insert(fid, Memory::default).clone()
-        };
-        let most = self.config.depth as usize;
-        let reader = match self.config.policy {
-            Policy::None => return None,
-            Policy::Readahead => Reader::readahead(),
-            Policy::Markov => Reader::markov(memory().chain, most),
-            Policy::Pattern => Reader::pattern(memory().steps, most),
-            Policy::Perfect => Reader::perfect(self.config.future.clone()?, most),
-        };
-        self.watched.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(Watched {
-            reader,
-            fid,
-            prefetch: self.clone(),
-        }))
     }
 
     /// The handle reads this: what comes next is put in the queue.
@@ -316,53 +273,6 @@ impl Prefetch {
             }
         }
     }
-
-    fn start(self: &Arc<Prefetch>) -> Option<JoinHandle<()>> {
-        let prefetch = self.clone();
-        let thread = std::thread::Builder::new().name("prefetch".into());
-        let started = thread.spawn(move || prefetch.run());
-        if let Err(e) = &started {
-            tracing::debug!(error = %e, "no thread to fetch ahead");
-        }
-        started.ok()
-    }
-
-    /// A thread's life.
-    fn run(self: Arc<Prefetch>) {
-        let mut done = false;
-        while let Some(job) = self.pool.next(done, || self.start()) {
-            done = true;
-            let Some(delegate) = self.delegate.get().and_then(Weak::upgrade) else {
-                continue;
-            };
-            let fid = job.file.fid;
-            if !self.pieces.lock().begin(fid, &job.wanted) {
-                continue;
-            }
-            let (begun, mut waited) = (Instant::now(), Duration::ZERO);
-            let bytes = delegate.fetch_ahead(&job.file, job.generation, &job.wanted, &mut waited);
-            drop(delegate);
-            if bytes.is_some() {
-                self.learn(begun.elapsed());
-            }
-            let mut pieces = self.pieces.lock();
-            pieces.fill(fid, &job.wanted, bytes, waited, Instant::now());
-            self.count(&pieces);
-            drop(pieces);
-            self.arrived.notify_all();
-        }
-    }
-
-    /// A fetch took so long.
-    fn learn(&self, took: Duration) {
-        let took = took.as_nanos().min(u128::from(u32::MAX)) as u64;
-        let before = self.usual.load(Ordering::Relaxed);
-        let now = match before {
-            0 => took,
-            _ => before - before / 8 + took / 8,
-        };
-        self.usual.store(now.max(1), Ordering::Relaxed);
-    }
 }
 
 impl Delegate {
@@ -392,44 +302,11 @@ impl Delegate {
         Ok(bytes)
     }
 
-    /// One piece as the file is at `generation`; `None` if it cannot be had as simply as that.
-    fn fetch_ahead(
-        &self,
-        file: &OpenFile,
-        generation: u64,
-        wanted: &Wanted,
-        waited: &mut Duration,
-    ) -> Option<Bytes> {
-        let range = &wanted.range;
-        let still = || {
-            let state = file.state.lock();
-            settled(&state, range).is_some_and(|now| now == (generation, range.clone()))
-        };
-        let len = u32::try_from(range.end - range.start).ok()?;
-        if !still() {
-            return None;
-        }
-        let bytes = self.read_view(file, range.start, len, generation, waited);
-        let bytes = bytes.ok()?;
-        // What a client wrote meanwhile may be in it, and is still pending then, or the generation has moved.
-        still().then_some(bytes)
-    }
-
     /// What has become of bytes fetched ahead.
     pub fn prefetch_stats(&self) -> PrefetchStats {
         self.prefetch
             .as_ref()
             .map(|p| p.stats())
             .unwrap_or_default()
-    }
-}
-
-impl Watch {
-    fn note(&self, waited: Duration, len: usize, arrived: Option<bool>) {
-        let mut account = self.0.lock();
-        account.waits.note(waited, len);
-        if let (Some(late), Some(watched)) = (arrived, &mut account.watched) {
-            watched.reader.arrived(late);
-        }
     }
 }

@@ -7,47 +7,18 @@
 //! - `bytes` is the sum of all pieces' lengths, whether they are here or still to come, and never above the limit.
 //! - What makes room, in this order: what was read already or given up; what nobody has read for [`STALE`].
 //!   Nothing else: a reader that is fetched too far ahead must not cost another one what that one is about to read.
+mod file;
+
+use super::stats::PrefetchStats;
 use crate::Fid;
 use bytes::{Bytes, BytesMut};
+use file::{File, Piece, Stage};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A piece that nobody has read for so long may go.
 pub const STALE: Duration = Duration::from_secs(2);
-
-/// Where a piece is.
-#[derive(Debug)]
-enum Stage {
-    /// Nobody has asked for it yet.
-    Queued,
-    /// Asked for.
-    Coming,
-    Here {
-        bytes: Bytes,
-        /// How long that waited for other nodes.
-        waited: Duration,
-        /// Bytes of it that were read.
-        read: u64,
-    },
-}
-
-#[derive(Debug)]
-struct Piece {
-    /// Names it: another one may begin at the same place later.
-    id: u64,
-    len: u64,
-    stage: Stage,
-    /// Its place in `spent` or `fresh`; 0: in neither.
-    turn: u64,
-    given_up: bool,
-}
-
-#[derive(Debug, Default)]
-struct File {
-    generation: u64,
-    pieces: BTreeMap<u64, Piece>,
-}
 
 /// What a read finds.
 #[derive(Debug)]
@@ -70,44 +41,6 @@ pub struct Wanted {
     pub id: u64,
     /// Which bytes.
     pub range: Range<u64>,
-}
-
-/// What has become of all pieces. Bytes, pieces.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct PrefetchStats {
-    /// Pieces that were put in the queue.
-    pub predicted: u64,
-    /// Pieces that were read, in part at least.
-    pub right: u64,
-    /// Bytes that were fetched.
-    pub fetched_bytes: u64,
-    /// Bytes of them that were read.
-    pub used_bytes: u64,
-    /// Bytes of them that were thrown away unread.
-    pub wasted_bytes: u64,
-    /// Reads that were answered from here.
-    pub hits: u64,
-    /// Those of them that waited for bytes on their way.
-    pub waits: u64,
-    /// Bytes held now, or kept free for what is on its way.
-    pub held_bytes: u64,
-}
-
-impl PrefetchStats {
-    /// Of both.
-    #[must_use]
-    pub fn and(self, other: PrefetchStats) -> PrefetchStats {
-        PrefetchStats {
-            predicted: self.predicted + other.predicted,
-            right: self.right + other.right,
-            fetched_bytes: self.fetched_bytes + other.fetched_bytes,
-            used_bytes: self.used_bytes + other.used_bytes,
-            wasted_bytes: self.wasted_bytes + other.wasted_bytes,
-            hits: self.hits + other.hits,
-            waits: self.waits + other.waits,
-            held_bytes: self.held_bytes + other.held_bytes,
-        }
-    }
 }
 
 /// See the head of this file.
@@ -400,22 +333,6 @@ impl Pieces {
         if let Stage::Here { read, .. } = piece.stage {
             self.stats.wasted_bytes += piece.len - read;
         }
-    }
-}
-
-impl File {
-    /// Where the piece begins that holds `at`, or the next one.
-    fn first(&self, at: u64) -> u64 {
-        match self.pieces.range(..=at).next_back() {
-            Some((&start, piece)) if start + piece.len > at => start,
-            _ => at,
-        }
-    }
-
-    fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &Piece)> {
-        let from = self.first(range.start);
-        let pieces = self.pieces.range(from..range.end.max(from));
-        pieces.map(|(start, piece)| (*start, piece))
     }
 }
 

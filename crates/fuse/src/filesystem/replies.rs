@@ -1,0 +1,126 @@
+//! From answers to the kernel's replies, and for how long the kernel may keep them.
+//!
+//! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is watched, nothing.
+use super::{Answer, Filesystem};
+use crate::reply::{file_attr, negative};
+use forebay_server::{Attr, Lamination, Space};
+use fuser::{
+    Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+use std::time::Duration;
+
+/// How long the kernel may keep what cannot change behind its back.
+const KEPT: Duration = Duration::from_secs(1);
+/// The unit of free space that is shown, bytes.
+const BLOCK: u64 = 4096;
+/// The longest name, bytes.
+const NAME: u32 = 255;
+
+pub(super) fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e),
+    }
+}
+
+pub(super) fn give(answer: Result<Answer, Errno>, reply: ReplyXattr) {
+    match answer {
+        Ok(Answer::Size(size)) => reply.size(size),
+        Ok(Answer::Value(value)) => reply.data(&value),
+        Err(e) => reply.error(e),
+    }
+}
+
+pub(super) fn data(answer: Result<impl AsRef<[u8]>, Errno>, reply: ReplyData) {
+    match answer {
+        Ok(bytes) => reply.data(bytes.as_ref()),
+        Err(e) => reply.error(e),
+    }
+}
+
+/// So many bytes were written.
+pub(super) fn written(answer: Result<u32, Errno>, reply: ReplyWrite) {
+    match answer {
+        Ok(bytes) => reply.written(bytes),
+        Err(e) => reply.error(e),
+    }
+}
+
+pub(super) fn room(answer: Result<Space, Errno>, reply: ReplyStatfs) {
+    match answer {
+        Ok(s) => {
+            let (blocks, free) = (s.total / BLOCK, s.free / BLOCK);
+            // Files need no room of their own kind: as many as there are free blocks may follow.
+            let files = s.files.saturating_add(free);
+            let block = BLOCK as u32;
+            reply.statfs(blocks, free, free, files, free, block, NAME, block);
+        }
+        Err(e) => reply.error(e),
+    }
+}
+
+impl Filesystem {
+    fn entry_ttl(&self) -> Duration {
+        match self.alone && !self.watch.exact() {
+            true => KEPT,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// A softly laminated file may get its write bits back, so only the hard kind is kept.
+    fn attr_ttl(&self, attr: &Attr) -> Duration {
+        let fixed = self.alone || attr.lamination == Lamination::Hard;
+        if fixed && !self.watch.exact() {
+            KEPT
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    pub(super) fn enter(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+        match answer {
+            Ok(attr) => {
+                reply.entry_with_ttls(
+                    &self.attr_ttl(&attr),
+                    &self.entry_ttl(),
+                    &file_attr(&attr),
+                    Generation(0),
+                );
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+
+    pub(super) fn show(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
+        match answer {
+            Ok(attr) => reply.attr(&self.attr_ttl(&attr), &file_attr(&attr)),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    /// The answer to a lookup: that a name does not exist is kept too, where nobody else could make it.
+    pub(super) fn found(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+        match answer {
+            Err(e) if self.alone && e.code() == libc::ENOENT => {
+                reply.entry(&KEPT, &negative(), Generation(0));
+            }
+            answer => self.enter(answer, reply),
+        }
+    }
+
+    pub(super) fn created(
+        &self,
+        answer: Result<(Attr, FileHandle, FopenFlags), Errno>,
+        reply: ReplyCreate,
+    ) {
+        match answer {
+            Ok((attr, fh, flags)) => {
+                // One time-out serves name and attributes here, so the shorter one.
+                let ttl = self.entry_ttl().min(self.attr_ttl(&attr));
+                reply.created(&ttl, &file_attr(&attr), Generation(0), fh, flags);
+            }
+            Err(e) => reply.error(e),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The inode records of one member, their locks, and their fids.
+//!
+//! Invariants:
+//! - `meta` and `files` both change inodes. Each change happens under the inode's lock and lands in one batch with
+//!   whatever belongs to it, so a crash never splits an inode from its entries, orphan record or extents.
+//! - The lock of a directory also serialises changes of its entries.
+//! - No one holds an inode lock while it calls another member.
+//! - A fid is handed out once, also across crashes.
+mod record;
+
+use crate::counter::Counter;
+use crate::{Error, Fid, Kind, Member, Result, keys};
+use bytes::Bytes;
+use forebay_storage::{Batch, Store};
+use parking_lot::{Mutex, MutexGuard};
+pub use record::Inode;
+pub(crate) use record::decode;
+use rustix::io::Errno;
+use std::ops::Bound;
+use std::sync::Arc;
+
+const STRIPES: usize = 1024;
+
+/// One member's inodes.
+pub struct Inodes {
+    store: Arc<Store>,
+    member: Member,
+    locks: Vec<Mutex<()>>,
+    fids: Counter,
+}
+
+impl Inodes {
+    /// The inodes in `store`, which is the store of `member`.
+    ///
+    /// # Errors
+    /// When the fid counter cannot be read.
+    pub fn new(store: Arc<Store>, member: Member) -> Result<Inodes> {
+        Ok(Inodes {
+            fids: Counter::open(store.clone(), b"fid", 2)?,
+            store,
+            member,
+            locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+        })
+    }
+
+    /// A fid that was never used.
+    ///
+    /// # Errors
+    /// When the counter cannot be moved on disk.
+    pub fn mint(&self) -> Result<Fid> {
+        Ok(Fid::new(self.member, self.fids.next()?))
+    }
+
+    /// Serialises changes of this inode (and of directory `fid`'s entries). Take at most one, or use `lock2` or
+    /// `lock_many`.
+    pub fn lock(&self, fid: Fid) -> MutexGuard<'_, ()> {
+        self.locks[stripe(fid)].lock()
+    }
+
+    /// Locks two inodes in one order, whatever the order asked.
+    pub fn lock2(&self, a: Fid, b: Fid) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
+        let (x, y) = (stripe(a).min(stripe(b)), stripe(a).max(stripe(b)));
+        let first = self.locks[x].lock();
+        (first, (x != y).then(|| self.locks[y].lock()))
+    }
+
+    /// Locks any number of inodes in one order, whatever the order asked; repetitions are fine.
+    pub fn lock_many(&self, fids: impl IntoIterator<Item = Fid>) -> Vec<MutexGuard<'_, ()>> {
+        let mut stripes: Vec<usize> = fids.into_iter().map(stripe).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.into_iter().map(|s| self.locks[s].lock()).collect()
+    }
+
+    /// The inode as last written.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none.
+    pub fn get(&self, fid: Fid) -> Result<Inode> {
+        self.find(fid)?.ok_or(Error::Posix(Errno::STALE))
+    }
+
+    /// The inode, if there is one.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the record is damaged.
+    pub fn find(&self, fid: Fid) -> Result<Option<Inode>> {
+        match self.store.get(keys::INODES, &fid.0.to_be_bytes())? {
+            Some(value) => decode(fid, &value).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds the record to `batch`.
+    pub fn put(&self, batch: &mut Batch, fid: Fid, inode: &Inode) {
+        batch.put(
+            keys::INODES,
+            Bytes::copy_from_slice(&fid.0.to_be_bytes()),
+            record::encode(inode),
+        );
+    }
+
+    /// Adds the removal of the bare record to `batch`. To remove a file or directory for good, use `remove`.
+    pub fn delete(&self, batch: &mut Batch, fid: Fid) {
+        batch.delete(keys::INODES, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+    }
+
+    /// Adds to `batch` the removal of everything kept under this fid in the inode keyspaces: the record, the orphan
+    /// record and the extended attributes.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
+        self.delete(batch, fid);
+        batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+        for item in keys::records_of(&self.store, keys::XATTRS, fid) {
+            batch.delete(keys::XATTRS, item?.0);
+        }
+        Ok(())
+    }
+
+    /// Whether the inode has extended attributes.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn has_xattrs(&self, fid: Fid) -> Result<bool> {
+        let first = keys::records_of(&self.store, keys::XATTRS, fid).next();
+        Ok(first.transpose()?.is_some())
+    }
+
+    /// Changes one inode under its lock; what `change` adds to the batch lands with it.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is none; whatever `change` fails with (then nothing is written).
+    pub fn update<R>(
+        &self,
+        fid: Fid,
+        change: impl FnOnce(&mut Inode, &mut Batch) -> Result<R>,
+    ) -> Result<R> {
+        let _lock = self.lock(fid);
+        let mut inode = self.get(fid)?;
+        let mut batch = Batch::new();
+        let result = change(&mut inode, &mut batch)?;
+        self.put(&mut batch, fid, &inode);
+        self.store.apply(batch)?;
+        Ok(result)
+    }
+}
+fn stripe(fid: Fid) -> usize {
+    (fid.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % STRIPES
+}
+/// Removed directories whose records a member still has: they stay for a while, so that processes inside them get
+/// answers. What cannot be read is left out; `fsck` tells of it where it checks it.
+pub(crate) fn removed_directories(store: &Store) -> u64 {
+    let orphans = store.scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded);
+    let directories = orphans.filter_map(|entry| {
+        let (key, _) = entry.ok()?;
+        let fid = Fid(u64::from_be_bytes(key[..].try_into().ok()?));
+        let inode = decode(fid, &store.get(keys::INODES, &key).ok()??).ok()?;
+        (inode.kind == Kind::Dir).then_some(())
+    });
+    directories.count() as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The record of one inode (keyspace `INODES`, key: fid, 8 bytes big-endian):
+//!
+//! ```text
+//! 0         1
+//! +---------+------------------------------------------------+
+//! | version | the fields of `Inode` in order, as postcard    |
+//! +---------+------------------------------------------------+
+//! ```
+//!
+//! The version is 2. Version 1 has no layout, the last field: it is read as `Spread` if anything was ever published, else
+//! as `Fresh`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
+//! checksums.
+use crate::{Attr, Error, Fid, Kind, Lamination, Layout, Result, Time};
+use serde::{Deserialize, Serialize};
+
+pub(super) const VERSION: u8 = 2;
+/// Without the layout.
+pub(super) const VERSION_1: u8 = 1;
+
+/// The record of one file, directory, symlink, FIFO or socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inode {
+    /// What it is; never changes.
+    pub kind: Kind,
+    /// Permission and set-id bits (0o7777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names of a file; 2 plus subdirectories of a directory; 0 once removed.
+    pub nlink: u32,
+    /// Device number (unused by the kinds that exist, kept for `mknod`).
+    pub rdev: u32,
+    /// Published size in bytes.
+    pub size: u64,
+    /// Bytes of logs this file holds.
+    pub bytes: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Last change of the content (or of a directory's entries).
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Sequence of the last published commit or truncate; doubles as the generation.
+    pub seq: u64,
+    /// Whether the content is read-only.
+    pub lamination: Lamination,
+    /// Directories: the parent, for `..` and the loop check.
+    pub parent: Fid,
+    /// Directories: removed; nothing may be created in it any more.
+    pub dead: bool,
+    /// Symlinks: where to.
+    pub target: Vec<u8>,
+    /// Files: where the extents are kept.
+    pub layout: Layout,
+}
+
+impl Inode {
+    /// Counts bytes that came and went. Members tell their numbers; no sum of them is an overflow.
+    pub fn count(&mut self, added: u64, freed: u64) {
+        self.bytes = self.bytes.saturating_add(added).saturating_sub(freed);
+    }
+
+    /// What `stat` shows of it.
+    pub fn attr(&self, fid: Fid) -> Attr {
+        Attr {
+            fid,
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: self.nlink,
+            size: if self.kind == Kind::Symlink {
+                self.target.len() as u64
+            } else {
+                self.size
+            },
+            bytes: self.bytes,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            generation: self.seq,
+            lamination: self.lamination,
+            layout: self.layout,
+        }
+    }
+
+    /// No one may write, by the mode.
+    pub fn read_only_mode(&self) -> bool {
+        self.mode & 0o222 == 0
+    }
+}
+/// Writes a record of keyspace `INODES`.
+#[expect(clippy::expect_used, reason = "proved beside the call")]
+pub(super) fn encode(inode: &Inode) -> Vec<u8> {
+    // postcard fails only for sequences of unknown length and full fixed buffers: an inode has neither.
+    postcard::to_extend(inode, vec![VERSION]).expect("an inode has no type that postcard refuses")
+}
+
+/// Reads a record of keyspace `INODES`.
+pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
+    let fields = |bytes: &[u8]| {
+        postcard::from_bytes::<Inode>(bytes)
+            .map_err(|e| Error::Corrupt(format!("inode {:#x}: {e}; run `forebay fsck`", fid.0)))
+    };
+    match value.split_first() {
+        Some((&VERSION, rest)) => fields(rest),
+        Some((&VERSION_1, rest)) => {
+            // The layout is the last field: one byte, of the first kind.
+            let mut inode = fields(&[rest, &[0]].concat())?;
+            if inode.seq > 0 {
+                inode.layout = Layout::Spread;
+            }
+            Ok(inode)
+        }
+        Some((version, _)) => Err(Error::Corrupt(format!(
+            "inode {:#x}: record version {version}, known is {VERSION}; use the newer Forebay that wrote it",
+            fid.0
+        ))),
+        None => Err(Error::Corrupt(format!(
+            "inode {:#x}: empty record; run `forebay fsck`",
+            fid.0
+        ))),
+    }
+}

@@ -1,0 +1,83 @@
+//! What the namespace of a member knows of others: the namespaces of the other members, and the content side of this one.
+use super::proto::{MetaReply, MetaRequest};
+use crate::files::Files;
+use crate::inodes::Inode;
+use crate::{Fid, Member, Peers, Result};
+use forebay_storage::Batch;
+
+/// How the namespace reaches the other members' namespaces.
+pub trait MetaPeers: Send + Sync {
+    /// This member.
+    fn member(&self) -> Member;
+    /// How many members the service has.
+    fn members(&self) -> u16;
+    /// Asks member `to`.
+    ///
+    /// # Errors
+    /// What the member answers; a fabric error if it does not.
+    fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply>;
+}
+
+impl MetaPeers for Peers {
+    fn member(&self) -> Member {
+        Peers::member(self)
+    }
+    fn members(&self) -> u16 {
+        Peers::members(self)
+    }
+    fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
+        self.meta(to, request)
+    }
+}
+
+/// What the namespace asks and tells the content side of this member.
+pub trait FilesHook: Send + Sync {
+    /// Whether some member holds `fid` open for writing. Called with the inode's lock held: take no inode lock.
+    fn writers(&self, fid: Fid) -> bool;
+    /// The file was laminated softly, and that has landed. Called with the inode's lock held.
+    fn laminated(&self, _fid: Fid, _inode: &Inode) {}
+    /// The inode lost its last name (it is in `keys::ORPHANS`): remove it now, or at the last close. Called
+    /// without locks.
+    fn orphaned(&self, fid: Fid);
+    /// Adds to `batch`, which takes the file's last name, the removal of all that is kept of it, if that can be done at
+    /// once. Called with the inode's lock held, which is kept until the batch has landed; so is the answer. `None`: nothing
+    /// was added, and the file becomes an orphan.
+    fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut Batch,
+    ) -> Option<Box<dyn Removal + 'a>>;
+}
+
+/// The removal of a file that is in a batch. Dropped without `landed`, the batch did not land.
+pub trait Removal {
+    /// The batch has landed. Called with the inode's lock held.
+    fn landed(self: Box<Self>);
+}
+
+impl FilesHook for Files {
+    fn writers(&self, fid: Fid) -> bool {
+        Files::writers(self, fid)
+    }
+    fn laminated(&self, fid: Fid, inode: &Inode) {
+        Files::laminated(self, fid, inode);
+    }
+    fn orphaned(&self, fid: Fid) {
+        if let Err(e) = Files::orphaned(self, fid) {
+            // Its orphan record stands: the next start removes it.
+            tracing::warn!(
+                "file {:#x} without a name stays until the next start: {e}",
+                fid.0
+            );
+        }
+    }
+    fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut Batch,
+    ) -> Option<Box<dyn Removal + 'a>> {
+        Files::remove_at_once(self, fid, inode, batch)
+    }
+}
