@@ -17,11 +17,12 @@
 use crate::global::{Axis, Global};
 use crate::segment::Segment;
 use crate::shape::{Arena, Kind, Shape};
+use crate::stack::Term;
 
 /// Terms or slots of one side that lie in the bounds of the other, at most.
 const MOST_PARTS: usize = 1 << 13;
 /// Pairs of parts, and of paths, at most.
-const MOST_PAIRS: usize = 1 << 14;
+pub(crate) const MOST_PAIRS: usize = 1 << 14;
 /// Paths of a shape, at most.
 const MOST_PATHS: usize = 1 << 8;
 
@@ -41,14 +42,7 @@ impl Segment {
     fn parts(&self, within: (u64, u64)) -> Option<Vec<Part<'_>>> {
         let all = self.pattern.terms.iter().map(|term| {
             let (lo, hi) = parts_bounds(self.pattern.term_bounds(term), self.limit);
-            Part {
-                lo,
-                hi,
-                arena: &self.pattern.arena,
-                shape: term.shape,
-                start: term.start,
-                slots: Vec::new(),
-            }
+            Part::new(&self.pattern.arena, term, (lo, hi))
         });
         some(all.filter(|p| p.reaches(within)))
     }
@@ -112,7 +106,7 @@ fn some<'a>(parts: impl Iterator<Item = Part<'a>>) -> Option<Vec<Part<'a>>> {
 }
 
 /// A shape, or one at every slot.
-struct Part<'a> {
+pub(crate) struct Part<'a> {
     lo: u64,
     hi: u64,
     arena: &'a Arena,
@@ -122,7 +116,19 @@ struct Part<'a> {
     slots: Vec<(u64, u64)>,
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    /// A term of these bounds.
+    pub(crate) fn new(arena: &'a Arena, term: &Term, (lo, hi): (u64, u64)) -> Part<'a> {
+        Part {
+            lo,
+            hi,
+            arena,
+            shape: term.shape,
+            start: term.start,
+            slots: Vec::new(),
+        }
+    }
+
     fn reaches(&self, within: (u64, u64)) -> bool {
         self.lo < within.1 && within.0 < self.hi
     }
@@ -213,7 +219,18 @@ fn apart(mut own: Vec<Part<'_>>, mut other: Vec<Part<'_>>) -> bool {
     }
 }
 
-fn pair(a: &Part<'_>, b: &Part<'_>, left: &mut usize) -> bool {
+/// Whether it is certain that no byte of a part is in two of its elements; `left` as for `pair`.
+pub(crate) fn none_shared(part: &Part<'_>, left: &mut usize) -> bool {
+    let Some(paths) = part.paths() else {
+        return false;
+    };
+    let mut others = paths.iter().enumerate();
+    paths.iter().all(Path::nests)
+        && others.all(|(i, a)| paths[..i].iter().all(|b| paths_apart(a, b, left)))
+}
+
+/// Whether it is certain that no byte is in both; `left` pairs of paths may be looked at.
+pub(crate) fn pair(a: &Part<'_>, b: &Part<'_>, left: &mut usize) -> bool {
     let (Some(a), Some(b)) = (a.paths(), b.paths()) else {
         return false;
     };
@@ -248,6 +265,18 @@ fn paths_apart(a: &Path, b: &Path, left: &mut usize) -> bool {
 }
 
 impl Path {
+    /// Whether each step has room for all smaller ones, so that no byte is reached twice.
+    fn nests(&self) -> bool {
+        let mut steps: Vec<(u64, u64)> = self.steps.iter().copied().filter(|s| s.1 > 1).collect();
+        steps.sort_unstable();
+        let mut extent = u128::from(self.len);
+        steps.iter().all(|(stride, count)| {
+            let fits = u128::from(*stride) >= extent.max(1);
+            extent = extent.saturating_add(u128::from(*stride) * u128::from(*count - 1));
+            fits
+        })
+    }
+
     fn apart(&self, other: &Path) -> bool {
         if self.len == 0 || other.len == 0 {
             return true;

@@ -8,13 +8,14 @@
 //! | `segment`, `encode`, `recent` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
 //! | `map`, `global`, `merge` | [`Map`]: a file by offset; [`Global`]: one shape of many logs; [`merge`] makes them |
 //! | `rows`, `sweep` | [`Pieces`]: all of a range in order |
-//! | `disjoint` | whether two patterns surely share no byte |
+//! | `disjoint`, `apart` | whether two patterns surely share no byte; whether those of a commit are apart |
 //! | [`published`] | the paper's own algorithms, to compare with |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments
 //! are stored, who writes them. It does no I/O.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod apart;
 mod column;
 mod cursor;
 mod disjoint;
@@ -45,6 +46,7 @@ mod stack;
 mod sweep;
 mod tree;
 
+pub use apart::apart;
 pub use element::Element;
 pub use error::{Error, Result};
 pub use fold::Folder;

@@ -4,9 +4,13 @@
 //! logs wrote between. A log's pattern is committed in place of its extents only if that is worth it, for the index and for
 //! the readers, who keep a pattern's parts in memory. So small files, and commits of pieces without order, stay extents.
 //!
+//! The owner takes patterns only if it can see that they are apart. Pieces of a layer are; but if there are very many, and no stride
+//! shows it, they stay extents.
+//!
 //! Invariant: each byte that was put is put by exactly one of the patterns and the changes that are left, from the same log byte.
+use crate::files::LOOKED_AT;
 use forebay_index::{Change, Extent, MAX_EXTENT, SLICE};
-use forebay_pattern::{Folder, Pattern, Segment, Source};
+use forebay_pattern::{Folder, Segment, Source, apart};
 
 /// Bytes that a record of the index may cost. A pattern must be shorter than its records.
 const RECORD_BYTES: u64 = 4;
@@ -28,6 +32,11 @@ pub struct Folded {
 
 /// Folds changes that are disjoint.
 pub fn fold(changes: Vec<Change>) -> Folded {
+    fold_shown(changes, LOOKED_AT)
+}
+
+/// The same; more than `most` elements and extents must show by their strides that they are apart.
+fn fold_shown(changes: Vec<Change>, most: u64) -> Folded {
     let (mut puts, mut left) = (Vec::new(), Vec::new());
     for change in changes {
         match change {
@@ -35,24 +44,43 @@ pub fn fold(changes: Vec<Change>) -> Folded {
             cut => left.push(cut),
         }
     }
-    let mut folded = Folded::default();
+    let many = puts.len() as u64 > most;
+    let (mut segments, mut records) = (Vec::new(), 0);
     puts.sort_unstable_by_key(|e| (e.member, e.log, e.addr));
     for of_log in puts.chunk_by(|a, b| (a.member, a.log) == (b.member, b.log)) {
-        fold_log(of_log, &mut folded, &mut left);
+        records += fold_log(of_log, &mut segments, &mut left);
+    }
+    if many && !shown(&segments, &left, most) {
+        left.extend(segments.drain(..).flat_map(|s| puts_of(&s)));
+        records = 0;
     }
     left.sort_by_key(|change| match change {
         Change::Put(extent) => extent.offset,
         Change::Cut { start, .. } => *start,
     });
-    folded.changes = left;
-    folded
+    let mut patterns = Vec::new();
+    segments.iter().for_each(|s| s.encode(&mut patterns));
+    Folded {
+        patterns,
+        records,
+        changes: left,
+    }
 }
 
-/// Extents of one log, by address.
-fn fold_log(extents: &[Extent], folded: &mut Folded, left: &mut Vec<Change>) {
+/// Whether the owner sees that these are apart.
+fn shown(segments: &[Segment], left: &[Change], most: u64) -> bool {
+    let puts = left.iter().filter_map(|change| match change {
+        Change::Put(e) => Some(e.offset..e.end()),
+        Change::Cut { .. } => None,
+    });
+    apart(segments, &puts.collect::<Vec<_>>(), most) == Some(true)
+}
+
+/// Extents of one log, by address. Returns the records that segments stand for.
+fn fold_log(extents: &[Extent], segments: &mut Vec<Segment>, left: &mut Vec<Change>) -> u64 {
     if extents.iter().map(records).sum::<u64>() < LEAST_RECORDS {
         left.extend(extents.iter().copied().map(Change::Put));
-        return;
+        return 0;
     }
     let source = Source {
         member: extents[0].member,
@@ -68,32 +96,36 @@ fn fold_log(extents: &[Extent], folded: &mut Folded, left: &mut Vec<Change>) {
             left.push(Change::Put(*extent));
         }
     }
+    let mut all = 0;
     for pattern in folder.finish() {
-        let elements = |pattern: &Pattern| {
-            let extents = pattern.iter().map(|e| Extent {
-                offset: e.offset,
-                len: e.len,
-                member: source.member,
-                log: source.log,
-                addr: e.addr,
-                seq: 0,
-            });
-            extents.collect::<Vec<_>>()
-        };
-        let records = elements(&pattern).iter().map(records).sum::<u64>();
-        if records < LEAST_RECORDS.max(RECORDS_A_PART * pattern.nodes() as u64) {
-            left.extend(elements(&pattern).into_iter().map(Change::Put));
-            continue;
-        }
         let segment = Segment::new(source, 0, pattern);
-        let bytes = segment.encoded();
-        if (bytes.len() as u64) < RECORD_BYTES * records {
-            folded.patterns.extend(bytes);
-            folded.records += records;
+        let records = extents_of(&segment).map(|e| records(&e)).sum::<u64>();
+        let nodes = segment.pattern.nodes() as u64;
+        let few = records < LEAST_RECORDS.max(RECORDS_A_PART * nodes);
+        if few || segment.encoded().len() as u64 >= RECORD_BYTES * records {
+            left.extend(puts_of(&segment));
         } else {
-            left.extend(elements(&segment.pattern).into_iter().map(Change::Put));
+            segments.push(segment);
+            all += records;
         }
     }
+    all
+}
+
+fn extents_of(segment: &Segment) -> impl Iterator<Item = Extent> + '_ {
+    let Source { member, log } = segment.source;
+    segment.pattern.iter().map(move |e| Extent {
+        offset: e.offset,
+        len: e.len,
+        member,
+        log,
+        addr: e.addr,
+        seq: 0,
+    })
+}
+
+fn puts_of(segment: &Segment) -> Vec<Change> {
+    extents_of(segment).map(Change::Put).collect()
 }
 
 /// Records that the index makes of an extent.

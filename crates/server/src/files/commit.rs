@@ -16,6 +16,7 @@ use super::records::{self, CommitId};
 use crate::inodes::Inode;
 use crate::{Error, Kind, Lamination, Layout, Member, Result, Time, keys};
 use forebay_index::{Change, Extent};
+use forebay_pattern::Segment;
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -34,12 +35,13 @@ pub(super) struct Commit {
 impl Shared {
     pub(super) fn commit(&self, mut commit: Commit) -> Result<FilesReply> {
         let id = commit.id;
+        let segments = self.contents(id, &commit.own, &commit.patterns)?;
         let _busy = self.busy(id.fid)?;
         let (seq, previous) = match self.recall(id)? {
             Some(seq) => (seq, None),
             None => {
                 self.unpublished_elsewhere(&commit)?;
-                let (seq, previous) = self.decide(&mut commit)?;
+                let (seq, previous) = self.decide(&mut commit, segments)?;
                 (seq, Some(previous))
             }
         };
@@ -77,7 +79,7 @@ impl Shared {
     }
 
     /// Step 2. Returns the sequence, and the one before it.
-    fn decide(&self, commit: &mut Commit) -> Result<(u64, u64)> {
+    fn decide(&self, commit: &mut Commit, segments: Vec<Segment>) -> Result<(u64, u64)> {
         let id = commit.id;
         let _inode = self.inodes.lock(id.fid);
         let mut inode = self.inodes.get(id.fid)?;
@@ -103,9 +105,9 @@ impl Shared {
         let (mut added, mut freed, mut table) = (0, 0, None);
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
         if layout == Layout::Patterned && !nothing {
-            let Commit { own, patterns, .. } = commit;
-            let all = empties(own) && patterns.is_empty();
-            let done = self.change_patterned(&mut batch, id.fid, &inode, own, patterns, seq)?;
+            let own = &mut commit.own;
+            let all = empties(own) && segments.is_empty();
+            let done = self.change_patterned(&mut batch, id.fid, &inode, own, segments, seq)?;
             (added, freed) = (done.added, done.freed);
             table = Some(done.table);
             if all {

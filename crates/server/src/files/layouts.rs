@@ -25,7 +25,7 @@ impl Shared {
             .any(|m| *m == self.member() || *m >= map.members);
         let patterns = !commit.patterns.is_empty();
         let staged = !commit.staged.is_empty();
-        if misplaced || (patterns && staged) || !commit.own.iter().all(whole) {
+        if misplaced || (patterns && staged) {
             return Err(Errno::INVAL.into());
         }
         match inode.layout {
@@ -62,13 +62,5 @@ impl Shared {
                 touched(self.map(), owner, start, end).iter().all(reached)
             }
         })
-    }
-}
-
-/// Whether a put has bytes, and all of them have an offset.
-fn whole(change: &Change) -> bool {
-    match change {
-        Change::Put(e) => e.len > 0 && e.offset.checked_add(e.len).is_some(),
-        Change::Cut { .. } => true,
     }
 }

@@ -17,6 +17,7 @@ mod busy;
 pub mod check;
 mod chores;
 mod commit;
+mod contents;
 mod extents;
 mod laminate;
 mod layouts;
@@ -36,6 +37,7 @@ mod survey;
 mod team_opens;
 mod view;
 
+pub(crate) use contents::LOOKED_AT;
 pub use links::Links;
 pub use parts::parts;
 pub(crate) use patterns::extents as pattern_extents;

@@ -90,6 +90,7 @@ impl Shared {
         if owner == self.member() || !belongs(self.map(), owner, self.member(), changes) {
             return Err(Errno::INVAL.into());
         }
+        self.contents(id, changes, &[])?;
         let mut batch = Batch::new();
         batch.put(
             keys::STAGED,

@@ -80,6 +80,23 @@ fn what_lies_further_out_than_patterns_reach_stays_extents() {
 }
 
 /// Rows of writes: where, how many, how long, how far apart, whose log.
+#[test]
+fn what_does_not_show_that_it_is_apart_stays_extents_once_it_is_much() {
+    // Two rows of odd strides, that pass each other.
+    let row = |log: u64, start: u64, stride: u64| {
+        let one = move |k: u64| put(start + k * stride, 1, log, k);
+        (0..20_000).map(one)
+    };
+    let changes: Vec<Change> = row(1, 0, 1000).chain(row(2, 301, 1001)).collect();
+    assert_eq!(segments(&fold_shown(changes.clone(), 40_000)).len(), 2);
+    let folded = fold_shown(changes, 39_999);
+    assert_eq!((folded.patterns.len(), folded.records), (0, 0));
+    assert_eq!(folded.changes.len(), 40_000);
+    // Even ones do.
+    let changes = row(1, 0, 1000).chain(row(2, 300, 1000)).collect();
+    assert_eq!(segments(&fold_shown(changes, 10)).len(), 2);
+}
+
 fn rows() -> impl Strategy<Value = Vec<(u64, u64, u64, i64, u64)>> {
     prop::collection::vec(
         (0..200_000u64, 1..60u64, 1..3000u64, -5000..5000i64, 0..3u64),

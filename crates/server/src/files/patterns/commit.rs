@@ -11,9 +11,8 @@ use super::table::{HoleRecord, Part, Table};
 use crate::inodes::Inode;
 use crate::{Fid, Result, keys};
 use forebay_index::{Change, Extent};
-use forebay_pattern::{Map, Segment, decode_all};
+use forebay_pattern::{Map, Segment};
 use forebay_storage::Batch;
-use rustix::io::Errno;
 use std::ops::Range;
 
 /// Extents of the index read at a time.
@@ -35,11 +34,11 @@ impl Shared {
         fid: Fid,
         inode: &Inode,
         own: &mut Vec<Change>,
-        patterns: &[u8],
+        segments: Vec<Segment>,
         seq: u64,
     ) -> Result<Patterned> {
         let old = self.table(fid)?;
-        let parts = segments(patterns)?.into_iter().zip(0..);
+        let parts = segments.into_iter().zip(0..);
         let parts: Vec<Part> = parts
             .map(|(segment, number)| Part::new(Id { seq, number }, segment))
             .collect();
@@ -131,32 +130,6 @@ impl Shared {
                 return Ok(all);
             }
         }
-    }
-}
-
-/// The segments of a commit.
-///
-/// # Errors
-/// `EINVAL` if they are not what a commit may have: segments that can be read, none empty or cut, in the order of the log, each log byte once.
-fn segments(patterns: &[u8]) -> Result<Vec<Segment>> {
-    let (found, lost) = decode_all(patterns);
-    let whole = |s: &Segment| {
-        let runs = s.pattern.runs();
-        let up = runs.windows(2).all(|w| w[0].end <= w[1].start);
-        s.limit.is_none() && s.pattern.bytes() > 0 && up
-    };
-    if !lost.is_empty() || !found.globals.is_empty() || !found.segments.iter().all(whole) {
-        return Err(Errno::INVAL.into());
-    }
-    let runs = found.segments.iter().map(|s| (s.source, s.pattern.runs()));
-    let mut runs: Vec<_> = runs
-        .flat_map(|(source, runs)| runs.into_iter().map(move |r| (source, r.start, r.end)))
-        .collect();
-    runs.sort_unstable();
-    let twice = |w: &[(forebay_pattern::Source, u64, u64)]| w[0].0 == w[1].0 && w[1].1 < w[0].2;
-    match runs.windows(2).any(twice) {
-        true => Err(Errno::INVAL.into()),
-        false => Ok(found.segments),
     }
 }
 

@@ -224,6 +224,107 @@ fn patterns_that_no_writer_makes_are_refused_and_change_nothing() {
     assert_eq!(world.count(0, keys::PATTERNS), 0);
 }
 
+/// One segment of each log: these elements, written one after the other from address `addr` on.
+fn row(log: u64, addr: u64, elements: impl IntoIterator<Item = (u64, u64)>) -> Vec<u8> {
+    let (mut folder, mut addr) = (Folder::joining(), addr);
+    for (offset, len) in elements {
+        folder.push_at(offset, len, addr).unwrap();
+        addr += len;
+    }
+    let source = Source { member: 0, log };
+    let patterns = folder.finish().into_iter();
+    patterns
+        .flat_map(|p| Segment::new(source, 0, p).encoded())
+        .collect()
+}
+
+#[test]
+fn a_commit_that_counts_a_byte_twice_is_refused_and_changes_nothing() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    let strided = |log: u64, start: u64| row(log, 0, (0..50).map(move |i| (start + 20 * i, 10)));
+    let put = |offset: u64, len: u64, log: u64, addr: u64| {
+        Change::Put(Extent {
+            offset,
+            len,
+            member: 0,
+            log,
+            addr,
+            seq: 0,
+        })
+    };
+    let mut stranger = Folder::joining();
+    stranger.push(0, 10).unwrap();
+    let nobody = Source { member: 7, log: 1 };
+    let stranger = Segment::new(nobody, 0, stranger.finish().remove(0)).encoded();
+    let both = |a: Vec<u8>, b: Vec<u8>| [a, b].concat();
+    let huge = |log: u64| row(log, 0, [(0, 1 << 59)]);
+    let refused: Vec<(Vec<Change>, Vec<u8>)> = vec![
+        // Two segments, or one and itself, over the same bytes of the file.
+        (vec![], both(strided(1, 100), strided(2, 105))),
+        (vec![], both(strided(1, 100), row(2, 0, [(0, 5000)]))),
+        (vec![], row(1, 0, (0..50).map(|i| (1000 + 5 * i, 10)))),
+        (vec![], row(1, 0, (0..50).map(|_| (1000, 10)))),
+        // More bytes than a number holds.
+        (vec![], (0..64).flat_map(huge).collect()),
+        // A put among elements, or of their log bytes.
+        (vec![put(305, 1, 9, 0)], strided(1, 100)),
+        (vec![put(5000, 10, 1, 495)], strided(1, 100)),
+        // Puts that have no such bytes, more than there can be, or those of nobody.
+        (vec![put(5000, 10, 9, u64::MAX - 5)], strided(1, 100)),
+        (vec![put(5000, 10, 9, u64::MAX - 5)], vec![]),
+        (vec![put(5000, 1 << 62, 9, 0)], strided(1, 100)),
+        (vec![put(0, 10, 9, 0), put(50, 10, 9, 5)], vec![]),
+        (
+            vec![super::world::put(7, &(5000..5001), 9)],
+            strided(1, 100),
+        ),
+        (vec![], stranger),
+        // A cut that ends before it starts.
+        (vec![Change::Cut { start: 9, end: 3 }], strided(1, 100)),
+    ];
+    for fresh in [true, false] {
+        for (i, (own, patterns)) in refused.iter().enumerate() {
+            let planned = Planned {
+                writer: 0,
+                fid,
+                token: world.token(),
+                own: own.clone(),
+                patterns: patterns.clone(),
+                staged: Vec::new(),
+                attr: CommitAttr::default(),
+            };
+            let found = world.finish(&planned).map(|_| ()).unwrap_err();
+            let invalid = matches!(found, Error::Posix(rustix::io::Errno::INVAL));
+            assert!(invalid, "{i}, {fresh}: {found:?}");
+        }
+        let attr = world.view(0, fid).unwrap();
+        let bytes = if fresh { 0 } else { 500 };
+        assert_eq!(attr.bytes, bytes);
+        assert_eq!(world.count(0, keys::PATTERNS), usize::from(!fresh));
+        // The same with something there already.
+        let good = Planned {
+            writer: 0,
+            fid,
+            token: world.token(),
+            own: Vec::new(),
+            patterns: strided(1, 100),
+            staged: Vec::new(),
+            attr: CommitAttr {
+                end: Some(1090),
+                ..Default::default()
+            },
+        };
+        if fresh {
+            world.finish(&good).unwrap();
+        }
+    }
+    let problems = super::super::check::check(&world.stores()).unwrap();
+    assert!(problems.is_empty(), "{problems:?}");
+    world.drain();
+    assert!(world.net.freed.lock().is_empty());
+}
+
 impl World {
     pub(super) fn plan_layer(
         &self,

@@ -1,0 +1,152 @@
+//! Whether the elements of a commit are apart from each other: what an owner must know before it counts their bytes.
+//!
+//! ```text
+//! a term    its strides nest, largest first, each with room for all inside: no byte twice in it; else by its paths (`disjoint`)
+//! two       bounds, strides and residues, as `disjoint` tells, as far as a budget of pairs reaches
+//! the rest  elements of the terms that nothing was told of are sorted and looked at, if they are not too many
+//! ```
+//!
+//! # Invariants
+//! 1. The answer is exact where there is one.
+//! 2. The cost is bounded by the number of terms, the budget of pairs and the elements that may be looked at, whatever loops say of themselves.
+
+use crate::disjoint::{MOST_PAIRS, Part, none_shared, pair};
+use crate::lattice::Lattice;
+use crate::pattern::element;
+use crate::segment::Segment;
+use crate::shape::{Arena, Kind, Shape};
+use crate::stack::Term;
+use std::ops::Range;
+
+/// Pairs compared for each term, beside those that there are for all.
+const PAIRS_A_TERM: usize = 4;
+
+/// Whether no byte of the file is in two elements of these segments or in one and a range, or in two ranges, and each element has a
+/// byte. Limits of segments are not looked at. `None`: it takes a look at more
+/// than `most` elements to tell, or a range has 2^63 bytes.
+pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<bool> {
+    let plain = Arena::default();
+    if segments.iter().any(|s| has_empty(&s.pattern.arena)) {
+        return Some(false);
+    }
+    let mut all: Vec<Placed<'_>> = Vec::new();
+    for segment in segments {
+        all.extend(segment.pattern.terms.iter().map(|term| {
+            let (lo, hi) = segment.pattern.term_bounds(term);
+            Placed {
+                term: *term,
+                lo,
+                hi,
+                arena: &segment.pattern.arena,
+            }
+        }));
+    }
+    for range in ranges {
+        let len = range.end.saturating_sub(range.start);
+        if len >> 63 != 0 {
+            return None;
+        }
+        let term = Term {
+            start: range.start,
+            addr: 0,
+            shape: Shape::leaf(len),
+        };
+        all.push(Placed {
+            term,
+            lo: range.start,
+            hi: range.end,
+            arena: &plain,
+        });
+    }
+    if all.iter().any(|p| p.lo >= p.hi) {
+        return Some(false);
+    }
+    all.sort_by_key(|p| p.lo);
+    let unsure = unsure(&all);
+    let rest = all.iter().zip(unsure).filter_map(|(p, u)| u.then_some(p));
+    looked_at(rest, most)
+}
+
+/// A term and its bounds.
+struct Placed<'a> {
+    term: Term,
+    lo: u64,
+    hi: u64,
+    arena: &'a Arena,
+}
+
+impl<'a> Placed<'a> {
+    fn part(&self) -> Part<'a> {
+        Part::new(self.arena, &self.term, (self.lo, self.hi))
+    }
+
+    /// Whether it surely has no byte twice.
+    fn once(&self, pairs: &mut usize) -> bool {
+        let shape = self.term.shape;
+        if self.arena.increasing(shape) {
+            return true;
+        }
+        match Lattice::new(self.arena, shape) {
+            Some(lattice) if lattice.increasing => true,
+            _ => none_shared(&self.part(), pairs),
+        }
+    }
+}
+
+/// Which terms may have bytes that they or others have too. Sorted by their lowest bytes.
+fn unsure(all: &[Placed<'_>]) -> Vec<bool> {
+    let mut unsure = vec![false; all.len()];
+    let mut left = MOST_PAIRS + PAIRS_A_TERM * all.len();
+    let mut open: Vec<usize> = Vec::new();
+    for (at, next) in all.iter().enumerate() {
+        unsure[at] |= !next.once(&mut left);
+        open.retain(|o| all[*o].hi > next.lo);
+        for &before in &open {
+            let known = unsure[at] && unsure[before];
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            if !known && !pair(&next.part(), &all[before].part(), &mut left) {
+                (unsure[at], unsure[before]) = (true, true);
+            }
+        }
+        if left == 0 {
+            // Nothing is told of what is open here and of what follows.
+            open.iter().for_each(|o| unsure[*o] = true);
+            unsure[at..].fill(true);
+            return unsure;
+        }
+        open.push(at);
+    }
+    unsure
+}
+
+/// The same by a look at each element.
+fn looked_at<'a>(terms: impl Iterator<Item = &'a Placed<'a>> + Clone, most: u64) -> Option<bool> {
+    let mut count = 0u64;
+    for p in terms.clone() {
+        count = count.saturating_add(p.arena.elements(p.term.shape));
+    }
+    if count > most {
+        return None;
+    }
+    let mut ranges = Vec::with_capacity(count as usize);
+    for p in terms {
+        let elements = 0..p.arena.elements(p.term.shape);
+        ranges.extend(elements.map(|i| {
+            let e = element(p.arena, &p.term, i);
+            (e.offset, e.end())
+        }));
+    }
+    ranges.sort_unstable();
+    Some(ranges.windows(2).all(|w| w[0].1 <= w[1].0))
+}
+
+/// Whether a loop has an element without bytes. Terms show it by their bounds.
+fn has_empty(arena: &Arena) -> bool {
+    arena
+        .items
+        .iter()
+        .any(|item| matches!(item.shape.kind(), Kind::Leaf(0)))
+}
