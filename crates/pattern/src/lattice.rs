@@ -148,6 +148,17 @@ impl Lattice {
             })
     }
 
+    /// Bytes of a cell, if every cell is there and each of its bytes is held.
+    pub(crate) fn full(&self, arena: &Arena) -> Option<u64> {
+        let cell = (self.bounds.1 - self.bounds.0) as u64;
+        let held = match self.items(arena) {
+            None => cell,
+            Some(body) => body.iter().map(|i| arena.bytes(i.shape)).sum(),
+        };
+        let uncut = self.levels.iter().all(|l| l.elements.is_multiple_of(l.per));
+        (uncut && self.joined && held == cell).then_some(cell)
+    }
+
     pub(crate) fn elements(&self) -> u64 {
         self.levels.first().map_or(1, |l| l.elements)
     }

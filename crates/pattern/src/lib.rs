@@ -8,6 +8,7 @@
 //! | `segment`, `encode`, `recent` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
 //! | `map`, `global`, `merge` | [`Map`]: a file by offset; [`Global`]: one shape of many logs; [`merge`] makes them |
 //! | `rows`, `sweep` | [`Pieces`]: all of a range in order |
+//! | `skip` | past many extents at once |
 //! | `disjoint`, `apart` | whether two patterns surely share no byte; whether those of a commit are apart |
 //! | [`published`] | the paper's own algorithms, to compare with |
 //!
@@ -42,6 +43,7 @@ mod rows;
 mod segment;
 mod shape;
 mod show;
+mod skip;
 mod stack;
 mod sweep;
 mod tree;

@@ -17,7 +17,7 @@ use crate::{Segment, Source};
 use std::ops::Range;
 
 /// Holes are looked through for so many steps before one is reported that may go on.
-const STEPS: usize = 64;
+pub(crate) const STEPS: usize = 64;
 
 /// Bytes of a file and where they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -252,7 +252,7 @@ impl Map {
         }
     }
 
-    fn hit(&self, entry: &Entry, offset: u64) -> Option<Placed> {
+    pub(crate) fn hit(&self, entry: &Entry, offset: u64) -> Option<Placed> {
         let found = match &entry.part {
             Part::Leaf {
                 start,
@@ -320,9 +320,21 @@ impl Map {
     }
 
     pub(crate) fn look(&self, offset: u64) -> Found {
+        self.seen(offset, None)
+    }
+
+    /// The same with nothing but sequences above this one.
+    pub(crate) fn look_above(&self, offset: u64, sequence: u64) -> Found {
+        self.seen(offset, Some(sequence))
+    }
+
+    fn seen(&self, offset: u64, above: Option<u64>) -> Found {
+        let counts = |sequence: u64| above.is_none_or(|above| sequence > above);
         let mut best: Option<(Placed, &Entry)> = None;
         self.around(0, self.entries.len(), offset, &mut |entry| {
-            if let Some(hit) = self.hit(entry, offset)
+            if counts(entry.newest)
+                && let Some(hit) = self.hit(entry, offset)
+                && counts(hit.sequence)
                 && best.is_none_or(|(b, _)| hit.order() > b.order())
             {
                 best = Some((hit, entry));
@@ -333,6 +345,7 @@ impl Map {
         self.around(0, self.entries.len(), offset, &mut |entry| {
             let own = best.is_some_and(|(_, e)| std::ptr::eq(e, entry)) && Map::increasing(entry);
             if entry.newest >= least
+                && counts(entry.newest)
                 && !own
                 && let Some(next) = self.next_start(entry, offset)
             {
@@ -341,7 +354,7 @@ impl Map {
         });
         let above = self.entries.partition_point(|e| e.lo <= offset);
         let mut behind = self.entries[above..].iter().take_while(|e| e.lo < end);
-        if let Some(entry) = behind.find(|e| e.newest >= least) {
+        if let Some(entry) = behind.find(|e| e.newest >= least && counts(e.newest)) {
             end = entry.lo;
         }
         match best {

@@ -137,6 +137,46 @@ fn check(map: &Map, model: &Model, from: usize, to: usize) -> Result<(), TestCas
     Ok(())
 }
 
+/// What is passed over at once holds what is said of all of it.
+fn check_skips(map: &Map, segments: &[Segment], model: &Model) -> Result<(), TestCaseError> {
+    for at in 0..SIZE {
+        let filled = map.filled(at as u64);
+        prop_assert_eq!(filled.is_some(), model[at].is_some(), "at {}", at);
+        if let Some(end) = filled {
+            prop_assert!(end > at as u64);
+            let all = &model[at..(end as usize).min(SIZE)];
+            prop_assert!(all.iter().all(Option::is_some), "from {at} to {end}");
+        }
+    }
+    let newest = segments.iter().map(|s| s.last).max().unwrap_or(0);
+    for above in [0, newest / 2, newest] {
+        let mut held = vec![0; SIZE];
+        for s in segments.iter().filter(|s| s.last > above) {
+            for byte in s.pattern.iter().flat_map(|e| e.offset..e.end()) {
+                if s.limit.is_none_or(|limit| byte < limit) {
+                    held[byte as usize] = s.last.max(held[byte as usize]);
+                }
+            }
+        }
+        let mut at = 0;
+        while at < SIZE {
+            let (sequence, end) = match map.newer(at as u64, above) {
+                Found::Data(piece) => (piece.sequence, piece.end() as usize),
+                Found::Hole(end) => (0, end as usize),
+                Found::End => (0, SIZE),
+            };
+            prop_assert!(end > at);
+            let end = end.min(SIZE);
+            prop_assert!(
+                held[at..end].iter().all(|h| *h == sequence),
+                "{at} to {end}, above {above}"
+            );
+            at = end;
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(common::cases(150)))]
 
@@ -160,6 +200,7 @@ proptest! {
             back.map(),
         ] {
             check(&map, &service.model, 0, SIZE)?;
+            check_skips(&map, &service.segments, &service.model)?;
             check(&map, &service.model, from, from + len)?;
             for offset in (0..SIZE as u64).step_by(37) {
                 let there = &service.model[offset as usize..];

@@ -19,6 +19,9 @@ const MOST_DOUBTFUL: usize = 64;
 /// So many pieces are looked up before all that follow are gone through in order.
 const FEW: usize = 2;
 
+/// Stretches joined at a time.
+const STRETCHES: usize = 1024;
+
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
 pub struct FileMap {
@@ -151,6 +154,26 @@ impl FileMap {
         let (source, end) = self.patterns.segment(at);
         (Some(source), end.min(doubt.start))
     }
+
+    /// Whether the byte at `at` is a hole (`None`: the owner must be asked), and up to where that holds at least: past all pieces
+    /// that patterns and holes tell of at once.
+    pub fn stretch(&self, at: u64) -> (Option<bool>, u64) {
+        let doubt = self.doubt_from(at);
+        if doubt.start <= at {
+            return (None, doubt.end);
+        }
+        let (hole, mut end) = self.patterns.stretch(at);
+        for _ in 1..STRETCHES {
+            if end >= doubt.start {
+                break;
+            }
+            match self.patterns.stretch(end) {
+                (same, further) if same == hole => end = further,
+                _ => break,
+            }
+        }
+        (Some(hole), end.min(doubt.start))
+    }
 }
 
 /// A plan that is being made.
@@ -239,13 +262,39 @@ impl Patterns {
         true
     }
 
-    fn segment(&self, at: u64) -> (Source, u64) {
+    /// The sequence up to which bytes at `at` are cut away, and up to where that holds.
+    fn cut(&self, at: u64) -> (Option<u64>, u64) {
         let i = self.holes.partition_point(|h| h.1 <= at);
-        let (cut, until) = match self.holes.get(i) {
+        match self.holes.get(i) {
             Some(&(start, end, seq)) if start <= at => (Some(seq), end),
             Some(&(start, ..)) => (None, start),
             None => (None, u64::MAX),
+        }
+    }
+
+    /// Whether there is a hole at `at`, and an offset behind it up to where it is the same.
+    fn stretch(&self, at: u64) -> (bool, u64) {
+        let (cut, until) = self.cut(at);
+        let filled = match cut {
+            None => self.map.filled(at),
+            Some(_) => None,
         };
+        if let Some(end) = filled {
+            return (false, end.min(until));
+        }
+        let found = match cut {
+            None => self.map.lookup(at),
+            Some(seq) => self.map.newer(at, seq),
+        };
+        match found {
+            Found::Data(piece) => (false, piece.end().min(until)),
+            Found::Hole(end) => (true, end.max(at + 1).min(until)),
+            Found::End => (true, until),
+        }
+    }
+
+    fn segment(&self, at: u64) -> (Source, u64) {
+        let (cut, until) = self.cut(at);
         match self.map.lookup(at) {
             Found::Data(piece) if cut.is_none_or(|seq| piece.sequence > seq) => {
                 (source(&piece), piece.end().min(until))

@@ -258,20 +258,20 @@ impl State {
         ]
     }
 
-    /// Where the byte at `at` is (`None`: not known here), and up to where that holds. `asked`: as for a plan.
-    pub fn segment(&self, at: u64, asked: &Asked) -> (Option<Source>, u64) {
+    /// Whether the byte at `at` is a hole (`None`: not known here), and up to where that holds at least. `asked`: as for a plan.
+    pub fn stretch(&self, at: u64, asked: &Asked) -> (Option<bool>, u64) {
         let mut until = u64::MAX;
         for layer in self.layers(asked).into_iter().flatten() {
             match layer.segment(at) {
-                (Some(source), end) => return (Some(source), until.min(end)),
+                (Some(source), end) => return (Some(source == Source::Hole), until.min(end)),
                 (None, next) => until = until.min(next),
             }
         }
         let Some(map) = self.lowest(asked) else {
             return (None, until);
         };
-        let (source, end) = map.segment(at);
-        (source, until.min(end))
+        let (hole, end) = map.stretch(at);
+        (hole, until.min(end))
     }
 
     /// What is not published yet says nothing any more of the time, or of the set-id bits: they were set explicitly after

@@ -1,5 +1,4 @@
 //! Finding data and holes, and copying between files.
-use super::intervals::Source;
 use super::open_file::{Asked, OpenFile};
 use super::{Delegate, Handle, Whence};
 use crate::{Caller, Error, Result};
@@ -28,15 +27,15 @@ impl Delegate {
         // What this call was told of the view it is at, from `at` on.
         let (mut asked, mut view) = (Asked::default(), 0);
         loop {
-            let (source, until, size, generation) = {
+            let (hole, until, size, generation) = {
                 let state = file.state.lock();
                 let generation = state.attr.generation;
                 if generation != view {
                     asked = Asked::default();
                     view = generation;
                 }
-                let (source, until) = state.segment(at, &asked);
-                (source, until, state.size(), generation)
+                let (hole, until) = state.stretch(at, &asked);
+                (hole, until, state.size(), generation)
             };
             if at >= size {
                 return if whence == Whence::Hole && offset < size {
@@ -45,10 +44,8 @@ impl Delegate {
                     Err(Errno::NXIO.into())
                 };
             }
-            match (source, whence) {
-                (Some(Source::Log { .. }), Whence::Data) | (Some(Source::Hole), Whence::Hole) => {
-                    return Ok(at);
-                }
+            match (hole, whence) {
+                (Some(false), Whence::Data) | (Some(true), Whence::Hole) => return Ok(at),
                 (Some(_), _) => at = until,
                 (None, _) => {
                     // What was told before lies behind.

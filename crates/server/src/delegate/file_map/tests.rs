@@ -109,6 +109,12 @@ proptest! {
             }
         }
         for at in 0..SPACE as u64 {
+            let (hole, same) = map.stretch(at);
+            prop_assert!(same > at);
+            for o in at..same.min(SPACE as u64) {
+                let there = map.segment(o).0;
+                prop_assert_eq!(hole, there.map(|s| s == Source::Hole), "{} of {} to {}", o, at, same);
+            }
             let (source, until) = map.segment(at);
             prop_assert!(until > at);
             let asked = ranges.iter().any(|r| r.contains(&at));
@@ -169,4 +175,48 @@ fn many_doubtful_ranges_are_joined_where_they_are_nearest() {
     map.doubt(0..u64::MAX);
     assert_eq!(map.segment(7), (None, u64::MAX));
     assert_eq!(map.doubtful.len(), 1);
+}
+
+/// 64 logs that write records in turns, and what of it is cut away.
+fn in_turns(count: u64, holes: &[Hole]) -> FileMap {
+    let of = |rank: u64| {
+        let mut folder = Folder::joining();
+        for k in 0..count {
+            let at = (k * 64 + rank) * 100;
+            folder.push_at(at, 100, k * 100).unwrap();
+        }
+        let source = forebay_pattern::Source {
+            member: 1,
+            log: rank,
+        };
+        Segment::new(source, 1 + rank, folder.finish().remove(0))
+    };
+    let merged = forebay_pattern::Patterns::merged((0..64).map(of).collect());
+    FileMap::new(merged.map(), holes, std::iter::empty())
+}
+
+#[test]
+fn a_look_for_data_or_a_hole_takes_no_step_a_piece() {
+    let (count, end) = (2000, 2000 * 6400);
+    let cut = |seq: u64, start: u64, end: u64| Hole { seq, start, end };
+    // Steps from the first byte to `to`, all of them alike.
+    let steps = |map: &FileMap, to: u64, hole: bool| {
+        let (mut at, mut steps) = (0, 0);
+        while at < to {
+            let (found, until) = map.patterns.stretch(at);
+            assert_eq!(found, hole, "at {at}");
+            (at, steps) = (until, steps + 1);
+        }
+        steps
+    };
+    assert_eq!(steps(&in_turns(count, &[]), end, false), 1);
+    let all = in_turns(count, &[cut(70, 0, end - 5)]);
+    assert_eq!(steps(&all, end - 5, true), 1);
+    assert_eq!(all.segment(end - 5).1, end);
+    let two = in_turns(count, &[cut(70, 0, 5000), cut(90, 5000, u64::MAX)]);
+    assert!(steps(&two, end, true) <= 3);
+    // What is newer than the hole is seen in it.
+    let newer = in_turns(count, &[cut(63, 0, u64::MAX)]);
+    assert_eq!(newer.stretch(0), (Some(true), 6300));
+    assert_eq!(newer.stretch(6300), (Some(false), 6400));
 }
