@@ -1,22 +1,12 @@
 //! Starting, using and stopping a service through the command: mounts, status, lamination, signals, dead servers.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
+use common::left::soon;
 use common::{Place, assert_fails, command, forebay, fuse, kill, outcome, run};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-/// Waits for something that must come soon.
-#[track_caller]
-fn soon(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// How many mounts are below the place.
 fn mounts(place: &Place) -> usize {

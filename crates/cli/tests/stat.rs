@@ -1,14 +1,9 @@
 //! `forebay stat`: what it shows of files of a mount, with patterns on and off.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, assert_fails, forebay, fuse};
+use common::{Place, assert_fails, forebay, fuse, turn};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
-
-/// Who has a file open for writing starts no process, and no test beside it does: a child has the file too until it runs its
-/// program, and its end of it commits what is written till then.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Writes rows of 4 KiB through all mounts.
 fn stride(place: &Place, name: &str, nodes: u64, rows: u64) {
@@ -27,7 +22,7 @@ fn stride(place: &Place, name: &str, nodes: u64, rows: u64) {
 
 #[test]
 fn patterns_and_extents_of_a_file_are_shown() {
-    let _alone = ALONE.lock();
+    let _turn = turn();
     if !fuse() {
         return;
     }
@@ -76,7 +71,7 @@ fn patterns_and_extents_of_a_file_are_shown() {
 
 #[test]
 fn without_patterns_the_index_has_the_extents() {
-    let _alone = ALONE.lock();
+    let _turn = turn();
     if !fuse() {
         return;
     }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Harness, Setup, errno};
+use common::{Harness, Setup, errno, turn};
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -24,6 +24,7 @@ fn described(path: &Path) -> serde_json::Value {
 
 #[test]
 fn strides_of_four_mounts_are_one_pattern() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     for (node, mount) in h.all().iter().enumerate() {
         // One handle a node: the end of another one would commit what is written till then.
@@ -72,6 +73,7 @@ fn strides_of_four_mounts_are_one_pattern() {
 
 #[test]
 fn the_attribute_is_not_listed_and_cannot_be_set() {
+    let _turn = turn();
     let Some(h) = Harness::start(Setup {
         nodes: 1,
         ..Setup::default()

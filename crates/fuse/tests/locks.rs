@@ -3,11 +3,10 @@
 
 mod common;
 
-use common::{Harness, errno, start_role};
+use common::{Harness, errno, start_role, turn};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::fs::{File, OpenOptions};
 use std::path::Path;
-use std::sync::Mutex;
 
 #[test]
 fn roles() {
@@ -27,14 +26,6 @@ fn roles() {
         }
         _ => false,
     });
-}
-
-/// A process that another test starts holds this test's files open until it runs its own program, so the tests of this
-/// file take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 fn open(path: &Path) -> File {

@@ -3,14 +3,13 @@
 
 mod common;
 
-use common::{Harness, errno, have, soak, start_role};
+use common::{Harness, errno, have, soak, start_role, turn};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -90,14 +89,6 @@ fn roles() {
 }
 
 const RECORD: usize = 48;
-
-/// A process that another test starts holds this test's files open until it runs its own program, so the tests of this
-/// file take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 fn open(path: &Path) -> File {
     OpenOptions::new()

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Harness, Map, Setup, errno, pattern};
+use common::{Harness, Map, Setup, errno, pattern, turn};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -15,6 +15,7 @@ fn roles() {
 
 #[test]
 fn a_write_is_seen_elsewhere_after_fsync_or_close() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     let f = OpenOptions::new()
         .read(true)
@@ -44,6 +45,7 @@ fn a_write_is_seen_elsewhere_after_fsync_or_close() {
 
 #[test]
 fn open_files_see_each_other_by_fsync_on_both_sides() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     let open = |m: usize| {
         let mut options = OpenOptions::new();
@@ -74,6 +76,7 @@ fn open_files_see_each_other_by_fsync_on_both_sides() {
 
 #[test]
 fn an_open_drops_pages_that_another_node_made_old() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     let (a, b) = (h.mount(0).join("f"), h.mount(1).join("f"));
     let mut bytes = pattern(1, 1 << 20);
@@ -94,6 +97,7 @@ fn an_open_drops_pages_that_another_node_made_old() {
 
 #[test]
 fn pages_stay_for_a_file_nobody_changed() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     let path = h.mount(1).join("f");
     let bytes = pattern(3, 4 << 20);
@@ -140,6 +144,7 @@ fn resident(f: &File, len: usize) -> usize {
 
 #[test]
 fn names_are_seen_at_once_everywhere() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     for (n, m) in h.all().iter().enumerate() {
         let name = format!("d{n}");
@@ -164,6 +169,7 @@ fn names_are_seen_at_once_everywhere() {
 
 #[test]
 fn one_shared_file_written_in_strides_by_all_nodes() {
+    let _turn = turn();
     let Some(h) = Harness::four() else { return };
     File::create(h.mount(0).join("shared")).unwrap();
     let (record, records) = (47_008usize, 64usize);
@@ -198,6 +204,7 @@ fn one_shared_file_written_in_strides_by_all_nodes() {
 
 #[test]
 fn posix_consistency_shows_each_write_before_it_returns() {
+    let _turn = turn();
     let Some(h) = Harness::start(Setup {
         posix: true,
         nodes: 3,
@@ -239,6 +246,7 @@ fn posix_consistency_shows_each_write_before_it_returns() {
 
 #[test]
 fn shared_mappings_work_in_posix_consistency() {
+    let _turn = turn();
     let Some(h) = Harness::start(Setup {
         posix: true,
         nodes: 2,

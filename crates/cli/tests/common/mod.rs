@@ -7,11 +7,15 @@ pub mod mpi;
 pub mod random;
 pub mod rounds;
 pub mod server_memory;
+#[path = "../../../fuse/tests/common/turn.rs"]
+mod turn;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+#[allow(unused_imports)]
+pub use turn::turn;
 
 /// Longest time any command of a test may take.
 const LIMIT: Duration = Duration::from_secs(90);

@@ -7,9 +7,13 @@
 
 mod map;
 pub mod service;
+mod turn;
 
 #[allow(unused_imports)]
 pub use map::Map;
+
+#[allow(unused_imports)]
+pub use turn::turn;
 
 #[allow(unused_imports)]
 pub use service::{Harness, Setup};
