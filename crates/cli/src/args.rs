@@ -227,11 +227,12 @@ pub struct UmountArgs {
 #[command(
     after_help = "One line a node in each block, and a line with all together. Rates are over the last ten seconds; with --watch, since \
         the last look. A node whose server did not answer is named with the reason, and is in no sum.\n\n\
-        Files: inodes of all kinds. Logical: sum of the sizes of files. Stored: file data without what was replaced or removed. \
+        Files: inodes of all kinds. Extents: pieces of files in the index; patterns stand for rows of pieces that are not in it \
+        (--wide: for how many). Logical: sum of the sizes of files. Stored: file data without what was replaced or removed. \
         Disk: what the segment files take, garbage included. Where there are many files they are counted every now and then; a \
         line says how long ago. Queues: requests of the mount, of other nodes (served), to other nodes (sent); requests that wait \
         for locks; background work (flush: MemTables, clean: freed places, outbox: freed bytes to tell, unpub: writes that a \
-        close could not publish)."
+        close could not publish). docs/monitoring.md explains all columns."
 )]
 pub struct StatusArgs {
     /// The store, or a mount point of its service

@@ -18,6 +18,7 @@ pub mod stage_status;
 pub mod stat;
 mod stat_text;
 pub mod status;
+mod status_columns;
 mod status_text;
 pub mod trace;
 pub mod umount;

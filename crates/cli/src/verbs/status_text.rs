@@ -1,134 +1,14 @@
 //! The status of a service as a table: one line a node, and one with all together.
 //!
-//! Invariant: the blocks of the narrow form fit 130 columns with large figures and mount points of 20 characters; what is not
-//! known is a `?`.
+//! Invariant: the blocks of the narrow form fit 130 columns with large figures and mount points of 20 characters.
+use super::status_columns::{AHEAD, Column, DOES, HOLDS, INDEX, MEMORY, PATTERNS, TOGETHER};
 use crate::control::{Health, Member, Missing, Status};
 use crate::table::Table;
-use crate::units::{count, counted, size};
+use crate::units::{counted, size};
 use std::fmt::Write as _;
 
 /// The age from which on counts are said to be old, seconds.
 const OLD: f64 = 3.0;
-
-/// A column: its header, and its cell of one member (or all together).
-type Column = (&'static str, fn(&Member) -> String);
-
-fn known(value: Option<u64>, show: fn(u64) -> String) -> String {
-    value.map_or_else(|| String::from("?"), show)
-}
-
-/// A number of requests a second.
-fn often(rate: f64) -> String {
-    match rate {
-        // What is seldom is not nothing.
-        0.001..10.0 => format!("{rate:.1}"),
-        _ => count(rate.round() as u64),
-    }
-}
-
-/// A part of a whole; of nothing there is none.
-fn share(part: u64, whole: u64) -> String {
-    match whole {
-        0 => String::from("-"),
-        _ => format!("{:.0} %", part as f64 / whole as f64 * 100.0),
-    }
-}
-
-fn bytes(rate: f64) -> String {
-    format!("{}/s", size(rate.round() as u64))
-}
-
-/// What it holds and uses.
-const HOLDS: [Column; 9] = [
-    ("files", |m| known(m.figures.files, count)),
-    ("extents", |m| known(m.figures.extents, count)),
-    ("logical", |m| known(m.figures.logical_bytes, size)),
-    ("stored", |m| size(m.figures.data_bytes)),
-    ("disk", |m| known(m.figures.disk_bytes, size)),
-    ("records", |m| size(m.figures.index_bytes)),
-    ("index mem", |m| size(m.figures.index_memory_bytes)),
-    ("cache mem", |m| size(m.figures.cache_memory_bytes)),
-    ("buffers", |m| size(m.figures.buffer_memory_bytes)),
-];
-
-/// In the wide form only.
-const MORE: [Column; 1] = [("budget", |m| size(m.figures.memory_budget))];
-
-/// The index, stage by stage; in the wide form only.
-const INDEX: [Column; 23] = [
-    ("new records", |m| size(m.figures.index.memtable_bytes)),
-    ("compressed", |m| size(m.figures.index.buffer_bytes)),
-    ("cached", |m| size(m.figures.index.cache_bytes)),
-    ("regions", |m| size(m.figures.index.region_bytes)),
-    ("known", |m| size(m.figures.index.coverage_bytes)),
-    ("tables", |m| count(m.figures.index.tables)),
-    ("runs", |m| count(m.figures.index.runs)),
-    ("in tables", |m| count(m.figures.index.table_records)),
-    ("B/record", |m| {
-        let each = m.figures.index_bytes_per_record;
-        each.map_or_else(|| String::from("-"), |each| format!("{each:.2}"))
-    }),
-    ("puts", |m| count(m.figures.index.puts)),
-    ("seals", |m| count(m.figures.index.sealed)),
-    ("flushes", |m| count(m.figures.index.flushes)),
-    ("merges", |m| count(m.figures.index.compactions)),
-    ("passed", |m| count(m.figures.index.blocks_passed)),
-    ("decoded", |m| count(m.figures.index.blocks_merged)),
-    ("idx written", |m| size(m.figures.index.bytes_written)),
-    ("stalled", |m| {
-        format!("{:.1} s", m.figures.index.stall_nanos as f64 / 1e9)
-    }),
-    ("unlooked", |m| {
-        let index = &m.figures.index;
-        share(
-            index.coverage_hits,
-            index.coverage_hits + index.coverage_misses,
-        )
-    }),
-    ("gets", |m| count(m.figures.index.gets)),
-    ("found", |m| count(m.figures.index.records_found)),
-    ("in cache", |m| {
-        share(m.figures.index.cache_hits, m.figures.index.blocks_asked)
-    }),
-    ("idx reads", |m| count(m.figures.index.rounds)),
-    ("idx read", |m| size(m.figures.index.bytes_read)),
-];
-
-/// What it does.
-const DOES: [Column; 14] = [
-    ("open", |m| count(m.figures.open_files)),
-    ("reads/s", |m| often(m.rates.reads)),
-    ("read", |m| bytes(m.rates.read_bytes)),
-    ("writes/s", |m| often(m.rates.writes)),
-    ("written", |m| bytes(m.rates.written_bytes)),
-    ("other/s", |m| often(m.rates.others)),
-    ("mount", |m| count(m.figures.working)),
-    ("served", |m| count(m.figures.serving)),
-    ("sent", |m| count(m.figures.asking)),
-    ("locks", |m| count(m.figures.lock_waits)),
-    ("flush", |m| count(m.figures.flushing)),
-    ("clean", |m| count(m.figures.cleaning)),
-    ("outbox", |m| known(m.figures.undelivered, count)),
-    ("unpub", |m| count(m.figures.unpublished)),
-];
-
-/// What was asked together; in the wide form only.
-const TOGETHER: [Column; 3] = [
-    ("combined", |m| count(m.figures.combined)),
-    ("team calls", |m| count(m.figures.team_calls)),
-    ("failed", |m| count(m.figures.team_failures)),
-];
-
-/// What was fetched before it was read; in the wide form only.
-const AHEAD: [Column; 7] = [
-    ("predicted", |m| count(m.figures.prefetch.predicted)),
-    ("right", |m| count(m.figures.prefetch.right)),
-    ("ahead hits", |m| count(m.figures.prefetch.hits)),
-    ("fetched", |m| size(m.figures.prefetch.fetched_bytes)),
-    ("used", |m| size(m.figures.prefetch.used_bytes)),
-    ("wasted", |m| size(m.figures.prefetch.wasted_bytes)),
-    ("held", |m| size(m.figures.prefetch.held_bytes)),
-];
 
 /// How a member stands: what the others say of one that answered, or why one is missing.
 fn health(status: &Status, member: u16) -> String {
@@ -200,8 +80,8 @@ fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table
 /// The whole status.
 pub fn text(status: &Status, wide: bool) -> String {
     let mut out = if wide {
-        let columns = HOLDS.iter().chain(&MORE).chain(&INDEX).chain(&DOES);
-        let columns = columns.chain(&AHEAD).chain(&TOGETHER);
+        let columns = HOLDS.iter().chain(&MEMORY).chain(&PATTERNS).chain(&INDEX);
+        let columns = columns.chain(&DOES).chain(&AHEAD).chain(&TOGETHER);
         let columns: Vec<Column> = columns.copied().collect();
         block(status, &columns, true, true).to_string()
     } else {
@@ -268,6 +148,10 @@ mod tests {
                 member,
                 files: Some(12_345_678),
                 extents: Some(12_345_678),
+                patterns: Some(1_234_567),
+                pattern_bytes: Some(100 << 20),
+                pattern_extents: Some(2_000_000_000),
+                folded: 1_111,
                 logical_bytes: Some(large),
                 data_bytes: large,
                 disk_bytes: Some(large),
@@ -275,6 +159,7 @@ mod tests {
                 index_memory_bytes: 200 << 20,
                 cache_memory_bytes: 200 << 20,
                 buffer_memory_bytes: 200 << 20,
+                memory_bytes: 600 << 20,
                 memory_budget: 200 << 20,
                 counted_seconds_ago: 7.0,
                 index: IndexStats {
@@ -382,13 +267,25 @@ mod tests {
         assert_eq!(wide.lines().filter(|l| l.starts_with("1 ")).count(), 1);
         assert!(wide.lines().next().unwrap().ends_with("failed"));
         let all = wide.lines().find(|l| l.starts_with("all")).unwrap();
-        for figure in ["1.50", "12,963", "9,000", "3.6 s", "16,296", "88 %", " - "] {
+        for figure in [
+            "1.50",
+            "12,963",
+            "9,000",
+            "3.6 s",
+            "16,296",
+            "88 %",
+            " - ",
+            "3,703,701",
+            "300.0 MiB",
+            "6,000,000,000",
+            "3,333",
+        ] {
             assert!(all.contains(figure), "{figure} in {all}");
         }
         let cells = |l: &str| l.split("  ").filter(|c| !c.is_empty()).count();
         assert_eq!(
             cells(wide.lines().nth(2).unwrap()),
-            4 + 24 + INDEX.len() + AHEAD.len() + TOGETHER.len()
+            4 + 22 + MEMORY.len() + PATTERNS.len() + INDEX.len() + AHEAD.len() + TOGETHER.len()
         );
     }
 
@@ -399,5 +296,18 @@ mod tests {
         let shown = text(&status, false);
         let all = shown.lines().find(|l| l.starts_with("all")).unwrap();
         assert!(all.split_whitespace().nth(1) == Some("?"), "{shown}");
+    }
+
+    #[test]
+    fn the_documentation_explains_every_column() {
+        let page = include_str!("../../../../docs/monitoring.md");
+        let (_, section) = page.split_once("\n## The columns\n").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let explained = section.lines().filter_map(|l| l.strip_prefix("| `"));
+        let explained: Vec<&str> = explained.map(|l| l.split('`').next().unwrap()).collect();
+        let groups: [&[Column]; 7] = [&HOLDS, &MEMORY, &PATTERNS, &INDEX, &DOES, &AHEAD, &TOGETHER];
+        let columns = groups.concat();
+        let columns: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        assert_eq!(explained, columns);
     }
 }
