@@ -73,6 +73,11 @@ impl Cursor {
             Kind::Leaf(len) => cursor.grant(start, len, 0, 1),
             Kind::Loop(id) => {
                 let l = arena.get(id);
+                let first = arena.items[l.items.0 as usize].shape;
+                if let (1, Kind::Leaf(len)) = (l.items.1, first.kind()) {
+                    let (stride, left) = (l.steps.stride as u64, l.steps.elements);
+                    return (cursor.grant(start, len, stride, left), cursor);
+                }
                 cursor.frames.push(Frame {
                     items: l.items,
                     stride: l.steps.stride as u64,

@@ -19,6 +19,7 @@
 
 mod ahead;
 mod retreat;
+mod whole;
 
 use crate::cursor::{Cursor, Expected};
 use crate::shape::{Arena, Shape, Steps};
@@ -82,6 +83,16 @@ pub struct Folder {
     done: Vec<Pattern>,
 }
 
+/// Whether an element lies where folding can reckon with it.
+#[inline]
+fn check(e: &Element) -> Result<()> {
+    let &Element { offset, len, addr } = e;
+    match (offset | len | addr) >> LIMIT_BITS {
+        0 => Ok(()),
+        _ => Err(Error::TooFar { offset, len, addr }),
+    }
+}
+
 impl Folder {
     /// A folder that keeps elements as they come: for requests.
     pub fn new() -> Folder {
@@ -117,10 +128,8 @@ impl Folder {
     /// `TooFar`: offset, length or address of 2^60 or more. The extent is not added.
     #[inline]
     pub fn push_at(&mut self, offset: u64, len: u64, addr: u64) -> Result<()> {
-        if (offset | len | addr) >> LIMIT_BITS != 0 {
-            return Err(Error::TooFar { offset, len, addr });
-        }
         let element = Element { offset, len, addr };
+        check(&element)?;
         if !self.joins {
             self.take(element);
         } else if self.held.end() == offset && self.held.addr + self.held.len == addr {

@@ -75,4 +75,43 @@ proptest! {
         }
         prop_assert_eq!(back, expected);
     }
+
+    #[test]
+    fn patterns_go_in_as_their_elements_do(Stream(elements) in stream(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4), joins: bool) {
+        let mut cuts: Vec<usize> = cuts.iter().map(|c| c.index(elements.len() + 1)).collect();
+        cuts.extend([0, elements.len()]);
+        cuts.sort_unstable();
+        let new = || if joins { Folder::joining() } else { Folder::new() };
+        let (mut whole, mut each) = (new(), new());
+        for part in cuts.windows(2) {
+            for p in fold(&elements[part[0]..part[1]]) {
+                whole.push_pattern(&p).unwrap();
+                for e in p.iter() {
+                    each.push_at(e.offset, e.len, e.addr).unwrap();
+                }
+                prop_assert!(p.rows() <= p.elements());
+            }
+        }
+        let shown = |folder: &mut Folder| -> Vec<(String, Vec<Element>)> {
+            folder.finish().iter().map(|p| (p.to_string(), p.iter().collect())).collect()
+        };
+        prop_assert_eq!(shown(&mut whole), shown(&mut each));
+    }
+}
+
+#[test]
+fn rows_of_many_writers_become_one_term() {
+    let mut folder = Folder::joining();
+    for rank in 0..512 {
+        let mut own = Folder::joining();
+        for i in 0..1000 {
+            let (offset, addr) = (rank * 4096 + (i << 21), (rank * 1000 + i) * 4096);
+            own.push_at(offset, 4096, addr).unwrap();
+        }
+        for p in own.finish() {
+            folder.push_pattern(&p).unwrap();
+        }
+    }
+    let all = folder.finish();
+    assert_eq!((all.len(), all[0].terms(), all[0].rows()), (1, 1, 512));
 }

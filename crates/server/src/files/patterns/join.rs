@@ -3,26 +3,27 @@
 //!
 //! Only parts of which every byte counts are joined. Nothing lies over their bytes, so it changes nothing of what is seen that they all
 //! pass for those of their newest commit, whatever other commits came between. Small ones are joined with small ones,
-//! so that an element is folded anew only now and then.
+//! so that a row is folded anew only now and then.
 use super::super::Shared;
 use super::commit::Writer;
 use super::records::{Id, SEGMENT};
 use super::table::{Part, Table};
 use crate::{Error, Fid, Result};
-use forebay_pattern::{Folder, Segment, Source};
+use forebay_pattern::{Folder, Pattern, Segment, Source};
 use forebay_storage::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Files with no more parts stay as they are. Few in tests, so that small histories join.
 const FEW: usize = if cfg!(test) { 4 } else { 64 };
-/// Parts of one log that are joined, at least.
+/// Parts of one log that are joined, at least; but two are enough if all have no more than [`TINY`] terms together.
 const LEAST: usize = if cfg!(test) { 2 } else { 8 };
+const TINY: usize = 64;
 /// Parts with more terms are long enough.
 const TERMS: usize = 2048;
-/// Elements that are folded anew at a time, at most.
-const ELEMENTS: u64 = 1 << 20;
-/// A part with no more elements is small.
+/// Rows that are folded anew at a time, at most.
+const ROWS: u64 = 1 << 18;
+/// A part with no more rows is small.
 const SMALL: u64 = 4096;
 
 impl Table {
@@ -49,23 +50,49 @@ impl Table {
 
     /// The smallest of these, in the order of the log; `None` if they are too few.
     fn tier(&self, mut places: Vec<usize>) -> Option<Vec<usize>> {
-        let elements = |at: &usize| self.parts[*at].segment.pattern.elements();
-        places.sort_by_key(elements);
-        let mut sum = 0;
+        let rows = |at: &usize| self.parts[*at].segment.pattern.rows();
+        places.sort_by_cached_key(rows);
+        let mut sum = 0u64;
         let fits = |at: &&usize| {
-            let own = elements(at);
-            let fits = own <= SMALL.max(2 * sum) && sum + own <= ELEMENTS;
-            sum += own;
+            let own = rows(at);
+            let fits = own <= SMALL.max(sum.saturating_mul(2)) && sum.saturating_add(own) <= ROWS;
+            sum = sum.saturating_add(own);
             fits
         };
         let count = places.iter().take_while(fits).count();
         places.truncate(count);
-        let first = |at: &usize| self.parts[*at].runs.first().map_or(0, |r| r.start);
-        places.sort_by_key(first);
-        // An address is found in a part by its runs, which go up.
-        let end = |at: usize| self.parts[at].runs.last().map_or(0, |r| r.end);
-        let in_turn = |w: &[usize]| end(w[0]) <= first(&w[1]);
-        (count >= LEAST && places.windows(2).all(in_turn)).then_some(places)
+        places.sort_by_key(|at| first(&self.parts[*at]));
+        let parts: Vec<&Part> = places.iter().map(|at| &self.parts[*at]).collect();
+        let terms = |at: &usize| self.parts[*at].segment.pattern.terms();
+        let tiny = || places.iter().map(terms).sum::<usize>() <= TINY;
+        let enough = count >= LEAST || (count >= 2 && tiny());
+        (enough && in_turn(&parts)).then_some(places)
+    }
+
+    /// What readers get: all parts, those of one log joined however few they are, so that logs written alike look alike.
+    pub(super) fn segments(&self) -> Vec<Segment> {
+        let (mut segments, mut groups) = (Vec::new(), BTreeMap::<Source, Vec<&Part>>::new());
+        let mut rows = 0u64;
+        for part in &self.parts {
+            rows = rows.saturating_add(part.segment.pattern.rows());
+            let join = part.hidden == 0 && rows <= ROWS && self.lost.is_empty();
+            match join && !self.uncounted {
+                true => groups.entry(part.segment.source).or_default().push(part),
+                false => segments.push(Segment::clone(&part.segment)),
+            }
+        }
+        for (source, mut parts) in groups {
+            parts.sort_by_key(|p| first(p));
+            let seq = parts.iter().map(|p| p.id.seq).max().unwrap_or_default();
+            match fold(parts.iter().copied()) {
+                Ok(few) if few.len() < parts.len() && in_turn(&parts) => {
+                    let segment = |pattern| Segment::new(source, seq, pattern);
+                    segments.extend(few.into_iter().map(segment));
+                }
+                _ => segments.extend(parts.iter().map(|p| Segment::clone(&p.segment))),
+            }
+        }
+        segments
     }
 
     /// These parts as few. `free`: numbers that no part of a commit has.
@@ -74,11 +101,7 @@ impl Table {
         let (Some(seq), Some(first)) = (parts().map(|p| p.id.seq).max(), parts().next()) else {
             return Ok(Vec::new());
         };
-        let mut folder = Folder::joining();
-        for e in parts().flat_map(|p| p.segment.pattern.iter()) {
-            let pushed = folder.push_at(e.offset, e.len, e.addr);
-            pushed.map_err(|error| Error::Corrupt(error.to_string()))?;
-        }
+        let patterns = fold(parts())?;
         let free = free.entry(seq).or_insert_with(|| {
             let of_commit = self.parts.iter().filter(|p| p.id.seq == seq);
             of_commit.map(|p| p.id.number + 1).max().unwrap_or(0)
@@ -91,8 +114,29 @@ impl Table {
                 Segment::new(first.segment.source, seq, pattern),
             )
         };
-        Ok(folder.finish().into_iter().map(part).collect())
+        Ok(patterns.into_iter().map(part).collect())
     }
+}
+
+/// The first log address.
+fn first(part: &Part) -> u64 {
+    part.runs.first().map_or(0, |r| r.start)
+}
+
+/// Whether each lies behind the one before in the log: an address is found in a part by its runs, which go up.
+fn in_turn(parts: &[&Part]) -> bool {
+    let end = |part: &Part| part.runs.last().map_or(0, |r| r.end);
+    parts.windows(2).all(|w| end(w[0]) <= first(w[1]))
+}
+
+/// The elements of these parts, folded anew.
+fn fold<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<Vec<Pattern>> {
+    let mut folder = Folder::joining();
+    for part in parts {
+        let pushed = folder.push_pattern(&part.segment.pattern);
+        pushed.map_err(|error| Error::Corrupt(error.to_string()))?;
+    }
+    Ok(folder.finish())
 }
 
 impl Shared {

@@ -166,10 +166,8 @@ impl Table {
 
     /// What readers get: all parts, joined over logs and encoded.
     pub(super) fn merged(&self) -> &Arc<[u8]> {
-        self.merged.get_or_init(|| {
-            let segments = self.parts.iter().map(|p| Segment::clone(&p.segment));
-            Patterns::merged(segments.collect()).encoded().into()
-        })
+        self.merged
+            .get_or_init(|| Patterns::merged(self.segments()).encoded().into())
     }
 
     fn read(

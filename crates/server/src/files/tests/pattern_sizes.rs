@@ -4,38 +4,76 @@ use super::world::*;
 use crate::*;
 use forebay_pattern::{Folder, Segment, Source};
 use std::ops::Bound::Unbounded;
+use std::ops::Range;
 
 /// One commit of each of `ranks` writers: `count` records of 4 KiB, those of all in turns.
 fn written(world: &World, fid: Fid, ranks: u64, count: u64, first_log: u64) {
+    committed(world, fid, ranks, &[0, count], first_log);
+}
+
+/// The same in several commits: each writer's records up to each of these numbers.
+fn committed(world: &World, fid: Fid, ranks: u64, ends: &[u64], first_log: u64) {
     for rank in 0..ranks {
-        let mut folder = Folder::joining();
-        for i in 0..count {
-            folder.push((i * ranks + rank) * 4096, 4096).unwrap();
+        for of_commit in ends.windows(2) {
+            commit(
+                world,
+                fid,
+                ranks,
+                rank,
+                of_commit[0]..of_commit[1],
+                first_log,
+            );
         }
-        let (member, log) = (
-            (rank % u64::from(world.net.members)) as Member,
-            first_log + rank,
-        );
-        let mut patterns = Vec::new();
-        for pattern in folder.finish() {
-            Segment::new(Source { member, log }, 0, pattern).encode(&mut patterns);
-        }
-        let end = Some(((count - 1) * ranks + rank + 1) * 4096);
-        let attr = CommitAttr {
-            end,
-            ..Default::default()
-        };
-        let planned = Planned {
-            writer: member,
-            fid,
-            token: world.token(),
-            own: Vec::new(),
-            patterns,
-            staged: Vec::new(),
-            attr,
-        };
-        world.finish(&planned).unwrap();
     }
+}
+
+fn commit(world: &World, fid: Fid, ranks: u64, rank: u64, records: Range<u64>, first_log: u64) {
+    let end = Some(((records.end - 1) * ranks + rank + 1) * 4096);
+    let mut folder = Folder::joining();
+    for i in records {
+        let at = (i * ranks + rank) * 4096;
+        folder.push_at(at, 4096, i * 4096).unwrap();
+    }
+    let (member, log) = (
+        (rank % u64::from(world.net.members)) as Member,
+        first_log + rank,
+    );
+    let mut patterns = Vec::new();
+    for pattern in folder.finish() {
+        Segment::new(Source { member, log }, 0, pattern).encode(&mut patterns);
+    }
+    let attr = CommitAttr {
+        end,
+        ..Default::default()
+    };
+    let planned = Planned {
+        writer: member,
+        fid,
+        token: world.token(),
+        own: Vec::new(),
+        patterns,
+        staged: Vec::new(),
+        attr,
+    };
+    world.finish(&planned).unwrap();
+}
+
+/// What a reader of member 1 gets: its bytes, and those of the map it makes of them.
+fn read_map(world: &World, fid: Fid) -> (usize, forebay_pattern::Map) {
+    let ask = FilesRequest::Patterns { fid };
+    let FilesReply::Patterns {
+        bytes,
+        holes,
+        residual,
+        ..
+    } = world.ask(1, 0, ask).unwrap()
+    else {
+        panic!()
+    };
+    assert!(holes.is_empty() && residual.is_empty());
+    let (patterns, lost) = forebay_pattern::decode_all(&bytes);
+    assert!(lost.is_empty());
+    (bytes.len(), patterns.map())
 }
 
 fn records(world: &World) -> (usize, usize) {
@@ -62,23 +100,10 @@ fn many_writers_of_one_file_take_little_room() {
         number == 512 && bytes < 60_000,
         "{number} records of {bytes} bytes"
     );
-    let ask = FilesRequest::Patterns { fid };
-    let FilesReply::Patterns {
-        bytes,
-        holes,
-        residual,
-        ..
-    } = world.ask(1, 0, ask).unwrap()
-    else {
-        panic!()
-    };
-    assert!(holes.is_empty() && residual.is_empty());
-    assert!(bytes.len() < 4096, "{} bytes", bytes.len());
-    let (patterns, lost) = forebay_pattern::decode_all(&bytes);
-    let map = patterns.map();
+    let (bytes, map) = read_map(&world, fid);
     assert!(
-        lost.is_empty() && map.memory() <= 6 << 10,
-        "{} bytes",
+        bytes < 4096 && map.memory() <= 6 << 10,
+        "{bytes} bytes, {} in memory",
         map.memory()
     );
     // Written again in place by other logs: all that was there goes, and no count of it stays.
@@ -108,6 +133,33 @@ fn many_writers_of_one_file_take_little_room() {
         .filter(|rank| rank % 2 == 1)
         .map(|rank| (1000 + rank, 0, count * 4096));
     assert_eq!(ranges, wanted.collect::<Vec<_>>());
+}
+
+#[test]
+fn writers_that_commit_now_and_then_take_no_more() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    let (ranks, ends) = (256, [0, 100, 200, 297, 300]);
+    committed(&world, fid, ranks, &ends, 1);
+    let (number, bytes) = records(&world);
+    assert!(
+        number < 270 && bytes < 30_000,
+        "{number} records of {bytes} bytes"
+    );
+    // Also of the first few, which are as they were committed.
+    let (bytes, map) = read_map(&world, fid);
+    assert!(
+        bytes < 2048 && map.memory() <= 4 << 10,
+        "{bytes} bytes, {} in memory",
+        map.memory()
+    );
+    for at in (0..ranks * 300).step_by(7) {
+        let (rank, i) = (at % ranks, at / ranks);
+        let forebay_pattern::Found::Data(piece) = map.lookup(at * 4096) else {
+            panic!("nothing at record {at}");
+        };
+        assert_eq!((piece.source.log, piece.addr), (1 + rank, i * 4096));
+    }
 }
 
 #[test]
