@@ -5,6 +5,7 @@
 //! | `fold` | [`Folder`]: a stream of extents becomes nested loops, online, in bounded memory |
 //! | `stack`, `cursor`, `shape` | its parts: repeats of closed terms, the open loop, hash-consed loops |
 //! | `pattern` | [`Pattern`]: what was found; any element by its number, without decoding |
+//! | `within` | its log bytes in a range; whether one has all of another |
 //! | `segment`, `encode`, `recent` | [`Segment`]: a pattern with its log and commits, versioned and checksummed |
 //! | `map`, `global`, `merge` | [`Map`]: a file by offset; [`Global`]: one shape of many logs; [`merge`] makes them |
 //! | `rows`, `sweep` | [`Pieces`]: all of a range in order |
@@ -47,6 +48,7 @@ mod skip;
 mod stack;
 mod sweep;
 mod tree;
+mod within;
 
 pub use apart::apart;
 pub use element::Element;

@@ -109,46 +109,6 @@ impl Pattern {
         self.terms.iter().all(inside) && self.terms.windows(2).all(apart)
     }
 
-    /// Log addresses of the bytes in a range of offsets, in log order, of a pattern that is increasing. Takes a binary search for each end.
-    pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let first = self
-            .terms
-            .partition_point(|t| self.term_bounds(t).1 <= range.start);
-        let met = self.terms[first..]
-            .iter()
-            .take_while(|t| self.term_bounds(t).0 < range.end);
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        for term in met {
-            let (start, end) = (
-                self.addr_of(term, range.start),
-                self.addr_of(term, range.end),
-            );
-            match runs.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => runs.push(start..end),
-            }
-        }
-        runs.retain(|run| !run.is_empty());
-        runs
-    }
-
-    /// Address of the first byte at `offset` or behind it, in an increasing term; the term's end if there is none.
-    fn addr_of(&self, term: &Term, offset: u64) -> u64 {
-        let (mut from, mut to) = (0, self.arena.elements(term.shape));
-        while from < to {
-            let mid = from.midpoint(to);
-            match element(&self.arena, term, mid).end() <= offset {
-                true => from = mid + 1,
-                false => to = mid,
-            }
-        }
-        if from == self.arena.elements(term.shape) {
-            return term.addr.saturating_add(self.arena.bytes(term.shape));
-        }
-        let e = element(&self.arena, term, from);
-        e.addr + offset.saturating_sub(e.offset)
-    }
-
     pub(crate) fn term_bounds(&self, term: &Term) -> (u64, u64) {
         let (lo, hi) = self.arena.bounds(term.shape);
         let at = |rel: i64| term.start.wrapping_add(rel as u64);

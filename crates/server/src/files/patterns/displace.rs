@@ -1,14 +1,16 @@
 //! Which bytes of stored patterns a change displaces: exactly those that counted before, each once.
 //!
 //! The usual change displaces nothing, and strides tell so without a look at elements. What it covers wholly goes wholly: its log
-//! ranges are given back as they are, with bytes in them that were given back before, which does no harm. Of a pattern whose elements
-//! lie in the log as in the file, and that counts whole, a range is cut out by a search for its ends. Elements are looked at only
-//! where other patterns lose a part.
+//! ranges are given back as they are, with bytes in them that were given back before, which does no harm. So goes what a pattern in the
+//! same places covers. A range is cut out of a pattern by a search for its ends (`cut_out`): holes and extents that lie over
+//! the pattern are left out of the range first. Elements are looked at only where patterns lie over each other
+//! otherwise.
+use super::cut_out::cut_out;
 use super::log_ranges::LogRanges;
 use super::table::{Part, Table, visible};
 use crate::Result;
 use forebay_index::Extent;
-use forebay_pattern::Placed;
+use forebay_pattern::{Placed, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -31,11 +33,22 @@ pub(super) struct Displaced {
     pub by_part: BTreeMap<usize, u64>,
     /// What can be given back.
     pub freed: LogRanges,
+    /// Steps of searches, and pieces that were looked at.
+    pub steps: u64,
 }
 
 impl Displaced {
     pub(super) fn bytes(&self) -> u64 {
         self.by_part.values().sum()
+    }
+
+    fn add(&mut self, at: usize, source: Source, runs: &[Range<u64>]) {
+        let bytes: u64 = runs.iter().map(|r| r.end - r.start).sum();
+        if bytes > 0 {
+            *self.by_part.entry(at).or_default() += bytes;
+        }
+        let runs = runs.iter().cloned();
+        runs.for_each(|run| self.freed.add(source, run));
     }
 }
 
@@ -47,52 +60,41 @@ pub(super) fn displaced(
 ) -> Result<Displaced> {
     let meets: Vec<Meets> = (table.parts.iter().enumerate())
         .map(|(at, part)| Meets::new(at, part, new))
-        .filter(|m| m.by_ranges || !m.by_parts.is_empty())
+        .filter(|m| !m.ranges.is_empty() || !m.by_parts.is_empty())
         .collect();
     let mut displaced = Displaced::default();
     let covering = covering(new);
-    let covered = |m: &&Meets| {
+    let (mut partly, mut counted) = (Vec::new(), BTreeSet::new());
+    for m in &meets {
         let part = &table.parts[m.at];
-        inside(&covering, part.bounds) && new.kept.apart(part.segment.source, &part.runs)
-    };
-    let (whole, rest): (Vec<&Meets>, Vec<&Meets>) = meets.iter().partition(covered);
-    // Nothing is over a part that has lost nothing.
-    let alone = |m: &&Meets| {
-        let part = &table.parts[m.at];
-        m.by_parts.is_empty() && part.hidden == 0 && part.increasing && many(part, new.ranges)
-    };
-    let (cut, partly): (Vec<&Meets>, Vec<&Meets>) = rest.into_iter().partition(alone);
-    for m in &whole {
-        let part = &table.parts[m.at];
-        displaced.by_part.insert(m.at, part.bytes - part.hidden);
-        let runs = part.runs.iter().cloned();
-        runs.for_each(|run| displaced.freed.add(part.segment.source, run));
-    }
-    for m in &cut {
-        let part = &table.parts[m.at];
-        let mut bytes = 0;
-        for range in met(part, new.ranges) {
-            for run in part.segment.pattern.within(range) {
-                bytes += run.end - run.start;
-                displaced.freed.add(part.segment.source, run);
-            }
-        }
-        if bytes > 0 {
-            displaced.by_part.insert(m.at, bytes);
+        let apart = new.kept.apart(part.segment.source, &part.runs);
+        let whole = inside(&covering, part.bounds) || inside(&m.ranges, part.bounds);
+        let runs = match whole && apart {
+            true => Some(part.runs.to_vec()),
+            false if !m.more => cut_out(table, m.at, &m.ranges, over, &mut displaced.steps)?,
+            false => None,
+        };
+        let Some(runs) = runs else {
+            partly.push(m);
+            continue;
+        };
+        counted.insert(m.at);
+        displaced.add(m.at, part.segment.source, &runs);
+        if whole && apart {
+            displaced.by_part.insert(m.at, part.bytes - part.hidden);
         }
     }
     if !partly.is_empty() {
         // No other part has a byte where the change has one.
         let map = table.map_over(meets.iter().map(|m| m.at));
-        let counted: BTreeSet<usize> = whole.iter().chain(&cut).map(|m| m.at).collect();
         let mut count = |piece: Placed| {
+            displaced.steps += 1;
             let at = table.part_of(piece.source, piece.sequence, piece.addr);
             let Some(at) = at.filter(|at| !counted.contains(at)) else {
                 return;
             };
-            *displaced.by_part.entry(at).or_default() += piece.len;
             let run = piece.addr..piece.addr + piece.len;
-            displaced.freed.add(piece.source, run);
+            displaced.add(at, piece.source, std::slice::from_ref(&run));
         };
         for range in targets(table, new, &partly) {
             let over = over(range.hull())?;
@@ -111,36 +113,37 @@ fn met<'a>(part: &Part, ranges: &'a [Range<u64>]) -> impl Iterator<Item = &'a Ra
     ranges[first..].iter().take_while(move |r| r.start < hi)
 }
 
-/// Whether these ranges have so many elements of a part, if they lie evenly, that it is quicker to search for the ranges' ends.
-fn many(part: &Part, ranges: &[Range<u64>]) -> bool {
-    let (lo, hi) = part.bounds;
-    let (mut count, mut bytes) = (0u128, 0u128);
-    for range in met(part, ranges) {
-        count += 1;
-        bytes += u128::from(range.end.min(hi) - range.start.max(lo));
-    }
-    u128::from(part.segment.pattern.elements()) * bytes > 4 * count * u128::from(hi - lo)
-}
-
 /// How a stored part and a change meet.
 struct Meets {
     at: usize,
-    by_ranges: bool,
+    /// Here the change has every byte that the part has; sorted, apart.
+    ranges: Vec<Range<u64>>,
     /// New parts that may have bytes of it.
     by_parts: Vec<usize>,
+    /// The change may have others of its bytes than those in `ranges`.
+    more: bool,
 }
 
 impl Meets {
     fn new(at: usize, part: &Part, new: &New<'_>) -> Meets {
-        let others = new.parts.iter().enumerate();
-        let others = others.filter(|(_, other)| {
-            part.overlaps(&(other.bounds.0..other.bounds.1))
-                && !other.segment.surely_disjoint(&part.segment)
-        });
+        let mut ranges: Vec<Range<u64>> = met(part, new.ranges).cloned().collect();
+        let (mut by_parts, mut more) = (Vec::new(), false);
+        for (i, other) in new.parts.iter().enumerate() {
+            let (lo, hi) = other.bounds;
+            if !part.overlaps(&(lo..hi)) || other.segment.surely_disjoint(&part.segment) {
+                continue;
+            }
+            by_parts.push(i);
+            match other.segment.pattern.covers(&part.segment.pattern) {
+                Some(range) => ranges.push(range),
+                None => more = true,
+            }
+        }
         Meets {
             at,
-            by_ranges: met(part, new.ranges).next().is_some(),
-            by_parts: others.map(|(i, _)| i).collect(),
+            ranges: joined(ranges),
+            by_parts,
+            more,
         }
     }
 }
@@ -185,7 +188,9 @@ impl Target<'_> {
 
 fn targets<'a>(table: &Table, new: &New<'a>, partly: &[&Meets]) -> Vec<Target<'a>> {
     let bounds = |m: &&&Meets| table.parts[m.at].bounds;
-    let hit = partly.iter().filter(|m| m.by_ranges);
+    let hit = partly
+        .iter()
+        .filter(|m| met(&table.parts[m.at], new.ranges).next().is_some());
     let spans = joined(hit.map(|m| bounds(&m)).map(|(lo, hi)| lo..hi).collect());
     let mut out = Vec::new();
     for range in new.ranges {
@@ -253,3 +258,6 @@ pub(super) fn uncovered(over: &[Extent], piece: Placed, each: &mut impl FnMut(Pl
     }
     part(at, end);
 }
+
+#[cfg(test)]
+mod tests;

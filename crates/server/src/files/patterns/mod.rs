@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `records` | what is on disk |
 //! | `table`, `holes` | the same decoded, and what it says of an offset |
-//! | `commit`, `displace`, `log_ranges` | changes, and what they give back |
+//! | `commit`, `displace`, `cut_out`, `log_ranges` | changes, and what they give back |
 //! | `rewrite`, `join` | the same in fewer records |
 //! | `resolve` | extents and patterns for readers |
 //! | `tables` | decoded tables kept in memory |
@@ -16,6 +16,7 @@
 //! 2. Where the index has an extent of the file, that is newer than any pattern there.
 pub(super) mod check;
 mod commit;
+mod cut_out;
 mod displace;
 mod holes;
 mod join;
