@@ -191,7 +191,8 @@ pub enum Launcher {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: `mpirun -n 4 forebay serve --store /local/s{rank} --mount /mnt/fb{rank}`. All servers of a job start \
-        together, and stop together: by SIGTERM, or `forebay umount` of any of the mounts. Needs a build with `--features mpi`."
+        together, and stop together: by SIGTERM, or `forebay umount` of any of the mounts. There are as \
+        many nodes as servers, so --nodes is refused. Needs a build with `--features mpi`."
 )]
 pub struct ServeArgs {
     /// Directory that holds this node's data; {rank} becomes the number of the process in its job
@@ -377,7 +378,8 @@ pub struct FsckArgs {
 /// Arguments of `completions`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "For bash: `forebay completions bash > ~/.local/share/bash-completion/completions/forebay`."
+    after_help = "For bash: `mkdir -p ~/.local/share/bash-completion/completions; forebay completions bash > \
+        ~/.local/share/bash-completion/completions/forebay`."
 )]
 pub struct CompletionsArgs {
     /// The shell

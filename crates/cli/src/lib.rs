@@ -16,6 +16,7 @@ pub mod fail;
 pub mod limits;
 pub mod metrics;
 pub mod mount_table;
+mod output;
 pub mod processes;
 pub mod progress;
 pub mod run;
@@ -70,13 +71,9 @@ fn verb(cli: &Cli) -> fail::Result {
         Verb::Trace(TraceVerb::Convert(args)) => verbs::convert::run(args),
         Verb::Trace(TraceVerb::Replay(args)) => verbs::replay::run(args, config),
         Verb::Completions(args) => {
-            clap_complete::generate(
-                args.shell,
-                &mut Cli::command(),
-                "forebay",
-                &mut std::io::stdout(),
-            );
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);
+            output::print(script)
         }
         Verb::Background => serve::background(),
         Verb::Watch {

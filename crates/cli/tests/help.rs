@@ -1,7 +1,7 @@
 //! The help teaches: every verb says what it is for, settings say their defaults, usage errors say where to look.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{assert_fails, forebay};
+use common::{assert_fails, command, forebay};
 
 #[test]
 fn the_help_names_every_verb_and_the_first_two_commands() {
@@ -84,4 +84,22 @@ fn completions_are_made_for_every_shell() {
         assert!(out.contains("laminate"), "{shell}");
     }
     assert_fails(&forebay(&["completions", "tcsh"]), 2, &["tcsh", "bash"]);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let verbs: [&[&str]; 3] = [
+        &["completions", "bash"],
+        &["completions", "fish"],
+        &["trace", "gen", "list"],
+    ];
+    for args in verbs {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = command(args);
+        let child = command.stdout(writer).stderr(std::process::Stdio::piped());
+        let output = child.spawn().unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &said[..]), (Some(0), ""), "{args:?}");
+    }
 }

@@ -1,10 +1,10 @@
 //! What the demo found, as a table or as JSON.
-use crate::fail::{Context, Result};
+use crate::fail::Result;
+use crate::output::print;
 use crate::table::Table;
 use crate::units::{count, rate, size};
 use forebay_server::{INDEX_RECORD as RECORD, IndexStats};
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::Duration;
 
 /// One row: the same work on Forebay and on the plain disk.
@@ -62,9 +62,7 @@ impl Report {
     /// If standard output is closed.
     pub fn print(&self, json: bool) -> Result {
         let text = if json { self.json() } else { self.text() };
-        std::io::stdout()
-            .write_all(text.as_bytes())
-            .or_fail("cannot write to standard output", "look at where it leads")
+        print(text)
     }
 
     fn text(&self) -> String {

@@ -2,6 +2,7 @@
 use crate::args::FsckArgs;
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
+use crate::output::print;
 use crate::progress;
 use crate::units::{counted, size};
 use forebay_server::fsck::{self, Report};
@@ -9,7 +10,6 @@ use forebay_server::superblock::Superblock;
 use forebay_storage::OsIo;
 use indicatif::ProgressBar;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,9 +33,7 @@ pub fn run(args: &FsckArgs) -> Result {
         };
         text(&report, &format!("{several}{}", name(&stores)))
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .or_fail("cannot write to standard output", "look at where it leads")?;
+    print(text)?;
     if report.is_sound() {
         Ok(())
     } else {
@@ -94,8 +92,8 @@ pub fn sound(report: &Report, store: &Path) -> Result {
         None => Ok(()),
         Some(first) => Err(Failure::new(
             format!(
-                "fsck found {} problem(s) in {}; the first, in {}: {}",
-                report.problems.len(),
+                "fsck found {} in {}; the first, in {}: {}",
+                counted(report.problems.len() as u64, "problem"),
                 store.display(),
                 first.part,
                 first.text
@@ -134,11 +132,13 @@ fn text(report: &Report, shown: &str) -> String {
         (0, _) => writeln!(out, "{shown} is sound"),
         (n, 0) => writeln!(
             out,
-            "{shown} has {n} problem(s): what needs damaged bytes answers EIO, all else can be read; copy it out"
+            "{shown} has {}: what needs damaged bytes answers EIO, all else can be read; copy it out",
+            counted(n as u64, "problem")
         ),
         (n, _) => writeln!(
             out,
-            "{shown} has {n} problem(s) and cannot be started; put the named files back from a copy"
+            "{shown} has {} and cannot be started; put the named files back from a copy",
+            counted(n as u64, "problem")
         ),
     };
     out

@@ -2,6 +2,7 @@
 use super::on_mount;
 use crate::args::LaminateArgs;
 use crate::fail::{Failure, Result};
+use crate::output::print;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::path::Path;
@@ -16,8 +17,7 @@ pub const XATTR: &str = "user.forebay.laminated";
 pub fn run(args: &LaminateArgs) -> Result {
     on_mount::each(&args.files, |file| {
         laminate(file)?;
-        println!("{} is laminated", file.display());
-        Ok(())
+        print(format!("{} is laminated\n", file.display()))
     })
 }
 

@@ -3,6 +3,7 @@ use super::library::LibraryTarget;
 use crate::args::ReplayArgs;
 use crate::config_file;
 use crate::fail::{Context, Failure, Result};
+use crate::output::print;
 use crate::progress;
 use crate::serve::Spec;
 use crate::server_process::ServerProcess;
@@ -11,7 +12,6 @@ use crate::units::{count, rate, size};
 use forebay_server::Service;
 use forebay_trace::Trace;
 use forebay_trace::replay::{self, Event, Options, PathTarget, Phase, Report, Target};
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -44,9 +44,7 @@ pub fn run(args: &ReplayArgs, config: Option<&Path>) -> Result {
     } else {
         text(&report)
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .or_fail("cannot write to standard output", "look at where it leads")
+    print(text)
 }
 
 /// Replays on any target, with a bar for each phase.

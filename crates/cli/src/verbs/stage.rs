@@ -5,12 +5,12 @@ use crate::control::{
     Answer, Ask, Client, NoServer, StageAnswer, StageAsk, StageJob, StageSpec, StageState,
 };
 use crate::fail::{Context, Failure, Result};
+use crate::output::print;
 use crate::progress;
 use crate::units::{counted, rate, size};
 use forebay_client::stage::{Counts, Line, LineKind};
 use indicatif::ProgressBar;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,8 +50,8 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
     if args.background {
         let store = resolved.store.display();
         return match args.json {
-            true => print(&format!("{}\n", serde_json::json!({ "job": job }))),
-            false => print(&format!(
+            true => print(format!("{}\n", serde_json::json!({ "job": job }))),
+            false => print(format!(
                 "stage job {job} runs in the background; `forebay stage status {store}` shows it\n"
             )),
         };
@@ -65,9 +65,9 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
         };
         let value =
             serde_json::to_string(&seen).or_fail("cannot write the outcome", "report this")?;
-        print(&format!("{value}\n"))?;
+        print(format!("{value}\n"))?;
     } else {
-        print(&summary(&seen, into, synced))?;
+        print(summary(&seen, into, synced))?;
     }
     outcome(&seen)
 }
@@ -246,10 +246,4 @@ fn unknown() -> Failure {
         "the service gave an unknown answer",
         "use the same version of forebay",
     )
-}
-
-fn print(text: &str) -> Result {
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .or_fail("cannot write to standard output", "look at where it leads")
 }

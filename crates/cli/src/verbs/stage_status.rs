@@ -2,12 +2,12 @@
 use super::stage::{ask, connect};
 use crate::args::StageStatusArgs;
 use crate::control::{Client, NoServer, StageAnswer, StageAsk, StageJob, StageState};
-use crate::fail::{Context, Failure, Result};
+use crate::fail::{Failure, Result};
 use crate::mount_table;
+use crate::output::print;
 use crate::table::Table;
 use crate::units::{count, rate, size};
 use crate::verbs::umount::store_of;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -54,9 +54,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
     } else {
         text(&all)
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .or_fail("cannot write to standard output", "look at where it leads")
+    print(text)
 }
 
 fn jobs(client: &mut Client, store: &Path) -> Result<Vec<StageJob>> {

@@ -3,6 +3,7 @@ use super::on_mount;
 use super::stat_text::text;
 use crate::args::StatArgs;
 use crate::fail::{Failure, Result};
+use crate::output::print;
 use forebay_server::delegate::Described;
 use rustix::io::Errno;
 use std::path::Path;
@@ -20,11 +21,10 @@ pub fn run(args: &StatArgs) -> Result {
     on_mount::each(&args.files, |file| {
         let described = describe(file)?;
         let shown = file.display().to_string();
-        match args.json {
-            true => println!("{}", json(&shown, described, args.extents)),
-            false => print!("{}", text(&shown, &described, args.extents)),
-        }
-        Ok(())
+        print(match args.json {
+            true => format!("{}\n", json(&shown, described, args.extents)),
+            false => text(&shown, &described, args.extents),
+        })
     })
 }
 

@@ -4,6 +4,7 @@ use crate::args::StatusArgs;
 use crate::control::{Answer, Ask, Client, Member, NoServer, Rates, Status};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
+use crate::output::print;
 use crate::verbs::umount::store_of;
 use forebay_server::delegate::Traffic;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -43,9 +44,7 @@ pub fn run(args: &StatusArgs) -> Result {
         status = ask(&store)?;
     }
     let shown = show(args, &status)?;
-    std::io::stdout()
-        .write_all(shown.as_bytes())
-        .or_fail("cannot write to standard output", "look at where it leads")
+    print(shown)
 }
 
 fn ask(store: &Path) -> Result<Status> {

@@ -2,6 +2,7 @@
 use super::patterns;
 use crate::args::{GenArgs, StatsArgs};
 use crate::fail::{Context, Failure, Result, USAGE};
+use crate::output::print;
 use crate::table::Table;
 use crate::units::{count, parse_size, size};
 use forebay_trace::patterns::discover;
@@ -24,8 +25,7 @@ pub fn generate(args: &GenArgs) -> Result {
             table.row(vec![name.to_string(), what.to_string()]);
         }
         let more = "Every workload also takes write=0|1 and readers=N.";
-        return writeln!(std::io::stdout(), "{table}{more}")
-            .or_fail("cannot write to standard output", "look at where it leads");
+        return print(format!("{table}{more}\n"));
     }
     let usage = |e: forebay_trace::Error| Failure {
         code: USAGE,
@@ -123,9 +123,7 @@ pub fn stats(args: &StatsArgs) -> Result {
     } else {
         text(&stats) + &actions(&recording) + &patterns::text(&found)
     };
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .or_fail("cannot write to standard output", "look at where it leads")
+    print(text)
 }
 
 fn actions_json(recording: &Recording) -> serde_json::Value {

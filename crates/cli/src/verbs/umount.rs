@@ -3,6 +3,8 @@ use crate::args::UmountArgs;
 use crate::control::{Answer, Ask, Client, NoServer};
 use crate::fail::{Failure, Result};
 use crate::mount_table::{self, How, Mounted};
+use crate::output::print;
+use crate::units::counted;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,11 +39,10 @@ pub fn run(args: &UmountArgs) -> Result {
                 Err(failure) => return Err(failure),
             }
             gone(pid, &store)?;
-            println!(
-                "{} is unmounted and its service has stopped",
+            print(format!(
+                "{} is unmounted and its service has stopped\n",
                 store.display()
-            );
-            Ok(())
+            ))
         }
         Err(NoServer::Failed(failure)) => Err(failure),
         Err(NoServer::NotRunning) if ours.is_empty() => Err(Failure::new(
@@ -55,12 +56,11 @@ pub fn run(args: &UmountArgs) -> Result {
             for mount in &ours {
                 mount_table::unmount(&mount.point, How::Detach)?;
             }
-            let n = ours.len();
-            println!(
-                "detached {n} dead mount(s) of {}: its service had ended; the next start recovers",
+            print(format!(
+                "detached {} of {}: its service had ended; the next start recovers\n",
+                counted(ours.len() as u64, "dead mount"),
                 store.display()
-            );
-            Ok(())
+            ))
         }
     }
 }

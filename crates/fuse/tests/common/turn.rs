@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits for the tests before; the turn ends with the guard.
-#[must_use]
+/// Waits for the tests before.
+#[must_use = "the turn ends with the guard"]
 pub fn turn() -> MutexGuard<'static, ()> {
     // Another test's failure is not this one's.
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
