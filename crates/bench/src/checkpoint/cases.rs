@@ -1,50 +1,70 @@
-//! The cases: so many writers, so many writes each, with bytes or without.
+//! The cases: who writes which pieces of the file, with bytes or without.
 
 use crate::fail::{Failure, Result};
+use crate::index::Workload;
+
+/// Bytes of a write of FS-TEST.
+pub const SIZE: u64 = 4096;
 
 /// One case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// Writers, and writes of each.
+    /// What is written; of FS-TEST the writers, and the writes of each.
     pub name: &'static str,
-    /// Processes that write.
-    pub writers: u64,
-    /// Writes of each.
-    pub calls: u64,
+    /// What is written.
+    pub shape: Shape,
     /// Its bytes are written and read. Else only the index is.
     pub data: bool,
     /// It takes minutes, or gigabytes: only by name.
     pub large: bool,
 }
 
+/// The pieces of all writers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// So many writers, so many writes of [`SIZE`] each, in turn.
+    FsTest(u32, u64),
+    /// One dump of BTIO on a grid of so many points along each axis, by the square of so many processes.
+    Bt(u64, u64),
+}
+
 impl Case {
-    const fn new(name: &'static str, writers: u64, calls: u64, data: bool, large: bool) -> Case {
+    const fn new(name: &'static str, shape: Shape, data: bool, large: bool) -> Case {
         Case {
             name,
-            writers,
-            calls,
+            shape,
             data,
             large,
         }
     }
 
-    /// Processes that read it again, when they are not as many as wrote.
-    pub fn others(&self) -> u64 {
-        self.writers / 2
+    pub fn workload(&self) -> Workload {
+        match self.shape {
+            Shape::FsTest(writers, each) => Workload::Strided {
+                writers,
+                each,
+                len: SIZE as u32,
+            },
+            Shape::Bt(grid, q) => Workload::bt(grid, q),
+        }
     }
 }
 
 const K: u64 = 1024;
 
-/// All of them.
+/// All of them. A tile of MPI-Tile-IO is written row by row, and 16 tiles lie beside each other.
 pub const CASES: &[Case] = &[
-    Case::new("fs-test-64x4k", 64, 4 * K, true, false),
-    Case::new("fs-test-16x16k", 16, 16 * K, true, false),
-    Case::new("fs-test-512x1k", 512, K, false, false),
-    Case::new("fs-test-512x4k", 512, 4 * K, false, false),
-    Case::new("fs-test-512x16k", 512, 16 * K, false, false),
-    Case::new("fs-test-512x64k", 512, 64 * K, false, true),
-    Case::new("fs-test-512x256k", 512, 256 * K, false, true),
+    Case::new("fs-test-64x4k", Shape::FsTest(64, 4 * K), true, false),
+    Case::new("fs-test-16x16k", Shape::FsTest(16, 16 * K), true, false),
+    Case::new("fs-test-512x1k", Shape::FsTest(512, K), false, false),
+    Case::new("fs-test-512x4k", Shape::FsTest(512, 4 * K), false, false),
+    Case::new("fs-test-512x16k", Shape::FsTest(512, 16 * K), false, false),
+    Case::new("fs-test-512x64k", Shape::FsTest(512, 64 * K), false, true),
+    Case::new("fs-test-512x256k", Shape::FsTest(512, 256 * K), false, true),
+    Case::new("tile-io", Shape::FsTest(16, 32 * K), false, false),
+    Case::new("btio-c", Shape::Bt(162, 8), false, false),
+    Case::new("btio-d", Shape::Bt(408, 12), false, false),
+    Case::new("btio-e", Shape::Bt(1020, 20), false, true),
 ];
 
 /// The cases named, or all that are not large.
@@ -65,8 +85,9 @@ mod tests {
 
     #[test]
     fn names_say_what_is_done() {
-        for case in CASES {
-            let shape = format!("fs-test-{}x{}k", case.writers, case.calls / K);
+        for case in CASES.iter().filter(|c| c.name.starts_with("fs-test")) {
+            let work = case.workload();
+            let shape = format!("fs-test-{}x{}k", work.writers(), work.each(0) / K);
             assert_eq!(case.name, shape);
         }
         assert!(select(&["fs-test-512x256k".into()]).is_ok_and(|c| c.len() == 1));

@@ -1,18 +1,18 @@
 //! One checkpoint of one subject: written, closed, measured on the disk, then read by services started anew.
 
-use super::cases::Case;
+use super::cases::SIZE;
 use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
+use crate::index::Workload;
 use forebay_server::delegate::Handle;
 use forebay_server::{Caller, Config, Delegate, Fid, OpenFlags, Service, index_files, keys};
 use forebay_storage::OsIo;
 use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Bytes of a write.
-pub const SIZE: u64 = 4096;
 const NAME: &[u8] = b"checkpoint";
 /// Calls of a reading phase without bytes, at most: a part of what all readers would do.
 const MOST_LOCATED: u64 = 1 << 21;
@@ -35,7 +35,10 @@ pub struct Outcome {
 
 /// A job.
 pub struct Job<'a> {
-    pub case: Case,
+    /// What is written.
+    pub work: Workload,
+    /// Its bytes are written and read.
+    pub data: bool,
     pub config: Config,
     pub dir: &'a Path,
     pub cold: Cold,
@@ -69,9 +72,9 @@ impl Job<'_> {
         service.stop()?;
         outcome.index_disk_bytes = patterns as f64 + self.index_tables()? as f64;
 
-        let (open, rate) = self.read(fid, self.case.writers)?;
+        let (open, rate) = self.read(fid, self.writers())?;
         (outcome.read_open_s, outcome.read_bytes_per_s) = (open, rate);
-        let (open, rate) = self.read(fid, self.case.others())?;
+        let (open, rate) = self.read(fid, self.writers() / 2)?;
         (outcome.nonuniform_open_s, outcome.nonuniform_bytes_per_s) = (open, rate);
         self.resolve(fid, &mut outcome)?;
         Ok(outcome)
@@ -123,14 +126,13 @@ impl Job<'_> {
     }
 
     fn write(&self, service: &Service, fid: Fid, outcome: &mut Outcome) -> Result<()> {
-        let Case { writers, calls, .. } = self.case;
         let begun = Instant::now();
-        let processes = self.open(service, fid, writers, true)?;
+        let processes = self.open(service, fid, self.writers(), true)?;
         outcome.write_open_s = begun.elapsed().as_secs_f64();
         let begun = Instant::now();
-        on_nodes(service, &processes, |of_node| match self.case.data {
-            true => write_in_turn(of_node, writers, calls),
-            false => write_one_by_one(of_node, writers, calls),
+        on_nodes(service, &processes, |of_node| match self.data {
+            true => self.write_in_turn(of_node),
+            false => self.write_one_by_one(of_node),
         })?;
         let closing = Instant::now();
         on_nodes(service, &processes, |of_node| {
@@ -142,8 +144,64 @@ impl Job<'_> {
         Ok(())
     }
 
+    fn writers(&self) -> u64 {
+        u64::from(self.work.writers())
+    }
+
     fn bytes(&self) -> u64 {
-        self.case.writers * self.case.calls * SIZE
+        let last = |w: u32| {
+            let last = self.work.record(w, self.work.each(w) - 1);
+            last.addr + u64::from(last.len)
+        };
+        (0..self.work.writers()).map(last).sum()
+    }
+
+    /// What reader `rank` of so many reads as its `k`-th: FS-TEST's readers take turns over the file, those of BTIO read what one writer
+    /// after another wrote.
+    fn piece(&self, rank: u64, readers: u64, mut k: u64) -> Option<Range<u64>> {
+        let (at, len) = match &self.work {
+            Workload::Strided { len, .. } => {
+                let number = k * readers + rank;
+                let there = number < self.work.total();
+                there.then_some((number * u64::from(*len), *len))
+            }
+            Workload::Bt(_) => {
+                let mut own = (rank..self.writers()).step_by(readers as usize);
+                own.find_map(|w| {
+                    let each = self.work.each(w as u32);
+                    let found = (k < each).then(|| self.work.record(w as u32, k));
+                    k = k.saturating_sub(each);
+                    found.map(|r| (r.offset, r.len))
+                })
+            }
+        }?;
+        Some(at..at + u64::from(len))
+    }
+
+    /// All writers of a node at the same speed.
+    fn write_in_turn(&self, processes: &[&Process]) -> Result<()> {
+        for k in 0..self.work.each(0) {
+            for p in processes {
+                let at = self.work.record(p.rank as u32, k).offset;
+                let content = content(at, self.writers());
+                p.delegate.write(p.handle, at, &content, CALLER)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One writer of a node after another, without bytes.
+    fn write_one_by_one(&self, processes: &[&Process]) -> Result<()> {
+        for p in processes {
+            let writer = p.rank as u32;
+            for k in 0..self.work.each(writer) {
+                let r = self.work.record(writer, k);
+                let len = u64::from(r.len);
+                p.delegate.write_unbacked(p.handle, r.offset, len, r.addr)?;
+            }
+            p.delegate.flush(p.handle)?;
+        }
+        Ok(())
     }
 
     /// Bytes of the index's table files, once all is in them.
@@ -159,26 +217,39 @@ impl Job<'_> {
         let processes = self.open(&service, fid, readers, false)?;
         on_nodes(&service, &processes, |of_node| {
             let mut all = of_node.iter();
-            all.try_for_each(|p| p.locate(call(p.rank, 0, readers)))
+            all.try_for_each(|p| {
+                let first = self.piece(p.rank, readers, 0);
+                first.map_or(Ok(0), |range| p.locate(range)).map(|_| ())
+            })
         })?;
         let open = begun.elapsed().as_secs_f64();
-        let mut calls = self.case.writers * self.case.calls / readers;
-        if !self.case.data {
-            calls = calls.min(MOST_LOCATED / readers);
-        }
+        let calls = match self.data {
+            true => u64::MAX,
+            false => MOST_LOCATED / readers,
+        };
+        let read = AtomicU64::new(0);
         let begun = Instant::now();
         on_nodes(&service, &processes, |of_node| {
+            let mut bytes = 0;
             for k in 0..calls {
+                let before = bytes;
                 for p in of_node {
-                    match self.case.data {
-                        true => p.read(k, readers, self.case.writers)?,
-                        false => p.locate(call(p.rank, k, readers))?,
-                    }
+                    let Some(range) = self.piece(p.rank, readers, k) else {
+                        continue;
+                    };
+                    bytes += match self.data {
+                        true => p.read(range, self.writers())?,
+                        false => p.locate(range)?,
+                    };
+                }
+                if bytes == before {
+                    break;
                 }
             }
+            read.fetch_add(bytes, Ordering::Relaxed);
             Ok(())
         })?;
-        let rate = (calls * readers * SIZE) as f64 / begun.elapsed().as_secs_f64();
+        let rate = read.into_inner() as f64 / begun.elapsed().as_secs_f64();
         for p in processes {
             p.delegate.release(p.handle)?;
         }
@@ -202,23 +273,18 @@ impl Job<'_> {
         outcome.index_memory_bytes = delegate.memory().saturating_sub(before) as f64;
         delegate.release(handle)?;
         service.stop()?;
-        if found.bytes != self.bytes() || found.pieces != self.case.writers * self.case.calls {
+        // The index cuts an extent where its slices meet.
+        if found.bytes != self.bytes() || found.pieces < self.work.total() {
             return Err(Failure::new(format!(
                 "{} bytes in {} pieces were found of {} in {}",
                 found.bytes,
                 found.pieces,
                 self.bytes(),
-                self.case.writers * self.case.calls
+                self.work.total()
             )));
         }
         Ok(())
     }
-}
-
-/// Call `k` of a process, where all processes take turns in the file.
-fn call(rank: u64, k: u64, processes: u64) -> Range<u64> {
-    let start = (k * processes + rank) * SIZE;
-    start..start + SIZE
 }
 
 /// What the writer wrote there: its rank and its call, again and again.
@@ -232,35 +298,11 @@ fn content(at: u64, writers: u64) -> [u8; SIZE as usize] {
     bytes
 }
 
-/// All writers of a node at the same speed.
-fn write_in_turn(processes: &[&Process], writers: u64, calls: u64) -> Result<()> {
-    for k in 0..calls {
-        for p in processes {
-            let at = call(p.rank, k, writers).start;
-            p.delegate
-                .write(p.handle, at, &content(at, writers), CALLER)?;
-        }
-    }
-    Ok(())
-}
-
-/// One writer of a node after another, without bytes.
-fn write_one_by_one(processes: &[&Process], writers: u64, calls: u64) -> Result<()> {
-    for p in processes {
-        for k in 0..calls {
-            let at = call(p.rank, k, writers).start;
-            p.delegate.write_unbacked(p.handle, at, SIZE, k * SIZE)?;
-        }
-        p.delegate.flush(p.handle)?;
-    }
-    Ok(())
-}
-
 impl Process {
-    fn locate(&self, range: Range<u64>) -> Result<()> {
+    fn locate(&self, range: Range<u64>) -> Result<u64> {
         let found = self.delegate.locate(self.handle, range.clone())?;
         match found.bytes == range.end - range.start {
-            true => Ok(()),
+            true => Ok(found.bytes),
             false => Err(Failure::new(format!(
                 "{} bytes were found at {}",
                 found.bytes, range.start
@@ -268,11 +310,10 @@ impl Process {
         }
     }
 
-    fn read(&self, k: u64, readers: u64, writers: u64) -> Result<()> {
-        let range = call(self.rank, k, readers);
+    fn read(&self, range: Range<u64>, writers: u64) -> Result<u64> {
         let bytes = self.delegate.read(self.handle, range.start, SIZE as u32)?;
         match bytes[..] == content(range.start, writers) {
-            true => Ok(()),
+            true => Ok(SIZE),
             false => Err(Failure::new(format!(
                 "other bytes than were written at {}",
                 range.start
@@ -322,14 +363,14 @@ fn stored_patterns(service: &Service) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cases::{Case, Shape};
     use super::*;
 
-    fn run(data: bool, patterns: bool) -> Outcome {
+    fn run(shape: Shape, data: bool, patterns: bool) -> Outcome {
         let place = tempfile::tempdir().unwrap();
         let case = Case {
             name: "small",
-            writers: 6,
-            calls: 100,
+            shape,
             data,
             large: false,
         };
@@ -341,7 +382,8 @@ mod tests {
         let dir = &place.path().join("run");
         let cold = Cold::Advised;
         let job = Job {
-            case,
+            work: case.workload(),
+            data,
             config,
             dir,
             cold,
@@ -354,8 +396,9 @@ mod tests {
     /// Reads compare bytes, and a job that finds other pieces than were written fails.
     #[test]
     fn both_subjects_with_bytes_and_without() {
-        for data in [true, false] {
-            let (on, off) = (run(data, true), run(data, false));
+        let turns = Shape::FsTest(6, 100);
+        for (shape, data) in [(turns, true), (turns, false), (Shape::Bt(36, 3), false)] {
+            let (on, off) = (run(shape, data, true), run(shape, data, false));
             assert!(on.index_disk_bytes > 0.0 && on.index_memory_bytes > 0.0);
             assert!(on.index_disk_bytes < off.index_disk_bytes, "{on:?} {off:?}");
             assert!(

@@ -1,4 +1,5 @@
-//! A checkpoint as FS-TEST writes it: N processes, one file, 4 KiB at a time in turn; then read by as many, and by half as many.
+//! A checkpoint as FS-TEST writes it: N processes, one file, 4 KiB at a time in turn; then read by as many, and by half as many. And so the
+//! pieces of MPI-Tile-IO and BTIO.
 //!
 //! # Subjects
 //! - `forebay`: as it is. `patterns-off`: the same with the setting `patterns = off`, so every write is a record of the index.
@@ -22,10 +23,10 @@ use crate::fail::{Context, Failure, Result};
 use crate::mount::{Place, say};
 use crate::report::Report;
 use crate::sizes;
-use cases::Case;
+use cases::{Case, SIZE};
 use forebay_server::Config;
 use forebay_storage::Durability;
-use job::{Job, Outcome, SIZE};
+use job::{Job, Outcome};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -121,7 +122,8 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
                     args.runs
                 ));
                 let job = Job {
-                    case,
+                    work: case.workload(),
+                    data: case.data,
                     config: config(args, patterns),
                     dir: &place.0.join("run"),
                     cold,
@@ -169,10 +171,10 @@ fn config(args: &CheckpointArgs, patterns: bool) -> Config {
 fn header(args: &CheckpointArgs, dir: &Path) -> String {
     let config = config(args, true);
     format!(
-        "# checkpoint: {} runs, writes and reads of {SIZE} bytes, processes dealt out to {} nodes in one process, a thread a node; in {}\n\
+        "# checkpoint: {} runs, writes and reads of {SIZE} bytes but in BTIO, processes dealt out to {} nodes in one process, a thread a node; in {}\n\
          # durability: {:?} for both; memory: {} a node for both; patterns are the only difference\n\
          # write_bytes_per_s: until all is published; reads: services started anew, files {}\n\
-         # 512 writers: metadata only; each writer of a node after another, reads end when it is known where their bytes are\n",
+         # 512 writers, tile-io, btio: metadata only; each writer of a node after another, reads end when it is known where their bytes are\n",
         args.runs,
         args.nodes,
         dir.display(),

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use subject::{Kind, Tuning};
 use table::{METRICS, Metric};
+pub use workload::Workload;
 
 /// What `index` does.
 #[derive(Debug, clap::Args)]
