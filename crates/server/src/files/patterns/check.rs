@@ -1,6 +1,6 @@
 //! What the check of a stopped service wants to know of patterns.
-use super::displace::uncovered;
 use super::log_ranges::LogRanges;
+use super::over::{Over, Read, page};
 use super::records;
 use super::table::{Table, visible};
 use crate::{Fid, Result, keys};
@@ -41,13 +41,12 @@ pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<Held>> {
     }
     let one = |fid: Fid| {
         let table = super::load(store, fid)?;
-        let over = index.get(fid.0, 0..u64::MAX, usize::MAX)?;
-        Ok(of(fid, &table, &over))
+        of(fid, &table, &|range| page(index, fid, range))
     };
     fids.into_iter().map(one).collect()
 }
 
-fn of(fid: Fid, table: &Table, over: &[Extent]) -> Held {
+fn of(fid: Fid, table: &Table, over: &Read<'_>) -> Result<Held> {
     let mut held = Held {
         fid,
         records: (table.parts.len() + table.holes.len()) as u64,
@@ -58,13 +57,15 @@ fn of(fid: Fid, table: &Table, over: &[Extent]) -> Held {
         extents: Vec::new(),
     };
     let mut ranges = LogRanges::default();
+    let mut over = Over::new(over, 0..u64::MAX);
     visible(table.map(), table, 0..u64::MAX, &mut |piece| {
-        uncovered(over, piece, &mut |p| {
+        over.uncovered(piece, &mut |p| {
             held.bytes += p.len;
             held.end = held.end.max(p.offset + p.len);
             ranges.add(p.source, p.addr..p.addr + p.len);
         });
     });
+    over.done()?;
     held.extents = ranges.sorted().extents();
-    held
+    Ok(held)
 }

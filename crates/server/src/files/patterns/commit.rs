@@ -6,17 +6,15 @@ use super::super::Shared;
 use super::super::commit::total;
 use super::displace::{Displaced, New, displaced, joined};
 use super::log_ranges::LogRanges;
+use super::over::{Over, page};
 use super::records::{HIDDEN, HOLE, Id, SEGMENT, hidden_value, hole_value};
 use super::table::{HoleRecord, Part, Table};
 use crate::inodes::Inode;
 use crate::{Fid, Result, keys};
-use forebay_index::{Change, Extent};
+use forebay_index::Change;
 use forebay_pattern::{Map, Segment};
 use forebay_storage::Batch;
 use std::ops::Range;
-
-/// Extents of the index read at a time.
-const PAGE: usize = 4096;
 
 /// What a change did, and the table after it.
 pub(in super::super) struct Patterned {
@@ -70,7 +68,7 @@ impl Shared {
             parts: &parts,
             kept: &kept,
         };
-        let gone = displaced(&old, &new, &|range| self.index_over(fid, range))?;
+        let gone = displaced(&old, &new, &|range| page(&self.index, fid, range))?;
         let cuts: Vec<Range<u64>> = own
             .iter()
             .filter_map(|change| match change {
@@ -102,34 +100,26 @@ impl Shared {
         let bounds = parts.iter().map(|p| p.bounds.0..p.bounds.1);
         let mut map = None;
         for range in joined(bounds.collect()) {
-            for extent in self.index_over(fid, range)? {
-                let map = map.get_or_insert_with(|| {
-                    let segments = parts.iter().map(|p| Segment::clone(&p.segment));
-                    Map::new(Vec::new(), segments.collect())
-                });
-                let mut under = Vec::new();
-                map.resolve(extent.offset..extent.end(), &mut under);
-                own.extend(under.iter().map(|p| Change::Cut {
-                    start: p.offset,
-                    end: p.end(),
-                }));
+            let read = |range| page(&self.index, fid, range);
+            let (mut over, mut at) = (Over::new(&read, range.clone()), range.start);
+            while at < range.end {
+                let (extents, until) = over.at(at)?;
+                for extent in extents {
+                    let map = map.get_or_insert_with(|| {
+                        let segments = parts.iter().map(|p| Segment::clone(&p.segment));
+                        Map::new(Vec::new(), segments.collect())
+                    });
+                    let mut under = Vec::new();
+                    map.resolve(extent.offset..extent.end(), &mut under);
+                    own.extend(under.iter().map(|p| Change::Cut {
+                        start: p.offset,
+                        end: p.end(),
+                    }));
+                }
+                at = until;
             }
         }
         Ok(())
-    }
-
-    /// All extents that the index has in a range.
-    pub(super) fn index_over(&self, fid: Fid, range: Range<u64>) -> Result<Vec<Extent>> {
-        let (mut all, mut at) = (Vec::new(), range.start);
-        loop {
-            let page = self.index.get(fid.0, at..range.end, PAGE)?;
-            let full = page.len() == PAGE;
-            at = page.last().map_or(range.end, Extent::end);
-            all.extend(page);
-            if !full {
-                return Ok(all);
-            }
-        }
     }
 }
 

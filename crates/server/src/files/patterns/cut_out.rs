@@ -4,9 +4,9 @@
 //! of what is cut before anything is looked for. So they do where the part was cut before: the hidden bytes of most parts are
 //! those under holes, which a sum shows. Where a later part may lie over this one, nothing is said here.
 use super::displace::joined;
+use super::over::{Over, Read};
 use super::table::{Part, Table};
 use crate::Result;
-use forebay_index::Extent;
 use std::ops::Range;
 
 /// Steps for one part that goes down, or to and fro. With more it is as quick to look at elements.
@@ -17,7 +17,7 @@ pub(super) fn cut_out(
     table: &Table,
     at: usize,
     ranges: &[Range<u64>],
-    over: &dyn Fn(Range<u64>) -> Result<Vec<Extent>>,
+    over: &Read<'_>,
     steps: &mut u64,
 ) -> Result<Option<Vec<Range<u64>>>> {
     let part = &table.parts[at];
@@ -40,7 +40,7 @@ impl Search<'_> {
         table: &Table,
         at: usize,
         within: &[Range<u64>],
-        over: &dyn Fn(Range<u64>) -> Result<Vec<Extent>>,
+        over: &Read<'_>,
     ) -> Result<Option<Vec<Range<u64>>>> {
         let part = self.part;
         if part.hidden == 0 {
@@ -50,7 +50,7 @@ impl Search<'_> {
         let Some(under) = self.runs(&holes) else {
             return Ok(None);
         };
-        let mut clear = minus(within, &holes);
+        let clear = minus(within, &holes);
         let under: u64 = under.iter().map(|r| r.end - r.start).sum();
         if under < part.hidden {
             // Something else is over it.
@@ -63,13 +63,23 @@ impl Search<'_> {
             if near.any(|p| !p.segment.surely_disjoint(&part.segment)) {
                 return Ok(None);
             }
-            for range in std::mem::take(&mut clear) {
-                let over: Vec<_> = over(range.clone())?
-                    .iter()
-                    .map(|e| e.offset..e.end())
-                    .collect();
-                clear.extend(minus(std::slice::from_ref(&range), &over));
+            let mut over = Over::new(over, hull);
+            let mut runs = Vec::new();
+            for range in clear {
+                let mut at = range.start;
+                while at < range.end {
+                    let (extents, until) = over.at(at)?;
+                    let own = at..until.min(range.end);
+                    let out = extents.iter().map(|e| e.offset..e.end());
+                    let rest = minus(std::slice::from_ref(&own), &out.collect::<Vec<_>>());
+                    match self.runs(&rest) {
+                        Some(some) => runs.extend(some),
+                        None => return Ok(None),
+                    }
+                    at = own.end;
+                }
             }
+            return Ok(Some(runs));
         }
         Ok(self.runs(&clear))
     }

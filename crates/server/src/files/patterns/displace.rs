@@ -7,6 +7,7 @@
 //! otherwise.
 use super::cut_out::cut_out;
 use super::log_ranges::LogRanges;
+use super::over::{Over, Read};
 use super::table::{Part, Table, visible};
 use crate::Result;
 use forebay_index::Extent;
@@ -53,11 +54,7 @@ impl Displaced {
 }
 
 /// What `new` displaces in `table`; `over` tells the extents of the index in a range, as they were before.
-pub(super) fn displaced(
-    table: &Table,
-    new: &New<'_>,
-    over: &dyn Fn(Range<u64>) -> Result<Vec<Extent>>,
-) -> Result<Displaced> {
+pub(super) fn displaced(table: &Table, new: &New<'_>, over: &Read<'_>) -> Result<Displaced> {
     let meets: Vec<Meets> = (table.parts.iter().enumerate())
         .map(|(at, part)| Meets::new(at, part, new))
         .filter(|m| !m.ranges.is_empty() || !m.by_parts.is_empty())
@@ -97,9 +94,10 @@ pub(super) fn displaced(
             displaced.add(at, piece.source, std::slice::from_ref(&run));
         };
         for range in targets(table, new, &partly) {
-            let over = over(range.hull())?;
-            let mut each = |piece: Placed| uncovered(&over, piece, &mut count);
+            let mut over = Over::new(over, range.hull());
+            let mut each = |piece: Placed| over.uncovered(piece, &mut count);
             range.each(new.ranges, &mut |r| visible(&map, table, r, &mut each));
+            over.done()?;
         }
     }
     displaced.freed = displaced.freed.sorted().without(new.kept);

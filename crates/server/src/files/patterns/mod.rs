@@ -6,6 +6,7 @@
 //! | `records` | what is on disk |
 //! | `table`, `holes` | the same decoded, and what it says of an offset |
 //! | `commit`, `displace`, `cut_out`, `log_ranges` | changes, and what they give back |
+//! | `over` | extents of the index over patterns |
 //! | `rewrite`, `join` | the same in fewer records |
 //! | `resolve` | extents and patterns for readers |
 //! | `tables` | decoded tables kept in memory |
@@ -21,6 +22,7 @@ mod displace;
 mod holes;
 mod join;
 mod log_ranges;
+mod over;
 mod records;
 mod resolve;
 mod rewrite;
@@ -35,6 +37,7 @@ use crate::{Fid, Result, keys};
 use forebay_index::Extent;
 use forebay_pattern::{Segment, Source};
 use forebay_storage::{Batch, Store};
+use over::page;
 use std::ops::Bound;
 use std::sync::Arc;
 use table::Table;
@@ -65,7 +68,7 @@ impl Shared {
         }
         let mut table = load(&self.store, fid)?;
         if table.uncounted {
-            table.recount(&self.index_over(fid, 0..u64::MAX)?);
+            table.recount(&|range| page(&self.index, fid, range))?;
         }
         let table = Arc::new(table);
         for lost in &table.lost {

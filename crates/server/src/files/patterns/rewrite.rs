@@ -6,12 +6,11 @@
 //! left as it is.
 use super::super::Shared;
 use super::commit::Writer;
-use super::displace::uncovered;
+use super::over::{Over, Read, page};
 use super::records::{Id, MERGED, SEGMENT, merged_value};
 use super::table::{Part, Table, visible};
 use crate::inodes::Inode;
 use crate::{Error, Fid, Layout, Result, keys};
-use forebay_index::Extent;
 use forebay_pattern::{Folder, Segment};
 use forebay_storage::Batch;
 use std::collections::BTreeMap;
@@ -38,23 +37,26 @@ impl Table {
         self.lost.is_empty() && elements <= ELEMENTS
     }
 
-    /// Counts the hidden bytes of all parts by a look at each piece that counts; `over`: all extents of the index.
-    pub(super) fn recount(&mut self, over: &[Extent]) {
+    /// Counts the hidden bytes of all parts by a look at each piece that counts; `over`: the extents of the index.
+    pub(super) fn recount(&mut self, over: &Read<'_>) -> Result<()> {
         let mut counts = vec![0; self.parts.len()];
+        let mut over = Over::new(over, 0..u64::MAX);
         visible(self.map(), self, 0..u64::MAX, &mut |piece| {
-            uncovered(over, piece, &mut |p| {
+            over.uncovered(piece, &mut |p| {
                 if let Some(at) = self.part_of(p.source, p.sequence, p.addr) {
                     counts[at] += p.len;
                 }
             });
         });
+        over.done()?;
         for (part, counts) in self.parts.iter_mut().zip(counts) {
             part.hidden = part.bytes.saturating_sub(counts);
         }
         self.uncounted = false;
+        Ok(())
     }
 
-    fn anew(&self, over: &dyn Fn(&Part) -> Result<Vec<Extent>>) -> Result<Vec<Part>> {
+    fn anew(&self, over: &Read<'_>) -> Result<Vec<Part>> {
         let mut numbers = BTreeMap::new();
         for part in &self.parts {
             let next = numbers.entry(part.id.seq).or_insert(0);
@@ -68,7 +70,7 @@ impl Table {
             }
             let mut id = part.id;
             let mut bytes = 0;
-            for segment in self.left(part, &over(part)?)? {
+            for segment in self.left(part, over)? {
                 let new = Part::new(id, segment);
                 bytes += new.bytes;
                 parts.push(new);
@@ -89,8 +91,9 @@ impl Table {
     }
 
     /// What counts of a part, folded anew.
-    fn left(&self, part: &Part, over: &[Extent]) -> Result<Vec<Segment>> {
+    fn left(&self, part: &Part, over: &Read<'_>) -> Result<Vec<Segment>> {
         let source = part.segment.source;
+        let mut over = Over::new(over, part.bounds.0..part.bounds.1);
         let mut folder = Folder::joining();
         let mut failed = None;
         for e in part.segment.pattern.iter() {
@@ -98,7 +101,7 @@ impl Table {
                 let own = (piece.source, piece.sequence) == (source, part.id.seq)
                     && piece.addr.wrapping_sub(piece.offset) == e.addr.wrapping_sub(e.offset);
                 if own {
-                    uncovered(over, piece, &mut |p| {
+                    over.uncovered(piece, &mut |p| {
                         if let Err(error) = folder.push_at(p.offset, p.len, p.addr) {
                             failed = Some(error);
                         }
@@ -106,6 +109,7 @@ impl Table {
                 }
             });
         }
+        over.done()?;
         if let Some(error) = failed {
             return Err(Error::Corrupt(error.to_string()));
         }
@@ -167,7 +171,7 @@ impl Shared {
 
     /// Writes all parts anew that have lost bytes.
     pub(super) fn rewrite(&self, fid: Fid, table: &Table) -> Result<()> {
-        let parts = table.anew(&|part| self.index_over(fid, part.bounds.0..part.bounds.1))?;
+        let parts = table.anew(&|range| page(&self.index, fid, range))?;
         let mut batch = Batch::new();
         let mut writer = Writer {
             batch: &mut batch,

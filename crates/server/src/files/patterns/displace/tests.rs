@@ -38,7 +38,7 @@ fn found(table: &Table, ranges: &[Range<u64>], parts: &[Part], over: &[Extent]) 
         parts,
         kept: &kept.sorted(),
     };
-    let of = |range: Range<u64>| Ok(over.iter().filter_map(|e| e.clip(&range)).collect());
+    let of = |range: Range<u64>| Ok((over.iter().filter_map(|e| e.clip(&range)).collect(), true));
     displaced(table, &new, &of).unwrap()
 }
 
@@ -128,7 +128,7 @@ fn what_one_new_part_covers_is_not_forgotten_where_another_must_be_looked_at() {
     let beside = part(3, 4, (0..80).map(|k| 10_005 + k * 101));
     let gone = found(&table, &[], &[row, beside.clone()], &[]);
     let shared = |at: u64| {
-        let offset = |o: u64| o >= 10_000 && o < 20_000 && o % 100 < 10;
+        let offset = |o: u64| (10_000..20_000).contains(&o) && o % 100 < 10;
         (at..at + 10).filter(|o| offset(*o)).count() as u64
     };
     let other: u64 = beside

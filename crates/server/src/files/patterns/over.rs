@@ -1,0 +1,141 @@
+//! The extents of the index that lie over patterns, a page at a time: however many there are, few are in memory.
+//!
+//! Mostly a page is all there is. Else the page around the last question is kept; who asks in the order of the file reads each
+//! once, who goes down reads some again.
+use super::displace::uncovered;
+use crate::{Error, Fid, Result};
+use forebay_index::{Extent, ExtentIndex};
+use forebay_pattern::Placed;
+use std::ops::Range;
+
+/// Extents of a page. Few in tests, so that small histories turn pages.
+const PAGE: usize = if cfg!(test) { 3 } else { 4096 };
+
+/// The first extents of a range, in order, and whether these are all.
+pub(super) type Read<'a> = dyn Fn(Range<u64>) -> Result<(Vec<Extent>, bool)> + 'a;
+
+/// A page of the extents of a file.
+pub(super) fn page(
+    index: &ExtentIndex,
+    fid: Fid,
+    range: Range<u64>,
+) -> Result<(Vec<Extent>, bool)> {
+    let page = index.get(fid.0, range, PAGE)?;
+    let all = page.len() < PAGE;
+    Ok((page, all))
+}
+
+/// See the head of this file.
+pub(super) struct Over<'a> {
+    read: &'a Read<'a>,
+    bounds: Range<u64>,
+    /// What `extents` are all of.
+    window: Range<u64>,
+    extents: Vec<Extent>,
+    failed: Option<Error>,
+}
+
+impl<'a> Over<'a> {
+    /// Those in `bounds`; nobody asks for others.
+    pub(super) fn new(read: &'a Read<'a>, bounds: Range<u64>) -> Over<'a> {
+        Over {
+            read,
+            window: bounds.start..bounds.start,
+            bounds,
+            extents: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// The extents around `at`, and an offset behind it up to where they are all.
+    pub(super) fn at(&mut self, at: u64) -> Result<(&[Extent], u64)> {
+        if !self.window.contains(&at) {
+            let back = self.window.end - self.window.start;
+            let from = match at < self.window.start {
+                true => at.saturating_sub(back).max(self.bounds.start),
+                false => at,
+            };
+            self.load(from)?;
+            if self.window.end <= at {
+                self.load(at)?;
+            }
+        }
+        Ok((&self.extents, self.window.end))
+    }
+
+    fn load(&mut self, from: u64) -> Result<()> {
+        let end = self.bounds.end.max(from.saturating_add(1));
+        let (extents, all) = (self.read)(from..end)?;
+        let until = match extents.last() {
+            Some(last) if !all => last.end().min(end),
+            _ => end,
+        };
+        (self.window, self.extents) = (from..until, extents);
+        Ok(())
+    }
+
+    /// Calls `each` with what of `piece` lies under none. An error is kept for `done`.
+    pub(super) fn uncovered(&mut self, piece: Placed, each: &mut impl FnMut(Placed)) {
+        let (mut at, end) = (piece.offset, piece.end());
+        while at < end && self.failed.is_none() {
+            match self.at(at) {
+                Ok((extents, until)) => {
+                    let until = until.min(end);
+                    let part = Placed {
+                        offset: at,
+                        len: until - at,
+                        addr: piece.addr + (at - piece.offset),
+                        ..piece
+                    };
+                    uncovered(extents, part, each);
+                    at = until;
+                }
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    /// The first error there was.
+    pub(super) fn done(self) -> Result<()> {
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pages_say_what_all_extents_say(
+            lens in prop::collection::vec((1u64..9, 1u64..9), 0..40),
+            pieces in prop::collection::vec((0u64..300, 1u64..60), 1..12),
+        ) {
+            let (mut all, mut at) = (Vec::new(), 0);
+            for (gap, len) in lens {
+                all.push(Extent { offset: at + gap - 1, len, member: 0, log: 0, addr: 0, seq: 0 });
+                at += gap - 1 + len;
+            }
+            let read = |range: Range<u64>| {
+                let found = all.iter().filter(|e| e.offset < range.end && range.start < e.end());
+                let page: Vec<Extent> = found.copied().take(PAGE).collect();
+                let all = page.len() < PAGE;
+                Ok((page, all))
+            };
+            let mut over = Over::new(&read, 0..400);
+            for (offset, len) in pieces {
+                let piece = Placed { offset, len, source: Default::default(), addr: 7 + offset, sequence: 1 };
+                let bytes = |each: &mut dyn FnMut(&mut dyn FnMut(Placed))| {
+                    let mut bytes = Vec::new();
+                    each(&mut |p: Placed| bytes.extend((0..p.len).map(|i| (p.offset + i, p.addr + i))));
+                    bytes
+                };
+                let want = bytes(&mut |each| uncovered(&all, piece, &mut |p| each(p)));
+                let found = bytes(&mut |each| over.uncovered(piece, &mut |p| each(p)));
+                prop_assert_eq!(found, want);
+            }
+            prop_assert!(over.done().is_ok());
+        }
+    }
+}
