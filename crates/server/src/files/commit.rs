@@ -10,13 +10,13 @@
 //!    background thread; a reader of such a slice finds the staged part, asks for the decision and publishes it itself.
 use super::Shared;
 use super::parts::touched;
+use super::patterns::Prepared;
 use super::proto::{CommitAttr, FilesReply};
 use super::publish::Decision;
 use super::records::{self, CommitId};
 use crate::inodes::Inode;
 use crate::{Error, Kind, Lamination, Layout, Member, Result, Time, keys};
 use forebay_index::{Change, Extent};
-use forebay_pattern::Segment;
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -41,7 +41,9 @@ impl Shared {
             Some(seq) => (seq, None),
             None => {
                 self.unpublished_elsewhere(&commit)?;
-                let (seq, previous) = self.decide(&mut commit, segments)?;
+                let prepared = self.prepare(id.fid, &commit.own, segments)?;
+                let (seq, previous) = self.decide(&mut commit, prepared)?;
+                self.tidy(id.fid);
                 (seq, Some(previous))
             }
         };
@@ -79,7 +81,7 @@ impl Shared {
     }
 
     /// Step 2. Returns the sequence, and the one before it.
-    fn decide(&self, commit: &mut Commit, segments: Vec<Segment>) -> Result<(u64, u64)> {
+    fn decide(&self, commit: &mut Commit, prepared: Prepared) -> Result<(u64, u64)> {
         let id = commit.id;
         let _inode = self.inodes.lock(id.fid);
         let mut inode = self.inodes.get(id.fid)?;
@@ -106,8 +108,8 @@ impl Shared {
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
         if layout == Layout::Patterned && !nothing {
             let own = &mut commit.own;
-            let all = empties(own) && segments.is_empty();
-            let done = self.change_patterned(&mut batch, id.fid, &inode, own, segments, seq)?;
+            let all = empties(own) && commit.patterns.is_empty();
+            let done = self.change_patterned(&mut batch, id.fid, &inode, own, prepared, seq)?;
             (added, freed) = (done.added, done.freed);
             table = Some(done.table);
             if all {
@@ -151,9 +153,6 @@ impl Shared {
         }
         self.decisions.add(decision);
         self.outcomes.remember(id, seq);
-        if layout == Layout::Patterned {
-            self.tidy(id.fid);
-        }
         if freed > 0 {
             self.outbox.wake();
         }

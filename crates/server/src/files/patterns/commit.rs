@@ -10,11 +10,15 @@ use super::over::{Over, page};
 use super::records::{HIDDEN, HOLE, Id, SEGMENT, hidden_value, hole_value};
 use super::table::{HoleRecord, Part, Table};
 use crate::inodes::Inode;
-use crate::{Fid, Result, keys};
+use crate::{Fid, Layout, Result, keys};
 use forebay_index::Change;
 use forebay_pattern::{Map, Segment};
 use forebay_storage::Batch;
 use std::ops::Range;
+use std::sync::Arc;
+
+/// A commit of no more puts is short.
+const FEW: usize = 16;
 
 /// What a change did, and the table after it.
 pub(in super::super) struct Patterned {
@@ -23,41 +27,70 @@ pub(in super::super) struct Patterned {
     pub table: Table,
 }
 
+/// What a commit brings, and what it would do to the table that was there when it was looked at.
+pub(in super::super) struct Prepared {
+    /// Of a commit that has no sequence yet.
+    parts: Vec<Part>,
+    found: Option<(Arc<Table>, Found)>,
+}
+
+/// What a change does to a table.
+struct Found {
+    gone: Displaced,
+    /// Cuts of what the index has under elements.
+    under: Vec<Change>,
+}
+
 impl Shared {
-    /// Adds to `batch` changes and patterns under sequence `seq`, and the freed bytes. The caller has the inode's lock; `inode` is
-    /// as it is stored.
-    pub(in super::super) fn change_patterned(
+    /// Finds what a commit displaces: all that takes long. The caller has the file's commit lock, so nothing but a lamination
+    /// changes what is found here; nobody has the inode's lock, so others go on.
+    pub(in super::super) fn prepare(
         &self,
-        batch: &mut Batch,
         fid: Fid,
-        inode: &Inode,
-        own: &mut Vec<Change>,
+        own: &[Change],
         segments: Vec<Segment>,
-        seq: u64,
-    ) -> Result<Patterned> {
-        let old = self.table(fid)?;
+    ) -> Result<Prepared> {
         let parts = segments.into_iter().zip(0..);
-        let parts: Vec<Part> = parts
-            .map(|(segment, number)| Part::new(Id { seq, number }, segment))
-            .collect();
+        let part = |(segment, number)| Part::new(Id { seq: 0, number }, segment);
+        let parts: Vec<Part> = parts.map(part).collect();
+        let table = if parts.is_empty() && few(own) && self.tables.get(fid).is_none() {
+            // Of most files there is none, and of others this takes no time.
+            None
+        } else {
+            let _inode = self.inodes.lock(fid);
+            match self.inodes.get(fid).map(|inode| inode.layout) {
+                Ok(Layout::Patterned) if !own.is_empty() || !parts.is_empty() => {
+                    Some(self.table(fid)?)
+                }
+                Ok(Layout::Fresh) if !parts.is_empty() => Some(self.table(fid)?),
+                // What is wrong is said where it is decided.
+                _ => None,
+            }
+        };
+        let found = match table {
+            None => None,
+            Some(table) => {
+                let found = self.find(fid, &table, own, &parts)?;
+                Some((table, found))
+            }
+        };
+        Ok(Prepared { parts, found })
+    }
+
+    /// What changes and parts do to a table.
+    fn find(&self, fid: Fid, old: &Table, own: &[Change], parts: &[Part]) -> Result<Found> {
+        self.step("find")?;
         let mut kept = LogRanges::default();
-        let mut added = 0;
-        for change in own.iter_mut() {
+        for change in own {
             if let Change::Put(e) = change {
-                e.seq = seq;
-                added += e.len;
                 kept.add(super::source(e), e.addr..e.addr.saturating_add(e.len));
             }
         }
-        let mut named = LogRanges::default();
-        for part in &parts {
-            added += part.bytes;
-            for run in part.runs.iter() {
-                named.add(part.segment.source, run.clone());
-                kept.add(part.segment.source, run.clone());
-            }
+        for part in parts {
+            let runs = part.runs.iter().cloned();
+            runs.for_each(|run| kept.add(part.segment.source, run));
         }
-        let (kept, named) = (kept.sorted(), named.sorted());
+        let kept = kept.sorted();
         let changed = own.iter().map(|change| match change {
             Change::Put(e) => e.offset..e.end(),
             Change::Cut { start, end } => *start..*end,
@@ -65,27 +98,58 @@ impl Shared {
         let ranges = joined(changed.collect());
         let new = New {
             ranges: &ranges,
-            parts: &parts,
+            parts,
             kept: &kept,
         };
-        let gone = displaced(&old, &new, &|range| page(&self.index, fid, range))?;
-        let cuts: Vec<Range<u64>> = own
-            .iter()
-            .filter_map(|change| match change {
-                Change::Cut { start, end } => Some(*start..*end),
-                Change::Put(_) => None,
-            })
-            .collect();
-        self.cut_under(fid, &parts, own)?;
+        let gone = displaced(old, &new, &|range| page(&self.index, fid, range))?;
+        let under = self.cut_under(fid, parts)?;
+        Ok(Found { gone, under })
+    }
+
+    /// Adds to `batch` changes and what was prepared of the commit, under sequence `seq`, and the freed bytes. The caller has the
+    /// commit lock and the inode's; `inode` is as it is stored.
+    pub(in super::super) fn change_patterned(
+        &self,
+        batch: &mut Batch,
+        fid: Fid,
+        inode: &Inode,
+        own: &mut Vec<Change>,
+        prepared: Prepared,
+        seq: u64,
+    ) -> Result<Patterned> {
+        let old = self.table(fid)?;
+        let mut parts = prepared.parts;
+        let Found { gone, under } = match prepared.found {
+            Some((table, found)) if table.same(&old) => found,
+            _ => self.find(fid, &old, own, &parts)?,
+        };
+        let (mut added, mut cuts) = (0, Vec::new());
+        for change in own.iter_mut() {
+            match change {
+                Change::Put(e) => {
+                    e.seq = seq;
+                    added += e.len;
+                }
+                Change::Cut { start, end } => cuts.push(*start..*end),
+            }
+        }
+        let mut named = LogRanges::default();
+        for part in &mut parts {
+            part.publish(seq);
+            added += part.bytes;
+            let runs = part.runs.iter().cloned();
+            runs.for_each(|run| named.add(part.segment.source, run));
+        }
+        own.extend(under);
         let index_freed = self.index.change(batch, fid.0, own)?;
-        let freed = total(&index_freed) + gone.bytes();
+        let freed = total(&index_freed).saturating_add(gone.bytes());
         // No log byte is given back that the change names, wherever it stood before.
         let mut of_index = LogRanges::default();
         for e in &index_freed {
             of_index.add(super::source(e), e.addr..e.addr.saturating_add(e.len));
         }
-        self.outbox
-            .add(batch, &of_index.sorted().without(&named).extents());
+        let of_index = of_index.sorted().without(&named.sorted());
+        self.outbox.add(batch, &of_index.extents());
         self.outbox.add(batch, &gone.freed.extents());
         let table = Writer { batch, fid }.write(&old, parts, &gone, &cuts, inode.seq);
         Ok(Patterned {
@@ -95,10 +159,10 @@ impl Shared {
         })
     }
 
-    /// Adds the cuts of what the index has under elements of these parts.
-    fn cut_under(&self, fid: Fid, parts: &[Part], own: &mut Vec<Change>) -> Result<()> {
+    /// The cuts of what the index has under elements of these parts.
+    fn cut_under(&self, fid: Fid, parts: &[Part]) -> Result<Vec<Change>> {
         let bounds = parts.iter().map(|p| p.bounds.0..p.bounds.1);
-        let mut map = None;
+        let (mut map, mut cuts) = (None, Vec::new());
         for range in joined(bounds.collect()) {
             let read = |range| page(&self.index, fid, range);
             let (mut over, mut at) = (Over::new(&read, range.clone()), range.start);
@@ -111,7 +175,7 @@ impl Shared {
                     });
                     let mut under = Vec::new();
                     map.resolve(extent.offset..extent.end(), &mut under);
-                    own.extend(under.iter().map(|p| Change::Cut {
+                    cuts.extend(under.iter().map(|p| Change::Cut {
                         start: p.offset,
                         end: p.end(),
                     }));
@@ -119,8 +183,13 @@ impl Shared {
                 at = until;
             }
         }
-        Ok(())
+        Ok(cuts)
     }
+}
+
+/// Whether these are some puts and nothing else.
+fn few(own: &[Change]) -> bool {
+    own.len() <= FEW && own.iter().all(|c| matches!(c, Change::Put(_)))
 }
 
 /// Writes what became of a table.

@@ -95,6 +95,19 @@ impl Table {
         segments
     }
 
+    /// What should be joined of a file whose newest commit has just landed.
+    pub(super) fn join(&self) -> Result<Option<Joined>> {
+        let (mut old, mut new, mut free) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+        for places in self.joinable() {
+            let made = self.joined(&places, &mut free)?;
+            if made.len() < places.len() {
+                old.extend(places);
+                new.extend(made);
+            }
+        }
+        Ok((!new.is_empty()).then_some(Joined { old, new }))
+    }
+
     /// These parts as few. `free`: numbers that no part of a commit has.
     fn joined(&self, places: &[usize], free: &mut BTreeMap<u64, u32>) -> Result<Vec<Part>> {
         let parts = || places.iter().map(|at| &self.parts[*at]);
@@ -139,20 +152,16 @@ fn fold<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<Vec<Pattern>> {
     Ok(folder.finish())
 }
 
+/// Parts that take the place of others.
+pub(super) struct Joined {
+    old: BTreeSet<usize>,
+    new: Vec<Part>,
+}
+
 impl Shared {
-    /// Joins what should be of a file whose newest commit has just landed. The caller has the inode's lock.
-    pub(super) fn join(&self, fid: Fid, table: Arc<Table>) -> Result<()> {
-        let (mut old, mut new, mut free) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        for places in table.joinable() {
-            let made = table.joined(&places, &mut free)?;
-            if made.len() < places.len() {
-                old.extend(places);
-                new.extend(made);
-            }
-        }
-        if new.is_empty() {
-            return Ok(());
-        }
+    /// Writes what was joined of `table`. The caller has the inode's lock.
+    pub(super) fn put_joined(&self, fid: Fid, table: &Table, joined: Joined) -> Result<()> {
+        let Joined { old, new } = joined;
         let mut batch = Batch::new();
         let mut writer = Writer {
             batch: &mut batch,
@@ -168,7 +177,7 @@ impl Shared {
         for part in &new {
             writer.put(part.id, SEGMENT, part.value());
         }
-        writer.drop_merged(&table);
+        writer.drop_merged(table);
         parts.extend(new);
         parts.sort_by_key(|p| p.id);
         self.step("join")?;

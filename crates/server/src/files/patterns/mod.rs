@@ -14,6 +14,8 @@
 //!
 //! # Invariants
 //! 1. All of a file's records change under the inode's lock, in the batch of the commit. Tables in memory are read and replaced under it.
+//!    What takes long is found before: nobody but a lamination changes tables without the file's commit lock, and under the inode's it is
+//!    seen whether one did.
 //! 2. Where the index has an extent of the file, that is newer than any pattern there.
 pub(super) mod check;
 mod commit;
@@ -29,6 +31,7 @@ mod rewrite;
 mod table;
 mod tables;
 
+pub(super) use commit::Prepared;
 pub(super) use log_ranges::LogRanges;
 pub(super) use tables::Tables;
 

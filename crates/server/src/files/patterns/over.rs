@@ -126,13 +126,10 @@ mod tests {
             let mut over = Over::new(&read, 0..400);
             for (offset, len) in pieces {
                 let piece = Placed { offset, len, source: Default::default(), addr: 7 + offset, sequence: 1 };
-                let bytes = |each: &mut dyn FnMut(&mut dyn FnMut(Placed))| {
-                    let mut bytes = Vec::new();
-                    each(&mut |p: Placed| bytes.extend((0..p.len).map(|i| (p.offset + i, p.addr + i))));
-                    bytes
-                };
-                let want = bytes(&mut |each| uncovered(&all, piece, &mut |p| each(p)));
-                let found = bytes(&mut |each| over.uncovered(piece, &mut |p| each(p)));
+                let (mut want, mut found) = (Vec::new(), Vec::new());
+                let bytes = |p: Placed| (0..p.len).map(move |i| (p.offset + i, p.addr + i));
+                uncovered(&all, piece, &mut |p| want.extend(bytes(p)));
+                over.uncovered(piece, &mut |p| found.extend(bytes(p)));
                 prop_assert_eq!(found, want);
             }
             prop_assert!(over.done().is_ok());

@@ -6,9 +6,10 @@
 //! left as it is.
 use super::super::Shared;
 use super::commit::Writer;
+use super::join::Joined;
 use super::over::{Over, Read, page};
 use super::records::{Id, MERGED, SEGMENT, merged_value};
-use super::table::{Part, Table, visible};
+use super::table::{HoleRecord, Part, Table, visible};
 use crate::inodes::Inode;
 use crate::{Error, Fid, Layout, Result, keys};
 use forebay_pattern::{Folder, Segment};
@@ -22,6 +23,15 @@ const HOLES: usize = 1024;
 const ELEMENTS: u64 = 1 << 22;
 
 impl Table {
+    /// Whether both are of the same records.
+    pub(super) fn same(&self, other: &Table) -> bool {
+        let part = |p: &Part| (p.id, p.bytes, p.hidden);
+        let hole = |h: &HoleRecord| (h.id, h.range.clone());
+        self.parts.iter().map(part).eq(other.parts.iter().map(part))
+            && self.holes.iter().map(hole).eq(other.holes.iter().map(hole))
+            && self.lost.len() == other.lost.len()
+    }
+
     /// Whether it should be written anew.
     fn untidy(&self) -> bool {
         let hidden: u64 = self.parts.iter().map(|p| p.hidden).sum();
@@ -120,14 +130,44 @@ impl Table {
     }
 }
 
+/// What takes the place of a table's parts.
+enum Anew {
+    Parts(Vec<Part>),
+    Joined(Joined),
+}
+
 impl Shared {
-    /// Writes the patterns of a file anew if that is due. The caller has the inode's lock.
+    /// Writes the patterns of a file anew if that is due. The caller has the file's commit lock, and not the inode's.
     pub(in super::super) fn tidy(&self, fid: Fid) {
-        let tidied = self.table(fid).and_then(|table| match table.untidy() {
-            true => self.rewrite(fid, &table),
-            false => self.join(fid, table),
-        });
-        if let Err(error) = tidied {
+        // After a commit of a file with patterns its table is in memory.
+        if self.tables.get(fid).is_none() {
+            return;
+        }
+        let tidied = || {
+            let table = {
+                let _inode = self.inodes.lock(fid);
+                match self.inodes.get(fid)?.layout {
+                    Layout::Patterned => self.table(fid)?,
+                    Layout::Fresh | Layout::Spread => return Ok(()),
+                }
+            };
+            let anew = match table.untidy() {
+                true => Anew::Parts(table.anew(&|range| page(&self.index, fid, range))?),
+                false => match table.join()? {
+                    Some(joined) => Anew::Joined(joined),
+                    None => return Ok(()),
+                },
+            };
+            let _inode = self.inodes.lock(fid);
+            // A lamination may have been quicker.
+            let now = self.table(fid)?;
+            match anew {
+                _ if !now.same(&table) => Ok(()),
+                Anew::Parts(parts) => self.replace(fid, &now, parts),
+                Anew::Joined(joined) => self.put_joined(fid, &now, joined),
+            }
+        };
+        if let Err::<(), Error>(error) = tidied() {
             tracing::warn!(fid = fid.0, %error, "the patterns of a file were not written anew; they take more room than they need");
         }
     }
@@ -143,7 +183,8 @@ impl Shared {
             if table.tidies()
                 && (table.parts.iter().any(|p| p.hidden > 0) || !table.holes.is_empty())
             {
-                self.rewrite(fid, &table)?;
+                let parts = table.anew(&|range| page(&self.index, fid, range))?;
+                self.replace(fid, &table, parts)?;
                 table = self.table(fid)?;
             }
             if table.kept.is_none() && table.lost.is_empty() && table.parts.len() > 1 {
@@ -169,9 +210,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes all parts anew that have lost bytes.
-    pub(super) fn rewrite(&self, fid: Fid, table: &Table) -> Result<()> {
-        let parts = table.anew(&|range| page(&self.index, fid, range))?;
+    /// Writes these parts, which `table` has made anew.
+    fn replace(&self, fid: Fid, table: &Table, parts: Vec<Part>) -> Result<()> {
         let mut batch = Batch::new();
         let mut writer = Writer {
             batch: &mut batch,

@@ -49,6 +49,13 @@ impl Part {
         }
     }
 
+    /// It was decided under this sequence.
+    pub(super) fn publish(&mut self, seq: u64) {
+        self.id.seq = seq;
+        let segment = Arc::make_mut(&mut self.segment);
+        (segment.first, segment.last) = (seq, seq);
+    }
+
     pub(super) fn overlaps(&self, range: &Range<u64>) -> bool {
         self.bounds.0 < range.end && range.start < self.bounds.1
     }

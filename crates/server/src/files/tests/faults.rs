@@ -6,7 +6,11 @@ use parking_lot::Mutex;
 #[derive(Default)]
 pub(crate) struct Faults {
     left: Mutex<Option<u64>>,
+    watch: Mutex<Option<Watch>>,
 }
+
+/// Is told of each step.
+type Watch = Box<dyn Fn(&'static str) + Send>;
 
 impl Faults {
     /// The next `steps` steps work, then none does.
@@ -17,7 +21,14 @@ impl Faults {
     pub(crate) fn reached(&self) -> bool {
         *self.left.lock() == Some(0)
     }
+    /// Calls this at every step.
+    pub(crate) fn watch(&self, watch: impl Fn(&'static str) + Send + 'static) {
+        *self.watch.lock() = Some(Box::new(watch));
+    }
     pub(crate) fn step(&self, name: &'static str) -> Result<()> {
+        if let Some(watch) = &*self.watch.lock() {
+            watch(name);
+        }
         match &mut *self.left.lock() {
             None => Ok(()),
             Some(0) => Err(Error::Refused(format!("cut off at: {name}"))),

@@ -2,9 +2,13 @@
 use super::super::proto::*;
 use super::world::*;
 use crate::*;
+use forebay_index::Change;
 use forebay_pattern::{Folder, Segment, Source};
 use std::ops::Bound::Unbounded;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// One commit of each of `ranks` writers: `count` records of 4 KiB, those of all in turns.
 fn written(world: &World, fid: Fid, ranks: u64, count: u64, first_log: u64) {
@@ -287,4 +291,52 @@ fn tables_in_memory_stay_within_their_budget() {
         assert!(world.files(0).pattern_memory() <= budget);
     }
     assert!(world.files(0).pattern_memory() > budget / 4);
+}
+
+#[test]
+fn what_a_commit_displaces_is_found_while_others_may_use_the_inode() {
+    let world = World::new(1);
+    let fid = world.create(0);
+    let (free, held) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let owner = world.files(0);
+    let (counts, inodes) = ((free.clone(), held.clone()), world.inodes(0));
+    owner.shared.faults.watch(move |step| {
+        if step != "find" {
+            return;
+        }
+        let inodes = inodes.clone();
+        let (done, wait) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(inodes.lock(fid));
+            let _ = done.send(());
+        });
+        let count = match wait.recv_timeout(Duration::from_secs(20)) {
+            Ok(()) => &counts.0,
+            Err(_) => &counts.1,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    written(&world, fid, 4, 50, 1);
+    written(&world, fid, 3, 60, 20);
+    let cut = Change::Cut {
+        start: 9000,
+        end: u64::MAX,
+    };
+    let attr = CommitAttr {
+        size: Some(9000),
+        ..Default::default()
+    };
+    let planned = Planned {
+        writer: 0,
+        fid,
+        token: world.token(),
+        own: vec![cut],
+        patterns: Vec::new(),
+        staged: Vec::new(),
+        attr,
+    };
+    world.finish(&planned).unwrap();
+    assert_eq!(world.view(0, fid).unwrap().bytes, 9000);
+    let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+    assert_eq!((count(&free), count(&held)), (8, 0));
 }
