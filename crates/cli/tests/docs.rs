@@ -1,6 +1,7 @@
 //! The documentation says what the program does: generated pages are up to date, and links lead somewhere.
 //! `UPDATE_DOCS=1 cargo test -p forebay-cli --test docs` rewrites the generated pages.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
+use clap::Parser;
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -215,4 +216,47 @@ fn metrics_are_named_by_the_rules_of_prometheus() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), forebay_cli::metrics::METRICS.len());
+}
+
+/// The words of a line as a shell makes them, without what follows in the line.
+fn words(line: &str) -> Vec<String> {
+    let ends = [" #", " | ", " > ", " && ", "; ", " & "];
+    let end = ends.iter().filter_map(|mark| line.find(mark)).min();
+    let line = &line[..end.unwrap_or(line.len())];
+    let script = format!("printf '%s\\n' {line}");
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_string).collect()
+}
+
+#[test]
+fn the_commands_in_the_pages_are_understood() {
+    let docs = std::fs::read_dir(root().join("docs"))
+        .unwrap()
+        .map(|e| e.unwrap().path());
+    let pages = docs.chain(PAGES.map(|p| root().join(p)));
+    let mut understood = 0;
+    for page in pages.filter(|p| p.extension().is_some_and(|e| e == "md")) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        // Every other part is a block of code.
+        let blocks = text.split("```").skip(1).step_by(2);
+        let whole = blocks.flat_map(|b| {
+            let lines = b.replace("\\\n", " ");
+            let lines = lines
+                .lines()
+                .map(|l| l.trim_start_matches("$ ").to_string());
+            lines.collect::<Vec<_>>()
+        });
+        for line in whole.filter(|l| l.starts_with("forebay ")) {
+            let args = words(&line);
+            if let Err(e) = forebay_cli::args::Cli::try_parse_from(&args) {
+                panic!("{}: {line}\n{args:?}\n{e}", page.display());
+            }
+            understood += 1;
+        }
+    }
+    assert!(understood > 20, "{understood} commands were found");
 }

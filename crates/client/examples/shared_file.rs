@@ -1,6 +1,7 @@
 //! The ranks of a job write one shared file: made, opened, closed and looked at by all together. Each rank writes its part.
 //!
 //! ```sh
+//! cargo build --release -p forebay-client --example shared_file     # target/release/examples/shared_file
 //! forebay run --store ~/store --mount ~/fb -- mpirun -n 16 shared_file /results
 //! ```
 //!
