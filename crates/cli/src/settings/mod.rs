@@ -5,6 +5,7 @@
 //!
 //! Invariant: file < environment < command line, for every setting alike.
 mod table;
+mod values;
 
 pub use table::{Setting, Settings, TABLE, find};
 

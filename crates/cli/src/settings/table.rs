@@ -1,14 +1,9 @@
-//! The table of settings: what each is called, means and defaults to, and how its text becomes a value.
+//! The table of settings: what each is called, means and defaults to, and which value it becomes.
+use super::values::{budget, future, index, positive};
 use crate::metrics::Address;
-use crate::units::{parse_duration, parse_size};
-use forebay_pattern::Request;
-use forebay_server::delegate::Future;
+use crate::units::parse_size;
 use forebay_server::{Alpha, Consistency};
 use forebay_storage::Durability;
-use forebay_trace::{Kind, NO_OFFSET};
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// One setting. Its text form is the only form that travels between processes.
@@ -356,52 +351,6 @@ pub const TABLE: &[Setting] = &[
         },
     },
 ];
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match parse_duration(text)? {
-        Duration::ZERO => Err(format!(
-            "'{text}' is no time at all; write it like 500ms or 10s"
-        )),
-        time => Ok(time),
-    }
-}
-
-/// A budget; `None` for the usual share of the memory.
-fn budget(text: &str) -> Result<Option<u64>, String> {
-    match text {
-        "auto" => Ok(None),
-        _ => parse_size(text).map(Some),
-    }
-}
-
-/// The reads of each rank in each file of a trace.
-fn future(text: &str) -> Result<Option<Arc<Future>>, String> {
-    if text == "none" {
-        return Ok(None);
-    }
-    let path = Path::new(text);
-    if !path.is_absolute() {
-        // Servers read it too, and may run in another directory.
-        return Err(format!(
-            "'{text}' is no name from the root; write one that begins with /"
-        ));
-    }
-    let trace = forebay_trace::load(path).map_err(|e| e.to_string())?;
-    let mut readers: BTreeMap<(u32, u32), Vec<Request>> = BTreeMap::new();
-    for op in &trace.ops {
-        if op.kind == Kind::Read && op.offset != NO_OFFSET && op.len > 0 {
-            let (offset, len) = (op.offset, op.len);
-            let reader = readers.entry((op.file, op.rank)).or_default();
-            reader.push(Request { offset, len });
-        }
-    }
-    Ok(Some(Arc::new(Future::new(readers.into_values()))))
-}
-
-/// What is wrong with the index's setting that was just given, if anything is.
-fn index(settings: &Settings) -> Result<(), String> {
-    settings.service.index.check().map_err(|(_, text)| text)
-}
 
 /// The row of a key.
 pub fn find(key: &str) -> Option<&'static Setting> {

@@ -15,6 +15,7 @@
 //! | `quota` | live bytes, buffer memory, poison |
 //! | `room` | what data leaves of the disk to the records |
 //! | `recover` | opening |
+//! | `requests` | which request of a member is answered by what |
 //!
 //! Invariants: bytes are in a segment before a span names them; a span is gone from the store, on disk, before its bytes
 //! go; bytes leave only after their checksum was right.
@@ -27,6 +28,7 @@ pub mod proto;
 mod quota;
 mod read;
 mod recover;
+mod requests;
 mod room;
 mod segment;
 mod span_cache;
@@ -43,14 +45,12 @@ pub(crate) use recover::unsealed as unsealed_logs;
 pub use room::Room;
 pub(crate) use tail::subtract;
 
-use crate::{Error, Fid, Member, Result, buffers::Buffers, counter::Counter};
-use bytes::Bytes;
+use crate::{Fid, Member, Result, buffers::Buffers, counter::Counter};
 use clean::Work;
 use crossbeam_channel::Sender;
 use forebay_storage::{Io, Store};
 use log::Logs;
 use parking_lot::Mutex;
-use proto::{DataReply, DataRequest, Piece};
 use quota::{Health, Meter};
 use segment::Segments;
 use span_cache::SpanCache;
@@ -317,58 +317,6 @@ impl Data {
     /// As the disk.
     pub fn disk_bytes(&self, stop: &AtomicBool) -> Result<u64> {
         self.inner.segments.disk_bytes(stop)
-    }
-
-    /// Answers another member. The bulk of a read: one buffer a piece, in order.
-    ///
-    /// # Errors
-    /// As the calls above; `EINVAL` for a read of more than `READ_BYTES`.
-    pub fn handle(&self, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
-        match request {
-            DataRequest::Read { pieces } => Ok((DataReply::Read, self.read_pieces(&pieces)?)),
-            DataRequest::Free { ranges } => {
-                let ranges: Vec<LogRange> = ranges
-                    .into_iter()
-                    .map(|(log, addr, len)| (log, addr..addr.saturating_add(len)))
-                    .collect();
-                self.free(&ranges)?;
-                Ok((DataReply::Done, Vec::new()))
-            }
-            DataRequest::Space => {
-                let (live, total, free) = self.space()?;
-                Ok((DataReply::Space { live, total, free }, Vec::new()))
-            }
-        }
-    }
-
-    /// Reads pieces into one buffer; neighbours in a log become one read.
-    ///
-    /// # Errors
-    /// As `read`; `EINVAL` for more than `READ_BYTES`.
-    pub fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
-        let total: u64 = pieces.iter().map(|p| u64::from(p.len)).sum();
-        if total > READ_BYTES {
-            return Err(Error::Posix(rustix::io::Errno::INVAL));
-        }
-        let mut buffer = self.inner.read_buffers.take(total as usize);
-        let (mut i, mut at) = (0, 0);
-        while i < pieces.len() {
-            let (first, mut len) = (pieces[i], 0);
-            while let Some(p) = pieces.get(i)
-                && p.log == first.log
-                && Some(p.addr) == first.addr.checked_add(len as u64)
-            {
-                len += p.len as usize;
-                i += 1;
-            }
-            self.read(first.log, first.addr, &mut buffer[at..at + len])?;
-            at += len;
-        }
-        let mut rest = buffer.freeze();
-        Ok(pieces
-            .iter()
-            .map(|p| rest.split_to(p.len as usize))
-            .collect())
     }
 
     /// Stops the cleaning thread and settles what waits. Flush logs first: what is only buffered is lost.

@@ -3,6 +3,8 @@
 //! Invariants: a byte of a segment is written once; numbers are never used twice; a segment is never continued after
 //! a reopen. Space is reserved by moving a mark under a small lock (one per lane, so that a few logs write to different
 //! files at once); the write itself happens outside.
+mod sync;
+
 use super::header::{HEADER, header, name};
 use super::quota::io_error;
 use crate::{Member, Result};
@@ -169,63 +171,6 @@ impl Segments {
             .file
             .write_at(bytes, u64::from(offset))
             .map_err(|e| io_error("write", &segment.path, e))
-    }
-
-    /// The bytes written so far and the file's name are on disk when it returns.
-    ///
-    /// # Errors
-    /// As the disk.
-    pub fn sync(&self, segment: &Segment) -> Result<()> {
-        segment
-            .file
-            .sync()
-            .map_err(|e| io_error("sync", &segment.path, e))?;
-        if !segment.named.load(Relaxed) {
-            self.io
-                .sync_dir(&self.dir)
-                .map_err(|e| io_error("sync", &self.dir, e))?;
-            segment.named.store(true, Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Whether `sync_ahead` has something to do.
-    pub fn is_ahead(&self) -> bool {
-        !self.ahead.lock().is_empty()
-    }
-
-    /// Brings new segments' names and full segments' bytes to disk, so that a later `sync` has little left to do. It is
-    /// no promise: a write reserved before may still be on its way.
-    ///
-    /// # Errors
-    /// As the disk; what was written is then in doubt, as after a failed `sync`.
-    pub fn sync_ahead(&self) -> Result<()> {
-        let ahead = std::mem::take(&mut *self.ahead.lock());
-        for (segment, full) in &ahead {
-            if *full {
-                self.sync(segment)?;
-            }
-        }
-        if ahead.iter().any(|(s, _)| !s.named.load(Relaxed)) {
-            self.io
-                .sync_dir(&self.dir)
-                .map_err(|e| io_error("sync", &self.dir, e))?;
-            ahead.iter().for_each(|(s, _)| s.named.store(true, Relaxed));
-        }
-        Ok(())
-    }
-
-    /// As `sync`, of a segment known by its number only. One that is gone needs none.
-    ///
-    /// # Errors
-    /// As the disk.
-    pub fn sync_number(&self, number: u32) -> Result<()> {
-        let Some(file) = self.file(number)? else {
-            return Ok(());
-        };
-        file.sync()
-            .and_then(|()| self.io.sync_dir(&self.dir))
-            .map_err(|e| io_error("sync", &self.path(number), e))
     }
 
     /// Opens a segment for reading, through a small cache. `None`: there is no such file.

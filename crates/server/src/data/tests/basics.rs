@@ -1,5 +1,6 @@
 //! Single behaviours: freeing under readers, damage, quota, moving.
 use super::*;
+use crate::data::proto::{DataReply, DataRequest, Piece};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileExt, MetadataExt};
 

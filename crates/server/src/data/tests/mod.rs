@@ -6,6 +6,7 @@ mod no_holes;
 mod threads;
 
 use super::*;
+use crate::Error;
 use forebay_storage::{Options, OsIo};
 use std::path::PathBuf;
 use tempfile::TempDir;
