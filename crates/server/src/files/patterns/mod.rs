@@ -88,7 +88,14 @@ impl Shared {
     pub(super) fn remove_patterns(&self, batch: &mut Batch, fid: Fid) -> Result<bool> {
         let table = self.table(fid)?;
         let mut freed = LogRanges::default();
-        table.name(&mut freed);
+        match table.lost.iter().any(|lost| !lost.hole) {
+            // Which bytes a lost record named is not known. A log is one file's alone, so all of those goes that others name.
+            true => {
+                let sources = table.parts.iter().map(|p| p.segment.source);
+                sources.for_each(|source| freed.add(source, 0..u64::MAX));
+            }
+            false => table.name(&mut freed),
+        }
         let freed = freed.sorted().extents();
         self.outbox.add(batch, &freed);
         self.delete_prefix(batch, keys::PATTERNS, &fid.0.to_be_bytes())?;

@@ -225,3 +225,31 @@ fn without_its_count_a_pattern_does_not_bring_back_what_was_taken_from_it() {
         assert!(check(&world.stores()).unwrap().is_empty());
     }
 }
+
+#[test]
+fn removing_a_file_gives_back_what_a_damaged_pattern_held_in_logs_that_others_name() {
+    let world = World::new(2);
+    let fid = world.create(0);
+    let mut end = 0;
+    for start in [1000, 5000, 9000] {
+        let mut layer = Layer::default();
+        for i in 0..20 {
+            layer.write(start + 20 * i, 10, (1, 2), &mut end);
+        }
+        let attr = layer.attr();
+        let planned = world.plan_layer(1, fid, &layer, &attr, |_| true).unwrap();
+        world.finish(&planned).unwrap();
+    }
+    let key = keys_of(&world, 0)[2].clone();
+    damage(&world, &key, |value| *value.last_mut().unwrap() ^= 1);
+    world.unlink(fid);
+    world.drain();
+    assert_eq!(world.count(0, keys::PATTERNS), 0);
+    let freed = world.net.freed.lock();
+    let of_log = &freed[&(1, 2)];
+    // The log is this file's alone.
+    for addr in [0, 199, 200, 399, 400, end - 1] {
+        assert!(of_log.iter().any(|r| r.contains(&addr)), "{addr}");
+    }
+    assert_eq!(freed.len(), 1);
+}
