@@ -59,7 +59,8 @@ impl std::str::FromStr for Policy {
 pub struct PrefetchConfig {
     /// Who guesses.
     pub policy: Policy,
-    /// Most bytes fetched and not read yet, or kept. `None`: a 16th of the memory.
+    /// Most bytes fetched and not read yet, or kept; with [`Policy::Markov`] a quarter of it is for what it knows. `None`: a 16th of
+    /// the memory.
     pub cache: Option<u64>,
     /// Most requests that a reader is fetched ahead.
     pub depth: u32,
@@ -80,12 +81,22 @@ impl Default for PrefetchConfig {
 
 /// The least of a cache.
 const LEAST: u64 = 64 << 10;
+/// The part of a cache that chains have, as 1 in so many.
+const CHAINS: u64 = 4;
 const DEPTH: std::ops::RangeInclusive<u32> = 1..=4096;
 
 impl PrefetchConfig {
     /// Bytes of the cache of a member of this much memory.
     pub fn cache_bytes(&self, memory: u64) -> u64 {
         self.cache.unwrap_or(memory / 16)
+    }
+
+    /// Bytes of the cache that chains of blocks may take.
+    pub(super) fn chain_bytes(&self, memory: u64) -> u64 {
+        match self.policy {
+            Policy::Markov => self.cache_bytes(memory) / CHAINS,
+            _ => 0,
+        }
     }
 
     /// # Errors

@@ -2,25 +2,85 @@
 //!
 //! A file's transitions are counted while it is read; they are used from the next run on. A run ends when the last of the
 //! file's readers here is gone.
+//!
+//! All chains together have so much room (`Room`). What finds none is not counted; the prefetcher forgets chains that nobody reads by,
+//! those first that were not used for longest.
 use forebay_pattern::Request;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of a block: the paper's choice.
 pub const BLOCK: u64 = 8 << 10;
 /// Most transitions kept of a file: 4 GiB read block by block.
 const MOST: usize = 512 << 10;
-/// Memory of one, about.
-const TRANSITION: u64 = 48;
+/// Memory of one, about: counted, and what follows most often.
+const TRANSITION: u64 = 3 * 48;
 
 type Counts = HashMap<u64, Vec<(u64, u32)>>;
+
+/// Memory that all chains share.
+#[derive(Debug)]
+pub struct Room {
+    most: u64,
+    held: AtomicU64,
+    /// Somebody found none since it was looked at.
+    wanted: AtomicBool,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room::new(u64::MAX)
+    }
+}
+
+impl Room {
+    /// So many bytes.
+    pub fn new(most: u64) -> Room {
+        Room {
+            most,
+            held: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// Bytes held, about.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody found none since this was asked.
+    pub fn wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether an eighth is free.
+    pub fn has_some(&self) -> bool {
+        self.held() <= self.most - self.most / 8
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let more = |held: u64| held.checked_add(bytes).filter(|all| *all <= self.most);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        let taken = self.held.fetch_update(set, get, more).is_ok();
+        if !taken {
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn give(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
 
 #[derive(Debug, Default)]
 struct Inner {
     readers: usize,
     /// Of this run.
     counted: Counts,
+    /// Transitions in both, those in each counted.
     count: usize,
     /// Of the runs before: what follows each block.
     known: Arc<HashMap<u64, u64>>,
@@ -30,39 +90,48 @@ struct Inner {
 
 /// What is known of one file.
 #[derive(Debug, Default)]
-pub struct Chain(Mutex<Inner>);
+pub struct Chain {
+    inner: Mutex<Inner>,
+    room: Arc<Room>,
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        let count = self.inner.get_mut().count;
+        self.room.give(count as u64 * TRANSITION);
+    }
+}
 
 impl Chain {
-    /// Memory, about, bytes.
-    pub fn memory(&self) -> u64 {
-        let inner = self.0.lock();
-        (inner.count + inner.known.len() * 2) as u64 * TRANSITION
+    /// With nothing known yet.
+    pub fn new(room: Arc<Room>) -> Chain {
+        Chain {
+            inner: Mutex::default(),
+            room,
+        }
     }
 
     fn count(&self, from: u64, to: u64) {
-        let mut inner = self.0.lock();
-        if inner.count >= MOST {
-            return;
-        }
-        let after = inner.counted.entry(from).or_default();
-        match after.iter_mut().find(|(block, _)| *block == to) {
-            Some((_, times)) => *times = times.saturating_add(1),
-            None => {
-                after.push((to, 1));
-                inner.count += 1;
-            }
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let counted = inner.counted.get_mut(&from);
+        if let Some((_, times)) = counted.and_then(|c| c.iter_mut().find(|(b, _)| *b == to)) {
+            *times = times.saturating_add(1);
+        } else if inner.count < MOST && self.room.take(TRANSITION) {
+            inner.counted.entry(from).or_default().push((to, 1));
+            inner.count += 1;
         }
     }
 
     fn begin(&self) -> Arc<HashMap<u64, u64>> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.readers += 1;
         inner.known.clone()
     }
 
     /// A reader is gone; with the last one the run ends.
     fn end(&self) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.readers -= 1;
         if inner.readers > 0 {
             return;
@@ -77,7 +146,9 @@ impl Chain {
                 }
             }
         }
+        let before = inner.count;
         inner.count = inner.total.values().map(Vec::len).sum();
+        self.room.give((before - inner.count) as u64 * TRANSITION);
         // Of equals the one that came first.
         let most = inner.total.iter().filter_map(|(from, after)| {
             let best = after.iter().rev().max_by_key(|(_, times)| *times)?;
@@ -180,6 +251,28 @@ mod tests {
         let chain = Arc::new(Chain::default());
         run(&chain, &[1, 2, 1, 3, 1, 3, 1]);
         assert_eq!(run(&chain, &[1])[0], [3, 1]);
+    }
+
+    #[test]
+    fn chains_keep_to_their_room_and_give_it_back() {
+        let room = Arc::new(Room::new(10 * TRANSITION));
+        let (one, two) = (
+            Arc::new(Chain::new(room.clone())),
+            Arc::new(Chain::new(room.clone())),
+        );
+        run(&one, &[1, 2, 3, 4, 5, 6, 7]);
+        assert!(!room.wanted());
+        run(&two, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(room.held(), 10 * TRANSITION);
+        assert!(room.wanted() && !room.wanted() && !room.has_some());
+        // What found room is foreseen; what is known is counted again without more.
+        assert_eq!(run(&two, &[1])[0], [2, 3, 4]);
+        assert_eq!(run(&one, &[1, 2, 3, 4, 5, 6, 7])[2], [4, 5, 6]);
+        drop(one);
+        assert_eq!(room.held(), 4 * TRANSITION);
+        assert!(room.has_some());
+        drop(two);
+        assert_eq!(room.held(), 0);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use bytes::Bytes;
 pub use config::{Future, Policy, PrefetchConfig};
 use forebay_pattern::Request;
 use lru::LruCache;
-use markov::Chain;
+use markov::{Chain, Room};
 use parking_lot::{Condvar, Mutex};
 use pieces::{Found, Pieces};
 use pool::{Job, Pool};
@@ -63,7 +63,7 @@ const FILES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 const READER: u64 = 8 << 10;
 
 /// What is remembered of a file beyond its handles.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Memory {
     steps: Arc<Steps>,
     chain: Arc<Chain>,
@@ -82,6 +82,8 @@ pub struct Prefetch {
     /// What a fetch takes, nanoseconds, about.
     usual: AtomicU64,
     files: Mutex<LruCache<Fid, Memory>>,
+    /// Of all chains.
+    room: Arc<Room>,
     watched: AtomicU64,
 }
 
@@ -112,8 +114,10 @@ impl Prefetch {
     /// Of a member of so much memory; `None` if nothing is ever fetched ahead.
     pub(super) fn new(config: &PrefetchConfig, memory: u64) -> Option<Arc<Prefetch>> {
         (config.policy != Policy::None).then(|| {
+            let chains = config.chain_bytes(memory);
             Arc::new(Prefetch {
-                pieces: Mutex::new(Pieces::new(config.cache_bytes(memory))),
+                pieces: Mutex::new(Pieces::new(config.cache_bytes(memory) - chains)),
+                room: Arc::new(Room::new(chains)),
                 config: config.clone(),
                 delegate: OnceLock::new(),
                 arrived: Condvar::new(),
@@ -141,14 +145,21 @@ impl Prefetch {
         self.pieces.lock().stats
     }
 
+    /// What is remembered of the file.
+    fn remembered(&self, fid: Fid) -> Memory {
+        let new = || Memory {
+            steps: Arc::default(),
+            chain: Arc::new(Chain::new(self.room.clone())),
+        };
+        self.files.lock().get_or_insert(fid, new).clone()
+    }
+
     /// Memory, about, bytes.
     pub(super) fn memory(&self) -> u64 {
         let files = self.files.lock();
-        let known = files
-            .iter()
-            .map(|(_, m)| m.steps.memory() + m.chain.memory());
+        let known = files.iter().map(|(_, m)| m.steps.memory());
         let watched = self.watched.load(Ordering::Relaxed) * READER;
-        known.sum::<u64>() + self.held.load(Ordering::Relaxed) + watched
+        known.sum::<u64>() + self.room.held() + self.held.load(Ordering::Relaxed) + watched
     }
 
     /// The handle reads this: what comes next is put in the queue.
@@ -166,6 +177,9 @@ impl Prefetch {
             return;
         };
         let plan = watched.reader.observe(request);
+        if self.room.wanted() {
+            make_room(&mut self.files.lock(), &self.room);
+        }
         self.give_up(open.file.fid, &plan.give_up);
         if plan.fetch.is_empty() {
             return;
@@ -275,6 +289,19 @@ impl Prefetch {
     }
 }
 
+/// Forgets files that nobody reads now, those first that were not used for longest, until chains have some room.
+fn make_room(files: &mut LruCache<Fid, Memory>, room: &Room) {
+    let idle =
+        |(fid, memory): (&Fid, &Memory)| (Arc::strong_count(&memory.chain) == 1).then_some(*fid);
+    let oldest: Vec<Fid> = files.iter().rev().filter_map(idle).collect();
+    for fid in oldest {
+        if room.has_some() {
+            break;
+        }
+        files.pop(&fid);
+    }
+}
+
 impl Delegate {
     /// Reads through what was fetched ahead.
     pub(super) fn read_ahead(&self, open: &Open, offset: u64, len: u32) -> Result<Bytes> {
@@ -310,3 +337,6 @@ impl Delegate {
             .unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! Invariant: a watched handle gives up what was fetched for it when it goes, or when it is watched no longer.
 use super::reader::Reader;
 use super::waits::Waits;
-use super::{Memory, Policy, Prefetch};
+use super::{Policy, Prefetch};
 use crate::Fid;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -47,10 +47,7 @@ impl Watch {
 
 impl Prefetch {
     pub(super) fn watch(self: &Arc<Prefetch>, fid: Fid) -> Option<Box<Watched>> {
-        let memory = || {
-            let mut files = self.files.lock();
-            files.get_or_insert(fid, Memory::default).clone()
-        };
+        let memory = || self.remembered(fid);
         let most = self.config.depth as usize;
         let reader = match self.config.policy {
             Policy::None => return None,
