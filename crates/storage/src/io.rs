@@ -3,6 +3,10 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Threads that bring files to disk at once: a disk makes one flush of its cache of those that are asked for together.
+const SYNCS: usize = 8;
 
 /// One entry of a directory listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +67,14 @@ pub trait Io: Send + Sync {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// Entries created, renamed or removed in `dir` are on disk when it returns.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Data (and the length) of all these files is on disk when it returns.
+    ///
+    /// # Errors
+    /// The place of a file whose sync failed, and why. Others may not be on disk either.
+    fn sync_files(&self, files: &[Arc<dyn File>]) -> Result<(), (usize, io::Error)> {
+        let mut files = files.iter().enumerate();
+        files.try_for_each(|(at, file)| file.sync().map_err(|e| (at, e)))
+    }
     /// `(free, total)` bytes of the disk under `dir`.
     fn space(&self, dir: &Path) -> io::Result<(u64, u64)>;
 }
@@ -207,8 +219,105 @@ impl Io for OsIo {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         std::fs::File::open(dir)?.sync_all()
     }
+    fn sync_files(&self, files: &[Arc<dyn File>]) -> Result<(), (usize, io::Error)> {
+        sync_together(files)
+    }
     fn space(&self, dir: &Path) -> io::Result<(u64, u64)> {
         let s = rustix::fs::statvfs(dir)?;
         Ok((s.f_bavail * s.f_frsize, s.f_blocks * s.f_frsize))
+    }
+}
+
+/// Syncs files in several threads.
+fn sync_together(files: &[Arc<dyn File>]) -> Result<(), (usize, io::Error)> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut result = Ok(());
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(at) else {
+                return result;
+            };
+            result = result.and(file.sync().map_err(|e| (at, e)));
+        }
+    };
+    std::thread::scope(|scope| {
+        let spawn = |_| {
+            let thread = std::thread::Builder::new().name("sync".into());
+            // One that cannot be had is done without.
+            thread.spawn_scoped(scope, work).ok()
+        };
+        let others: Vec<_> = (1..SYNCS.min(files.len())).filter_map(spawn).collect();
+        let own = work();
+        others.into_iter().fold(own, |result, other| {
+            // If it panicked, its file may not be on disk.
+            let panicked = || Err((0, io::Error::other("a thread that syncs files panicked")));
+            result.and(other.join().unwrap_or_else(|_| panicked()))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts syncs, and fails them if it is told to.
+    struct Counting {
+        syncs: AtomicUsize,
+        fails: bool,
+    }
+
+    impl File for Counting {
+        fn sync(&self) -> io::Result<()> {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            if self.fails {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            Ok(())
+        }
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn len(&self) -> io::Result<u64> {
+            Ok(0)
+        }
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn punch(&self, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn of_many_files_each_is_synced_once_and_the_one_that_fails_is_named() {
+        for n in [0usize, 1, 7, 40] {
+            for fails in [None, n.checked_sub(1), (n > 0).then_some(n / 2)] {
+                let file = |at| {
+                    Arc::new(Counting {
+                        syncs: AtomicUsize::new(0),
+                        fails: Some(at) == fails,
+                    })
+                };
+                let counting: Vec<Arc<Counting>> = (0..n).map(file).collect();
+                let files: Vec<Arc<dyn File>> = counting
+                    .iter()
+                    .map(|f| f.clone() as Arc<dyn File>)
+                    .collect();
+                let result = OsIo.sync_files(&files);
+                assert_eq!(result.as_ref().err().map(|(at, _)| *at), fails);
+                if let Err((_, e)) = result {
+                    assert_eq!(e.kind(), io::ErrorKind::StorageFull);
+                }
+                let once = |f: &Arc<Counting>| f.syncs.load(Ordering::Relaxed) == 1;
+                assert!(counting.iter().all(once));
+            }
+        }
     }
 }
