@@ -8,6 +8,7 @@
 //! Invariants: a run ascends strictly by key; runs are never changed, so a clone of the MemTable is a snapshot and costs one
 //! counter a run; of two records with one key, that of the later run is the newer.
 use super::record::Record;
+use super::tournament::Tournament;
 use std::sync::Arc;
 
 /// A run of records in ascending order.
@@ -89,12 +90,9 @@ impl MemTable {
     /// All records as one run.
     pub fn into_run(self) -> Run {
         match &self.runs[..] {
+            [] => Run::default(),
             [run] => run.clone(),
-            runs => {
-                let mut all = Vec::with_capacity(self.records);
-                runs.iter().for_each(|run| all.extend_from_slice(run));
-                sorted(all).into()
-            }
+            runs => merge_all(runs, self.records).into(),
         }
     }
 }
@@ -111,6 +109,95 @@ fn sorted(mut records: Vec<Record>) -> Vec<Record> {
         same
     });
     records
+}
+
+/// Runs of which each lies behind the one before, and what is left of the first of them.
+#[derive(Default)]
+struct Chain<'a> {
+    left: &'a [Record],
+    /// Of the run at hand: the greater the newer.
+    age: usize,
+    /// The runs behind it and their ages, the next one last.
+    behind: Vec<(&'a [Record], usize)>,
+}
+
+impl<'a> Chain<'a> {
+    /// The next record's key as a number; the greatest there is if there is none.
+    fn next(&self) -> u128 {
+        let first = self.left.first();
+        first.map_or(u128::MAX, |record| record.key.number())
+    }
+
+    /// Goes on to these records, or to the next run if they are none.
+    fn go_on(&mut self, left: &'a [Record]) {
+        self.left = left;
+        if left.is_empty()
+            && let Some((run, age)) = self.behind.pop()
+        {
+            (self.left, self.age) = (run, age);
+        }
+    }
+}
+
+/// These runs, oldest first and none empty, as few chains.
+fn chains(runs: &[Run]) -> Vec<Chain<'_>> {
+    let mut ordered: Vec<(&[Record], usize)> = runs.iter().map(|run| &run[..]).zip(0..).collect();
+    ordered.sort_by_key(|(run, _)| run[0].key);
+    let mut chains: Vec<Chain<'_>> = Vec::new();
+    for (run, age) in ordered.into_iter().rev() {
+        // From behind: the chain's first run must begin above this one.
+        let above = |chain: &&mut Chain<'_>| chain.left[0].key > run[run.len() - 1].key;
+        match chains.iter_mut().find(above) {
+            Some(chain) => {
+                chain.behind.push((chain.left, chain.age));
+                (chain.left, chain.age) = (run, age);
+            }
+            None => chains.push(Chain {
+                left: run,
+                age,
+                behind: Vec::new(),
+            }),
+        }
+    }
+    chains
+}
+
+/// One run of many, oldest first, none empty, of so many records; the newest of equals stays. A writer's batches follow each other,
+/// so the runs are few chains; where these do not overlap, whole pieces are taken.
+fn merge_all(runs: &[Run], records: usize) -> Vec<Record> {
+    let mut chains = chains(runs);
+    let mut order = Tournament::of(chains.iter().map(Chain::next));
+    let mut merged: Vec<Record> = Vec::with_capacity(records);
+    // The age of the last record.
+    let mut last_age = 0;
+    loop {
+        let mut at = order.least();
+        if chains[at].left.is_empty() {
+            // Nothing is left but, perhaps, the greatest key there is.
+            match chains.iter().position(|chain| !chain.left.is_empty()) {
+                Some(last) => at = last,
+                None => return merged,
+            }
+        }
+        let bound = order.second();
+        let chain = &mut chains[at];
+        let (age, first, rest) = (chain.age, chain.left[0], &chain.left[1..]);
+        match merged.last_mut().filter(|last| last.key == first.key) {
+            Some(_) if age < last_age => {}
+            Some(last) => (*last, last_age) = (first, age),
+            None => {
+                merged.push(first);
+                last_age = age;
+            }
+        }
+        let below = rest.iter().take_while(|r| r.key.number() < bound).count();
+        if below > 0 {
+            merged.extend_from_slice(&rest[..below]);
+            last_age = age;
+        }
+        chain.go_on(&rest[below..]);
+        order.set(at, chain.next());
+    }
 }
 
 /// One run of two; the newer of equals stays.

@@ -15,7 +15,8 @@
 //! What a merge leaves before a block that could pass would be a small block of its own. Blocks must not crumble from merge to
 //! merge, so below a quarter of a block the next one is taken in instead of passed.
 use super::block::{Block, Cutter};
-use super::record::{Key, Record};
+use super::record::Record;
+use super::tournament::Tournament;
 use forebay_storage::Result;
 use std::collections::VecDeque;
 
@@ -48,25 +49,19 @@ struct Side<B> {
     head: Option<Block>,
     /// What is left of an opened block, the next record last.
     opened: Vec<Record>,
-    /// The key of the next record, as a number.
-    next: u128,
-}
-
-/// In the order of keys.
-fn number(key: Key) -> u128 {
-    u128::from(key.fid) << 64 | u128::from(key.offset)
 }
 
 impl<B: Blocks> Side<B> {
-    /// Finds out what is next. `false`: nothing.
-    fn look(&mut self) -> Result<bool> {
-        if self.opened.is_empty() && self.head.is_none() {
+    /// The key of its next record, as a number. `None`: nothing is left.
+    #[inline]
+    fn next(&mut self) -> Result<Option<u128>> {
+        if let Some(record) = self.opened.last() {
+            return Ok(Some(record.key.number()));
+        }
+        if self.head.is_none() {
             self.head = self.blocks.next()?;
         }
-        let record = self.opened.last().map(|record| record.key);
-        let next = record.or(self.head.as_ref().map(|block| block.first));
-        self.next = next.map_or(u128::MAX, number);
-        Ok(next.is_some())
+        Ok(self.head.as_ref().map(|block| block.first.number()))
     }
 
     /// Decompresses the next block, if there is one that is not open.
@@ -87,6 +82,10 @@ impl<B: Blocks> Side<B> {
 pub struct Merge<'a, B> {
     /// Those that have something left, the newest first.
     sides: Vec<Side<B>>,
+    /// The keys of their next records.
+    order: Tournament,
+    /// The key of the last record that was taken: where another side has it too, that one is older.
+    taken: Option<u128>,
     cutter: &'a mut Cutter,
     drop_deletes: bool,
     ready: VecDeque<Block>,
@@ -105,25 +104,27 @@ impl<'a, B: Blocks> Merge<'a, B> {
     ) -> Result<Merge<'a, B>> {
         // What an earlier merge left when it failed.
         cutter.clear();
-        let mut merge = Merge {
-            sides: Vec::new(),
-            cutter,
-            drop_deletes,
-            ready: VecDeque::new(),
-            counts: Counts::default(),
-        };
+        let (mut left, mut numbers) = (Vec::new(), Vec::new());
         for blocks in sides {
             let mut side = Side {
                 blocks,
                 head: None,
                 opened: Vec::new(),
-                next: 0,
             };
-            if side.look()? {
-                merge.sides.push(side);
+            if let Some(next) = side.next()? {
+                numbers.push(next);
+                left.push(side);
             }
         }
-        Ok(merge)
+        Ok(Merge {
+            sides: left,
+            order: Tournament::of(numbers),
+            taken: None,
+            cutter,
+            drop_deletes,
+            ready: VecDeque::new(),
+            counts: Counts::default(),
+        })
     }
 
     /// What it has done so far.
@@ -148,79 +149,50 @@ impl<'a, B: Blocks> Merge<'a, B> {
         }
     }
 
-    /// The side with the least key, the newest of such; and the least key of the others.
-    fn least(&self) -> Option<(usize, u128)> {
-        let (mut at, mut least, mut second) = (0, self.sides.first()?.next, u128::MAX);
-        for (i, side) in self.sides.iter().enumerate().skip(1) {
-            if side.next < least {
-                (at, second, least) = (i, least, side.next);
+    /// One block passed, or opened, or one record taken. `false` at the end.
+    fn step(&mut self) -> Result<bool> {
+        if self.sides.is_empty() {
+            return Ok(false);
+        }
+        // Of sides with one key, the newest.
+        let at = self.order.least();
+        let side = &mut self.sides[at];
+        if let Some(record) = side.opened.pop() {
+            self.take(record, self.order.get(at));
+        } else {
+            let alone = self.sides.len() == 1;
+            let passes = |block: &Block| {
+                self.taken != Some(block.first.number())
+                    && (alone || block.last.number() < self.order.second())
+            };
+            if self.sides[at].head.as_ref().is_some_and(passes) {
+                self.pass_or_open(at)?;
             } else {
-                second = second.min(side.next);
+                return self.sides[at].open(&mut self.counts).map(|()| true);
             }
         }
-        Some((at, second))
-    }
-
-    /// One block passed, or opened, or records of one side taken. `false` at the end.
-    fn step(&mut self) -> Result<bool> {
-        let Some((at, bound)) = self.least() else {
-            return Ok(false);
-        };
-        let alone = self.sides.len() == 1;
-        let side = &mut self.sides[at];
-        match &side.head {
-            // Opened records come before the block behind them.
-            _ if !side.opened.is_empty() => self.take(at, bound)?,
-            Some(block) if alone || number(block.last) < bound => self.pass_or_open(at)?,
-            _ => side.open(&mut self.counts)?,
+        match self.sides[at].next()? {
+            Some(next) => self.order.set(at, next),
+            None => {
+                self.sides.remove(at);
+                let places = (0..=self.sides.len()).filter(|place| *place != at);
+                self.order = Tournament::of(places.map(|place| self.order.get(place)));
+            }
         }
-        self.look(at)?;
         Ok(true)
     }
 
-    /// Finds out what is next at a side; if nothing is, it goes.
-    fn look(&mut self, at: usize) -> Result<()> {
-        if !self.sides[at].look()? {
-            self.sides.remove(at);
+    /// Puts a record into the result, unless a newer one with its key is there, or was left out.
+    #[inline]
+    fn take(&mut self, record: Record, key: u128) {
+        let older = self.taken.replace(key) == Some(key);
+        if !older
+            && (record.len > 0 || !self.drop_deletes)
+            && let Some(block) = self.cutter.add(record)
+        {
+            self.counts.made += 1;
+            self.ready.push_back(block);
         }
-        Ok(())
-    }
-
-    /// Puts the next records of the opened block of a side, which has the least key, into the result: those below `bound`, and one that is at it.
-    fn take(&mut self, at: usize, bound: u128) -> Result<()> {
-        while let Some(record) = self.sides[at].opened.last().copied() {
-            let key = number(record.key);
-            if key >= bound {
-                if key == bound && self.sides[at].next == key {
-                    self.hide(at, key)?;
-                } else {
-                    break;
-                }
-            }
-            self.sides[at].opened.pop();
-            if (record.len > 0 || !self.drop_deletes)
-                && let Some(block) = self.cutter.add(record)
-            {
-                self.counts.made += 1;
-                self.ready.push_back(block);
-            }
-            if key == bound {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the records with this key away from the sides behind `at`, which are older.
-    fn hide(&mut self, at: usize, key: u128) -> Result<()> {
-        for i in (at + 1..self.sides.len()).rev() {
-            if self.sides[i].next == key {
-                self.sides[i].open(&mut self.counts)?;
-                self.sides[i].opened.pop();
-                self.look(i)?;
-            }
-        }
-        Ok(())
     }
 
     /// The next block of a side overlaps nothing of the others: it passes, behind the block of what waits; or is taken in.
@@ -253,7 +225,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::records;
-    use super::super::{RECORD, Tree};
+    use super::super::{Key, RECORD, Tree};
     use super::*;
     use forebay_storage::Error;
     use proptest::prelude::*;
@@ -265,7 +237,7 @@ mod tests {
     impl Given {
         fn of(records: &[Record], block_bytes: usize) -> Given {
             let tree = Tree::of(records, &mut Cutter::new(block_bytes));
-            Given(tree.into_blocks().collect())
+            Given(tree.iter().map(|leaf| leaf.block()).collect())
         }
     }
 

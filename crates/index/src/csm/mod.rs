@@ -6,7 +6,8 @@
 //! | `block` | 4 KiB of records by columns, with its key range |
 //! | `tree` | the blocks of one sealed MemTable, by minimum key |
 //! | `memtable` | the newest records: sorted runs |
-//! | `merge` | two sorted sequences of blocks become one; only overlapping blocks are decompressed |
+//! | `merge` | sorted sequences of blocks become one; only overlapping blocks are decompressed |
+//! | `tournament` | the least of several numbers, as they change |
 //! | `table`, `sorted` | table files, and runs of them |
 //! | `engine` | all of it at work, as the side of a store |
 //! | `lookup` | the records that many ranges need |
@@ -26,6 +27,7 @@ mod sorted;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod tournament;
 mod tree;
 
 pub use block::{Block, Cutter};

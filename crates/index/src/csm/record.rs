@@ -21,6 +21,12 @@ impl Key {
         fid: u64::MAX,
         offset: u64::MAX,
     };
+
+    /// A number in the order of keys.
+    #[inline]
+    pub(in crate::csm) fn number(self) -> u128 {
+        u128::from(self.fid) << 64 | u128::from(self.offset)
+    }
 }
 
 /// An extent of a file; of no bytes: what stood at its key is removed.

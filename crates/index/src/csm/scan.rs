@@ -32,7 +32,7 @@ struct Cursor {
     opened: Vec<Record>,
     /// The next record: in `opened`, or in the run.
     at: usize,
-    /// The block behind the one at hand: its table and number (of table files).
+    /// The block behind the one at hand: its table (of table files) and its number.
     next: (usize, usize),
     /// Blocks to read at once: the longer a scan goes, the more.
     ahead: usize,
@@ -57,8 +57,8 @@ impl Cursor {
         match &cursor.source {
             Source::Run(run) => cursor.at = run.partition_point(|r| r.key < from),
             Source::Tree(tree) => {
-                let block = tree.at_or_above(from).cloned();
-                cursor.open(block)?;
+                cursor.next.1 = tree.at_or_above(from);
+                cursor.open()?;
                 cursor.at = cursor.opened.partition_point(|r| r.key < from);
             }
             Source::Disk(run) => {
@@ -85,20 +85,21 @@ impl Cursor {
         }
         match &self.source {
             Source::Run(_) => Ok(()),
-            Source::Tree(tree) => {
-                let last = self.opened.last().map(|r| r.key);
-                let block = last.and_then(|last| tree.above(last).cloned());
-                self.open(block)
-            }
+            Source::Tree(_) => self.open(),
             Source::Disk(_) => self.read(),
         }
     }
 
-    fn open(&mut self, block: Option<super::Block>) -> Result<()> {
+    /// The next block of a tree.
+    fn open(&mut self) -> Result<()> {
+        let Source::Tree(tree) = &self.source else {
+            return Ok(());
+        };
         self.opened.clear();
         self.at = 0;
-        if let Some(block) = block {
-            block.records(&mut self.opened).ok_or_else(damaged_memory)?;
+        if let Some(leaf) = tree.get(self.next.1) {
+            leaf.records(&mut self.opened).ok_or_else(damaged_memory)?;
+            self.next.1 += 1;
         }
         Ok(())
     }

@@ -48,13 +48,13 @@ pub fn on_disk_in(
     block_bytes: usize,
 ) -> SortedRun {
     let tree = Tree::of(records, &mut Cutter::new(block_bytes));
-    let blocks: Vec<_> = tree.into_blocks().collect();
+    let blocks: Vec<_> = tree.iter().map(|leaf| leaf.block()).collect();
     let shared = Arc::new(Shared::new(Arc::new(OsIo), 1 << 16, Alpha::default()));
     let tables = blocks.chunks(2).zip(first..).map(|(blocks, number)| {
         let path = dir.join(format!("{number}"));
         let mut writer = Writer::create(Arc::new(OsIo), path.clone(), number).unwrap();
         blocks.iter().for_each(|b| writer.add(b));
-        Arc::new(Table::new(shared.clone(), path, writer.finish().unwrap()))
+        Arc::new(Table::new(shared.clone(), path, writer.finish().unwrap().0))
     });
     SortedRun::new(tables.collect())
 }

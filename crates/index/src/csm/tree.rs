@@ -1,20 +1,67 @@
 //! The blocks of one sealed MemTable in the compression buffer: a balanced search tree by minimum key, whose nodes know their
 //! key range (MetaKV, figure 4).
 //!
+//! A tree is made in order and never changed, so it needs no pointers: its nodes lie in order in one piece of memory, the middle one
+//! is the root, and the bytes of all blocks lie in another. That is two thirds of what a node and an allocation for each block
+//! would take, and the buffer holds so many more records.
+//!
 //! Invariant: the ranges of its blocks do not overlap.
-use super::block::{Block, Cutter};
+use super::block::{Block, Cutter, records_of};
 use super::record::{Key, Record};
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use bytes::Bytes;
+use std::ops::Range;
 
-/// What a node of the tree costs beyond the block's bytes.
-const NODE: usize = size_of::<(Key, Block)>() + 32;
+/// A block in the tree.
+#[derive(Debug, Clone)]
+struct Node {
+    first: Key,
+    last: Key,
+    /// Where its bytes begin.
+    at: u64,
+    records: u32,
+    /// Number of its bytes.
+    length: u32,
+    deletes: bool,
+}
+
+/// A block of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf<'a> {
+    /// The least key.
+    pub first: Key,
+    /// The greatest key.
+    pub last: Key,
+    /// Number of records.
+    pub records: u32,
+    /// Whether some of them are deletes.
+    pub deletes: bool,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Leaf<'_> {
+    /// Appends its records to `out`. `None` if the bytes are no block with this range and number of records.
+    pub fn records(&self, out: &mut Vec<Record>) -> Option<()> {
+        records_of(self.bytes, (self.first, self.last), self.records, out)
+    }
+
+    /// The block by itself.
+    pub fn block(&self) -> Block {
+        Block {
+            first: self.first,
+            last: self.last,
+            records: self.records,
+            deletes: self.deletes,
+            bytes: Bytes::copy_from_slice(self.bytes),
+        }
+    }
+}
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
-    blocks: BTreeMap<Key, Block>,
-    bytes: usize,
+    nodes: Vec<Node>,
+    data: Vec<u8>,
     records: u64,
 }
 
@@ -25,20 +72,38 @@ impl Tree {
         let blocks = records
             .chunks(cutter.full())
             .map(|piece| cutter.encode(piece));
-        blocks.flatten().for_each(|block| tree.push(block));
+        blocks.flatten().for_each(|block| tree.push(&block));
+        tree.trim();
         tree
     }
 
-    /// Adds a block whose range overlaps no other's.
-    pub fn push(&mut self, block: Block) {
-        self.bytes += block.bytes.len() + NODE;
+    /// Adds a block whose keys are above those before.
+    pub fn push(&mut self, block: &Block) {
+        debug_assert!(
+            self.nodes.last().is_none_or(|n| n.last < block.first),
+            "blocks come in order"
+        );
+        self.nodes.push(Node {
+            first: block.first,
+            last: block.last,
+            at: self.data.len() as u64,
+            records: block.records,
+            length: block.bytes.len() as u32,
+            deletes: block.deletes,
+        });
+        self.data.extend_from_slice(&block.bytes);
         self.records += u64::from(block.records);
-        self.blocks.insert(block.first, block);
+    }
+
+    /// Gives back memory that no block needs: no more are added.
+    pub fn trim(&mut self) {
+        self.nodes.shrink_to_fit();
+        self.data.shrink_to_fit();
     }
 
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.nodes.capacity() * size_of::<Node>() + self.data.capacity()
     }
 
     /// Number of records, deletes included.
@@ -48,66 +113,51 @@ impl Tree {
 
     /// Number of blocks.
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.nodes.len()
     }
 
     /// Whether there is no block.
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.nodes.is_empty()
     }
 
-    /// The blocks that may hold a key from `from` to `to`, both included, in order.
-    pub fn range(&self, from: Key, to: Key) -> impl Iterator<Item = &Block> {
-        // Of those that start before, only the last can reach `from`.
-        let before = self.blocks.range(..from).next_back();
-        let before = before.filter(move |(_, block)| block.last >= from);
-        let within = if from <= to {
-            Some(self.blocks.range(from..=to))
-        } else {
-            None
-        };
-        before
-            .into_iter()
-            .filter(move |_| from <= to)
-            .chain(within.into_iter().flatten())
-            .map(|(_, block)| block)
+    /// Block `i`, from 0 on in order.
+    pub fn get(&self, i: usize) -> Option<Leaf<'_>> {
+        self.nodes.get(i).map(|node| self.leaf(node))
+    }
+
+    fn leaf(&self, node: &Node) -> Leaf<'_> {
+        let at = node.at as usize;
+        Leaf {
+            first: node.first,
+            last: node.last,
+            records: node.records,
+            deletes: node.deletes,
+            bytes: &self.data[at..at + node.length as usize],
+        }
+    }
+
+    fn leaves(&self, range: Range<usize>) -> impl Iterator<Item = Leaf<'_>> {
+        self.nodes[range].iter().map(|node| self.leaf(node))
     }
 
     /// The last block that starts at or before `at`, if it ends at or behind `far`, and all that start behind `at` and before `end`.
-    pub fn reach(&self, far: Key, at: Key, end: Key) -> impl Iterator<Item = &Block> {
-        let before = self.blocks.range(..=at).next_back();
-        let before = before.filter(move |(_, block)| block.last >= far);
-        let within = (at < end).then(|| {
-            self.blocks
-                .range((Bound::Excluded(at), Bound::Excluded(end)))
-        });
-        let within = within.into_iter().flatten();
-        before.into_iter().chain(within).map(|(_, block)| block)
+    pub fn reach(&self, far: Key, at: Key, end: Key) -> impl Iterator<Item = Leaf<'_>> {
+        let behind = self.nodes.partition_point(|n| n.first <= at);
+        let before = behind.checked_sub(1);
+        let from = before.filter(|i| self.nodes[*i].last >= far);
+        let many = self.nodes[behind..].partition_point(|n| n.first < end);
+        self.leaves(from.unwrap_or(behind)..behind + many)
     }
 
-    /// The first block whose last key is at or above `key`.
-    pub fn at_or_above(&self, key: Key) -> Option<&Block> {
-        let before = self.blocks.range(..=key).next_back();
-        let holds = before.filter(|(_, block)| block.last >= key);
-        holds
-            .or_else(|| self.blocks.range(key..).next())
-            .map(|(_, block)| block)
-    }
-
-    /// The first block that starts above `key`.
-    pub fn above(&self, key: Key) -> Option<&Block> {
-        let above = (Bound::Excluded(key), Bound::Unbounded);
-        self.blocks.range(above).next().map(|(_, block)| block)
+    /// The place of the first block whose last key is at or above `key`: the number of blocks if there is none.
+    pub fn at_or_above(&self, key: Key) -> usize {
+        self.nodes.partition_point(|n| n.last < key)
     }
 
     /// All blocks, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Block> {
-        self.blocks.values()
-    }
-
-    /// All blocks, in order.
-    pub fn into_blocks(self) -> impl Iterator<Item = Block> {
-        self.blocks.into_values()
+    pub fn iter(&self) -> impl Iterator<Item = Leaf<'_>> {
+        self.leaves(0..self.nodes.len())
     }
 }
 
@@ -128,16 +178,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_gives_the_blocks_that_may_hold_its_keys(
+        fn blocks_are_found_by_their_keys(
             records in records(200), block_bytes in 1usize..1000, probes in proptest::collection::vec((0u64..4, 0u64..5000, 0u64..4, 0u64..5000), 10),
         ) {
-            let tree = Tree::of(&records, &mut Cutter::new(block_bytes));
+            let mut cutter = Cutter::new(block_bytes);
+            let tree = Tree::of(&records, &mut cutter);
             prop_assert_eq!(tree.records(), records.len() as u64);
+            let mut back = Vec::new();
+            let blocks: Vec<Leaf<'_>> = tree.iter().collect();
+            for (i, leaf) in blocks.iter().enumerate() {
+                leaf.records(&mut back).unwrap();
+                leaf.block().records(&mut back).unwrap();
+                back.truncate(back.len() - leaf.records as usize);
+                prop_assert_eq!(tree.get(i), Some(*leaf));
+                prop_assert_eq!(leaf.deletes, back[back.len() - leaf.records as usize..].iter().any(|r| r.len == 0));
+            }
+            prop_assert_eq!(&back, &records);
+            prop_assert_eq!(tree.get(tree.len()), None);
+            let bytes: usize = blocks.iter().map(|leaf| leaf.bytes.len()).sum();
+            prop_assert_eq!(tree.bytes(), bytes + blocks.len() * size_of::<Node>());
             for (fid, offset, to_fid, to_offset) in probes {
-                let (from, to) = (Key { fid, offset }, Key { fid: to_fid, offset: to_offset });
-                let found: Vec<&Block> = tree.range(from, to).collect();
-                let want: Vec<&Block> = tree.iter().filter(|b| from <= to && b.first <= to && from <= b.last).collect();
+                let (far, at) = (Key { fid, offset }, Key { fid, offset: offset + to_offset / 9 });
+                let end = Key { fid: fid + to_fid / 3, offset: at.offset + to_offset / 7 };
+                let found: Vec<Leaf<'_>> = tree.reach(far, at, end).collect();
+                let before = blocks.iter().rfind(|b| b.first <= at);
+                let within = blocks.iter().filter(|b| at < b.first && b.first < end);
+                let want: Vec<Leaf<'_>> = before.filter(|b| b.last >= far).into_iter().chain(within).copied().collect();
                 prop_assert_eq!(found, want);
+                let place = blocks.iter().position(|b| b.last >= at).unwrap_or(blocks.len());
+                prop_assert_eq!(tree.at_or_above(at), place);
             }
         }
     }

@@ -7,7 +7,7 @@ use super::super::block::Cutter;
 use super::super::merge::Merge;
 use super::super::sorted::SortedRun;
 use super::super::table::Table;
-use super::compress::{Failure, Output};
+use super::output::{Failure, Output};
 use super::relief::Relief;
 use super::view::{Aged, View};
 use super::{Core, files};

@@ -3,34 +3,40 @@ use super::super::block::{Block, Cutter};
 use super::super::merge::{Blocks, Merge};
 use super::super::scan::damaged_memory;
 use super::super::sorted::SortedRun;
-use super::super::table::{Table, Writer};
+use super::super::table::Table;
 use super::super::tree::Tree;
+use super::output::{Failure, Output};
 use super::relief::Relief;
 use super::view::{Aged, Grown};
 use super::work::seal;
 use super::{Core, files};
 use forebay_storage::{Error, Result, SideEdit};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::vec::IntoIter;
 
 /// So many trees of similar size are merged at once.
 const TREES: usize = 8;
 
 /// The blocks of a tree, as a sequence.
-pub struct TreeBlocks(IntoIter<Block>);
+pub struct TreeBlocks {
+    tree: Arc<Tree>,
+    next: usize,
+}
 
 impl TreeBlocks {
     fn of(grown: &Grown) -> TreeBlocks {
-        // Blocks share their bytes with the tree.
-        TreeBlocks(grown.tree.iter().cloned().collect::<Vec<_>>().into_iter())
+        TreeBlocks {
+            tree: grown.tree.clone(),
+            next: 0,
+        }
     }
 }
 
 impl Blocks for TreeBlocks {
     fn next(&mut self) -> Result<Option<Block>> {
-        Ok(self.0.next())
+        let leaf = self.tree.get(self.next);
+        self.next += usize::from(leaf.is_some());
+        Ok(leaf.map(|leaf| leaf.block()))
     }
 
     fn damaged(&self, _block: &Block) -> Error {
@@ -101,9 +107,10 @@ impl Core {
         let mut relief = Relief::new(self);
         let mut tree = Tree::default();
         while let Some(block) = merge.block()? {
-            tree.push(block);
+            tree.push(&block);
             relief.give()?;
         }
+        tree.trim();
         self.counters.merges(merge.counts());
         let grown = Grown {
             tree: Arc::new(tree),
@@ -125,9 +132,10 @@ impl Core {
         self.flush_buffer(cutter)
     }
 
-    /// Whether the compression buffer is to be brought to disk. A quarter is left for what is compressed meanwhile.
+    /// Whether the compression buffer is to be brought to disk. Half of it is left for what is compressed meanwhile: to merge and write
+    /// a record takes about as long as to put one, and the trees being written stay until all of them are.
     pub fn buffer_is_full(&self) -> bool {
-        self.view.read().buffer_bytes() >= self.settings.buffer_bytes / 4 * 3
+        self.view.read().buffer_bytes() >= self.settings.buffer_bytes / 2
     }
 
     /// Brings the compression buffer to disk, as one sorted run.
@@ -174,115 +182,5 @@ impl Core {
                 new.iter().for_each(|table| table.make_obsolete());
             }
         })
-    }
-}
-
-/// Why tables were not written.
-pub enum Failure {
-    /// What they are made of cannot be read; nothing has changed.
-    Input(Error),
-    /// They cannot be written; unless the disk is full, the store is poisoned.
-    Output(Error),
-}
-
-impl Failure {
-    /// What happened.
-    pub fn error(self) -> Error {
-        match self {
-            Failure::Input(e) | Failure::Output(e) => e,
-        }
-    }
-}
-
-/// Table files being written.
-pub struct Output<'a> {
-    core: &'a Core,
-    writer: Option<Writer>,
-    tables: BTreeMap<u64, Arc<Table>>,
-}
-
-impl<'a> Output<'a> {
-    pub fn new(core: &'a Core) -> Output<'a> {
-        Output {
-            core,
-            writer: None,
-            tables: BTreeMap::new(),
-        }
-    }
-
-    /// Adds all blocks of a merge, whose keys are above those before.
-    pub fn take<B: Blocks>(
-        &mut self,
-        merge: &mut Merge<'_, B>,
-        mut relief: Relief<'_>,
-    ) -> Result<(), Failure> {
-        while let Some(block) = merge.block().map_err(Failure::Input)? {
-            self.add(&block).map_err(Failure::Output)?;
-            relief.give().map_err(Failure::Output)?;
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, block: &Block) -> Result<()> {
-        let host = &self.core.host;
-        let writer = match &mut self.writer {
-            Some(writer) => writer,
-            None => {
-                let number = host.new_number();
-                self.writer
-                    .insert(Writer::create(host.io(), host.path(number), number)?)
-            }
-        };
-        writer.add(block);
-        if writer.blocks() >= self.core.settings.table_blocks {
-            self.cut()?;
-        }
-        Ok(())
-    }
-
-    /// Ends the table at hand, so that another may stand behind it.
-    pub fn cut(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.take() {
-            let path = writer.path().to_path_buf();
-            let meta = writer.finish()?;
-            self.core
-                .counters
-                .written
-                .fetch_add(meta.bytes, Ordering::Relaxed);
-            let table = Arc::new(Table::new(self.core.shared.clone(), path, meta));
-            self.tables.insert(meta.number, table);
-        }
-        Ok(())
-    }
-
-    /// The tables, whole and on disk; or, after a failure, none of them is left.
-    ///
-    /// # Errors
-    /// The failure given, or that of the last table.
-    pub fn end(mut self, result: Result<(), Failure>) -> Result<Vec<Arc<Table>>, Failure> {
-        let host = &self.core.host;
-        let dir = host.dir();
-        let result = result.and_then(|()| self.cut().map_err(Failure::Output));
-        let result = result.and_then(|()| {
-            let synced = host.io().sync_dir(&dir);
-            synced.map_err(|source| {
-                Failure::Output(Error::Io {
-                    what: "sync",
-                    path: dir.clone(),
-                    source,
-                })
-            })
-        });
-        result.map_err(|failure| {
-            if let Some(writer) = self.writer.take() {
-                writer.abandon();
-            }
-            self.tables.values().for_each(|t| t.make_obsolete());
-            match failure {
-                Failure::Output(e) if !e.is_no_space() => Failure::Output(self.core.host.poison(e)),
-                other => other,
-            }
-        })?;
-        Ok(self.tables.into_values().collect())
     }
 }

@@ -20,6 +20,7 @@
 mod compact;
 mod compress;
 pub(in crate::csm) mod files;
+mod output;
 mod relief;
 mod stats;
 mod view;

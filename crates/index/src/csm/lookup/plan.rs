@@ -4,13 +4,12 @@
 //! it, and all that start within it.
 use super::Request;
 use super::lane::{Home, Lane, Step};
-use crate::csm::block::Block;
 use crate::csm::record::{Key, RECORD, Record};
 use crate::csm::scan::Source;
 use crate::csm::search::{from_hint, guess};
 use crate::csm::sorted::SortedRun;
 use crate::csm::table::{Places, Table, Want};
-use crate::csm::tree::Tree;
+use crate::csm::tree::{Leaf, Tree};
 use forebay_storage::Result;
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ pub enum Plan<'a> {
 pub struct TreePlan<'a> {
     tree: &'a Tree,
     /// The blocks, and how many requests each is for.
-    blocks: Vec<(&'a Block, u32)>,
+    blocks: Vec<(Leaf<'a>, u32)>,
 }
 
 /// Blocks of table files.
@@ -130,10 +129,10 @@ impl<'a> Plan<'a> {
             Plan::Tree(plan) if plan.blocks.is_empty() => return None,
             Plan::Disk(plan) if plan.groups.is_empty() => return None,
             Plan::Tree(plan) => {
-                let step = |(block, requests): &(&'a Block, u32)| Step {
+                let step = |(block, requests): &(Leaf<'a>, u32)| Step {
                     first: block.first,
                     last: block.last,
-                    bytes: &block.bytes,
+                    bytes: block.bytes,
                     requests: *requests,
                     home: Home::Memory,
                 };

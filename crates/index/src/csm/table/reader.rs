@@ -285,7 +285,7 @@ mod tests {
         }
         blocks.iter().for_each(|b| writer.add(b));
         assert_eq!(writer.blocks(), blocks.len());
-        Some(writer.finish().unwrap())
+        Some(writer.finish().unwrap().0)
     }
 
     fn all(table: &Table) -> Result<Vec<Record>> {

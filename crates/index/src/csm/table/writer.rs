@@ -68,14 +68,14 @@ impl Writer {
         self.places.len()
     }
 
-    /// Writes the file and brings it to disk; its directory entry is not synced yet.
+    /// Writes the file. Neither it nor its directory entry is synced yet.
     ///
     /// # Errors
     /// Those of writing; the file is removed then.
     ///
     /// # Panics
     /// If no block was added.
-    pub fn finish(mut self) -> Result<Meta> {
+    pub fn finish(mut self) -> Result<(Meta, Arc<dyn File>)> {
         let end = self.bytes.len() as u64;
         region::encode(&self.places, &mut self.bytes);
         let region = &self.bytes[end as usize..];
@@ -87,21 +87,20 @@ impl Writer {
             region_crc: crc32c::crc32c(region),
         };
         self.bytes.extend_from_slice(&footer.encode());
-        let written = self.file.write_at(&self.bytes, 0);
-        let written = written.and_then(|()| self.file.sync());
-        if let Err(e) = written {
+        if let Err(e) = self.file.write_at(&self.bytes, 0) {
             let error = Error::io("write", &self.path, e);
             self.abandon();
             return Err(error);
         }
-        Ok(Meta {
+        let meta = Meta {
             number: self.number,
             bytes: self.bytes.len() as u64,
             records: footer.records,
             first: self.places[0].first,
             last: self.places[self.places.len() - 1].last,
             deletes: self.places.iter().any(|p| p.deletes),
-        })
+        };
+        Ok((meta, self.file))
     }
 
     /// Removes the file.

@@ -1,0 +1,184 @@
+//! Table files being written: the output of a flush or a merge.
+//!
+//! A table is small, dozens of KiB, and bringing a file to disk takes a disk about as long whatever its size. So tables are synced
+//! many at a time, and while these are, the next ones are made.
+//!
+//! Invariant: what [`Output::end`] returns is on disk, and named in its directory there; or nothing is left.
+use super::super::block::Block;
+use super::super::merge::{Blocks, Merge};
+use super::super::table::{Table, Writer};
+use super::Core;
+use super::relief::Relief;
+use forebay_storage::{Error, File, Io, Result};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// Tables that are synced at a time. Twice as many files may be open.
+const TOGETHER: usize = 64;
+
+/// Why tables were not written.
+pub enum Failure {
+    /// What they are made of cannot be read; nothing has changed.
+    Input(Error),
+    /// They cannot be written; unless the disk is full, the store is poisoned.
+    Output(Error),
+}
+
+impl Failure {
+    /// What happened.
+    pub fn error(self) -> Error {
+        match self {
+            Failure::Input(e) | Failure::Output(e) => e,
+        }
+    }
+}
+
+/// Files that were written and not synced, with their paths.
+type Unsynced = Vec<(PathBuf, Arc<dyn File>)>;
+
+fn sync(io: &dyn Io, unsynced: &Unsynced) -> Result<()> {
+    let files: Vec<Arc<dyn File>> = unsynced.iter().map(|(_, file)| file.clone()).collect();
+    let synced = io.sync_files(&files);
+    synced.map_err(|(at, e)| Error::io("sync", &unsynced[at].0, e))
+}
+
+/// See the head of this file.
+pub struct Output<'a> {
+    core: &'a Core,
+    writer: Option<Writer>,
+    tables: BTreeMap<u64, Arc<Table>>,
+    unsynced: Unsynced,
+    /// Those being synced.
+    syncing: Option<JoinHandle<Result<()>>>,
+}
+
+impl<'a> Output<'a> {
+    pub fn new(core: &'a Core) -> Output<'a> {
+        Output {
+            core,
+            writer: None,
+            tables: BTreeMap::new(),
+            unsynced: Vec::new(),
+            syncing: None,
+        }
+    }
+
+    /// Adds all blocks of a merge, whose keys are above those before.
+    pub fn take<B: Blocks>(
+        &mut self,
+        merge: &mut Merge<'_, B>,
+        mut relief: Relief<'_>,
+    ) -> Result<(), Failure> {
+        while let Some(block) = merge.block().map_err(Failure::Input)? {
+            self.add(&block).map_err(Failure::Output)?;
+            relief.give().map_err(Failure::Output)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, block: &Block) -> Result<()> {
+        let host = &self.core.host;
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let number = host.new_number();
+                self.writer
+                    .insert(Writer::create(host.io(), host.path(number), number)?)
+            }
+        };
+        writer.add(block);
+        if writer.blocks() >= self.core.settings.table_blocks {
+            self.cut()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the table at hand, so that another may stand behind it.
+    pub fn cut(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            let path = writer.path().to_path_buf();
+            let (meta, file) = writer.finish()?;
+            self.core
+                .counters
+                .written
+                .fetch_add(meta.bytes, Ordering::Relaxed);
+            let table = Arc::new(Table::new(self.core.shared.clone(), path.clone(), meta));
+            self.tables.insert(meta.number, table);
+            self.unsynced.push((path, file));
+            if self.unsynced.len() >= TOGETHER {
+                self.sync_behind()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the tables so far synced, by another thread if there may be one, once those before them are.
+    fn sync_behind(&mut self) -> Result<()> {
+        self.wait()?;
+        let (io, unsynced) = (self.core.host.io(), std::mem::take(&mut self.unsynced));
+        if self.core.settings.background {
+            let unsynced = Arc::new(unsynced);
+            let (io_there, there) = (io.clone(), unsynced.clone());
+            let thread = std::thread::Builder::new().name("index sync".into());
+            match thread.spawn(move || sync(&*io_there, &there)) {
+                Ok(thread) => self.syncing = Some(thread),
+                Err(_) => sync(&*io, &unsynced)?,
+            }
+            return Ok(());
+        }
+        sync(&*io, &unsynced)
+    }
+
+    /// Waits for the tables that are being synced.
+    fn wait(&mut self) -> Result<()> {
+        let Some(thread) = self.syncing.take() else {
+            return Ok(());
+        };
+        thread.join().unwrap_or_else(|_| {
+            Err(Error::Io {
+                what: "sync tables in",
+                path: self.core.host.dir(),
+                source: io::Error::other("the thread panicked"),
+            })
+        })
+    }
+
+    /// The last table, and all of them to disk.
+    fn settle(&mut self) -> Result<()> {
+        self.cut()?;
+        let last = sync(&*self.core.host.io(), &std::mem::take(&mut self.unsynced));
+        self.wait().and(last)?;
+        let dir = self.core.host.dir();
+        let synced = self.core.host.io().sync_dir(&dir);
+        synced.map_err(|source| Error::Io {
+            what: "sync",
+            path: dir,
+            source,
+        })
+    }
+
+    /// The tables, whole and on disk; or, after a failure, none of them is left.
+    ///
+    /// # Errors
+    /// The failure given, or that of the last tables.
+    pub fn end(mut self, result: Result<(), Failure>) -> Result<Vec<Arc<Table>>, Failure> {
+        let result = result.and_then(|()| self.settle().map_err(Failure::Output));
+        result.map_err(|failure| {
+            if let Some(writer) = self.writer.take() {
+                writer.abandon();
+            }
+            // Whatever becomes of them, they go; but no thread is left behind.
+            let _ = self.wait();
+            self.tables.values().for_each(|t| t.make_obsolete());
+            match failure {
+                Failure::Output(e) if !e.is_no_space() => Failure::Output(self.core.host.poison(e)),
+                other => other,
+            }
+        })?;
+        Ok(self.tables.into_values().collect())
+    }
+}
