@@ -18,7 +18,7 @@ pub use trace::*;
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = "Exit codes: 0 done, 1 failed or problems found, 2 wrong usage.\n\
-        Start here: `forebay mount ~/store ~/fb`, then use ~/fb as any directory; `forebay umount ~/fb` ends it."
+        Start here: `mkdir -p ~/fb; forebay mount ~/store ~/fb`, then use ~/fb as any directory; `forebay umount ~/fb` ends it."
 )]
 pub struct Cli {
     /// Configuration file [env: FOREBAY_CONFIG] [default: ~/.config/forebay/config.toml if it exists]

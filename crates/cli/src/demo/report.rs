@@ -38,6 +38,12 @@ pub struct Report {
     pub speeds: Vec<Speed>,
     /// Index entries of the whole service after writing.
     pub extents: u64,
+    /// Patterns of the whole service, what their records take, and the extents that they stand for.
+    pub patterns: u64,
+    /// See there.
+    pub pattern_bytes: u64,
+    /// See there.
+    pub pattern_extents: u64,
     /// Their size on disk, with all other records and the write-ahead logs.
     pub index_bytes: u64,
     /// The index alone, all of it brought to table files while the service was down.
@@ -81,18 +87,24 @@ impl Report {
         let mut fact = |name: &str, value: String| facts.row(vec![name.to_string(), value]);
         fact("file size", size(self.size));
         fact("nodes, mounts", format!("{0}, {0}", self.nodes));
+        let (patterns, extents) = (count(self.patterns), count(self.pattern_extents));
+        fact(
+            "patterns",
+            format!(
+                "{patterns} for {extents} extents, {}",
+                size(self.pattern_bytes)
+            ),
+        );
         fact("extents in the index", count(self.extents));
         fact("all records and their logs", size(self.index_bytes));
         fact("records in table files", count(self.index.table_records));
         fact("table files", size(self.index.table_bytes));
         if let Some(each) = self.index.bytes_per_record() {
-            fact(
-                "a record",
-                format!(
-                    "{each:.2} B, of {RECORD} ({:.0}x smaller)",
-                    RECORD as f64 / each
-                ),
-            );
+            let smaller = match RECORD as f64 / each {
+                times if times > 1.0 => format!(" ({times:.0}x smaller)"),
+                _ => String::new(),
+            };
+            fact("a record", format!("{each:.2} B, of {RECORD}{smaller}"));
         }
         fact("data bytes in the store", size(self.data_bytes));
         fact("server memory, peak", size(self.server_peak_bytes));
@@ -134,6 +146,9 @@ impl Report {
             "nodes": self.nodes,
             "cold_cache": self.cold,
             "extents": self.extents,
+            "patterns": self.patterns,
+            "pattern_bytes": self.pattern_bytes,
+            "pattern_extents": self.pattern_extents,
             "index_bytes": self.index_bytes,
             "index": self.index,
             "index_bytes_per_record": self.index.bytes_per_record(),
@@ -175,6 +190,9 @@ mod tests {
                 plain: Duration::from_secs(1),
             }],
             extents: 1000,
+            patterns: 12,
+            pattern_bytes: 345,
+            pattern_extents: 6_789,
             index_bytes: 40_000,
             index: IndexStats {
                 table_bytes: 2_300,
@@ -190,6 +208,7 @@ mod tests {
         };
         let text = report.text();
         assert!(text.contains("2.30 B, of 46 (20x smaller)"), "{text}");
+        assert!(text.contains("12 for 6,789 extents, 345 B"), "{text}");
         assert!(
             text.contains("512.0 MiB/s") && text.contains("0.50x") && text.contains("0.25 s"),
             "{text}"
@@ -197,6 +216,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(json["write_16"]["ratio"], 0.5);
         assert_eq!(json["verified_bytes"], 2u64 << 30);
+        assert_eq!(json["pattern_extents"], 6_789);
         assert_eq!(json["index_bytes_per_record"], 2.3);
         assert_eq!(json["index"]["table_records"], 1000);
     }
