@@ -74,11 +74,13 @@ impl Table {
         let (mut segments, mut groups) = (Vec::new(), BTreeMap::<Source, Vec<&Part>>::new());
         let mut rows = 0u64;
         for part in &self.parts {
-            rows = rows.saturating_add(part.segment.pattern.rows());
-            let join = part.hidden == 0 && rows <= ROWS && self.lost.is_empty();
-            match join && !self.uncounted {
-                true => groups.entry(part.segment.source).or_default().push(part),
-                false => segments.push(Segment::clone(&part.segment)),
+            let sum = rows.saturating_add(part.segment.pattern.rows());
+            let certain = self.lost.is_empty() && !self.uncounted;
+            if part.hidden == 0 && certain && sum <= ROWS {
+                rows = sum;
+                groups.entry(part.segment.source).or_default().push(part);
+            } else {
+                segments.push(Segment::clone(&part.segment));
             }
         }
         for (source, mut parts) in groups {
