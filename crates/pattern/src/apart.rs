@@ -10,16 +10,17 @@
 //! 1. The answer is exact where there is one.
 //! 2. The cost is bounded by the number of terms, the budget of pairs and the elements that may be looked at, whatever loops say of themselves.
 
-use crate::disjoint::{MOST_PAIRS, Part, none_shared, pair};
+use crate::disjoint::{MOST_PAIRS, Part, Path, none_shared, pairs};
 use crate::lattice::Lattice;
 use crate::pattern::element;
 use crate::segment::Segment;
 use crate::shape::{Arena, Kind, Shape};
 use crate::stack::Term;
+use std::cell::OnceCell;
 use std::ops::Range;
 
 /// Pairs compared for each term, beside those that there are for all.
-const PAIRS_A_TERM: usize = 4;
+const PAIRS_A_TERM: usize = 16;
 
 /// Whether no byte of the file is in two elements of these segments or in one and a range, or in two ranges, and each element has a
 /// byte. Limits of segments are not looked at. `None`: it takes a look at more
@@ -32,13 +33,8 @@ pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<b
     let mut all: Vec<Placed<'_>> = Vec::new();
     for segment in segments {
         all.extend(segment.pattern.terms.iter().map(|term| {
-            let (lo, hi) = segment.pattern.term_bounds(term);
-            Placed {
-                term: *term,
-                lo,
-                hi,
-                arena: &segment.pattern.arena,
-            }
+            let bounds = segment.pattern.term_bounds(term);
+            Placed::new(&segment.pattern.arena, *term, bounds)
         }));
     }
     for range in ranges {
@@ -51,12 +47,7 @@ pub fn apart(segments: &[Segment], ranges: &[Range<u64>], most: u64) -> Option<b
             addr: 0,
             shape: Shape::leaf(len),
         };
-        all.push(Placed {
-            term,
-            lo: range.start,
-            hi: range.end,
-            arena: &plain,
-        });
+        all.push(Placed::new(&plain, term, (range.start, range.end)));
     }
     if all.iter().any(|p| p.lo >= p.hi) {
         return Some(false);
@@ -73,22 +64,51 @@ struct Placed<'a> {
     lo: u64,
     hi: u64,
     arena: &'a Arena,
+    paths: OnceCell<Option<Vec<Path>>>,
 }
 
 impl<'a> Placed<'a> {
-    fn part(&self) -> Part<'a> {
-        Part::new(self.arena, &self.term, (self.lo, self.hi))
+    fn new(arena: &'a Arena, term: Term, (lo, hi): (u64, u64)) -> Placed<'a> {
+        let paths = OnceCell::new();
+        Placed {
+            term,
+            lo,
+            hi,
+            arena,
+            paths,
+        }
+    }
+
+    /// `None`: they are too many. They count as pairs, so that all together are not too many either.
+    fn paths(&self, left: &mut usize) -> Option<&[Path]> {
+        let paths = self.paths.get_or_init(|| {
+            let paths = Part::new(self.arena, &self.term, (self.lo, self.hi)).paths();
+            *left = left.saturating_sub(1 + paths.as_ref().map_or(0, Vec::len));
+            paths
+        });
+        paths.as_deref()
+    }
+
+    /// Whether it surely shares no byte with another.
+    fn without(&self, other: &Placed<'_>, left: &mut usize) -> bool {
+        match (self.paths(left), other.paths(left)) {
+            (Some(own), Some(other)) => pairs(own, other, left),
+            _ => false,
+        }
     }
 
     /// Whether it surely has no byte twice.
-    fn once(&self, pairs: &mut usize) -> bool {
+    fn once(&self, left: &mut usize) -> bool {
         let shape = self.term.shape;
         if self.arena.increasing(shape) {
             return true;
         }
         match Lattice::new(self.arena, shape) {
             Some(lattice) if lattice.increasing => true,
-            _ => none_shared(&self.part(), pairs),
+            _ => match self.paths(left) {
+                Some(paths) => none_shared(paths, left),
+                None => false,
+            },
         }
     }
 }
@@ -107,7 +127,7 @@ fn unsure(all: &[Placed<'_>]) -> Vec<bool> {
                 break;
             }
             left -= 1;
-            if !known && !pair(&next.part(), &all[before].part(), &mut left) {
+            if !known && !next.without(&all[before], &mut left) {
                 (unsure[at], unsure[before]) = (true, true);
             }
         }

@@ -133,7 +133,7 @@ impl<'a> Part<'a> {
         self.lo < within.1 && within.0 < self.hi
     }
 
-    fn paths(&self) -> Option<Vec<Path>> {
+    pub(crate) fn paths(&self) -> Option<Vec<Path>> {
         let (mut out, mut steps) = (Vec::new(), self.slots.clone());
         let done = walk(
             self.arena,
@@ -148,7 +148,7 @@ impl<'a> Part<'a> {
 
 /// See the module: strides are positive, because a step down is counted from its end.
 #[derive(Clone)]
-struct Path {
+pub(crate) struct Path {
     start: i128,
     len: u64,
     /// Stride and count, in any order.
@@ -219,21 +219,22 @@ fn apart(mut own: Vec<Part<'_>>, mut other: Vec<Part<'_>>) -> bool {
     }
 }
 
-/// Whether it is certain that no byte of a part is in two of its elements; `left` as for `pair`.
-pub(crate) fn none_shared(part: &Part<'_>, left: &mut usize) -> bool {
-    let Some(paths) = part.paths() else {
-        return false;
-    };
+/// Whether it is certain that no byte of a part's paths is in two of its elements; `left` as for `pairs`.
+pub(crate) fn none_shared(paths: &[Path], left: &mut usize) -> bool {
     let mut others = paths.iter().enumerate();
     paths.iter().all(Path::nests)
         && others.all(|(i, a)| paths[..i].iter().all(|b| paths_apart(a, b, left)))
 }
 
-/// Whether it is certain that no byte is in both; `left` pairs of paths may be looked at.
-pub(crate) fn pair(a: &Part<'_>, b: &Part<'_>, left: &mut usize) -> bool {
+fn pair(a: &Part<'_>, b: &Part<'_>, left: &mut usize) -> bool {
     let (Some(a), Some(b)) = (a.paths(), b.paths()) else {
         return false;
     };
+    pairs(&a, &b, left)
+}
+
+/// Whether it is certain that no byte is in both; `left` pairs of paths may be looked at.
+pub(crate) fn pairs(a: &[Path], b: &[Path], left: &mut usize) -> bool {
     a.iter().all(|a| b.iter().all(|b| paths_apart(a, b, left)))
 }
 

@@ -80,3 +80,12 @@ proptest! {
         prop_assert_eq!(apart(&segments, &ranges, 1 << 20), Some(want));
     }
 }
+
+#[test]
+fn many_extents_in_the_gaps_of_a_pattern_are_told_apart_by_strides() {
+    let of = segments(1, (0..50_000).map(|k| (k * 1000, 100)));
+    let ranges: Vec<Range<u64>> = (0..50_000)
+        .map(|k| k * 1000 + 200 + k % 90..k * 1000 + 300 + k % 90)
+        .collect();
+    assert_eq!(apart(&of, &ranges, 0), Some(true));
+}

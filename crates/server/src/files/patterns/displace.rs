@@ -128,14 +128,16 @@ impl Meets {
         let (mut by_parts, mut more) = (Vec::new(), false);
         for (i, other) in new.parts.iter().enumerate() {
             let (lo, hi) = other.bounds;
-            if !part.overlaps(&(lo..hi)) || other.segment.surely_disjoint(&part.segment) {
+            if !part.overlaps(&(lo..hi)) {
                 continue;
             }
-            by_parts.push(i);
             match other.segment.pattern.covers(&part.segment.pattern) {
+                Some(range) if range.is_empty() => continue,
                 Some(range) => ranges.push(range),
+                None if other.segment.surely_disjoint(&part.segment) => continue,
                 None => more = true,
             }
+            by_parts.push(i);
         }
         Meets {
             at,
