@@ -313,8 +313,8 @@ impl History {
     }
 
     fn check(&mut self) {
-        self.world.clear_rule();
-        // What was staged and given up is settled.
+        // What was staged and given up is settled: its owner is asked, and must not be cut off then.
+        self.recover();
         (0..self.members()).for_each(|k| self.world.restart(k));
         self.world.drain();
         let problems = check(&self.world.stores()).unwrap();
