@@ -111,8 +111,7 @@ fn sorted(mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
-/// Runs of which each lies behind the one before, and what is left of the first of them.
-#[derive(Default)]
+/// Runs of which each lies behind the one before, and what is left of the first of them: something, while it is merged.
 struct Chain<'a> {
     left: &'a [Record],
     /// Of the run at hand: the greater the newer.
@@ -122,10 +121,9 @@ struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// The next record's key as a number; the greatest there is if there is none.
+    /// The next record's key as a number.
     fn next(&self) -> u128 {
-        let first = self.left.first();
-        first.map_or(u128::MAX, |record| record.key.number())
+        self.left[0].key.number()
     }
 
     /// Goes on to these records, or to the next run if they are none.
@@ -170,15 +168,8 @@ fn merge_all(runs: &[Run], records: usize) -> Vec<Record> {
     let mut merged: Vec<Record> = Vec::with_capacity(records);
     // The age of the last record.
     let mut last_age = 0;
-    loop {
-        let mut at = order.least();
-        if chains[at].left.is_empty() {
-            // Nothing is left but, perhaps, the greatest key there is.
-            match chains.iter().position(|chain| !chain.left.is_empty()) {
-                Some(last) => at = last,
-                None => return merged,
-            }
-        }
+    while !chains.is_empty() {
+        let at = order.least();
         let bound = order.second();
         let chain = &mut chains[at];
         let (age, first, rest) = (chain.age, chain.left[0], &chain.left[1..]);
@@ -196,8 +187,14 @@ fn merge_all(runs: &[Run], records: usize) -> Vec<Record> {
             last_age = age;
         }
         chain.go_on(&rest[below..]);
-        order.set(at, chain.next());
+        if chain.left.is_empty() {
+            chains.remove(at);
+            order.remove();
+        } else {
+            order.replace(chain.next());
+        }
     }
+    merged
 }
 
 /// One run of two; the newer of equals stays.

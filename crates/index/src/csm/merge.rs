@@ -158,7 +158,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
         let at = self.order.least();
         let side = &mut self.sides[at];
         if let Some(record) = side.opened.pop() {
-            self.take(record, self.order.get(at));
+            self.take(record, self.order.number());
         } else {
             let alone = self.sides.len() == 1;
             let passes = |block: &Block| {
@@ -172,11 +172,10 @@ impl<'a, B: Blocks> Merge<'a, B> {
             }
         }
         match self.sides[at].next()? {
-            Some(next) => self.order.set(at, next),
+            Some(next) => self.order.replace(next),
             None => {
                 self.sides.remove(at);
-                let places = (0..=self.sides.len()).filter(|place| *place != at);
-                self.order = Tournament::of(places.map(|place| self.order.get(place)));
+                self.order.remove();
             }
         }
         Ok(true)

@@ -1,71 +1,99 @@
-//! Which of several numbers is the least, as one of them after the other changes: a tournament of pairs, pairs of winners, and so on.
-//! A change asks log2(n) times which of two is less.
+//! Which of several numbers is the least, while the least one is replaced again and again: a tournament of pairs, winners of pairs,
+//! and so on, that remembers who lost each game. The new number plays against those whom the old one has met: log2(n) games.
 //!
-//! Invariant: of equal numbers the first wins, so places of no number, which stand behind all others, never do while there is one.
+//! Invariants
+//! - Each place is the winner or the loser of one game; a game's loser is the winner of the half that the tournament's winner did not
+//!   come from.
+//! - Of equal numbers the first wins, so places of no number, which stand behind all others, never do while there is one.
+
+/// A number and its place.
+type Player = (u128, u32);
 
 /// See the head of this file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tournament {
-    /// The numbers; behind them the greatest there is, up to a power of two.
-    numbers: Vec<u128>,
-    /// The place of the winner of each game: that of game `g` is between the winners of `2 g` and `2 g + 1`, the last is game 1. From
-    /// `numbers.len()` on the places themselves.
-    winners: Vec<u32>,
+    winner: Player,
+    /// Who lost game `g`, in which the winners of `2 g` and `2 g + 1` met. The first is no game; as many as there are places.
+    losers: Vec<Player>,
+    /// Places that have a number. Those behind them, up to a power of two, have the greatest there is.
+    players: usize,
 }
 
 impl Tournament {
     /// Of these numbers.
     pub fn of(numbers: impl IntoIterator<Item = u128>) -> Tournament {
-        let mut numbers: Vec<u128> = numbers.into_iter().collect();
-        let all = numbers.len().next_power_of_two();
-        numbers.resize(all, u128::MAX);
-        let mut winners = vec![0; all];
-        winners.extend(0..all as u32);
-        let mut tournament = Tournament { numbers, winners };
-        (1..all).rev().for_each(|game| tournament.play(game));
-        tournament
-    }
-
-    #[inline]
-    fn play(&mut self, game: usize) {
-        let (first, second) = (self.winners[2 * game], self.winners[2 * game + 1]);
-        let less = self.numbers[second as usize] < self.numbers[first as usize];
-        self.winners[game] = if less { second } else { first };
+        let mut round: Vec<Player> = numbers.into_iter().zip(0..).collect();
+        let players = round.len();
+        let all = players.next_power_of_two();
+        round.extend((players as u32..all as u32).map(|place| (u128::MAX, place)));
+        let mut losers = vec![(u128::MAX, 0); all];
+        while round.len() > 1 {
+            let first = round.len() / 2;
+            for game in 0..first {
+                let (a, b) = (round[2 * game], round[2 * game + 1]);
+                losers[first + game] = a.max(b);
+                round[game] = a.min(b);
+            }
+            round.truncate(first);
+        }
+        Tournament {
+            winner: round[0],
+            losers,
+            players,
+        }
     }
 
     /// The place of the least number, the first of such.
     #[inline]
     pub fn least(&self) -> usize {
-        self.winners[1] as usize
+        self.winner.1 as usize
     }
 
-    /// The number at this place.
+    /// The least number.
     #[inline]
-    pub fn get(&self, place: usize) -> u128 {
-        self.numbers[place]
+    pub fn number(&self) -> u128 {
+        self.winner.0
     }
 
-    /// The least of the others than [`least`](Tournament::least); the greatest there is if there are none.
+    /// The first game of the winner.
+    #[inline]
+    fn game(&self) -> usize {
+        (self.losers.len() + self.least()) / 2
+    }
+
+    /// The least of the other numbers; the greatest there is if there are none.
+    #[inline]
     pub fn second(&self) -> u128 {
-        let mut game = self.numbers.len() + self.least();
         let mut second = u128::MAX;
-        while game > 1 {
-            // Whoever the winner has met.
-            second = second.min(self.numbers[self.winners[game ^ 1] as usize]);
+        let mut game = self.game();
+        while game > 0 {
+            second = second.min(self.losers[game].0);
             game /= 2;
         }
         second
     }
 
-    /// Changes a number.
+    /// Another number in the place of the least.
     #[inline]
-    pub fn set(&mut self, place: usize, number: u128) {
-        self.numbers[place] = number;
-        let mut game = (self.numbers.len() + place) / 2;
+    pub fn replace(&mut self, number: u128) {
+        let mut game = self.game();
+        let mut here = (number, self.winner.1);
         while game > 0 {
-            self.play(game);
+            let there = self.losers[game];
+            let loses = there < here;
+            self.losers[game] = if loses { here } else { there };
+            here = if loses { there } else { here };
             game /= 2;
         }
+        self.winner = here;
+    }
+
+    /// Without the least; places behind it are one less.
+    pub fn remove(&mut self) {
+        let mut others: Vec<Player> = self.losers[1..].to_vec();
+        others.retain(|(_, place)| (*place as usize) < self.players);
+        others.sort_unstable_by_key(|(_, place)| *place);
+        *self = Tournament::of(others.into_iter().map(|(number, _)| number));
     }
 }
 
@@ -76,21 +104,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_of_the_least_wins_whatever_changes(
+        fn the_first_of_the_least_wins_whatever_replaces_it(
             numbers in proptest::collection::vec(0u128..9, 1..20),
-            changes in proptest::collection::vec((0usize..20, prop_oneof![0u128..9, Just(u128::MAX)]), 0..60),
+            changes in proptest::collection::vec(proptest::option::weighted(0.9, prop_oneof![0u128..20, Just(u128::MAX)]), 0..80),
         ) {
             let mut numbers = numbers;
             let mut tournament = Tournament::of(numbers.iter().copied());
-            for (place, number) in changes {
-                let least = (0..numbers.len()).min_by_key(|i| numbers[*i]).unwrap();
+            for change in changes {
+                let Some(least) = (0..numbers.len()).min_by_key(|i| numbers[*i]) else { break };
                 prop_assert_eq!(tournament.least(), least);
-                prop_assert_eq!(tournament.get(least), numbers[least]);
+                prop_assert_eq!(tournament.number(), numbers[least]);
                 let others = numbers.iter().enumerate().filter(|(i, _)| *i != least);
                 prop_assert_eq!(tournament.second(), others.map(|(_, n)| *n).min().unwrap_or(u128::MAX));
-                let place = place % numbers.len();
-                numbers[place] = number;
-                tournament.set(place, number);
+                match change {
+                    Some(number) => {
+                        numbers[least] = number;
+                        tournament.replace(number);
+                    }
+                    None => {
+                        numbers.remove(least);
+                        tournament.remove();
+                    }
+                }
             }
         }
     }
