@@ -27,7 +27,8 @@ fn settings(tuning: &Tuning) -> Result<(Options, Settings)> {
     let settings = Settings {
         block_bytes: tuning.block_bytes as usize,
         memtable_bytes: memory / 12,
-        buffer_bytes: memory / 4,
+        // With three MemTables, cache and known ranges that is all of it.
+        buffer_bytes: memory / 8 * 3,
         cache_bytes: memory / 4,
         coverage_bytes: memory / 8,
         alpha,
