@@ -135,7 +135,7 @@ pub(crate) fn mix(state: u64, value: u64) -> u64 {
 pub(crate) struct Arena {
     pub(crate) loops: Vec<Loop>,
     pub(crate) items: Vec<Item>,
-    /// By fingerprint. A loop that is not here is only not shared.
+    /// By fingerprint. All are here until it is frozen: what is encoded counts on it that equal loops have one number.
     by_print: ByPrint,
 }
 
@@ -233,14 +233,16 @@ impl Arena {
         if items.1 == 0 || steps.elements == 0 {
             return None;
         }
-        let print = self.print(steps, items);
-        if let Some(&id) = self.by_print.get(&print)
-            && self.same(id, steps, items)
-        {
-            if self.get(id).items != items && (items.0 + items.1) as usize == self.items.len() {
-                self.items.truncate(items.0 as usize);
+        let mut print = self.print(steps, items);
+        // Different loops may have one print; the later has the next.
+        while let Some(&id) = self.by_print.get(&print) {
+            if self.same(id, steps, items) {
+                if self.get(id).items != items && (items.0 + items.1) as usize == self.items.len() {
+                    self.items.truncate(items.0 as usize);
+                }
+                return Some(Shape::of_loop(id));
             }
-            return Some(Shape::of_loop(id));
+            print = print.wrapping_add(1);
         }
         let made = self.measured(steps, items)?;
         let id = u32::try_from(self.loops.len()).ok()?;

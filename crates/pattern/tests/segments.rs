@@ -139,3 +139,30 @@ fn a_strided_log_takes_few_bytes() {
         segment.encoded().len()
     );
 }
+
+#[test]
+fn loops_whose_fingerprints_are_alike_stay_apart_and_equal_ones_one() {
+    // Rows of 5 pairs 40 apart, of 2 pairs 38 apart, and of 5 again.
+    let pairs = |start: u64, stride: u64, count: u64| {
+        (0..count).flat_map(move |k| [start + k * stride, start + k * stride + 25])
+    };
+    let rows = [
+        (4000, 40, 5),
+        (8000, 38, 2),
+        (4008, 40, 5),
+        (9000, 40, 4),
+        (4070, 40, 5),
+        (9500, 38, 2),
+        (4016, 40, 5),
+    ];
+    let mut folder = forebay_pattern::Folder::joining();
+    for (addr, at) in (0..).zip(rows.into_iter().flat_map(|(s, d, c)| pairs(s, d, c))) {
+        folder.push_at(at, 1, addr).unwrap();
+    }
+    for pattern in folder.finish() {
+        let segment = forebay_pattern::Segment::new(Default::default(), 1, pattern);
+        let back = forebay_pattern::Segment::decode(&mut &segment.encoded()[..], 0).unwrap();
+        assert!(back.pattern.iter().eq(segment.pattern.iter()));
+        assert_eq!(segment.pattern.loops(), 3);
+    }
+}
