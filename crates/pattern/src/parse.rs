@@ -115,7 +115,9 @@ impl Reader<'_> {
             body.push((rel as u64, shape));
         }
         let items = self.arena.push_body(body).ok_or("a loop is too large")?;
-        let shape = self.arena.add(steps, items).ok_or("a loop is too large")?;
+        // Two that are the same stay two: codes of shapes count them so.
+        let shape = self.arena.append(steps, items);
+        let shape = shape.ok_or("a loop is too large")?;
         self.loops.push(shape);
         Ok(())
     }
@@ -192,5 +194,49 @@ impl Reader<'_> {
                 .ok_or("a log address is too large")?;
         }
         (skips == 0).then_some(terms).ok_or("breaks are left over")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Element;
+    use crate::encode::folded;
+
+    /// An arena may have a loop twice: then codes of shapes count it twice, for reader and writer alike.
+    #[test]
+    fn equal_loops_stay_apart() {
+        let mut arena = Arena::default();
+        let mut looped = |stride, elements| {
+            let items = [(0, Shape::leaf(1)), (25, Shape::leaf(1))];
+            let items = arena.push_body(items).unwrap();
+            let gap = 0;
+            let steps = Steps {
+                stride,
+                elements,
+                gap,
+            };
+            arena.append(steps, items).unwrap()
+        };
+        let (a, b, same) = (looped(40, 10), looped(38, 4), looped(40, 10));
+        assert_ne!(a, same);
+        let leaf = Shape::leaf(7);
+        let shapes = [a, leaf, b, same, leaf, a, b, Shape::leaf(9), same, b, leaf];
+        let mut addr = 5;
+        let terms = shapes.iter().enumerate().map(|(i, shape)| {
+            let term = Term {
+                start: 1000 * i as u64,
+                addr,
+                shape: *shape,
+            };
+            addr += arena.bytes(*shape);
+            term
+        });
+        let terms = terms.collect();
+        let pattern = Pattern::with(arena, terms);
+        let (flags, bytes) = folded(&pattern);
+        let back = parse(flags, &bytes, 5).unwrap();
+        let elements = |p: &Pattern| p.iter().collect::<Vec<Element>>();
+        assert_eq!(elements(&back), elements(&pattern));
     }
 }

@@ -244,15 +244,28 @@ impl Arena {
             }
             print = print.wrapping_add(1);
         }
+        let shape = self.append(steps, items)?;
+        if let Kind::Loop(id) = shape.kind() {
+            self.by_print.insert(print, id);
+        }
+        Some(shape)
+    }
+
+    /// As [`Arena::add`], but always a new loop, as another arena had it too.
+    pub(crate) fn append(&mut self, steps: Steps, items: (u32, u32)) -> Option<Shape> {
+        if items.1 == 0 || steps.elements == 0 {
+            return None;
+        }
         let made = self.measured(steps, items)?;
         let id = u32::try_from(self.loops.len()).ok()?;
         self.loops.push(made);
-        self.by_print.insert(print, id);
         Some(Shape::of_loop(id))
     }
 
     fn print(&self, steps: Steps, items: (u32, u32)) -> u64 {
-        let seed = mix(mix(steps.stride as u64, steps.elements), steps.gap);
+        let seed = [steps.stride as u64, steps.elements, steps.gap]
+            .into_iter()
+            .fold(0, mix);
         self.items[items.0 as usize..][..items.1 as usize]
             .iter()
             .fold(seed, |p, i| mix(mix(p, i.rel as u64), i.shape.bits()))
