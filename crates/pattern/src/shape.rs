@@ -135,7 +135,7 @@ pub(crate) fn mix(state: u64, value: u64) -> u64 {
 pub(crate) struct Arena {
     pub(crate) loops: Vec<Loop>,
     pub(crate) items: Vec<Item>,
-    /// By fingerprint. All are here until it is frozen: what is encoded counts on it that equal loops have one number.
+    /// By fingerprint: all that were added. Those of an encoded pattern are appended as they come.
     by_print: ByPrint,
 }
 
