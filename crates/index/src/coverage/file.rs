@@ -1,7 +1,7 @@
 //! Which bytes of one file are stored: its pages, by slice, and its streams.
 //!
 //! Invariants: a stored byte is covered; a slice that is not in the map is unknown below `unknown`, and empty from there on.
-use super::page::{PAGE, Page};
+use super::page::{Near, PAGE, Page};
 use super::streams::Streams;
 use crate::Extent;
 use crate::extent::SLICE;
@@ -25,11 +25,12 @@ pub enum Fate {
     Unknown(u64),
 }
 
-/// The slice looked at last, for the next piece is mostly there too.
+/// The slice looked at last, for the next piece is mostly there too; and its stream, for that is mostly the same.
 #[derive(Default)]
 pub struct At<'a> {
     number: Option<u64>,
     slice: Option<&'a Slice>,
+    stream: usize,
 }
 
 /// The pages of a slice.
@@ -181,13 +182,12 @@ impl FileCover {
             };
             let page = slice.page(start % SLICE / PAGE);
             let (from, to) = ((start % PAGE) as u32, (end % PAGE) as u32);
-            return match page {
-                Page::Empty => Fate::Free,
-                Page::Full => Fate::Stored,
-                Page::Unknown => Fate::Unknown(start / PAGE),
-                _ if !page.overlaps(from - 1, to + 1) => Fate::Free,
-                _ if page.overlaps(from, to) || self.streams.may_join(source) => Fate::Stored,
-                _ => Fate::Free,
+            return match page.near(from, to) {
+                Near::Apart => Fate::Free,
+                Near::Over => Fate::Stored,
+                Near::Unknown => Fate::Unknown(start / PAGE),
+                Near::Beside if self.streams.may_join(source, &mut at.stream) => Fate::Stored,
+                Near::Beside => Fate::Free,
             };
         }
         match self.state(start, end) {
@@ -208,7 +208,7 @@ impl FileCover {
         match (before, after) {
             (Fate::Unknown(page), _) | (_, Fate::Unknown(page)) => Fate::Unknown(page),
             (Fate::Free, Fate::Free) => Fate::Free,
-            _ if self.streams.may_join(source) => Fate::Stored,
+            _ if self.streams.may_join(source, &mut at.stream) => Fate::Stored,
             _ => Fate::Free,
         }
     }

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `page` | the stored bytes of 1 MiB of a file |
+//! | `bits` | the same as one bit for each unit of any length |
 //! | `file` | those of a file, as far as they are known |
 //! | `streams` | whether a new extent may continue a stored one |
 //!
@@ -14,6 +15,7 @@
 //! - What it calls free is free: no stored byte, no extent to join with. What it does not call so may be free all the same: after a
 //!   removal, or when memory ran out.
 //! - Its memory is within the budget, but for what a file costs of which nothing is known.
+mod bits;
 mod file;
 mod page;
 mod streams;

@@ -1,19 +1,33 @@
-//! Which bytes of one page are stored: none, all, a list of spans, or one bit a unit, whichever is smallest.
+//! Which bytes of one page are stored: none, all, a span, a list of spans, or one bit a unit, whichever is smallest.
 //!
 //! ```text
-//!  Spans:  [ start, end ) [ start, end ) ...      ascending; no two touch; bytes from the start of the page
-//!  Bits:   bit k: some byte of  [ k * unit, (k + 1) * unit )  is stored; unit a power of two
+//!  Span, Spans:  [ start, end ) [ start, end ) ...    ascending; no two touch; bytes from the start of the page
+//!  Bits:         some byte of a unit is stored (`bits`); units as long as the pieces that are written allow
 //! ```
 //!
-//! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: what is not aligned to
-//! the unit is rounded to it.
+//! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: what would need units that
+//! are too small is rounded to those that there are.
+use super::bits::{Bits, common};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 1 << 20;
-/// So many spans are kept before bits are thought of (when their memory would double).
-const FEW: usize = 8;
-/// Bits of a finer unit than this (log2) are not made for what comes later.
-const FINEST: u32 = 8;
+/// The same, for places in it.
+pub const END: u32 = PAGE as u32;
+/// A page that takes no more bytes than this is kept exactly.
+const EXACT: usize = 4096;
+
+/// How a range lies to what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Near {
+    /// Bytes of it, or beside it, are not known.
+    Unknown,
+    /// Apart from all of it.
+    Apart,
+    /// Beside some of it.
+    Beside,
+    /// Over some of it.
+    Over,
+}
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
@@ -26,24 +40,19 @@ pub enum Page {
     /// Everything is.
     Full,
     /// These bytes are.
+    Span(u32, u32),
+    /// These bytes are.
     Spans(Vec<(u32, u32)>),
     /// These units are.
-    Bits {
-        /// log2 of the unit.
-        shift: u32,
-        /// Units that are not covered.
-        left: u32,
-        /// One bit a unit.
-        words: Box<[u64]>,
-    },
+    Bits(Bits),
 }
 
 impl Page {
     /// Memory beyond the page itself, in bytes.
     pub fn heap(&self) -> usize {
         match self {
-            Page::Spans(spans) => spans.capacity() * size_of::<(u32, u32)>() + 16,
-            Page::Bits { words, .. } => size_of_val(&words[..]) + 16,
+            Page::Spans(spans) => allocated(spans.capacity() * SPAN),
+            Page::Bits(bits) => allocated(bits.heap()),
             _ => 0,
         }
     }
@@ -53,12 +62,27 @@ impl Page {
         match self {
             Page::Empty => false,
             Page::Full | Page::Unknown => true,
+            Page::Span(from, to) => *from < end && start < *to,
             Page::Spans(spans) => {
                 let at = spans.partition_point(|span| span.1 <= start);
                 spans.get(at).is_some_and(|span| span.0 < end)
             }
-            Page::Bits { shift, words, .. } => masks(start >> shift, (end - 1) >> shift)
-                .any(|(word, mask)| words[word] & mask != 0),
+            Page::Bits(bits) => bits.overlaps(start, end),
+        }
+    }
+
+    /// How `start..end` lies to what is stored; `0 < start < end < PAGE`.
+    #[inline]
+    pub fn near(&self, start: u32, end: u32) -> Near {
+        match self {
+            Page::Empty => Near::Apart,
+            Page::Full => Near::Over,
+            Page::Unknown => Near::Unknown,
+            Page::Bits(bits) if !bits.overlaps(start - 1, end + 1) => Near::Apart,
+            Page::Bits(bits) if bits.overlaps(start, end) => Near::Over,
+            Page::Bits(_) => Near::Beside,
+            Page::Span(from, to) => near(&[(*from, *to)], start, end),
+            Page::Spans(spans) => near(spans, start, end),
         }
     }
 
@@ -67,24 +91,34 @@ impl Page {
         let full = match self {
             Page::Full | Page::Unknown => return,
             Page::Empty => {
-                *self = Page::Spans(vec![(start, end)]);
-                end - start == PAGE as u32
+                *self = Page::Span(start, end);
+                (start, end) == (0, END)
+            }
+            Page::Span(from, to) if start <= *to && *from <= end => {
+                (*from, *to) = ((*from).min(start), (*to).max(end));
+                (*from, *to) == (0, END)
+            }
+            Page::Span(from, to) => {
+                let old = (*from, *to);
+                let mut spans = vec![old.min((start, end)), old.max((start, end))];
+                spans.reserve_exact(2);
+                *self = Page::Spans(spans);
+                false
             }
             Page::Spans(spans) => {
+                if spans.len() == spans.capacity() && self.compact(start, end) {
+                    return self.cover(start, end);
+                }
+                let Page::Spans(spans) = self else { return };
                 add(spans, start, end);
-                let grown = spans.len() > FEW && spans.len() == spans.capacity();
-                let full = spans[0] == (0, PAGE as u32);
-                if grown && !full {
-                    self.compact();
-                }
-                full
+                spans[0] == (0, END)
             }
-            Page::Bits { shift, .. } => {
-                let aligned = (start | end).trailing_zeros();
-                if aligned < *shift && aligned >= FINEST {
-                    self.refine(aligned);
+            Page::Bits(bits) => {
+                if !bits.fits(start, end) && self.refine(start, end) {
+                    return self.cover(start, end);
                 }
-                self.set(start, end)
+                let Page::Bits(bits) = self else { return };
+                bits.set(start, end)
             }
         };
         if full {
@@ -92,62 +126,56 @@ impl Page {
         }
     }
 
-    /// Sets the bits of a range; whether all are set then.
-    fn set(&mut self, start: u32, end: u32) -> bool {
-        let Page::Bits { shift, left, words } = self else {
+    /// Spans become bits in which another fits too, if these are no larger than twice as many spans; whether they did.
+    fn compact(&mut self, start: u32, end: u32) -> bool {
+        let Page::Spans(spans) = self else {
             return false;
         };
-        for (word, mask) in masks(start >> *shift, (end - 1) >> *shift) {
-            *left -= (mask & !words[word]).count_ones();
-            words[word] |= mask;
+        let (unit, at) = common(spans.iter().copied().chain([(start, end)]));
+        if Bits::size(unit, at) > spans.capacity() * SPAN * 2 {
+            return false;
         }
-        *left == 0
+        *self = Page::Bits(Bits::of(unit, at, spans.iter().copied()));
+        true
     }
 
-    /// Spans become bits, if these are smaller.
-    fn compact(&mut self) {
-        let Page::Spans(spans) = self else { return };
-        let all = spans
-            .iter()
-            .fold(PAGE as u32, |all, span| all | span.0 | span.1);
-        let shift = all.trailing_zeros();
-        let units = PAGE as u32 >> shift;
-        if units as usize / 8 > spans.len() * size_of::<(u32, u32)>() {
-            return;
+    /// Bits become finer ones or spans, so that a range fits which does not, unless both are too large; whether they did.
+    fn refine(&mut self, start: u32, end: u32) -> bool {
+        let Page::Bits(bits) = self else { return false };
+        let (unit, at) = bits.common(start, end);
+        let finer = Bits::size(unit, at);
+        let spans = (bits.runs().count() + 1) * SPAN;
+        if finer.min(spans) > EXACT {
+            return false;
         }
-        let spans = std::mem::take(spans);
-        *self = Page::bits(shift);
-        for (start, end) in spans {
-            self.set(start, end);
-        }
-    }
-
-    fn bits(shift: u32) -> Page {
-        let left = PAGE as u32 >> shift;
-        let words = vec![0; left.div_ceil(64) as usize].into();
-        Page::Bits { shift, left, words }
-    }
-
-    /// The same bits with a smaller unit.
-    fn refine(&mut self, finer: u32) {
-        let old = std::mem::replace(self, Page::bits(finer));
-        if let Page::Bits { shift, words, .. } = old {
-            for unit in 0..PAGE as u32 >> shift {
-                if words[unit as usize / 64] >> (unit % 64) & 1 == 1 {
-                    self.set(unit << shift, (unit + 1) << shift);
-                }
+        *self = match finer <= spans {
+            true => Page::Bits(Bits::of(unit, at, bits.runs())),
+            false => {
+                let mut all = Vec::with_capacity(spans / SPAN);
+                all.extend(bits.runs());
+                Page::Spans(all)
             }
-        }
+        };
+        true
     }
 }
 
-/// The words with the bits `first..=last`, and which of their bits these are.
-fn masks(first: u32, last: u32) -> impl Iterator<Item = (usize, u64)> {
-    (first / 64..=last / 64).map(move |word| {
-        let from = first.max(word * 64) % 64;
-        let to = last.min(word * 64 + 63) % 64;
-        (word as usize, (u64::MAX << from) & (u64::MAX >> (63 - to)))
-    })
+/// What an allocation of so many bytes takes: a word more, and whole multiples of 16.
+fn allocated(bytes: usize) -> usize {
+    (bytes + 8).next_multiple_of(16)
+}
+
+/// Bytes of a span.
+const SPAN: usize = size_of::<(u32, u32)>();
+
+fn near(spans: &[(u32, u32)], start: u32, end: u32) -> Near {
+    let at = spans.partition_point(|span| span.1 < start);
+    let mut reach = spans[at..].iter().take_while(|span| span.0 <= end);
+    match reach.clone().next() {
+        None => Near::Apart,
+        Some(_) if reach.any(|span| span.0 < end && start < span.1) => Near::Over,
+        Some(_) => Near::Beside,
+    }
 }
 
 /// Adds a span; those that it overlaps or touches become one with it.
@@ -175,16 +203,37 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn ranges(unit: u32) -> impl Strategy<Value = Vec<(u32, u32)>> {
-        let most = PAGE as u32 / unit;
-        let range =
-            (0..most, 1u32..40).prop_map(move |(at, n)| (at * unit, (at + n).min(most) * unit));
+    /// Ranges of units of this length, of which one begins at `at`; what lies beyond the page is cut off.
+    fn ranges(unit: u32, at: u32) -> impl Strategy<Value = Vec<(u32, u32)>> {
+        let most = END / unit;
+        let range = (0..most, 1u32..40).prop_map(move |(k, n)| {
+            let from = (at % unit + k * unit).checked_sub(unit);
+            let to = (at % unit + (k + n) * unit).saturating_sub(unit);
+            (from.unwrap_or(0), to.clamp(1, END))
+        });
         proptest::collection::vec(range, 0..200)
+    }
+
+    /// Powers of two, any lengths that a few bytes of bits hold, and tiny ones.
+    fn units() -> impl Strategy<Value = (u32, u32)> {
+        let unit = prop_oneof![
+            (3u32..18).prop_map(|s| 1 << s),
+            300u32..9000,
+            Just(2040),
+            3u32..100
+        ];
+        (unit, 0u32..10_000)
+    }
+
+    fn covered(spans: &[bool], range: std::ops::Range<u32>) -> bool {
+        spans[range.start as usize..range.end as usize]
+            .iter()
+            .any(|covered| *covered)
     }
 
     proptest! {
         #[test]
-        fn what_was_covered_is_and_aligned_pages_tell_of_nothing_else(ranges in (3u32..18).prop_flat_map(|s| ranges(1 << s)), more in ranges(100)) {
+        fn what_was_covered_is_and_aligned_pages_tell_of_nothing_else(ranges in units().prop_flat_map(|(unit, at)| ranges(unit, at)), more in ranges(100, 0), probes in proptest::collection::vec((1u32..END - 2, 1u32..5000), 50)) {
             let mut page = Page::default();
             let mut model = vec![false; PAGE as usize];
             for (start, end) in &ranges {
@@ -192,8 +241,18 @@ mod tests {
                 model[*start as usize..*end as usize].fill(true);
                 prop_assert!(page.overlaps(*start, *end));
             }
-            for at in (0..PAGE as u32).step_by(4096).chain(ranges.iter().flat_map(|r| [r.0.saturating_sub(1), r.0, r.1 - 1, r.1.min(PAGE as u32 - 1)])) {
+            for at in (0..END).step_by(4096).chain(ranges.iter().flat_map(|r| [r.0.saturating_sub(1), r.0, r.1 - 1, r.1.min(END - 1)])) {
                 prop_assert_eq!(page.overlaps(at, at + 1), model[at as usize], "byte {}", at);
+            }
+            let beside = ranges.iter().flat_map(|r| [(r.1, 7), (r.1, 2040), (r.0.saturating_sub(9), 9), (r.0.saturating_sub(9), 8)]);
+            for (start, len) in probes.into_iter().chain(beside).filter(|p| p.0 > 0 && p.0 < END - 1) {
+                let end = (start + len).min(END - 1);
+                let want = match (covered(&model, start..end), covered(&model, start - 1..end + 1)) {
+                    (true, _) => Near::Over,
+                    (false, true) => Near::Beside,
+                    _ => Near::Apart,
+                };
+                prop_assert_eq!(page.near(start, end), want, "{}..{}", start, end);
             }
             prop_assert_eq!(matches!(page, Page::Full), model.iter().all(|covered| *covered));
             // Whatever comes then, nothing is lost.
@@ -209,14 +268,41 @@ mod tests {
 
     #[test]
     fn a_page_of_many_pieces_is_small() {
+        // Powers of two, and lines of BTIO at any place.
+        for (len, first) in [(1024, 0), (1024, 512), (2040, 0), (2040, 1744), (1360, 40)] {
+            let mut page = Page::default();
+            let pieces = |odd| {
+                let end_of = move |k: u32| (first + k * len).min(END);
+                let all = (0..).map(move |k| (if k == 0 { 0 } else { end_of(k - 1) }, end_of(k)));
+                all.take_while(|piece| piece.0 < END)
+                    .filter(|piece| piece.0 < piece.1)
+                    .enumerate()
+                    .filter(move |(k, _)| k % 2 == odd)
+            };
+            for (_, (start, end)) in pieces(1) {
+                page.cover(start, end);
+            }
+            let bits = PAGE as usize / len as usize / 8;
+            let heap = page.heap();
+            assert!(heap <= bits + 32, "{heap} bytes for {len}");
+            assert!(heap <= 144 || first > 0);
+            for (_, (start, end)) in pieces(0) {
+                assert!(!page.overlaps(start, end));
+                page.cover(start, end);
+            }
+            assert!(matches!(page, Page::Full), "{len} from {first}: {page:?}");
+        }
+    }
+
+    #[test]
+    fn a_piece_that_fits_no_unit_is_kept_exactly_while_the_page_is_small() {
         let mut page = Page::default();
-        for k in 0..512 {
-            page.cover(k * 2048, k * 2048 + 1024);
+        for k in 0..40 {
+            page.cover(k * 16384, k * 16384 + 4096);
         }
-        assert!(page.heap() <= 144, "{} bytes", page.heap());
-        for k in 0..512 {
-            page.cover(k * 2048 + 1024, k * 2048 + 2048);
-        }
-        assert!(matches!(page, Page::Full));
+        assert!(matches!(page, Page::Bits(_)));
+        page.cover(5001, 5010);
+        assert!(page.overlaps(5000, 5002) && page.overlaps(5009, 5011));
+        assert!(!page.overlaps(4096, 5001) && !page.overlaps(5010, 16384));
     }
 }

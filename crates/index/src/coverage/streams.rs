@@ -53,15 +53,17 @@ impl Streams {
         self.known.iter().rposition(of)
     }
 
-    /// Whether the first or last stored extent of its stream may continue `extent`, or be continued by it.
-    pub fn may_join(&self, extent: &Extent) -> bool {
+    /// Whether the first or last stored extent of its stream may continue `extent`, or be continued by it. `hint` is kept from one
+    /// call to the next.
+    pub fn may_join(&self, extent: &Extent, hint: &mut usize) -> bool {
         // The common case: a commit of its own.
         if self.newest.is_none_or(|newest| newest < extent.seq) {
             return false;
         }
-        let Some(at) = self.find(extent, self.last) else {
+        let Some(at) = self.find(extent, *hint) else {
             return self.forgotten.is_some_and(|seq| extent.seq <= seq);
         };
+        *hint = at;
         let stream = &self.known[at];
         let (start, end) = (extent.addr, extent.addr.saturating_add(extent.len));
         if stream.more {
@@ -146,7 +148,7 @@ mod tests {
                     s.continues_with(&e) && Some(e.addr) == most
                         || e.continues_with(s) && Some(e.addr + e.len) == least
                 });
-                prop_assert!(!joins || streams.may_join(&e), "{e:?}");
+                prop_assert!(!joins || streams.may_join(&e, &mut 0), "{e:?}");
             }
         }
     }
@@ -164,7 +166,7 @@ mod tests {
                     addr: turn * 1024,
                     seq: 3,
                 };
-                assert!(!streams.may_join(&e), "{e:?}");
+                assert!(!streams.may_join(&e, &mut 0), "{e:?}");
                 streams.add(&e);
             }
         }
@@ -176,7 +178,7 @@ mod tests {
             addr: 100 * 1024,
             seq: 3,
         };
-        assert!(streams.may_join(&next));
-        assert!(!streams.may_join(&Extent { seq: 4, ..next }));
+        assert!(streams.may_join(&next, &mut 0));
+        assert!(!streams.may_join(&Extent { seq: 4, ..next }, &mut 0));
     }
 }

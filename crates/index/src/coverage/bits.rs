@@ -1,0 +1,196 @@
+//! One bit for each unit of a page.
+//!
+//! ```text
+//!  | unit, shift, left | bits ...   words of 8 bytes; of the first unit and left have 21 bits, shift 20
+//!
+//!  unit k:  bytes  [ k * unit - shift, (k + 1) * unit - shift )  of the page; the first and the last may lie in it in part
+//!  left:    units whose bit is not set
+//! ```
+//!
+//! A unit may be of any length and begin anywhere: so the lines of an array need one bit each, as blocks do.
+//!
+//! Invariants: `shift < unit <= PAGE`, so there is a unit for each byte; bits behind the last unit are 0.
+use super::page::END;
+
+/// Words before the bits.
+const HEAD: usize = 1;
+/// Where the shift begins in the first word.
+const SHIFT: u32 = 21;
+/// Where what is left does; 2^20 units are the most there are.
+const LEFT: u32 = 41;
+
+/// See the head of this file.
+#[derive(Debug, Clone)]
+pub struct Bits(Box<[u64]>);
+
+impl Bits {
+    /// The units that are set in these ranges, which must fit; one unit begins at `at`.
+    pub fn of(unit: u32, at: u32, ranges: impl Iterator<Item = (u32, u32)>) -> Bits {
+        let shift = shift(unit, at);
+        let units = units(unit, shift);
+        let mut words = vec![0; HEAD + units.div_ceil(64) as usize].into_boxed_slice();
+        words[0] = u64::from(unit) | u64::from(shift) << SHIFT | u64::from(units) << LEFT;
+        let mut bits = Bits(words);
+        for (start, end) in ranges {
+            bits.set(start, end);
+        }
+        bits
+    }
+
+    /// Bytes that bits of this unit take, of which one begins at `at`.
+    pub fn size(unit: u32, at: u32) -> usize {
+        let units = units(unit, shift(unit, at));
+        (HEAD + units.div_ceil(64) as usize) * 8
+    }
+
+    /// Bytes that they take.
+    pub fn heap(&self) -> usize {
+        size_of_val(&self.0[..])
+    }
+
+    fn unit(&self) -> u32 {
+        (self.0[0] & ((1 << SHIFT) - 1)) as u32
+    }
+
+    fn shift(&self) -> u32 {
+        (self.0[0] >> SHIFT & ((1 << (LEFT - SHIFT)) - 1)) as u32
+    }
+
+    /// The unit that holds this byte.
+    #[inline]
+    fn unit_of(&self, byte: u32) -> u32 {
+        let (unit, at) = (self.unit(), byte + self.shift());
+        // Mostly it is, and that is quicker than to divide.
+        match unit.is_power_of_two() {
+            true => at >> unit.trailing_zeros(),
+            false => at / unit,
+        }
+    }
+
+    /// Whether some byte of `start..end` may be stored.
+    #[inline]
+    pub fn overlaps(&self, start: u32, end: u32) -> bool {
+        masks(self.unit_of(start), self.unit_of(end - 1))
+            .any(|(word, mask)| self.0[HEAD + word] & mask != 0)
+    }
+
+    /// Whether a unit begins at the start, and one at the end.
+    #[inline]
+    pub fn fits(&self, start: u32, end: u32) -> bool {
+        let (unit, shift) = (self.unit(), self.shift());
+        let begins = |at: u32| self.unit_of(at) * unit == at + shift;
+        (start == 0 || begins(start)) && (end == END || begins(end))
+    }
+
+    /// Sets the units of a range; whether all are set then.
+    #[inline]
+    pub fn set(&mut self, start: u32, end: u32) -> bool {
+        for (word, mask) in masks(self.unit_of(start), self.unit_of(end - 1)) {
+            let word = HEAD + word;
+            let new = mask & !self.0[word];
+            self.0[word] |= new;
+            self.0[0] -= u64::from(new.count_ones()) << LEFT;
+        }
+        self.0[0] >> LEFT == 0
+    }
+
+    /// The longest unit that these ones are whole numbers of and in which a range fits, and where one of them begins.
+    pub fn common(&self, start: u32, end: u32) -> (u32, u32) {
+        let from = self.unit() - self.shift();
+        let ends = [start, end].into_iter().filter(|at| *at != 0 && *at != END);
+        let unit = ends.fold(self.unit(), |unit, at| divisor(unit, at.abs_diff(from)));
+        (unit, from)
+    }
+
+    /// The runs of bytes that are set, in order.
+    pub fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let (unit, shift) = (self.unit(), self.shift());
+        let units = units(unit, shift);
+        let set = |k: u32| self.0[HEAD + k as usize / 64] >> (k % 64) & 1 == 1;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let from = (at..units).find(|k| set(*k))?;
+            at = (from..units).find(|k| !set(*k)).unwrap_or(units);
+            let (start, end) = ((from * unit).saturating_sub(shift), at * unit - shift);
+            Some((start, end.min(END)))
+        })
+    }
+}
+
+/// The longest unit in which all of these ranges fit, and where one of them begins.
+pub fn common(ranges: impl Iterator<Item = (u32, u32)>) -> (u32, u32) {
+    let ends = ranges.flat_map(|(start, end)| [start, end]);
+    let mut ends = ends.filter(|at| *at != 0 && *at != END);
+    let Some(first) = ends.next() else {
+        return (END, 0);
+    };
+    match ends.fold(0, |unit, at| divisor(unit, at.abs_diff(first))) {
+        0 => (END, first),
+        unit => (unit, first),
+    }
+}
+
+/// The greatest common divisor; of 0 and another number that one.
+fn divisor(mut a: u32, mut b: u32) -> u32 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// How far the first unit lies before the page.
+fn shift(unit: u32, at: u32) -> u32 {
+    match at % unit {
+        0 => 0,
+        more => unit - more,
+    }
+}
+
+/// Units of a page.
+fn units(unit: u32, shift: u32) -> u32 {
+    (END + shift).div_ceil(unit)
+}
+
+/// The words with the bits `first..=last`, and which of their bits these are.
+#[inline]
+fn masks(first: u32, last: u32) -> impl Iterator<Item = (usize, u64)> {
+    (first / 64..=last / 64).map(move |word| {
+        let from = first.max(word * 64) % 64;
+        let to = last.min(word * 64 + 63) % 64;
+        (word as usize, (u64::MAX << from) & (u64::MAX >> (63 - to)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn runs_are_what_was_set(unit in 100u32..30_000, at in 0u32..END, spans in proptest::collection::vec((0u32..40, 1u32..20), 0..30)) {
+            let mut end = 0;
+            let first = at % unit;
+            let mut want: Vec<(u32, u32)> = Vec::new();
+            for (gap, len) in spans {
+                let start = end + gap;
+                end = start + len;
+                let byte = |k: u32| if k == 0 { 0 } else { first + (k - 1) * unit };
+                if byte(end) > END || byte(start) == byte(end) {
+                    break;
+                }
+                match want.last_mut() {
+                    Some(last) if last.1 == byte(start) => last.1 = byte(end),
+                    _ => want.push((byte(start), byte(end))),
+                }
+            }
+            let (common_unit, begins) = common(want.iter().copied());
+            for (unit, at) in [(unit, at), (common_unit, begins)] {
+                let bits = Bits::of(unit, at, want.iter().copied());
+                prop_assert!(want.iter().all(|w| bits.fits(w.0, w.1)));
+                prop_assert_eq!(bits.runs().collect::<Vec<_>>(), want.clone());
+                prop_assert_eq!(bits.heap(), Bits::size(unit, at));
+            }
+        }
+    }
+}
