@@ -1,17 +1,19 @@
 //! Whether the elements of a commit are apart from each other: what an owner must know before it counts their bytes.
 //!
 //! ```text
-//! a term    its strides nest, largest first, each with room for all inside: no byte twice in it; else by its paths (`disjoint`)
-//! two       bounds, strides and residues, as `disjoint` tells, as far as a budget of pairs reaches
+//! a term    its strides nest, largest first, each with room for all inside: no byte twice in it; else by its paths
+//! two       a search through their strides (`meet`), as far as a budget of steps reaches
 //! the rest  elements of the terms that nothing was told of are sorted and looked at, if they are not too many
 //! ```
 //!
 //! # Invariants
 //! 1. The answer is exact where there is one.
-//! 2. The cost is bounded by the number of terms, the budget of pairs and the elements that may be looked at, whatever loops say of themselves.
+//! 2. The cost is bounded by the number of terms, the budget of steps and the elements that may be looked at, whatever loops say of themselves.
 
-use crate::disjoint::{MOST_PAIRS, Part, Path, none_shared, pairs};
+use crate::disjoint::MOST_STEPS;
 use crate::lattice::Lattice;
+use crate::meet::Search;
+use crate::path::{Path, paths};
 use crate::pattern::element;
 use crate::segment::Segment;
 use crate::shape::{Arena, Kind, Shape};
@@ -19,8 +21,8 @@ use crate::stack::Term;
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Pairs compared for each term, beside those that there are for all.
-const PAIRS_A_TERM: usize = 16;
+/// Steps of searches for each term, beside those that there are for all.
+const STEPS_A_TERM: usize = 64;
 
 /// Whether no byte of the file is in two elements of these segments or in one and a range, or in two ranges, and each element has a
 /// byte. Limits of segments are not looked at. `None`: it takes a look at more
@@ -79,10 +81,10 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// `None`: they are too many. They count as pairs, so that all together are not too many either.
+    /// `None`: they are too many. They count as steps, so that all together are not too many either.
     fn paths(&self, left: &mut usize) -> Option<&[Path]> {
         let paths = self.paths.get_or_init(|| {
-            let paths = Part::new(self.arena, &self.term, (self.lo, self.hi)).paths();
+            let paths = paths(self.arena, self.term.shape, self.term.start, Vec::new());
             *left = left.saturating_sub(1 + paths.as_ref().map_or(0, Vec::len));
             paths
         });
@@ -90,23 +92,24 @@ impl<'a> Placed<'a> {
     }
 
     /// Whether it surely shares no byte with another.
-    fn without(&self, other: &Placed<'_>, left: &mut usize) -> bool {
+    fn without(&self, other: &Placed<'_>, search: &mut Search) -> bool {
+        let left = &mut search.left;
         match (self.paths(left), other.paths(left)) {
-            (Some(own), Some(other)) => pairs(own, other, left),
+            (Some(own), Some(other)) => search.pairs(own, other),
             _ => false,
         }
     }
 
     /// Whether it surely has no byte twice.
-    fn once(&self, left: &mut usize) -> bool {
+    fn once(&self, search: &mut Search) -> bool {
         let shape = self.term.shape;
         if self.arena.increasing(shape) {
             return true;
         }
         match Lattice::new(self.arena, shape) {
             Some(lattice) if lattice.increasing => true,
-            _ => match self.paths(left) {
-                Some(paths) => none_shared(paths, left),
+            _ => match self.paths(&mut search.left) {
+                Some(paths) => search.none_shared(paths),
                 None => false,
             },
         }
@@ -116,22 +119,22 @@ impl<'a> Placed<'a> {
 /// Which terms may have bytes that they or others have too. Sorted by their lowest bytes.
 fn unsure(all: &[Placed<'_>]) -> Vec<bool> {
     let mut unsure = vec![false; all.len()];
-    let mut left = MOST_PAIRS + PAIRS_A_TERM * all.len();
+    let mut search = Search::new(MOST_STEPS + STEPS_A_TERM * all.len());
     let mut open: Vec<usize> = Vec::new();
     for (at, next) in all.iter().enumerate() {
-        unsure[at] |= !next.once(&mut left);
+        unsure[at] |= !next.once(&mut search);
         open.retain(|o| all[*o].hi > next.lo);
         for &before in &open {
             let known = unsure[at] && unsure[before];
-            if left == 0 {
+            if search.left == 0 {
                 break;
             }
-            left -= 1;
-            if !known && !next.without(&all[before], &mut left) {
+            search.left -= 1;
+            if !known && !next.without(&all[before], &mut search) {
                 (unsure[at], unsure[before]) = (true, true);
             }
         }
-        if left == 0 {
+        if search.left == 0 {
             // Nothing is told of what is open here and of what follows.
             open.iter().for_each(|o| unsure[*o] = true);
             unsure[at..].fill(true);

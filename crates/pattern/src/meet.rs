@@ -1,0 +1,181 @@
+//! Whether two paths have a byte in common: a search through the distances of their leaves.
+//!
+//! ```text
+//! distance   from a leaf of `a` to one of `b`:  d + k0 * stride0 + k1 * stride1 + ...,  low <= k <= high,  stride0 > stride1 > ...
+//! met        by a distance above -(length of b's leaves) and below that of a's
+//! ```
+//!
+//! A step of `b` has k from 0 on, one of `a` up to 0; steps of one stride are one. From the largest stride on, only such k are tried
+//! from which the smaller ones can still reach the window: in nested strides one or two each, so blocks of a cube, tiles, and
+//! diagonals of blocks are told apart in a handful of steps. Where there are more, residues modulo the common divisors of the
+//! strides are asked first: so ranks that interleave are told apart however long they are.
+//!
+//! # Invariants
+//! 1. What is called apart is. What is not may be apart too only if the steps left were used up, or numbers reach [`FAR`].
+//! 2. A step is taken for each k.
+
+use crate::path::Path;
+
+/// Both paths span less together, so that sums fit.
+const FAR: i128 = 1 << 62;
+/// So many k are tried before residues are asked.
+const FEW: i64 = 3;
+
+/// Compares paths as long as steps are left.
+pub(crate) struct Search {
+    /// Steps that may be taken.
+    pub(crate) left: usize,
+    steps: Vec<Step>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    stride: i64,
+    low: i64,
+    high: i64,
+    /// What this and all smaller ones add at least, and at most.
+    reach: (i64, i64),
+}
+
+impl Search {
+    pub(crate) fn new(left: usize) -> Search {
+        Search {
+            left,
+            steps: Vec::new(),
+        }
+    }
+
+    /// Whether it is certain that no byte is in both.
+    pub(crate) fn pairs(&mut self, a: &[Path], b: &[Path]) -> bool {
+        a.iter().all(|a| b.iter().all(|b| self.apart(a, b)))
+    }
+
+    /// Whether it is certain that no byte of these paths is in two of their leaves.
+    pub(crate) fn none_shared(&mut self, paths: &[Path]) -> bool {
+        let mut others = paths.iter().enumerate();
+        paths.iter().all(Path::nests)
+            && others.all(|(i, a)| paths[..i].iter().all(|b| self.apart(a, b)))
+    }
+
+    /// Whether it is certain that no byte is in both.
+    pub(crate) fn apart(&mut self, a: &Path, b: &Path) -> bool {
+        let distance = b.start - a.start;
+        let bounds = distance >= a.span || -distance >= b.span;
+        if bounds || a.len == 0 || b.len == 0 {
+            return true;
+        }
+        if self.left == 0 || a.span.saturating_add(b.span) >= FAR {
+            return false;
+        }
+        self.left -= 1;
+        self.join(&a.steps, &b.steps);
+        // Less than one of the spans.
+        let distance = distance as i64;
+        let window = (1 - b.len as i64, a.len as i64 - 1);
+        unreached(&self.steps, distance, window, &mut self.left)
+    }
+
+    /// The steps of both, by stride. All fits: the spans do.
+    fn join(&mut self, mut a: &[(u64, u64)], mut b: &[(u64, u64)]) {
+        self.steps.clear();
+        loop {
+            let stride = match (a.first(), b.first()) {
+                (None, None) => break,
+                (a, b) => a.map_or(0, |a| a.0).max(b.map_or(0, |b| b.0)),
+            };
+            let (low, high) = (most(&mut a, stride), most(&mut b, stride));
+            // A step of no stride only comes to the same place again.
+            if stride > 0 {
+                self.steps.push(Step {
+                    stride: stride as i64,
+                    low: -low,
+                    high,
+                    reach: (0, 0),
+                });
+            }
+        }
+        let mut reach = (0, 0);
+        for step in self.steps.iter_mut().rev() {
+            reach.0 += step.stride * step.low;
+            reach.1 += step.stride * step.high;
+            step.reach = reach;
+        }
+    }
+}
+
+/// Takes the steps of this stride from the front; the largest k of all together.
+fn most(steps: &mut &[(u64, u64)], stride: u64) -> i64 {
+    let mut most = 0;
+    while let [(first, count), rest @ ..] = *steps
+        && *first == stride
+    {
+        most += match stride {
+            0 => 0,
+            _ => (*count - 1) as i64,
+        };
+        *steps = rest;
+    }
+    most
+}
+
+/// What these steps add together, at least and at most.
+fn reach(steps: &[Step]) -> (i64, i64) {
+    steps.first().map_or((0, 0), |s| s.reach)
+}
+
+/// Whether it is certain that no distance from `at` on is in the window.
+fn unreached(steps: &[Step], at: i64, window: (i64, i64), left: &mut usize) -> bool {
+    let Some((step, rest)) = steps.split_first() else {
+        return at < window.0 || window.1 < at;
+    };
+    let (low, high) = reach(rest);
+    let from = ceil(window.0 - high - at, step.stride).max(step.low);
+    let to = (window.1 - low - at).div_euclid(step.stride).min(step.high);
+    if from > to {
+        return true;
+    }
+    if rest.is_empty() {
+        return false;
+    }
+    if to - from >= FEW && missed(steps, at, window) {
+        return true;
+    }
+    (from..=to).all(|k| match left.checked_sub(1) {
+        None => false,
+        Some(fewer) => {
+            *left = fewer;
+            unreached(rest, at + k * step.stride, window, left)
+        }
+    })
+}
+
+/// Whether for a common divisor of the largest strides no residue is in the window, however far the other steps widen it.
+fn missed(steps: &[Step], at: i64, window: (i64, i64)) -> bool {
+    let mut modulus = 0;
+    steps.iter().any(|step| {
+        modulus = gcd(modulus, step.stride);
+        let others = steps.iter().filter(|s| s.stride % modulus != 0);
+        let (low, high) = others.fold((0, 0), |(low, high), s| {
+            (low + s.stride * s.low, high + s.stride * s.high)
+        });
+        let (from, to) = (window.0 - high - at, window.1 - low - at);
+        // The first multiple from there on.
+        ceil(from, modulus) * modulus > to
+    })
+}
+
+/// Division that rounds up; `by` is positive.
+fn ceil(of: i64, by: i64) -> i64 {
+    -(-of).div_euclid(by)
+}
+
+fn gcd(mut a: i64, mut b: i64) -> i64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests;

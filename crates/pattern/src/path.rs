@@ -1,0 +1,95 @@
+//! Paths: a shape as plain steps down to each of its leaves.
+//!
+//! ```text
+//! path    start + k0 * stride0 + k1 * stride1 + ... + [0, len)
+//! ```
+//!
+//! # Invariants
+//! 1. Paths of a shape have all of its bytes. A last iteration that is cut counts as whole, so they may have more.
+//! 2. Strides are not negative: a step down is counted from its end. The largest comes first.
+
+use crate::shape::{Arena, Kind, Shape};
+
+/// Paths of a shape, at most.
+const MOST_PATHS: usize = 1 << 8;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Path {
+    pub(crate) start: i128,
+    pub(crate) len: u64,
+    /// Stride and count, which is more than one.
+    pub(crate) steps: Vec<(u64, u64)>,
+    /// Bytes from the start to behind the last leaf.
+    pub(crate) span: i128,
+}
+
+impl Path {
+    fn new(start: i128, len: u64, steps: &[(u64, u64)]) -> Path {
+        let mut steps: Vec<(u64, u64)> = steps.iter().copied().filter(|s| s.1 > 1).collect();
+        steps.sort_unstable_by(|a, b| b.cmp(a));
+        let wide = steps
+            .iter()
+            .map(|s| i128::from(s.0).saturating_mul(i128::from(s.1 - 1)));
+        let span = wide.fold(i128::from(len), i128::saturating_add);
+        Path {
+            start,
+            len,
+            steps,
+            span,
+        }
+    }
+
+    /// Whether each step has room for all smaller ones, so that no byte is reached twice.
+    pub(crate) fn nests(&self) -> bool {
+        let mut extent = u128::from(self.len);
+        self.steps.iter().rev().all(|(stride, count)| {
+            let fits = u128::from(*stride) >= extent.max(1);
+            extent = extent.saturating_add(u128::from(*stride) * u128::from(*count - 1));
+            fits
+        })
+    }
+}
+
+/// The paths of a shape at `start`, with `steps` (stride and count) around it; `None` if there are too many.
+pub(crate) fn paths(
+    arena: &Arena,
+    shape: Shape,
+    start: u64,
+    mut steps: Vec<(u64, u64)>,
+) -> Option<Vec<Path>> {
+    let mut out = Vec::new();
+    walk(arena, shape, start.into(), &mut steps, &mut out).then_some(out)
+}
+
+/// Appends the paths of a shape; `false` if there are too many.
+fn walk(
+    arena: &Arena,
+    shape: Shape,
+    start: i128,
+    steps: &mut Vec<(u64, u64)>,
+    out: &mut Vec<Path>,
+) -> bool {
+    let id = match shape.kind() {
+        Kind::Leaf(len) => {
+            out.push(Path::new(start, len, steps));
+            return out.len() <= MOST_PATHS;
+        }
+        Kind::Loop(id) => id,
+    };
+    let l = arena.get(id);
+    let count = l.steps.elements.div_ceil(l.per);
+    let down = i128::from(l.steps.stride.min(0)) * i128::from(count - 1);
+    steps.push((l.steps.stride.unsigned_abs(), count));
+    let done = arena.body(l).iter().all(|item| {
+        walk(
+            arena,
+            item.shape,
+            start + down + i128::from(item.rel),
+            steps,
+            out,
+        )
+    });
+    steps.pop();
+    done
+}
