@@ -5,8 +5,8 @@
 //! lost: what finds no partner stays in its segment. Whose bytes a slot has, where, and of which commit stands in columns, so
 //! logs may be any, appear twice, and have headers of any length.
 //!
-//! Loops over several items (cells of a rank in a cube) can hardly lie beside those of others as a whole. So terms are also taken
-//! apart (see `explode`) and joined by parts; the way that needs least memory is kept.
+//! Loops over several items (cells of a rank in a cube) can hardly lie beside those of others as a whole, nor can loops over as many cells
+//! as happened to lie in a row. So terms are also taken apart (see `explode`) and joined by parts; the way that needs least memory is kept.
 
 use crate::explode::{branches, explode};
 use crate::global::{Global, Places};
@@ -26,6 +26,8 @@ const LEAST_LEAVES: usize = 4;
 const LEAVES_A_TABLE: usize = 16;
 /// Terms are not taken apart if they or their parts are more.
 const MOST_TERMS: usize = 1 << 16;
+/// Without loops over several items, what takes a reader no more bytes is not taken apart.
+const LITTLE: usize = 8192;
 /// What a term with loops that is left costs a reader, about, in bytes.
 const TERM_COST: usize = 1024;
 
@@ -45,12 +47,22 @@ struct Slot {
 pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
     let mut best = Merger::new(&segments, None);
     let terms: usize = segments.iter().map(|s| s.pattern.terms()).sum();
-    let branching = |s: &Segment| {
-        let mut terms = s.pattern.terms.iter();
-        terms.any(|t| branches(&s.pattern.arena, t.shape))
+    let any = |of: &dyn Fn(&Arena, Shape) -> bool| {
+        let term = |s: &Segment| {
+            s.pattern
+                .terms
+                .iter()
+                .any(|t| of(&s.pattern.arena, t.shape))
+        };
+        segments.iter().any(term)
     };
-    if terms <= MOST_TERMS && segments.iter().any(branching) {
+    if terms <= MOST_TERMS {
+        let branching = any(&branches);
         for keep in [MAX_DEPTH, 2, 1] {
+            let deep = || any(&|arena, shape| arena.depth(shape) > keep);
+            if !branching && (best.cost(&segments) <= LITTLE || !deep()) {
+                continue;
+            }
             let apart = Merger::new(&segments, Some(keep));
             if apart.complete && apart.cost(&segments) < best.cost(&segments) {
                 best = apart;
