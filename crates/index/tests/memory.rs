@@ -31,7 +31,13 @@ fn within(stats: &Stats) {
         stats.buffer_bytes <= s.buffer_bytes as u64 + memtable,
         "{stats:?}"
     );
-    assert!(stats.cache_bytes <= s.cache_bytes as u64, "{stats:?}");
+    // The cache takes what these leave free, metadata regions included, and no more.
+    let kept = stats.cache_bytes + stats.region_bytes;
+    let whole = 3 * memtable + s.buffer_bytes as u64 + memtable + s.cache_bytes as u64;
+    assert!(
+        stats.memtable_bytes + stats.buffer_bytes + kept <= whole,
+        "{stats:?}"
+    );
     assert!(stats.coverage_bytes <= s.coverage_bytes as u64, "{stats:?}");
 }
 
@@ -77,6 +83,50 @@ fn fill(background: bool, batches: u64, place: impl Fn(u64) -> u64) -> Stats {
     assert!(stats.table_records <= stats.puts);
     store.close().unwrap();
     stats
+}
+
+/// Puts this batch of pieces that no rule describes.
+fn put_scattered(store: &Store, index: &ExtentIndex, b: u64) {
+    let put = |k: u64| {
+        let i = b * BATCH + k;
+        let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Change::Put(Extent {
+            offset: i * 1000,
+            len: 1 + (mixed >> 33) % 900,
+            member: 1,
+            log: mixed >> 60,
+            addr: mixed >> 20,
+            seq: 1,
+        })
+    };
+    let changes: Vec<Change> = (0..BATCH).map(put).collect();
+    let mut batch = Batch::new();
+    index.change(&mut batch, 7, &changes).unwrap();
+    store.apply(batch).unwrap();
+}
+
+#[test]
+fn the_cache_has_what_nothing_else_needs_and_gives_it_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Arc::new(OsIo), dir.path(), Options::default()).unwrap();
+    let store = Arc::new(store);
+    let index = ExtentIndex::open(&store, settings()).unwrap();
+    let share = settings().cache_bytes as u64;
+    for b in 0..60 {
+        put_scattered(&store, &index, b);
+    }
+    index.engine().flush().unwrap();
+    index.get(7, 0..u64::MAX >> 1, usize::MAX).unwrap();
+    let stats = index.engine().stats();
+    within(&stats);
+    assert!(
+        stats.cache_bytes + stats.region_bytes > 2 * share,
+        "{stats:?}"
+    );
+    for b in 60..70 {
+        put_scattered(&store, &index, b);
+        within(&index.engine().stats());
+    }
 }
 
 /// A permutation of 2^18 places.

@@ -214,7 +214,7 @@ pub const TABLE: &[Setting] = &[
         flag: "index-cache",
         value: "SIZE",
         default: "auto",
-        help: "Compressed blocks of the index that are kept; auto: an eighth of memory",
+        help: "Compressed blocks of the index that are kept, beside what the two above leave free; auto: an eighth of memory",
         set: |s, text| {
             s.service.index.cache = budget(text)?;
             index(s)

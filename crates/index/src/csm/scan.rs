@@ -127,7 +127,7 @@ impl Cursor {
             }) = self.read.pop()
             {
                 let i = block as usize;
-                let place = &self.places[i];
+                let place = self.places.at(i);
                 records_of(
                     raw.bytes(),
                     (place.first, place.last),

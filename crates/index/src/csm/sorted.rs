@@ -50,7 +50,7 @@ impl SortedRun {
         let Some(found) = self.tables.get(table) else {
             return Ok(None);
         };
-        let block = found.places()?.partition_point(|p| p.last < key);
+        let block = found.places()?.ending_before(key);
         Ok(Some((table, block)))
     }
 
@@ -111,7 +111,7 @@ fn damaged(run: &SortedRun, block: &Block) -> Error {
     match run.tables.iter().find(holds) {
         Some(table) => {
             let places = table.places().unwrap_or_default();
-            table.no_block(places.partition_point(|p| p.first < block.first))
+            table.no_block(places.ending_before(block.first))
         }
         None => Error::Format {
             path: Default::default(),

@@ -85,6 +85,9 @@ impl Core {
             tree: Arc::new(tree),
             last: sealed.last,
         });
+        self.lend(new);
+        drop(view);
+        self.shared.cache.trim();
         Ok(true)
     }
 
@@ -119,8 +122,9 @@ impl Core {
         let end = view.trees.len();
         let mut view = self.view.write();
         // Only this thread takes trees away, and those added meanwhile stand behind.
-        let trees = &mut Arc::make_mut(&mut view).trees;
-        trees.splice(from..end, [grown]);
+        let new = Arc::make_mut(&mut view);
+        new.trees.splice(from..end, [grown]);
+        self.lend(new);
         Ok(true)
     }
 
@@ -170,6 +174,7 @@ impl Core {
             let run = SortedRun::new(tables);
             new.disk.push(Aged { age, run });
         }
+        self.lend(new);
         drop(view);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -54,7 +54,8 @@ pub struct Settings {
     pub memtable_bytes: usize,
     /// The compression buffer is brought to disk at this size.
     pub buffer_bytes: usize,
-    /// Blocks of table files, compressed, and their metadata regions that are kept.
+    /// Blocks of table files, compressed, and their metadata regions that are kept. They also take what MemTables and compression buffer
+    /// leave free.
     pub cache_bytes: usize,
     /// What is stored is known of ranges in memory, so that puts need not look.
     pub coverage_bytes: usize,
@@ -212,6 +213,7 @@ impl Engine {
         } else {
             None
         };
+        core.lend(&core.view.read());
         let engine = Arc::new(Engine {
             core,
             thread: Mutex::new(thread),

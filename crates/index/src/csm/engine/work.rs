@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Sealed MemTables that may wait to be compressed before writers wait.
 const WAITING: usize = 2;
+/// So many MemTables there may be: those, and the active one.
+pub const MEMTABLES: usize = WAITING + 1;
 /// How long to wait before a full disk is tried again.
 const FULL: Duration = Duration::from_millis(250);
 
@@ -29,20 +31,36 @@ impl Core {
         let puts: usize = runs.iter().map(|run| run.len()).sum();
         self.counters.puts.fetch_add(puts as u64, Ordering::Relaxed);
         let full = self.coverage.apply(&runs, || self.take(batch, &runs));
+        self.shared.cache.trim();
         if full {
             self.wake();
         }
+    }
+
+    /// Lends to the cache what MemTables and compression buffer leave free in this state. A MemTable counts as full as soon as it holds
+    /// anything, and the buffer twice, for its trees are merged to others. Called under the lock under which the state is made.
+    pub fn lend(&self, view: &View) {
+        let held = view.sealed.len() + usize::from(!view.active.is_empty());
+        let memtables = MEMTABLES.saturating_sub(held);
+        let buffer = self.settings.buffer_bytes;
+        let free = buffer.saturating_sub(view.buffer_bytes().saturating_mul(2));
+        let lent = memtables.saturating_mul(self.settings.memtable_bytes);
+        self.shared.cache.lend(lent.saturating_add(free));
     }
 
     /// Makes records visible; whether that sealed the MemTable.
     fn take(&self, batch: u64, runs: &[Run]) -> bool {
         let mut view = self.view.write();
         let new = Arc::make_mut(&mut view);
+        let first = new.active.is_empty();
         runs.iter().for_each(|run| new.active.insert(run.clone()));
         new.last = batch;
         let full = new.active.bytes() >= self.settings.memtable_bytes;
         if full {
             seal(new);
+        }
+        if first {
+            self.lend(new);
         }
         full
     }

@@ -150,16 +150,16 @@ impl<'a> Plan<'a> {
 impl Group<'_> {
     fn steps(&self) -> impl Iterator<Item = Step<'_>> {
         self.wants.iter().map(|want| {
-            let place = &self.places[want.block as usize];
+            let block = want.block as usize;
             let bytes = want.raw.as_ref().map_or(&[][..], |raw| raw.bytes());
             // Looked at here, where nothing waits for it: the processor gets the bytes of many blocks from memory at once.
             std::hint::black_box(bytes.first().copied());
             Step {
-                first: place.first,
-                last: place.last,
+                first: self.places.first(block),
+                last: self.places.last(block),
                 bytes,
                 requests: want.requests,
-                home: Home::Table(self.table, want.block as usize),
+                home: Home::Table(self.table, block),
             }
         })
     }
@@ -249,14 +249,15 @@ impl DiskPlan<'_> {
             let hint = behind.map_or(0, |(t, b)| if t == number { b + 2 } else { 1 });
             let above = places.above(request.at, hint);
             for i in above.saturating_sub(1)..places.len() {
-                let place = &places[i];
-                if !places.starts_below(i, request.end) {
-                    gap.1 = place.first;
+                let first = places.first(i);
+                if first >= request.end {
+                    gap.1 = first;
                     self.gap = gap;
                     return Ok(bytes);
                 }
-                if place.last < request.far {
-                    gap.0 = place.last;
+                let last = places.last(i);
+                if last < request.far {
+                    gap.0 = last;
                     continue;
                 }
                 // Of this block on, until one that starts behind the request, there is no gap.
@@ -264,8 +265,8 @@ impl DiskPlan<'_> {
                 if behind.is_some_and(|b| (number, i) <= b) {
                     continue;
                 }
-                bytes += place.length as usize + EACH;
-                self.last = Some((place.first, place.last));
+                bytes += (places.end(i) - places.offset(i)) as usize + EACH;
+                self.last = Some((first, last));
                 want(&mut self.groups, number, table, places, i);
                 if bytes >= most {
                     return Ok(bytes);

@@ -5,7 +5,11 @@
 //! tables go of the half that was used less recently. Always the least recently used one would be just what is needed next by
 //! lookups that go again and again through more tables than there is room for: they would find nothing.
 //!
-//! Invariant: the sum of what is kept exceeds the budget only while a read is being put in, by that read.
+//! Memory that other parts of the index have and do not use is lent to the cache: an index that is only read keeps as much as one that
+//! is written to takes for all.
+//!
+//! Invariant: the sum of what is kept exceeds the limit, which is the budget and what is lent, only while a read is being put in, by that
+//! read, or until the next trim when memory was taken back.
 use super::slot::Slot;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -15,6 +19,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// See the head of this file.
 pub struct Cache {
     budget: usize,
+    /// What others do not use, bytes.
+    lent: AtomicUsize,
     bytes: AtomicUsize,
     /// Of each table in use, by number.
     slots: Mutex<HashMap<u64, Arc<Slot>>>,
@@ -23,10 +29,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Of at most `budget` bytes.
+    /// Of at most `budget` bytes, and what is lent.
     pub fn new(budget: usize) -> Cache {
         Cache {
             budget,
+            lent: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             slots: Mutex::default(),
             uses: AtomicU64::new(0),
@@ -36,6 +43,17 @@ impl Cache {
     /// Memory held, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes are lent from now on. [`trim`](Cache::trim) gives back what is too much.
+    pub fn lend(&self, bytes: usize) {
+        self.lent.store(bytes, Ordering::Relaxed);
+    }
+
+    /// As much may be kept, bytes.
+    fn limit(&self) -> usize {
+        self.budget
+            .saturating_add(self.lent.load(Ordering::Relaxed))
     }
 
     /// The time of a use, later than all before.
@@ -69,9 +87,10 @@ impl Cache {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// If there is too much, empties tables until an eighth of the budget is free. The caller holds no slot's lock.
-    pub(super) fn trim(&self) {
-        if self.bytes() <= self.budget {
+    /// If there is too much, empties tables until an eighth of the limit is free. The caller holds no slot's lock.
+    pub fn trim(&self) {
+        let limit = self.limit();
+        if self.bytes() <= limit {
             return;
         }
         let slots = self.slots.lock();
@@ -83,7 +102,7 @@ impl Cache {
         let (older, now) = (by_use.len().div_ceil(2), self.tick());
         by_use[..older].sort_unstable_by_key(|(used, _)| shuffled(*used, now));
         for (_, slot) in by_use {
-            if self.bytes() <= self.budget - self.budget / 8 {
+            if self.bytes() <= limit - limit / 8 {
                 break;
             }
             self.less(slot.empty());
@@ -124,7 +143,7 @@ mod tests {
             cache.more(EACH);
         }
         cache.trim();
-        assert!(cache.bytes() <= cache.budget);
+        assert!(cache.bytes() <= cache.limit());
         there
     }
 
@@ -135,6 +154,19 @@ mod tests {
         assert_eq!(sweep(), 0);
         let found: Vec<usize> = (0..20).map(|_| sweep()).collect();
         assert!(found.iter().sum::<usize>() >= 20 * 25, "{found:?}");
+    }
+
+    #[test]
+    fn what_is_lent_is_used_and_given_back() {
+        let (cache, slots) = cache(10, 100);
+        let sweep = || slots.iter().filter(|slot| use_one(&cache, slot)).count();
+        cache.lend(90 * EACH);
+        assert_eq!((sweep(), sweep()), (0, 100));
+        cache.lend(20 * EACH);
+        cache.trim();
+        let kept = slots.iter().filter(|slot| slot.last_use().is_some());
+        assert_eq!(kept.count() * EACH, cache.bytes());
+        assert!(cache.bytes() <= 30 * EACH && cache.bytes() >= 25 * EACH);
     }
 
     #[test]

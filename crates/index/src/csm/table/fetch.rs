@@ -8,8 +8,8 @@
 //! - Whoever waits is in the demand, or in the round that is being read. When a reader stops being one, for whatever reason, a
 //!   panic included, the requests of its round are answered, and all who wait are woken; the first becomes the reader.
 //! - A read that fails fails the requests of its round, no others.
+use super::places::Places;
 use super::reader::Table;
-use super::region::Place;
 use super::slot::{Piece, Raw, SharedTicket, State, Ticket};
 use crate::cluster::{Region, Round};
 use forebay_storage::{Error, Result};
@@ -28,17 +28,20 @@ const UNIT: u64 = 32 << 10;
 const PAGE: u64 = 4 << 10;
 
 /// The region and what else lies in its units of so many bytes.
-fn widened(region: Region, places: &[Place], unit: u64) -> Region {
-    let (first, last) = (
-        &places[region.first as usize],
-        &places[region.last as usize],
-    );
-    let from = first.offset - first.offset % unit;
-    let to = last.end().next_multiple_of(unit);
-    let behind = places.partition_point(|p| p.end() <= to) as u32;
+fn widened(region: Region, places: &Places, unit: u64) -> Region {
+    let start = places.offset(region.first as usize);
+    let end = places.end(region.last as usize);
+    let (from, to) = (start - start % unit, end.next_multiple_of(unit));
+    // The first that starts there or behind: the one behind the last that ends before.
+    let first = match from.checked_sub(1) {
+        Some(before) => places.within(before) + 1,
+        None => 0,
+    };
     Region {
-        first: places.partition_point(|p| p.offset < from) as u32,
-        last: behind.saturating_sub(1).max(region.last),
+        first: (first as u32).min(region.first),
+        last: (places.within(to) as u32)
+            .saturating_sub(1)
+            .max(region.last),
     }
 }
 
@@ -79,7 +82,7 @@ impl Table {
         for want in &mut *wanted {
             let block = want.block as usize;
             want.raw = match state.kept.get(block) {
-                Some(Some(piece)) => Some(Raw::new(piece, &places[block])),
+                Some(Some(piece)) => Some(Raw::new(piece, &places, block)),
                 _ => None,
             };
             missing += usize::from(want.raw.is_none());
@@ -110,13 +113,13 @@ impl Table {
             let (_, piece) = found
                 .map(|at| &ticket.got[at])
                 .map_err(|_| self.given_up(want.block))?;
-            want.raw = Some(Raw::new(piece, &places[want.block as usize]));
+            want.raw = Some(Raw::new(piece, &places, want.block as usize));
         }
         Ok(())
     }
 
     /// Until the ticket is answered: waits, or is the reader.
-    fn wait(&self, ticket: &SharedTicket, places: &[Place]) {
+    fn wait(&self, ticket: &SharedTicket, places: &Places) {
         let (slot, shared) = (self.slot(), self.shared());
         let mut state = slot.state.lock();
         while ticket.lock().missing > 0 {
@@ -156,16 +159,13 @@ impl Table {
     }
 
     /// Reads a region, and says which blocks came whole. The checksums are verified here, once.
-    fn read_piece(&self, region: Region, places: &[Place]) -> Result<(Arc<Piece>, Vec<u32>)> {
+    fn read_piece(&self, region: Region, places: &Places) -> Result<(Arc<Piece>, Vec<u32>)> {
         let blocks = region.first..region.last + 1;
-        let (first, last) = (
-            &places[region.first as usize],
-            &places[region.last as usize],
-        );
-        let (start, end) = (first.offset, last.end());
+        let start = places.offset(region.first as usize);
+        let end = places.end(region.last as usize);
         let bytes = self.read_bytes(start, (end - start) as usize)?;
         let whole = |i: &u32| {
-            let place = &places[*i as usize];
+            let place = places.at(*i as usize);
             let (from, to) = (
                 (place.offset - start) as usize,
                 (place.end() - start) as usize,
@@ -188,7 +188,7 @@ impl Table {
 /// The reader's role in one round. However it ends, nobody waits for it any more.
 struct Role<'a> {
     table: &'a Table,
-    places: &'a [Place],
+    places: &'a Places,
     requests: Vec<(u32, Vec<SharedTicket>)>,
 }
 
@@ -199,7 +199,7 @@ impl Role<'_> {
         self.answer(|table, block| match read {
             Ok((piece, whole)) if whole.binary_search(&block).is_ok() => Ok(piece.clone()),
             Ok((piece, _)) => {
-                Err(table.damaged(&places[block as usize], piece.start, &piece.bytes))
+                Err(table.damaged(&places.at(block as usize), piece.start, &piece.bytes))
             }
             Err(e) => Err(again(e)),
         });

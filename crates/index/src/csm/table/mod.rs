@@ -7,6 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `footer`, `region`, `writer`, `reader` | the parts of a file, and the whole |
+//! | `places` | where the blocks of a table are, in memory |
 //! | `slot`, `cache` | what is in memory of one table, and of all within a budget |
 //! | `fetch` | blocks read in rounds, for all who wait for some |
 //!
@@ -15,12 +16,14 @@
 mod cache;
 mod fetch;
 pub(in crate::csm) mod footer;
+mod places;
 mod reader;
 pub(in crate::csm) mod region;
 mod slot;
 mod writer;
 
 pub use fetch::Want;
+pub use places::Places;
 pub use reader::{Shared, Table};
-pub use region::{Place, Places};
+pub use region::Place;
 pub use writer::{Meta, Writer};

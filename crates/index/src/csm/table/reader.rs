@@ -4,7 +4,8 @@
 //! and a process only so many open files.
 use super::cache::Cache;
 use super::footer::{self, Footer};
-use super::region::{self, Place, Places};
+use super::places::Places;
+use super::region::{self, Place};
 use super::slot::{Reads, Slot};
 use super::writer::{Meta, remove};
 use crate::cluster::Alpha;
@@ -107,7 +108,7 @@ impl Table {
             return Ok(places);
         }
         // Two threads may both read it; the first to end stays.
-        let places = Arc::new(Places::new(self.read_places(&*self.open()?)?));
+        let places = Arc::new(Places::new(&self.read_places(&*self.open()?)?));
         self.slot.touch(self.shared.cache.tick());
         self.slot.keep_places(&places, &self.shared.cache);
         self.shared.cache.trim();
@@ -120,8 +121,8 @@ impl Table {
     /// As [`places`](Table::places).
     pub fn range(&self, from: Key, to: Key) -> Result<Range<usize>> {
         let places = self.places()?;
-        let start = places.partition_point(|p| p.last < from);
-        let end = places.partition_point(|p| p.first <= to);
+        let start = places.ending_before(from);
+        let end = places.above(to, 0);
         Ok(start..end.max(start))
     }
 
@@ -130,7 +131,9 @@ impl Table {
     /// # Errors
     /// `Corrupt` names the block; `Io`.
     pub fn read(&self, range: Range<usize>) -> Result<Vec<Block>> {
-        self.read_blocks(&self.places()?[range])
+        let places = self.places()?;
+        let places: Vec<Place> = range.map(|i| places.at(i)).collect();
+        self.read_blocks(&places)
     }
 
     fn read_blocks(&self, places: &[Place]) -> Result<Vec<Block>> {
@@ -160,7 +163,8 @@ impl Table {
     /// The error for block `i`, whose bytes have the right checksum and are no block all the same.
     pub fn no_block(&self, i: usize) -> Error {
         let places = self.places().unwrap_or_default();
-        let (offset, crc) = places.get(i).map_or((0, 0), |p| (p.offset, p.crc));
+        let place = (i < places.len()).then(|| places.at(i));
+        let (offset, crc) = place.map_or((0, 0), |p| (p.offset, p.crc));
         self.corrupt("block layout", offset, crc, crc)
     }
 

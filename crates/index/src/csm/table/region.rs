@@ -6,11 +6,9 @@
 //! ```
 //!
 //! Blocks stand one behind the other from the start of the file, so their offsets are the sums of the lengths before.
-use super::super::block::Block;
+use super::super::block::{self, Block};
 use super::super::record::Key;
-use super::super::search::{from_hint, guess};
 use forebay_codec::{Columns, Encoder};
-use std::ops::Deref;
 
 const COLUMNS: usize = 8;
 /// No table has more blocks, whatever the settings.
@@ -52,67 +50,6 @@ impl Place {
     /// The offset behind its last byte.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.length)
-    }
-}
-
-/// The places of all blocks of a table, in order.
-#[derive(Debug, Default)]
-pub struct Places {
-    list: Box<[Place]>,
-    /// The offsets of their least keys, close together for searching; none if the blocks are not all of one file.
-    firsts: Box<[u64]>,
-}
-
-impl Places {
-    /// Of these, which ascend.
-    pub fn new(list: Vec<Place>) -> Places {
-        let one = match (list.first(), list.last()) {
-            (Some(first), Some(last)) => first.first.fid == last.last.fid,
-            _ => false,
-        };
-        let firsts = list.iter().filter(|_| one).map(|p| p.first.offset);
-        Places {
-            firsts: firsts.collect(),
-            list: list.into(),
-        }
-    }
-
-    /// The number of blocks that start at or before `key`; the search begins at `hint`, or where it is if blocks are regular.
-    pub fn above(&self, key: Key, hint: usize) -> usize {
-        let firsts = &self.firsts;
-        if let ([first, ..], [.., last]) = (&firsts[..], &firsts[..])
-            && self.list[0].first.fid == key.fid
-        {
-            let below = |i: usize| firsts[i] <= key.offset;
-            let known = hint > 0 && hint < firsts.len() && below(hint - 1) && !below(hint);
-            if known {
-                return hint;
-            }
-            let near = guess(key.offset, *first, *last, firsts.len()) + 1;
-            return from_hint(near, firsts.len(), below);
-        }
-        from_hint(hint, self.list.len(), |i| self.list[i].first <= key)
-    }
-
-    /// Whether block `i` starts below `key`. Costs no look at its place.
-    pub fn starts_below(&self, i: usize, key: Key) -> bool {
-        match self.firsts.get(i) {
-            Some(first) => (self.list[0].first.fid, *first) < (key.fid, key.offset),
-            None => self.list.get(i).is_some_and(|p| p.first < key),
-        }
-    }
-
-    /// Memory held, in bytes.
-    pub fn bytes(&self) -> usize {
-        size_of::<Places>() + size_of_val(&self.list[..]) + size_of_val(&self.firsts[..])
-    }
-}
-
-impl Deref for Places {
-    type Target = [Place];
-
-    fn deref(&self) -> &[Place] {
-        &self.list
     }
 }
 
@@ -165,7 +102,10 @@ pub fn decode(bytes: &[u8], blocks: u32, end: u64) -> Option<Vec<Place>> {
             offset,
             length: u32::try_from(length).ok()?,
             crc: u32::try_from(crc).ok()?,
-            records: u32::try_from(records).ok()?,
+            // So many fit into a block.
+            records: u32::try_from(records)
+                .ok()
+                .filter(|n| *n as usize <= block::MOST)?,
             deletes: deletes != 0,
         };
         offset = place.end();

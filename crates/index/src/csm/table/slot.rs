@@ -2,7 +2,7 @@
 //!
 //! Invariant: `bytes` of a slot is what the cache has counted for it; both change under the slot's lock.
 use super::cache::Cache;
-use super::region::{Place, Places};
+use super::places::Places;
 use crate::cluster::{Alpha, Demand};
 use forebay_storage::{Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -25,11 +25,12 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub(super) fn new(piece: &Arc<Piece>, place: &Place) -> Raw {
+    pub(super) fn new(piece: &Arc<Piece>, places: &Places, block: usize) -> Raw {
+        let start = places.offset(block);
         Raw {
             piece: piece.clone(),
-            from: (place.offset - piece.start) as u32,
-            length: place.length,
+            from: (start - piece.start) as u32,
+            length: (places.end(block) - start) as u32,
         }
     }
 

@@ -97,7 +97,7 @@ fn fixture(budget: usize) -> Fixture {
     let table = Table::new(Arc::new(shared), path, meta);
     // The metadata region is read before the gate is in use.
     let places = table.places().unwrap();
-    assert!(places[1].offset * 8 < UNIT && places[BLOCKS as usize - 1].offset > 8 * UNIT);
+    assert!(places.offset(1) * 8 < UNIT && places.offset(BLOCKS as usize - 1) > 8 * UNIT);
     gate.reads.store(0, Ordering::SeqCst);
     Fixture {
         _dir: dir,
@@ -113,7 +113,7 @@ impl Fixture {
         self.table.fetch(&mut wants)?;
         let places = self.table.places()?;
         for want in wants {
-            let place = &places[want.block as usize];
+            let place = places.at(want.block as usize);
             let mut out = Vec::new();
             let raw = want.raw.unwrap();
             records_of(
@@ -234,7 +234,7 @@ fn a_reader_that_panics_leaves_nobody_waiting() {
 #[test]
 fn a_damaged_block_fails_those_who_asked_for_it() {
     let f = fixture(64 << 20);
-    let place = f.table.places().unwrap()[50];
+    let place = f.table.places().unwrap().at(50);
     let path = f._dir.path().join("t");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[place.offset as usize + 5] ^= 4;
