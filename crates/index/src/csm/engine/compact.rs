@@ -1,6 +1,9 @@
 //! Merging sorted runs on disk: tables that overlap nothing move as they are, of the others only overlapping blocks are
 //! decompressed.
 //!
+//! While puts come, runs wait until they are several: each merge costs the same for a record, whatever the number of runs, and time that
+//! writers may wait for. Once there are no more puts two are enough, for a lookup looks into each run.
+//!
 //! A table that cannot be read changes nothing: its run stays as it is, and is left out of merges until the next start. All else
 //! goes on.
 use super::super::block::Cutter;
@@ -12,6 +15,7 @@ use super::relief::Relief;
 use super::view::{Aged, View};
 use super::{Core, files};
 use forebay_storage::{Error, Result, SideEdit};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,10 +53,10 @@ fn only(group: &Group) -> Option<&Arc<Table>> {
 }
 
 impl Core {
-    /// Merges runs of similar size, if there are such. `false` if not.
-    pub fn compact_due(&self, cutter: &mut Cutter) -> Result<bool> {
+    /// Merges runs of similar size, if there are so many or more of them. `false` if not.
+    pub fn compact_due(&self, least: usize, cutter: &mut Cutter) -> Result<bool> {
         let view = self.view.read().clone();
-        let Some(runs) = self.similar(&view.disk) else {
+        let Some(runs) = self.similar(&view.disk).filter(|runs| runs.len() >= least) else {
             return Ok(false);
         };
         match self.compact(&view, runs.clone(), cutter) {
@@ -66,7 +70,7 @@ impl Core {
 
     /// The newest two runs of which the older is not twice as large as the newer, and with them those before, as long as none is twice
     /// as large as all behind it together: they would be merged next.
-    fn similar(&self, disk: &[Aged]) -> Option<Range<usize>> {
+    pub fn similar(&self, disk: &[Aged]) -> Option<Range<usize>> {
         let left_out = self.left_out.lock();
         let whole = |i: usize| {
             let mut tables = disk[i].run.tables().iter();
@@ -135,7 +139,8 @@ impl Core {
         }
         let new = output.end(result)?;
         let add = |table: &Arc<Table>| (table.meta().number, files::told(age, table.meta()));
-        let stays = |table: &&Arc<Table>| moved.iter().any(|m| Arc::ptr_eq(m, table));
+        let staying: HashSet<u64> = moved.iter().map(|m| m.meta().number).collect();
+        let stays = |table: &&Arc<Table>| staying.contains(&table.meta().number);
         let of = |aged: &Aged| aged.run.tables().to_vec();
         let old: Vec<Arc<Table>> = merged.iter().flat_map(of).collect();
         let edit = SideEdit {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// So many trees of similar size are merged at once.
-const TREES: usize = 8;
+const TREES: usize = 16;
 
 /// The blocks of a tree, as a sequence.
 pub struct TreeBlocks {

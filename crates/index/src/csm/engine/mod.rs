@@ -139,6 +139,8 @@ struct Signals {
     hurry: bool,
     /// The last attempt found no room on the disk.
     full: bool,
+    /// How many puts there had been when none had come for a while.
+    quiet: Option<u64>,
     /// Why the engine writes no more.
     failed: Option<String>,
 }

@@ -2,8 +2,9 @@
 use super::super::block::Cutter;
 use super::super::memtable::{MemTable, Run};
 use super::view::{Sealed, View};
-use super::{Core, files};
+use super::{Core, Signals, files};
 use forebay_storage::{Error, Result, SideEntry};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,6 +15,10 @@ const WAITING: usize = 2;
 pub const MEMTABLES: usize = WAITING + 1;
 /// How long to wait before a full disk is tried again.
 const FULL: Duration = Duration::from_millis(250);
+/// Similar runs that are merged though puts come.
+const RUNS: usize = 4;
+/// Without a put for so long, two are enough.
+const QUIET: Duration = Duration::from_millis(50);
 
 impl Core {
     /// Takes the entries of a batch.
@@ -179,7 +184,29 @@ impl Core {
             }
             return flushed.map(|()| true);
         }
-        Ok(self.compact_due(cutter)? || self.merge_trees(true, cutter)?)
+        let quiet = !self.settings.background || self.is_quiet();
+        let runs = if quiet { 2 } else { RUNS };
+        Ok(self.compact_due(runs, cutter)? || self.merge_trees(true, cutter)?)
+    }
+
+    fn puts(&self) -> u64 {
+        self.counters.puts.load(Ordering::Relaxed)
+    }
+
+    /// Whether no put has come since it was last said that none comes.
+    fn is_quiet(&self) -> bool {
+        self.signals.lock().quiet == Some(self.puts())
+    }
+
+    /// Waits for something to do. If that is only a merge of runs, not for longer than it takes to see that no puts come.
+    fn wait_for_work(&self, signals: &mut MutexGuard<'_, Signals>) {
+        let puts = self.puts();
+        let waiting = self.similar(&self.view.read().disk).is_some();
+        if !waiting || signals.quiet == Some(puts) {
+            self.work.wait(signals);
+        } else if self.work.wait_for(signals, QUIET).timed_out() && puts == self.puts() {
+            signals.quiet = Some(puts);
+        }
     }
 
     /// The thread of the engine.
@@ -219,7 +246,7 @@ impl Core {
             if full {
                 self.work.wait_for(&mut signals, FULL);
             } else if idle {
-                self.work.wait(&mut signals);
+                self.wait_for_work(&mut signals);
             }
         }
     }

@@ -58,6 +58,11 @@ impl Places {
         self.firsts.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.firsts.is_empty()
+    }
+
     /// The least key of block `i`.
     ///
     /// # Panics
