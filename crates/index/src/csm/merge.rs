@@ -47,15 +47,17 @@ pub struct Counts {
 struct Side<B> {
     blocks: B,
     head: Option<Block>,
-    /// What is left of an opened block, the next record last.
+    /// The records of an opened block.
     opened: Vec<Record>,
+    /// The next of them.
+    at: usize,
 }
 
 impl<B: Blocks> Side<B> {
     /// The key of its next record, as a number. `None`: nothing is left.
     #[inline]
     fn next(&mut self) -> Result<Option<u128>> {
-        if let Some(record) = self.opened.last() {
+        if let Some(record) = self.opened.get(self.at) {
             return Ok(Some(record.key.number()));
         }
         if self.head.is_none() {
@@ -67,11 +69,12 @@ impl<B: Blocks> Side<B> {
     /// Decompresses the next block, if there is one that is not open.
     fn open(&mut self, counts: &mut Counts) -> Result<()> {
         if let Some(block) = self.head.take() {
+            self.opened.clear();
+            self.at = 0;
             if block.records(&mut self.opened).is_none() {
                 self.opened.clear();
                 return Err(self.blocks.damaged(&block));
             }
-            self.opened.reverse();
             counts.merged += 1;
         }
         Ok(())
@@ -110,6 +113,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
                 blocks,
                 head: None,
                 opened: Vec::new(),
+                at: 0,
             };
             if let Some(next) = side.next()? {
                 numbers.push(next);
@@ -141,7 +145,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
             if let Some(block) = self.ready.pop_front() {
                 return Ok(Some(block));
             }
-            if !self.step()? {
+            if !(self.take_opened()? || self.step()?) {
                 let last = self.cutter.cut();
                 self.counts.made += u64::from(last.is_some());
                 return Ok(last);
@@ -149,28 +153,38 @@ impl<'a, B: Blocks> Merge<'a, B> {
         }
     }
 
-    /// One block passed, or opened, or one record taken. `false` at the end.
-    fn step(&mut self) -> Result<bool> {
-        if self.sides.is_empty() {
-            return Ok(false);
-        }
+    /// Takes records as long as they are of opened blocks, and a block is not full. `false` if none is.
+    fn take_opened(&mut self) -> Result<bool> {
+        let mut any = false;
         // Of sides with one key, the newest.
-        let at = self.order.least();
-        let side = &mut self.sides[at];
-        if let Some(record) = side.opened.pop() {
-            self.take(record, self.order.number());
-        } else {
-            let alone = self.sides.len() == 1;
-            let passes = |block: &Block| {
-                self.taken != Some(block.first.number())
-                    && (alone || block.last.number() < self.order.second())
-            };
-            if self.sides[at].head.as_ref().is_some_and(passes) {
-                self.pass_or_open(at)?;
-            } else {
-                return self.sides[at].open(&mut self.counts).map(|()| true);
+        while let Some(side) = self.sides.get_mut(self.order.least())
+            && let Some(record) = side.opened.get(side.at)
+        {
+            any = true;
+            side.at += 1;
+            // What is here, or was left out, is newer than another one with its key.
+            let key = self.order.number();
+            let older = self.taken.replace(key) == Some(key);
+            if !older
+                && (record.len > 0 || !self.drop_deletes)
+                && let Some(block) = self.cutter.add(*record)
+            {
+                self.counts.made += 1;
+                self.ready.push_back(block);
+                self.go_on()?;
+                break;
+            }
+            match side.opened.get(side.at) {
+                Some(next) => self.order.replace(next.key.number()),
+                None => self.go_on()?,
             }
         }
+        Ok(any)
+    }
+
+    /// The side that was looked at has another next record, or none.
+    fn go_on(&mut self) -> Result<()> {
+        let at = self.order.least();
         match self.sides[at].next()? {
             Some(next) => self.order.replace(next),
             None => {
@@ -178,20 +192,27 @@ impl<'a, B: Blocks> Merge<'a, B> {
                 self.order.remove();
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Puts a record into the result, unless a newer one with its key is there, or was left out.
-    #[inline]
-    fn take(&mut self, record: Record, key: u128) {
-        let older = self.taken.replace(key) == Some(key);
-        if !older
-            && (record.len > 0 || !self.drop_deletes)
-            && let Some(block) = self.cutter.add(record)
-        {
-            self.counts.made += 1;
-            self.ready.push_back(block);
+    /// One block passed or opened; the next one is not open. `false` at the end.
+    fn step(&mut self) -> Result<bool> {
+        let at = self.order.least();
+        let alone = self.sides.len() == 1;
+        let passes = |block: &Block| {
+            self.taken != Some(block.first.number())
+                && (alone || block.last.number() < self.order.second())
+        };
+        let Some(side) = self.sides.get_mut(at) else {
+            return Ok(false);
+        };
+        if side.head.as_ref().is_some_and(passes) {
+            self.pass_or_open(at)?;
+            self.go_on()?;
+        } else {
+            side.open(&mut self.counts)?;
         }
+        Ok(true)
     }
 
     /// The next block of a side overlaps nothing of the others: it passes, behind the block of what waits; or is taken in.
