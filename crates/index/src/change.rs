@@ -49,12 +49,12 @@ impl ExtentIndex {
             let same = free[at..].iter().take_while(|f| **f == free[at]).count();
             let mut rest = &pieces[at..at + same];
             if free[at] {
-                let sources = rest.iter().filter_map(|piece| piece.source);
-                records.extend(
-                    sources
-                        .flat_map(Extent::parts)
-                        .map(|e| Record::put(fid, &e)),
-                );
+                for source in rest.iter().filter_map(|piece| piece.source) {
+                    match source.is_one_part() {
+                        true => records.push(Record::put(fid, &source)),
+                        false => records.extend(source.parts().map(|e| Record::put(fid, &e))),
+                    }
+                }
                 at += same;
                 continue;
             }

@@ -60,6 +60,11 @@ impl Extent {
         self.addr.wrapping_sub(self.offset)
     }
 
+    /// Whether it may be stored as it is; then [`parts`](Extent::parts) has only it.
+    pub(crate) fn is_one_part(&self) -> bool {
+        self.len > 0 && self.len <= MAX_EXTENT && self.end() <= slice_end(self.offset)
+    }
+
     /// This extent cut so that each part may be stored: see the crate's invariant 2.
     pub(crate) fn parts(self) -> impl Iterator<Item = Extent> {
         let end = self.end();

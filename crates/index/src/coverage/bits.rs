@@ -10,7 +10,7 @@
 //! A unit may be of any length and begin anywhere: so the lines of an array need one bit each, as blocks do.
 //!
 //! Invariants: `shift < unit <= PAGE`, so there is a unit for each byte; bits behind the last unit are 0.
-use super::page::END;
+use super::page::{END, Near};
 
 /// Words before the bits.
 const HEAD: usize = 1;
@@ -67,25 +67,55 @@ impl Bits {
         }
     }
 
+    /// Whether this unit begins at this byte.
+    #[inline]
+    fn begins(&self, unit: u32, byte: u32) -> bool {
+        unit * self.unit() == byte + self.shift()
+    }
+
+    /// Whether one of the units `first..=last` is set.
+    #[inline]
+    fn any(&self, first: u32, last: u32) -> bool {
+        masks(first, last).any(|(word, mask)| self.0[HEAD + word] & mask != 0)
+    }
+
     /// Whether some byte of `start..end` may be stored.
-    #[inline]
     pub fn overlaps(&self, start: u32, end: u32) -> bool {
-        masks(self.unit_of(start), self.unit_of(end - 1))
-            .any(|(word, mask)| self.0[HEAD + word] & mask != 0)
+        self.any(self.unit_of(start), self.unit_of(end - 1))
     }
 
-    /// Whether a unit begins at the start, and one at the end.
+    /// How `start..end` lies to what is stored; `0 < start < end < PAGE`.
     #[inline]
-    pub fn fits(&self, start: u32, end: u32) -> bool {
-        let (unit, shift) = (self.unit(), self.shift());
-        let begins = |at: u32| self.unit_of(at) * unit == at + shift;
-        (start == 0 || begins(start)) && (end == END || begins(end))
+    pub fn near(&self, start: u32, end: u32) -> Near {
+        let (before, behind) = (self.unit_of(start - 1), self.unit_of(end));
+        if !self.any(before, behind) {
+            return Near::Apart;
+        }
+        let first = before + u32::from(self.begins(before + 1, start));
+        let last = behind - u32::from(self.begins(behind, end));
+        match self.any(first, last) {
+            true => Near::Over,
+            false => Near::Beside,
+        }
     }
 
-    /// Sets the units of a range; whether all are set then.
+    /// Sets the units of a range, if it fits: begins where a unit does, and ends where one does. Whether all are set then.
     #[inline]
+    pub fn cover(&mut self, start: u32, end: u32) -> Option<bool> {
+        let (first, last) = (self.unit_of(start), self.unit_of(end - 1));
+        let fits =
+            (start == 0 || self.begins(first, start)) && (end == END || self.begins(last + 1, end));
+        fits.then(|| self.set_units(first, last))
+    }
+
+    /// Sets the units of a range, also those that it fills in part; whether all are set then.
     pub fn set(&mut self, start: u32, end: u32) -> bool {
-        for (word, mask) in masks(self.unit_of(start), self.unit_of(end - 1)) {
+        self.set_units(self.unit_of(start), self.unit_of(end - 1))
+    }
+
+    #[inline]
+    fn set_units(&mut self, first: u32, last: u32) -> bool {
+        for (word, mask) in masks(first, last) {
             let word = HEAD + word;
             let new = mask & !self.0[word];
             self.0[word] |= new;
@@ -187,7 +217,7 @@ mod tests {
             let (common_unit, begins) = common(want.iter().copied());
             for (unit, at) in [(unit, at), (common_unit, begins)] {
                 let bits = Bits::of(unit, at, want.iter().copied());
-                prop_assert!(want.iter().all(|w| bits.fits(w.0, w.1)));
+                prop_assert!(want.iter().all(|w| bits.clone().cover(w.0, w.1).is_some()));
                 prop_assert_eq!(bits.runs().collect::<Vec<_>>(), want.clone());
                 prop_assert_eq!(bits.heap(), Bits::size(unit, at));
             }

@@ -4,7 +4,7 @@
 use super::page::{Near, PAGE, Page};
 use super::streams::Streams;
 use crate::Extent;
-use crate::extent::SLICE;
+use crate::extent::{SLICE, slice_end};
 use std::collections::BTreeMap;
 
 /// Pages of a slice.
@@ -71,6 +71,26 @@ impl Slice {
 
     fn page(&self, page: u64) -> &Page {
         self.pages.get(page as usize).unwrap_or(&self.rest)
+    }
+
+    /// The bytes from `start` to `end` of the slice are stored now.
+    #[inline]
+    fn add(&mut self, start: u64, end: u64) {
+        let mut at = start;
+        while at < end {
+            let stop = end.min(at - at % PAGE + PAGE);
+            let (page, from) = ((at / PAGE) as usize, (at % PAGE) as u32);
+            let to = from + (stop - at) as u32;
+            // Nearly always the page takes no more memory than before.
+            let covered = match self.pages.get_mut(page) {
+                Some(Page::Bits(bits)) => bits.cover(from, to),
+                _ => None,
+            };
+            if covered != Some(false) {
+                self.cover(page, from, to);
+            }
+            at = stop;
+        }
     }
 
     fn cover(&mut self, page: usize, start: u32, end: u32) {
@@ -245,37 +265,42 @@ impl FileCover {
         unknown.map_or(Fate::Free, Fate::Unknown)
     }
 
-    /// `extent` is stored now.
-    pub fn add(&mut self, extent: &Extent, now: u64) {
-        self.streams.add(extent);
-        let (mut at, end) = (extent.offset, extent.end());
-        while at < end {
-            let stop = end.min((at / PAGE * PAGE).saturating_add(PAGE));
-            let Some(slice) = self.slice(at / SLICE) else {
-                at = stop;
-                continue;
-            };
-            slice.used = now;
-            let before = slice.bytes;
-            let start = (at % PAGE) as u32;
-            slice.cover(
-                (at % SLICE / PAGE) as usize,
-                start,
-                start + (stop - at) as u32,
-            );
-            let after = slice.bytes;
-            self.bytes = self.bytes + after - before;
-            at = stop;
+    /// These extents are stored now, by offset; those that are none are passed over.
+    pub fn add<T>(&mut self, stored: &[T], extent: impl Fn(&T) -> Option<Extent>, now: u64) {
+        let mut rest = stored.iter().filter_map(extent).peekable();
+        while let Some(first) = rest.peek() {
+            let number = first.offset / SLICE;
+            let (start, stop) = (number * SLICE, slice_end(first.offset));
+            let (mut slice, streams) = self.slice(number);
+            let before = slice.as_ref().map_or(0, |slice| slice.bytes);
+            // As a rule there are none.
+            let mut beyond = Vec::new();
+            while let Some(extent) = rest.next_if(|e| e.offset / SLICE == number) {
+                streams.add(&extent);
+                let end = extent.end();
+                if let Some(slice) = &mut slice {
+                    slice.add(extent.offset - start, end.min(stop) - start);
+                }
+                beyond.extend(extent.clip(&(stop..end)));
+            }
+            if let Some(slice) = slice {
+                slice.used = now;
+                let after = slice.bytes;
+                self.bytes = self.bytes + after - before;
+            }
+            for part in beyond {
+                self.add(&[part], itself, now);
+            }
         }
     }
 
-    /// The slice, made if it is known to be empty; `None` if it is not known.
-    fn slice(&mut self, number: u64) -> Option<&mut Slice> {
+    /// The slice, made if it is known to be empty; `None` if it is not known. And the streams.
+    fn slice(&mut self, number: u64) -> (Option<&mut Slice>, &mut Streams) {
         if number >= self.unknown && !self.slices.contains_key(&number) {
             self.bytes += NODE;
             self.slices.insert(number, Slice::default());
         }
-        self.slices.get_mut(&number)
+        (self.slices.get_mut(&number), &mut self.streams)
     }
 
     /// What stood at `offset` is removed: how long it was is not known.
@@ -311,7 +336,7 @@ impl FileCover {
             slice.find_empty(page as usize, to as usize);
             self.bytes = self.bytes + slice.bytes - before;
         }
-        extents.iter().for_each(|extent| self.add(extent, now));
+        self.add(extents, itself, now);
     }
 
     /// When each slice that takes memory was used, and its number.
@@ -336,6 +361,10 @@ impl FileCover {
         self.slices.clear();
         self.bytes = 0;
     }
+}
+
+fn itself(extent: &Extent) -> Option<Extent> {
+    Some(*extent)
 }
 
 /// What is known of a range of a slice.

@@ -213,10 +213,10 @@ impl State {
         let before = file.bytes();
         self.versions += 1;
         file.version = self.versions;
-        for record in records {
-            match record.extent() {
-                Some(extent) => file.add(&extent, self.now),
-                None => file.remove(record.key.offset),
+        for same in records.chunk_by(|a, b| (a.len == 0) == (b.len == 0)) {
+            match same {
+                [first, ..] if first.len > 0 => file.add(same, Record::extent, self.now),
+                _ => same.iter().for_each(|gone| file.remove(gone.key.offset)),
             }
         }
         let after = file.bytes();

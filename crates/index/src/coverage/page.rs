@@ -78,9 +78,7 @@ impl Page {
             Page::Empty => Near::Apart,
             Page::Full => Near::Over,
             Page::Unknown => Near::Unknown,
-            Page::Bits(bits) if !bits.overlaps(start - 1, end + 1) => Near::Apart,
-            Page::Bits(bits) if bits.overlaps(start, end) => Near::Over,
-            Page::Bits(_) => Near::Beside,
+            Page::Bits(bits) => bits.near(start, end),
             Page::Span(from, to) => near(&[(*from, *to)], start, end),
             Page::Spans(spans) => near(spans, start, end),
         }
@@ -113,13 +111,14 @@ impl Page {
                 add(spans, start, end);
                 spans[0] == (0, END)
             }
-            Page::Bits(bits) => {
-                if !bits.fits(start, end) && self.refine(start, end) {
-                    return self.cover(start, end);
+            Page::Bits(bits) => match bits.cover(start, end) {
+                Some(full) => full,
+                None if self.refine(start, end) => return self.cover(start, end),
+                None => {
+                    let Page::Bits(bits) = self else { return };
+                    bits.set(start, end)
                 }
-                let Page::Bits(bits) = self else { return };
-                bits.set(start, end)
-            }
+            },
         };
         if full {
             *self = Page::Full;
