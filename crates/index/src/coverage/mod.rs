@@ -227,7 +227,8 @@ impl State {
     fn grown(&mut self, before: usize, after: usize, budget: usize) {
         self.stats.bytes = self.stats.bytes + after as u64 - before as u64;
         if self.stats.bytes > budget as u64 && after > before {
-            self.shrink(budget as u64 / 4 * 3);
+            // Not by much: what is forgotten may have to be read again.
+            self.shrink(budget as u64 / 16 * 15);
         }
     }
 

@@ -111,6 +111,37 @@ fn memory_stays_within_the_budget_whatever_is_written() {
     assert!(coverage.stats().bytes > 0);
 }
 
+#[test]
+fn what_drifting_writers_of_an_array_leave_half_filled_stays_known_in_little_memory() {
+    // As BTIO's, class E: lines of 2,040 bytes, 20 in a row, a writer's one below the other; every second writer has been here.
+    let (line, row, rows) = (2040, 20 * 2040, 16 * 1028);
+    let coverage = Coverage::new(8 << 20);
+    begin_empty(&coverage, 1);
+    for writer in (0..20).step_by(2) {
+        let at = |k: u64| extent(k * row + writer * line, line);
+        let lines: Vec<Extent> = (0..rows).map(at).collect();
+        store(&coverage, 1, &lines);
+    }
+    let pages = rows * row / PAGE;
+    let bytes = coverage.stats().bytes;
+    assert!(bytes <= pages * 132, "{bytes} bytes for {pages} pages");
+    for writer in 0..20 {
+        for k in (0..rows).step_by(101) {
+            let start = k * row + writer * line;
+            let known = free(&coverage, 1, start, start + line, 5);
+            assert_eq!(known, Some(writer % 2 == 1), "line {k} of {writer}");
+        }
+    }
+    // Each page is whole once the others have been here too.
+    for writer in (1..20).step_by(2) {
+        let at = |k: u64| extent(k * row + writer * line, line);
+        let lines: Vec<Extent> = (0..rows).map(at).collect();
+        store(&coverage, 1, &lines);
+    }
+    let bytes = coverage.stats().bytes;
+    assert!(bytes < 10_000, "{bytes} bytes for whole pages");
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Put(u64, u64),
