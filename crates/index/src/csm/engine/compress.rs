@@ -142,6 +142,11 @@ impl Core {
         self.view.read().buffer_bytes() >= self.settings.buffer_bytes / 2
     }
 
+    /// Whether the compression buffer has room for some of another MemTable.
+    pub fn has_room(&self) -> bool {
+        self.view.read().buffer_bytes() < self.settings.buffer_bytes
+    }
+
     /// Brings the compression buffer to disk, as one sorted run.
     pub fn flush_buffer(&self, cutter: &mut Cutter) -> Result<()> {
         let view = self.view.read().clone();

@@ -46,9 +46,7 @@ impl<'a> Relief<'a> {
                 done => done?,
             }
         }
-        if core.view.read().buffer_bytes() < core.settings.buffer_bytes
-            && core.compress_oldest(cutter)?
-        {
+        if core.has_room() && core.compress_oldest(cutter)? {
             let _signals = core.signals.lock();
             core.progress.notify_all();
         }

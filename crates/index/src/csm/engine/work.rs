@@ -169,7 +169,8 @@ impl Core {
     }
 
     fn step(&self, cutter: &mut Cutter) -> Result<bool> {
-        if self.compress_oldest(cutter)? || self.merge_trees(false, cutter)? {
+        let room = self.has_room();
+        if room && self.compress_oldest(cutter)? || self.merge_trees(false, cutter)? {
             return Ok(true);
         }
         let hurry = std::mem::take(&mut self.signals.lock().hurry);
