@@ -26,7 +26,7 @@ const LEAST_LEAVES: usize = 4;
 const LEAVES_A_TABLE: usize = 16;
 /// Terms are not taken apart if they or their parts are more.
 const MOST_TERMS: usize = 1 << 16;
-/// Without loops over several items, what takes a reader no more bytes is not taken apart.
+/// What takes a reader no more bytes is not taken apart, unless it has loops over several items; nor any further.
 const LITTLE: usize = 8192;
 /// What a term with loops that is left costs a reader, about, in bytes.
 const TERM_COST: usize = 1024;
@@ -57,15 +57,17 @@ pub fn merge(segments: Vec<Segment>) -> (Vec<Global>, Vec<Segment>) {
         segments.iter().any(term)
     };
     if terms <= MOST_TERMS {
-        let branching = any(&branches);
+        let (branching, mut taken_apart) = (any(&branches), false);
         for keep in [MAX_DEPTH, 2, 1] {
-            let deep = || any(&|arena, shape| arena.depth(shape) > keep);
-            if !branching && (best.cost(&segments) <= LITTLE || !deep()) {
+            if (taken_apart || !branching) && best.cost(&segments) <= LITTLE {
+                break;
+            }
+            if !branching && !any(&|arena, shape| arena.depth(shape) > keep) {
                 continue;
             }
             let apart = Merger::new(&segments, Some(keep));
             if apart.complete && apart.cost(&segments) < best.cost(&segments) {
-                best = apart;
+                (best, taken_apart) = (apart, true);
             }
         }
     }
