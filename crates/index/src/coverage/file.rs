@@ -2,15 +2,14 @@
 //!
 //! Invariants: a stored byte is covered; a slice that is not in the map is unknown below `unknown`, and empty from there on.
 use super::page::{Near, PAGE, Page};
+use super::slice::{Held, PAGES, Slice, Step};
 use super::streams::Streams;
 use crate::Extent;
 use crate::extent::{SLICE, slice_end};
 use std::collections::BTreeMap;
 
-/// Pages of a slice.
-const PAGES: u64 = SLICE / PAGE;
 /// What a slice costs beyond its pages, bytes.
-const NODE: usize = 64;
+const NODE: usize = 160;
 /// What a file costs beyond its slices, bytes.
 const FILE: usize = 256;
 
@@ -33,119 +32,10 @@ pub struct At<'a> {
     stream: usize,
 }
 
-/// The pages of a slice.
-#[derive(Debug, Default)]
-struct Slice {
-    pages: Vec<Page>,
-    /// The pages behind these: all empty, all full, or all unknown.
-    rest: Page,
-    /// Memory of the pages, bytes.
-    bytes: usize,
-    /// How many of them are full.
-    full: u64,
-    /// When it was used last.
-    used: u64,
-}
-
-impl Slice {
-    fn unknown() -> Slice {
-        Slice {
-            rest: Page::Unknown,
-            ..Slice::default()
-        }
-    }
-
-    /// Brings `pages` to at least this length.
-    fn extend(&mut self, pages: usize) {
-        if self.pages.len() < pages {
-            self.pages.resize(pages, self.rest.clone());
-        }
-    }
-
-    fn measure(&mut self) {
-        let heap: usize = self.pages.iter().map(Page::heap).sum();
-        self.bytes = heap + self.pages.capacity() * size_of::<Page>();
-        let full = self.pages.iter().filter(|page| matches!(page, Page::Full));
-        self.full = full.count() as u64;
-    }
-
-    fn page(&self, page: u64) -> &Page {
-        self.pages.get(page as usize).unwrap_or(&self.rest)
-    }
-
-    /// The bytes from `start` to `end` of the slice are stored now.
-    #[inline]
-    fn add(&mut self, start: u64, end: u64) {
-        let mut at = start;
-        while at < end {
-            let stop = end.min(at - at % PAGE + PAGE);
-            let (page, from) = ((at / PAGE) as usize, (at % PAGE) as u32);
-            let to = from + (stop - at) as u32;
-            // Nearly always the page takes no more memory than before.
-            let covered = match self.pages.get_mut(page) {
-                Some(Page::Bits(bits)) => bits.cover(from, to),
-                _ => None,
-            };
-            if covered != Some(false) {
-                self.cover(page, from, to);
-            }
-            at = stop;
-        }
-    }
-
-    fn cover(&mut self, page: usize, start: u32, end: u32) {
-        if self.pages.len() <= page {
-            if !matches!(self.rest, Page::Empty) {
-                return;
-            }
-            let before = self.pages.capacity();
-            self.extend(page + 1);
-            self.bytes += (self.pages.capacity() - before) * size_of::<Page>();
-        }
-        let page = &mut self.pages[page];
-        if matches!(page, Page::Full | Page::Unknown) {
-            return;
-        }
-        let before = page.heap();
-        page.cover(start, end);
-        self.bytes = self.bytes + page.heap() - before;
-        self.full += u64::from(matches!(page, Page::Full));
-        if self.full == PAGES {
-            *self = Slice {
-                rest: Page::Full,
-                used: self.used,
-                ..Slice::default()
-            };
-        }
-    }
-
-    /// From now on nothing is known of this page.
-    fn lose(&mut self, page: usize) {
-        match (self.pages.get(page), &self.rest) {
-            (None, Page::Empty | Page::Unknown) => return,
-            (None, _) => self.extend(PAGES as usize),
-            _ => {}
-        }
-        self.pages[page] = Page::Unknown;
-        self.measure();
-    }
-
-    /// Of the pages from `from` to `to`, those that were unknown turned out to be empty.
-    fn find_empty(&mut self, from: usize, to: usize) {
-        self.extend(to);
-        for page in &mut self.pages[from..to] {
-            if matches!(page, Page::Unknown) {
-                *page = Page::Empty;
-            }
-        }
-        self.measure();
-    }
-}
-
 /// See the head of this file.
 #[derive(Debug)]
 pub struct FileCover {
-    slices: BTreeMap<u64, Slice>,
+    slices: BTreeMap<u64, Held>,
     unknown: u64,
     streams: Streams,
     /// Memory of the slices, bytes.
@@ -195,7 +85,8 @@ impl FileCover {
             // Nearly always.
             let number = start / SLICE;
             if at.number != Some(number) {
-                (at.number, at.slice) = (Some(number), self.slices.get(&number));
+                let held = self.slices.get(&number);
+                (at.number, at.slice) = (Some(number), held.map(|held| &*held.slice));
             }
             let Some(slice) = at.slice else {
                 return self.state(start, end);
@@ -238,7 +129,7 @@ impl FileCover {
         let (first, last) = (start / SLICE, (end - 1) / SLICE);
         if first == last {
             return match self.slices.get(&first) {
-                Some(slice) => in_slice(slice, first, start, end),
+                Some(held) => in_slice(&held.slice, first, start, end),
                 None if first < self.unknown => Fate::Unknown(start / PAGE),
                 None => Fate::Free,
             };
@@ -246,13 +137,13 @@ impl FileCover {
         let mut at = first;
         let mut unknown = None;
         // Empty slices are skipped, so this is no longer than what is known.
-        for (number, slice) in self.slices.range(first..=last) {
+        for (number, held) in self.slices.range(first..=last) {
             if at < *number && at < self.unknown {
                 unknown = unknown.or(Some((at * SLICE).max(start) / PAGE));
             }
             let from = start.max(number * SLICE);
             let to = end.min((number * SLICE).saturating_add(SLICE));
-            match in_slice(slice, *number, from, to) {
+            match in_slice(&held.slice, *number, from, to) {
                 Fate::Free => {}
                 Fate::Unknown(page) => unknown = unknown.or(Some(page)),
                 Fate::Stored => return Fate::Stored,
@@ -265,50 +156,56 @@ impl FileCover {
         unknown.map_or(Fate::Free, Fate::Unknown)
     }
 
-    /// These extents are stored now, by offset; those that are none are passed over.
-    pub fn add<T>(&mut self, stored: &[T], extent: impl Fn(&T) -> Option<Extent>, now: u64) {
-        let mut rest = stored.iter().filter_map(extent).peekable();
-        while let Some(first) = rest.peek() {
+    /// These extents are stored now.
+    pub fn add<T>(&mut self, stored: &[T], extent: impl Fn(&T) -> Extent, now: u64) {
+        let mut step: Option<Step<'_, T>> = None;
+        let mut rest = stored;
+        while let Some(first) = rest.first().map(&extent) {
             let number = first.offset / SLICE;
-            let (start, stop) = (number * SLICE, slice_end(first.offset));
-            let (mut slice, streams) = self.slice(number);
-            let before = slice.as_ref().map_or(0, |slice| slice.bytes);
-            // As a rule there are none.
+            // What of it lies in the next slice; as a rule nothing does.
             let mut beyond = Vec::new();
-            while let Some(extent) = rest.next_if(|e| e.offset / SLICE == number) {
-                streams.add(&extent);
-                let end = extent.end();
-                if let Some(slice) = &mut slice {
-                    slice.add(extent.offset - start, end.min(stop) - start);
+            let mut count = 0;
+            for extent in rest.iter().map(&extent) {
+                if extent.offset / SLICE != number {
+                    break;
                 }
-                beyond.extend(extent.clip(&(stop..end)));
+                count += 1;
+                self.streams.add(&extent);
+                beyond.extend(extent.clip(&(slice_end(extent.offset)..u64::MAX)));
             }
-            if let Some(slice) = slice {
-                slice.used = now;
-                let after = slice.bytes;
-                self.bytes = self.bytes + after - before;
+            let (inside, behind) = rest.split_at(count);
+            rest = behind;
+            if let Some((held, bytes)) = self.slice(number) {
+                held.used = now;
+                let place = |stored: &T| {
+                    let extent = extent(stored);
+                    (extent.offset, extent.end())
+                };
+                Step::take(&mut step, held, bytes, number * SLICE, inside, place);
             }
             for part in beyond {
-                self.add(&[part], itself, now);
+                self.add(&[part], Extent::clone, now);
             }
         }
+        Step::end(step, &mut self.bytes);
     }
 
-    /// The slice, made if it is known to be empty; `None` if it is not known. And the streams.
-    fn slice(&mut self, number: u64) -> (Option<&mut Slice>, &mut Streams) {
+    /// The slice, made if it is known to be empty; `None` if it is not known. And the count of memory.
+    fn slice(&mut self, number: u64) -> Option<(&mut Held, &mut usize)> {
         if number >= self.unknown && !self.slices.contains_key(&number) {
             self.bytes += NODE;
-            self.slices.insert(number, Slice::default());
+            self.slices.insert(number, Held::default());
         }
-        (self.slices.get_mut(&number), &mut self.streams)
+        let held = self.slices.get_mut(&number)?;
+        Some((held, &mut self.bytes))
     }
 
     /// What stood at `offset` is removed: how long it was is not known.
     pub fn remove(&mut self, offset: u64) {
-        if let Some(slice) = self.slices.get_mut(&(offset / SLICE)) {
-            let before = slice.bytes;
-            slice.lose((offset % SLICE / PAGE) as usize);
-            self.bytes = self.bytes + slice.bytes - before;
+        if let Some(held) = self.slices.get_mut(&(offset / SLICE)) {
+            held.change(&mut self.bytes, |slice| {
+                slice.lose((offset % SLICE / PAGE) as usize);
+            });
         }
     }
 
@@ -324,32 +221,45 @@ impl FileCover {
             let bytes = &mut self.bytes;
             self.slices.entry(of).or_insert_with(|| {
                 *bytes += NODE;
-                Slice::unknown()
+                Held {
+                    slice: Slice::unknown().into(),
+                    used: now,
+                }
             });
         }
-        if let Some(slice) = self.slices.get_mut(&of) {
-            let before = slice.bytes;
-            slice.used = now;
+        if let Some(held) = self.slices.get_mut(&of) {
+            held.used = now;
             let page = number % PAGES;
             let behind = next.map_or(u64::MAX, |next| next / PAGE);
             let to = (behind.min((of + 1) * PAGES) - of * PAGES).max(page + 1);
-            slice.find_empty(page as usize, to as usize);
-            self.bytes = self.bytes + slice.bytes - before;
+            held.change(&mut self.bytes, |slice| {
+                slice.find_empty(page as usize, to as usize);
+            });
         }
-        self.add(extents, itself, now);
+        self.add(extents, Extent::clone, now);
+    }
+
+    /// Memory held, counted anew: each content once.
+    #[cfg(test)]
+    pub fn counted(&self) -> usize {
+        let contents = self.slices.values().map(|held| &held.slice);
+        let different: std::collections::HashMap<_, _> = contents
+            .map(|slice| (std::sync::Arc::as_ptr(slice), slice.measured()))
+            .collect();
+        FILE + NODE * self.slices.len() + different.values().sum::<usize>() + self.streams.heap()
     }
 
     /// When each slice that takes memory was used, and its number.
     pub fn uses(&self) -> impl Iterator<Item = (u64, u64)> {
-        let held = self.slices.iter().filter(|(_, slice)| slice.bytes > 0);
-        held.map(|(number, slice)| (slice.used, *number))
+        let large = |held: &Held| held.slice.bytes() > 0;
+        let held = self.slices.iter().filter(move |(_, held)| large(held));
+        held.map(|(number, held)| (held.used, *number))
     }
 
     /// Forgets what is known of a slice: all of it may be stored.
     pub fn forget(&mut self, number: u64) {
-        if let Some(slice) = self.slices.get_mut(&number) {
-            self.bytes -= slice.bytes;
-            *slice = Slice::unknown();
+        if let Some(held) = self.slices.get_mut(&number) {
+            held.replace(&mut self.bytes, Slice::unknown().into());
         }
     }
 
@@ -361,10 +271,6 @@ impl FileCover {
         self.slices.clear();
         self.bytes = 0;
     }
-}
-
-fn itself(extent: &Extent) -> Option<Extent> {
-    Some(*extent)
 }
 
 /// What is known of a range of a slice.

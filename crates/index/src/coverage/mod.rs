@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `page` | the stored bytes of 1 MiB of a file |
 //! | `bits` | the same as one bit for each unit of any length |
+//! | `slice` | those of 64 MiB; slices that are alike share what is known |
 //! | `file` | those of a file, as far as they are known |
 //! | `streams` | whether a new extent may continue a stored one |
 //!
@@ -18,6 +19,7 @@
 mod bits;
 mod file;
 mod page;
+mod slice;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -96,6 +98,13 @@ impl Coverage {
     /// Counters and sizes.
     pub fn stats(&self) -> CoverageStats {
         self.state.lock().stats
+    }
+
+    /// Memory, counted anew.
+    #[cfg(test)]
+    fn counted(&self) -> u64 {
+        let state = self.state.lock();
+        state.files.values().map(|f| f.counted() as u64).sum()
     }
 
     /// What is known of these pieces of `fid`: start, end, and the extent that is to stand there, if not a hole.
@@ -215,7 +224,7 @@ impl State {
         file.version = self.versions;
         for same in records.chunk_by(|a, b| (a.len == 0) == (b.len == 0)) {
             match same {
-                [first, ..] if first.len > 0 => file.add(same, Record::extent, self.now),
+                [first, ..] if first.len > 0 => file.add(same, Record::stored, self.now),
                 _ => same.iter().for_each(|gone| file.remove(gone.key.offset)),
             }
         }

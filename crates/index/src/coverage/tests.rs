@@ -142,6 +142,50 @@ fn what_drifting_writers_of_an_array_leave_half_filled_stays_known_in_little_mem
     assert!(bytes < 10_000, "{bytes} bytes for whole pages");
 }
 
+#[test]
+fn what_writers_that_take_turns_leave_is_kept_once_for_all_slices() {
+    // 512 writers, 4 KiB each in turn, commit one after the other in an order that leaves gaps.
+    let coverage = Coverage::new(8 << 20);
+    begin_empty(&coverage, 1);
+    let (slices, round) = (64, 512 * 4096);
+    let pieces = |writer: u64| -> Vec<Extent> {
+        let at = |k: u64| extent(k * round + writer * 4096, 4096);
+        (0..slices * SLICE / round).map(at).collect()
+    };
+    let order: Vec<u64> = (0..512).map(|i| i * 75 % 512).collect();
+    for (i, writer) in order.iter().enumerate() {
+        store(&coverage, 1, &pieces(*writer));
+        let bytes = coverage.stats().bytes;
+        assert!(bytes < slices * 200 + 10_000, "{bytes} bytes after {i}");
+        if i % 100 != 50 {
+            continue;
+        }
+        for (k, other) in order.iter().enumerate() {
+            for place in [0, 1, slices * SLICE / round - 1] {
+                let start = place * round + other * 4096;
+                let known = free(&coverage, 1, start, start + 4096, 5);
+                assert_eq!(known, Some(k > i), "piece {place} of {other}");
+            }
+        }
+    }
+    // What happens to one of them happens to no other.
+    let gone = Record::delete(Key {
+        fid: 1,
+        offset: SLICE,
+    });
+    coverage.apply(&[vec![gone].into()], || ());
+    begin_empty(&coverage, 2);
+    assert!(coverage.stats().bytes < slices * 200 + 20_000);
+    assert_eq!(free(&coverage, 1, 0, 4096, 5), Some(false));
+    // With the budget of one slice all is forgotten, and counted so.
+    let small = Coverage::new(2000 + 64 * 160);
+    begin_empty(&small, 1);
+    for writer in order.iter().take(20) {
+        store(&small, 1, &pieces(*writer));
+        assert!(small.stats().bytes <= 2000 + 64 * 160);
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Put(u64, u64),
@@ -223,8 +267,58 @@ proptest! {
                     prop_assert!(!stored.values().any(|e| e.offset < end && e.end() > start), "{start} {:?}", stored);
                 }
             }
+            prop_assert_eq!(coverage.stats().bytes, coverage.counted());
             let whole = free(&coverage, 1, BASE - 5, BASE + UNITS * UNIT, 5);
             prop_assert!(whole != Some(true) || stored.is_empty());
+        }
+    }
+
+    #[test]
+    fn slices_that_share_what_is_known_are_told_apart(
+        commits in proptest::collection::vec((0u64..64, 1u64..16, 0usize..3, 0u64..3, any::<bool>()), 1..25),
+        gone in proptest::collection::vec((0usize..25, 0u64..3, 0u64..64), 0..5),
+        budget in 1_000usize..40_000,
+    ) {
+        // Three slices; a commit puts a piece of each 2 MiB into some of them, and a few places lose theirs.
+        let (round, unit) = (2 << 20, 32 << 10);
+        let coverage = Coverage::new(budget);
+        begin_empty(&coverage, 1);
+        let mut stored: std::collections::BTreeMap<u64, Extent> = Default::default();
+        for (i, (at, units, from, slices, all)) in commits.into_iter().enumerate() {
+            let rounds = SLICE / round;
+            let mut records = Vec::new();
+            for slice in from as u64..(from as u64 + slices + 1).min(3) {
+                for k in (0..rounds).filter(|k| all || k % 3 == 0) {
+                    let start = slice * SLICE + k * round + at * unit;
+                    let new = extent(start, (units * unit).min(round - at * unit));
+                    if stored.values().all(|e| e.end() <= new.offset || new.end() <= e.offset) {
+                        stored.insert(start, new);
+                        records.push(Record::put(1, &new));
+                    }
+                }
+            }
+            for (_, slice, at) in gone.iter().filter(|gone| gone.0 == i) {
+                let key = stored.range(slice * SLICE + at * unit..).next().map(|(k, _)| *k);
+                if let Some(offset) = key {
+                    stored.remove(&offset);
+                    records.push(Record::delete(Key { fid: 1, offset }));
+                }
+            }
+            coverage.apply(&[records.into()], || ());
+            prop_assert_eq!(coverage.stats().bytes, coverage.counted());
+            prop_assert!(coverage.stats().bytes <= budget as u64);
+            for slice in 0..3 {
+                for k in [0, 1, rounds - 1] {
+                    for piece in 0..round / unit {
+                        let start = slice * SLICE + k * round + piece * unit;
+                        let over = stored.range(..start + unit).next_back().is_some_and(|(_, e)| e.end() > start);
+                        let known = free(&coverage, 1, start, start + unit, 5);
+                        prop_assert!(!over || known != Some(true), "{slice} {k} {piece}");
+                        // Nothing was forgotten or removed, so all is known.
+                        prop_assert!(over || known != Some(false) || budget < 20_000 || !gone.is_empty(), "{slice} {k} {piece}");
+                    }
+                }
+            }
         }
     }
 }

@@ -76,13 +76,18 @@ impl Record {
 
     /// The extent; `None` for a delete.
     pub fn extent(&self) -> Option<Extent> {
-        (self.len > 0).then(|| Extent {
+        (self.len > 0).then(|| self.stored())
+    }
+
+    /// The extent of a record that is no delete.
+    pub(crate) fn stored(&self) -> Extent {
+        Extent {
             offset: self.key.offset,
             len: self.len.into(),
             member: self.member,
             log: self.log,
             addr: self.addr,
             seq: self.seq,
-        })
+        }
     }
 }
