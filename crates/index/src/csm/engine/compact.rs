@@ -2,7 +2,8 @@
 //! decompressed.
 //!
 //! While puts come, runs wait until they are several: each merge costs the same for a record, whatever the number of runs, and time that
-//! writers may wait for. Once there are no more puts two are enough, for a lookup looks into each run.
+//! writers may wait for. Once there are no more puts two are enough, for a lookup looks into each run. Under puts that never pause three
+//! of a size stay.
 //!
 //! A table that cannot be read changes nothing: its run stays as it is, and is left out of merges until the next start. All else
 //! goes on.

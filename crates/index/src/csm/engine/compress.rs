@@ -125,6 +125,8 @@ impl Core {
         let new = Arc::make_mut(&mut view);
         new.trees.splice(from..end, [grown]);
         self.lend(new);
+        drop(view);
+        self.shared.cache.trim();
         Ok(true)
     }
 
@@ -132,7 +134,12 @@ impl Core {
     pub fn flush_all(&self, cutter: &mut Cutter) -> Result<()> {
         self.host.usable()?;
         seal(Arc::make_mut(&mut self.view.write()));
-        while self.compress_oldest(cutter)? {}
+        while !self.view.read().sealed.is_empty() {
+            if !self.has_room() {
+                self.flush_buffer(cutter)?;
+            }
+            self.compress_oldest(cutter)?;
+        }
         self.flush_buffer(cutter)
     }
 

@@ -262,7 +262,11 @@ impl Engine {
     /// [`Error::NoSpace`]: everything stays in memory and in the log.
     pub fn flush(&self) -> Result<()> {
         let mut cutter = self.core.working.lock();
-        self.core.flush_all(&mut cutter)
+        self.core.flush_all(&mut cutter)?;
+        drop(cutter);
+        // There may be runs to merge.
+        self.core.wake();
+        Ok(())
     }
 
     /// Brings everything to one sorted run without deletes.

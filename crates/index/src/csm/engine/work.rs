@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Sealed MemTables that may wait to be compressed before writers wait.
 const WAITING: usize = 2;
 /// So many MemTables there may be: those, and the active one.
-pub const MEMTABLES: usize = WAITING + 1;
+const MEMTABLES: usize = WAITING + 1;
 /// How long to wait before a full disk is tried again.
 const FULL: Duration = Duration::from_millis(250);
 /// Similar runs that are merged though puts come.
@@ -43,14 +43,17 @@ impl Core {
     }
 
     /// Lends to the cache what MemTables and compression buffer leave free in this state. A MemTable counts as full as soon as it holds
-    /// anything, and the buffer twice, for its trees are merged to others. Called under the lock under which the state is made.
+    /// anything, and the buffer twice, for its trees are merged to others; what it holds beyond its size is not lent either. Called under the
+    /// lock under which the state is made.
     pub fn lend(&self, view: &View) {
         let held = view.sealed.len() + usize::from(!view.active.is_empty());
         let memtables = MEMTABLES.saturating_sub(held);
-        let buffer = self.settings.buffer_bytes;
-        let free = buffer.saturating_sub(view.buffer_bytes().saturating_mul(2));
-        let lent = memtables.saturating_mul(self.settings.memtable_bytes);
-        self.shared.cache.lend(lent.saturating_add(free));
+        let (buffer, held) = (self.settings.buffer_bytes, view.buffer_bytes());
+        let lent = memtables
+            .saturating_mul(self.settings.memtable_bytes)
+            .saturating_add(buffer.saturating_sub(held.saturating_mul(2)))
+            .saturating_sub(held.saturating_sub(buffer));
+        self.shared.cache.lend(lent);
     }
 
     /// Makes records visible; whether that sealed the MemTable.
@@ -83,7 +86,7 @@ impl Core {
     }
 
     /// Under the lock that the worker looks under, so that it does not miss it.
-    fn wake(&self) {
+    pub fn wake(&self) {
         let _signals = self.signals.lock();
         self.work.notify_all();
     }
@@ -128,7 +131,7 @@ impl Core {
             if self.view.read().sealed.len() < WAITING {
                 return Ok(());
             }
-            // What was full before may have room now, and what is sealed can be compressed without any.
+            // What was full before may have room now, and the compression buffer too.
             if signals.full && asked {
                 return Err(Error::NoSpace {
                     path: self.host.dir(),
