@@ -132,15 +132,35 @@ impl Bits {
         (unit, from)
     }
 
+    /// How many runs are set.
+    pub fn count(&self) -> usize {
+        let mut last = 0;
+        let starts = |word: &u64| {
+            let starts = word & !(word << 1 | last);
+            last = word >> 63;
+            starts.count_ones() as usize
+        };
+        self.0[HEAD..].iter().map(starts).sum()
+    }
+
+    /// The first unit of `from..units` that is set, or is not.
+    fn find(&self, from: u32, units: u32, set: bool) -> Option<u32> {
+        let mut masks = masks(from, units.checked_sub(1).filter(|last| from <= *last)?);
+        masks.find_map(|(word, mask)| {
+            let bits = self.0[HEAD + word] ^ if set { 0 } else { u64::MAX };
+            let found = (bits & mask).trailing_zeros();
+            (found < 64).then_some(word as u32 * 64 + found)
+        })
+    }
+
     /// The runs of bytes that are set, in order.
     pub fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
         let (unit, shift) = (self.unit(), self.shift());
         let units = units(unit, shift);
-        let set = |k: u32| self.0[HEAD + k as usize / 64] >> (k % 64) & 1 == 1;
         let mut at = 0;
         std::iter::from_fn(move || {
-            let from = (at..units).find(|k| set(*k))?;
-            at = (from..units).find(|k| !set(*k)).unwrap_or(units);
+            let from = self.find(at, units, true)?;
+            at = self.find(from, units, false).unwrap_or(units);
             let (start, end) = ((from * unit).saturating_sub(shift), at * unit - shift);
             Some((start, end.min(END)))
         })
@@ -219,6 +239,7 @@ mod tests {
                 let bits = Bits::of(unit, at, want.iter().copied());
                 prop_assert!(want.iter().all(|w| bits.clone().cover(w.0, w.1).is_some()));
                 prop_assert_eq!(bits.runs().collect::<Vec<_>>(), want.clone());
+                prop_assert_eq!(bits.count(), want.len());
                 prop_assert_eq!(bits.heap(), Bits::size(unit, at));
             }
         }

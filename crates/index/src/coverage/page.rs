@@ -1,4 +1,4 @@
-//! Which bytes of one page are stored: none, all, a span, a list of spans, or one bit a unit, whichever is smallest.
+//! Which bytes of one page are stored: none, all, a span, a list of spans, or one bit a unit once that is no larger than twice the list.
 //!
 //! ```text
 //!  Span, Spans:  [ start, end ) [ start, end ) ...    ascending; no two touch; bytes from the start of the page
@@ -6,14 +6,14 @@
 //! ```
 //!
 //! Invariant: a byte that was covered is covered, until the page is forgotten. Bits may tell of more: what would need units that
-//! are too small is rounded to those that there are.
+//! are too small is rounded to those that there are. Spans are exact, however many there are.
 use super::bits::{Bits, common};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 1 << 20;
 /// The same, for places in it.
 pub const END: u32 = PAGE as u32;
-/// A page that takes no more bytes than this is kept exactly.
+/// Bits are not made finer beyond so many bytes.
 const EXACT: usize = 4096;
 
 /// How a range lies to what is stored.
@@ -143,7 +143,7 @@ impl Page {
         let Page::Bits(bits) = self else { return false };
         let (unit, at) = bits.common(start, end);
         let finer = Bits::size(unit, at);
-        let spans = (bits.runs().count() + 1) * SPAN;
+        let spans = (bits.count() + 1) * SPAN;
         if finer.min(spans) > EXACT {
             return false;
         }
