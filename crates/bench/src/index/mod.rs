@@ -28,6 +28,7 @@ use measure::{Job, Load, Outcome};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use subject::{Kind, Tuning};
 use table::{METRICS, Metric};
 pub use workload::Workload;
@@ -127,6 +128,12 @@ pub fn run(args: &IndexArgs) -> Result<()> {
     Ok(())
 }
 
+/// For 5 s ext4 does not give the inode of a removed file to a new one, and looks at all of them each time one is created: who comes
+/// after a store of many files would be slower.
+const FORGOTTEN: Duration = Duration::from_secs(6);
+/// So many files are many.
+const MANY: usize = 64;
+
 /// Does a job in a new process, in a directory that is gone afterwards.
 fn in_child(job: &Job) -> Result<Outcome> {
     let program = std::env::current_exe().doing("find this program")?;
@@ -140,7 +147,11 @@ fn in_child(job: &Job) -> Result<Outcome> {
         false => Err(Failure::new(format!("it failed: {}", output.status))),
     };
     if job.dir.exists() {
+        let files = std::fs::read_dir(&job.dir).map_or(0, |files| files.count());
         std::fs::remove_dir_all(&job.dir).doing(job.dir.display())?;
+        if files >= MANY {
+            std::thread::sleep(FORGOTTEN);
+        }
     }
     done
 }
