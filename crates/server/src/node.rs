@@ -159,7 +159,8 @@ impl Node {
 }
 
 impl Parts for Node {
-    fn meta(&self, _from: Member, request: MetaRequest) -> Result<MetaReply> {
+    fn meta(&self, from: Member, request: MetaRequest) -> Result<MetaReply> {
+        request.check_sender(from)?;
         self.meta.handle(request)
     }
     fn files(&self, from: Member, request: FilesRequest) -> Result<FilesReply> {

@@ -11,6 +11,7 @@ use forebay_fabric::{Error, Fabric, Handler, Message, Rank, ring::Collectives};
 use forebay_server::data::READ_BYTES;
 use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
 use forebay_server::locks::{Mode, proto::Space};
+use forebay_server::meta::proto::{IntentId, MetaRequest};
 use forebay_server::proto::{OneWay, Reply, Request, WireError};
 use forebay_server::{Caller, Fid, Kind, NewNode, RenameFlags, Service, SetAttr, SetTime};
 use forebay_storage::OsIo;
@@ -391,6 +392,49 @@ fn mutated_requests_are_answered() {
     assert!(answers.iter().all(|n| *n > 20), "{answers:?}");
     let works = (0..4).filter(|i| still_works(&world.service, &format!("after all that {i}")));
     assert!(works.count() > 0, "the service does nothing any more");
+}
+
+/// A message that says of intents what cannot be does not stop those that follow, nor make them look again and again.
+#[test]
+fn a_wrong_number_stops_no_coordinator() {
+    let world = World::new(1);
+    let finish = |coordinator, number, below| {
+        Request::Meta(MetaRequest::Finish {
+            intent: IntentId {
+                coordinator,
+                number,
+            },
+            below,
+            steps: Vec::new(),
+        })
+    };
+    // From member 0: its own intents up to a number that it never gave out, and those of another member.
+    for wrong in [finish(0, 1, 4_194_303), finish(2, 4_194_303, 4_194_303)] {
+        let message = Message {
+            head: postcard::to_stdvec(&wrong).unwrap().into(),
+            bulk: Vec::new(),
+        };
+        let reply = world.ends[0].call(1, message, Duration::from_secs(60));
+        let reply: Result<Reply, WireError> = postcard::from_bytes(&reply.unwrap().head).unwrap();
+        assert!(matches!(reply, Err(WireError::Refused(_))), "{reply:?}");
+    }
+    let new = NewNode {
+        kind: Kind::Dir,
+        mode: 0o755,
+        rdev: 0,
+        target: Vec::new(),
+    };
+    // Directories are spread: among these some are made by members 0 and 2 for member 1.
+    let mut parents = vec![Fid::ROOT];
+    for i in 0..24 {
+        let (name, parent) = (format!("d{i}"), parents[i % parents.len()]);
+        let node = world.service.delegate((i % 3) as u16);
+        let made = node.make(parent, name.as_bytes(), new.clone(), ROOT);
+        parents.push(made.unwrap().fid);
+    }
+    for member in 0..NODES {
+        assert!(parents.iter().any(|fid| fid.owner() == member));
+    }
 }
 
 #[test]

@@ -5,10 +5,10 @@
 //! are over, and the markers under that watermark go.
 //!
 //! Why a late message does no harm: an intent is live at its coordinator when a message of it is sent, so `below` in
-//! that message is at most its number. Once a higher watermark is known here, the message is from an operation
+//! that message is at most its number (a message with another is refused). Once a higher watermark is known here, the message is from an operation
 //! that is over, and is answered without doing anything.
 use super::{Meta, proto::IntentId, records, records::Tag};
-use crate::{Member, Result};
+use crate::{Error, Member, Result};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -46,11 +46,22 @@ impl Applied {
             .is_some_and(|d| id.number < d.watermark || d.markers.contains(&id.number))
     }
 
-    /// Every intent of `coordinator` under `below` is over.
-    pub fn raise(&self, coordinator: Member, below: u64) {
+    /// A message about intent `id` says that every intent of its coordinator under `below` is over.
+    ///
+    /// # Errors
+    /// When that would be `id` itself too, which no coordinator says: believed, it would end intents that are yet to come.
+    pub fn raise(&self, id: IntentId, below: u64) -> Result<()> {
+        if below > id.number {
+            return Err(Error::Refused(format!(
+                "a message about intent {} of member {} says that all under {below} are over; do all members run the \
+                 same version?",
+                id.number, id.coordinator
+            )));
+        }
         let mut done = self.0.lock();
-        let done = done.entry(coordinator).or_default();
+        let done = done.entry(id.coordinator).or_default();
         done.watermark = done.watermark.max(below);
+        Ok(())
     }
 
     /// The marker of `id` is in a batch that landed.

@@ -266,7 +266,9 @@ impl Meta {
             match attempt() {
                 Ok(result) => return Ok(result),
                 Err(Stop::Fail(e)) => return Err(e),
-                Err(Stop::Changed) => {}
+                // Mostly the next look finds it at rest; what changes for long must not take a whole processor.
+                Err(Stop::Changed) if round < 4 => {}
+                Err(Stop::Changed) => std::thread::sleep(self.pause(round)),
                 Err(Stop::Busy { at, by }) => self.await_release(at, by, round)?,
             }
             round += 1;
@@ -276,10 +278,14 @@ impl Meta {
         }
     }
 
-    fn await_release(&self, at: Member, by: IntentId, round: u32) -> Result<()> {
-        // Pauses grow, and differ between members, so that two that got in each other's way part.
+    /// Pauses grow, and differ between members, so that two that got in each other's way part.
+    fn pause(&self, round: u32) -> Duration {
         let step = 1u64 << round.min(5);
-        let pause = Duration::from_micros(500 * step + 130 * step * u64::from(self.member() % 8));
+        Duration::from_micros(500 * step + 130 * step * u64::from(self.member() % 8))
+    }
+
+    fn await_release(&self, at: Member, by: IntentId, round: u32) -> Result<()> {
+        let pause = self.pause(round);
         if at != self.member() || !self.marks.wait(by, pause) {
             std::thread::sleep(pause);
         }

@@ -20,7 +20,7 @@ use super::{
     reply_stop,
     steps::{After, Need, Step, Work},
 };
-use crate::{Fid, Member, Result};
+use crate::{Error, Fid, Member, Result};
 
 /// An operation: what must be true, and what happens then. The member that runs it coordinates.
 #[derive(Debug, Default)]
@@ -211,10 +211,19 @@ impl Meta {
 
     /// At another member: checks needs and holds them durably.
     pub(crate) fn prepare(&self, id: IntentId, below: u64, needs: Vec<Need>) -> Result<(), Stop> {
-        self.applied.raise(id.coordinator, below);
+        self.applied.raise(id, below)?;
         let _locks = self.inodes.lock_many(needs.iter().map(Need::guard));
         if self.applied.is_over(id) {
-            return Err(Stop::Changed);
+            // Who still waits for this answer would get the same one however often it asked.
+            return Err(Error::Refused(format!(
+                "intent {} of member {} is over at member {} already: a message came late, or the store of member {} was \
+                 replaced by an older copy; if this goes on, put the newest copy back",
+                id.number,
+                id.coordinator,
+                self.member(),
+                id.coordinator
+            ))
+            .into());
         }
         let mut work = match needs.iter().all(Need::makes_nothing) {
             true => Work::reclaiming(self),
@@ -231,7 +240,7 @@ impl Meta {
 
     /// At another member: the intent is decided; does its steps once, and ends its holds.
     pub(crate) fn apply_steps(&self, id: IntentId, below: u64, steps: &[Step]) -> Result<()> {
-        self.applied.raise(id.coordinator, below);
+        self.applied.raise(id, below)?;
         let held = self.marks.needs(id);
         let guards = held
             .iter()

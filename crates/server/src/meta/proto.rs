@@ -223,6 +223,21 @@ pub enum MetaRequest {
 }
 
 impl MetaRequest {
+    /// Only its coordinator prepares and finishes an intent, and says which of its intents are over.
+    pub(crate) fn check_sender(&self, from: Member) -> Result<()> {
+        match self {
+            MetaRequest::Prepare { intent, .. } | MetaRequest::Finish { intent, .. }
+                if intent.coordinator != from =>
+            {
+                Err(Error::Refused(format!(
+                    "member {from} asked for a part of intent {} of member {}; do all members run the same version?",
+                    intent.number, intent.coordinator
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Answered at once from this member's store: never waits, never calls another member.
     pub fn is_leaf(&self) -> bool {
         !matches!(

@@ -7,6 +7,7 @@ mod faults;
 mod histories;
 mod names;
 mod net;
+mod numbers;
 mod peers_down;
 mod renames;
 mod xattrs;

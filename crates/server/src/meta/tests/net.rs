@@ -246,12 +246,17 @@ impl Net {
         self.recover();
     }
 
-    /// Before message `at` (from 0) between members, `what` happens. Operations do not wait long then.
-    pub fn between(self: &Arc<Net>, at: u64, what: impl FnOnce(&Net) + Send + 'static) {
-        *self.patience.lock() = Duration::from_millis(2);
+    /// Starts all members again, with this patience.
+    pub fn wait_at_most(self: &Arc<Net>, patience: Duration) {
+        *self.patience.lock() = patience;
         for member in 0..self.hosts.len() as u16 {
             self.start(member);
         }
+    }
+
+    /// Before message `at` (from 0) between members, `what` happens. Operations do not wait long then.
+    pub fn between(self: &Arc<Net>, at: u64, what: impl FnOnce(&Net) + Send + 'static) {
+        self.wait_at_most(Duration::from_millis(2));
         *self.between.lock() = Some((at, Box::new(what)));
     }
 
