@@ -13,12 +13,11 @@
 use crate::disjoint::MOST_STEPS;
 use crate::lattice::Lattice;
 use crate::meet::Search;
-use crate::path::{Path, paths};
+use crate::path::{Lazy, Path, paths};
 use crate::pattern::element;
 use crate::segment::Segment;
 use crate::shape::{Arena, Kind, Shape};
 use crate::stack::Term;
-use std::cell::OnceCell;
 use std::ops::Range;
 
 /// Steps of searches for each term, beside those that there are for all.
@@ -66,29 +65,23 @@ struct Placed<'a> {
     lo: u64,
     hi: u64,
     arena: &'a Arena,
-    paths: OnceCell<Option<Vec<Path>>>,
+    paths: Lazy,
 }
 
 impl<'a> Placed<'a> {
     fn new(arena: &'a Arena, term: Term, (lo, hi): (u64, u64)) -> Placed<'a> {
-        let paths = OnceCell::new();
         Placed {
             term,
             lo,
             hi,
             arena,
-            paths,
+            paths: Lazy::default(),
         }
     }
 
-    /// `None`: they are too many. They count as steps, so that all together are not too many either.
     fn paths(&self, left: &mut usize) -> Option<&[Path]> {
-        let paths = self.paths.get_or_init(|| {
-            let paths = paths(self.arena, self.term.shape, self.term.start, Vec::new());
-            *left = left.saturating_sub(1 + paths.as_ref().map_or(0, Vec::len));
-            paths
-        });
-        paths.as_deref()
+        let make = || paths(self.arena, self.term.shape, self.term.start, Vec::new());
+        self.paths.get(left, make)
     }
 
     /// Whether it surely shares no byte with another.

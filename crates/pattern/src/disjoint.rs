@@ -10,15 +10,14 @@
 
 use crate::global::{Axis, Global};
 use crate::meet::Search;
-use crate::path::{Path, paths};
+use crate::path::{Lazy, Path, paths};
 use crate::segment::Segment;
 use crate::shape::{Arena, Shape};
 use crate::stack::Term;
-use std::cell::OnceCell;
 
 /// Terms or slots of one side that lie in the bounds of the other, at most.
 const MOST_PARTS: usize = 1 << 13;
-/// Pairs of paths, and steps of their searches, at most.
+/// Paths, and steps of searches through pairs of them, at most.
 pub(crate) const MOST_STEPS: usize = 1 << 15;
 
 impl Segment {
@@ -65,7 +64,7 @@ impl Global {
             shape: self.shape,
             start,
             slots,
-            paths: OnceCell::new(),
+            paths: Lazy::default(),
         };
         let table = self.axes.iter().find_map(|a| match a {
             Axis::Table(starts) => Some(starts),
@@ -110,7 +109,7 @@ struct Part<'a> {
     start: u64,
     /// Stride and count of the slots' steps.
     slots: Vec<(u64, u64)>,
-    paths: OnceCell<Option<Vec<Path>>>,
+    paths: Lazy,
 }
 
 impl<'a> Part<'a> {
@@ -123,7 +122,7 @@ impl<'a> Part<'a> {
             shape: term.shape,
             start: term.start,
             slots: Vec::new(),
-            paths: OnceCell::new(),
+            paths: Lazy::default(),
         }
     }
 
@@ -131,14 +130,9 @@ impl<'a> Part<'a> {
         self.lo < within.1 && within.0 < self.hi
     }
 
-    /// `None`: they are too many. They count as steps, so that all together are not too many either.
     fn paths(&self, left: &mut usize) -> Option<&[Path]> {
-        let paths = self.paths.get_or_init(|| {
-            let paths = paths(self.arena, self.shape, self.start, self.slots.clone());
-            *left = left.saturating_sub(paths.as_ref().map_or(0, Vec::len));
-            paths
-        });
-        paths.as_deref()
+        let make = || paths(self.arena, self.shape, self.start, self.slots.clone());
+        self.paths.get(left, make)
     }
 
     fn without(&self, other: &Part<'_>, search: &mut Search) -> bool {

@@ -11,6 +11,7 @@
 //! | `rows`, `sweep` | [`Pieces`]: all of a range in order |
 //! | `skip` | past many extents at once |
 //! | `disjoint`, `apart` | whether two patterns surely share no byte; whether those of a commit are apart |
+//! | `path`, `meet` | shapes as plain steps to their leaves, and how these tell them apart |
 //! | [`published`] | the paper's own algorithms, to compare with |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments

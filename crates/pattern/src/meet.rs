@@ -12,12 +12,15 @@
 //!
 //! # Invariants
 //! 1. What is called apart is. What is not may be apart too only if the steps left were used up, or numbers reach [`FAR`].
-//! 2. A step is taken for each k.
+//! 2. A step is taken for each k and for each pair of paths whose bounds meet. Of pairs that are only looked at there are
+//!    [`LOOKS`] for each step; when they are used up, no step is left.
 
 use crate::path::Path;
 
 /// Both paths span less together, so that sums fit.
 const FAR: i128 = 1 << 62;
+/// Pairs of paths whose bounds may be compared for each step.
+const LOOKS: usize = 16;
 /// So many k are tried before residues are asked.
 const FEW: i64 = 3;
 
@@ -25,6 +28,7 @@ const FEW: i64 = 3;
 pub(crate) struct Search {
     /// Steps that may be taken.
     pub(crate) left: usize,
+    looks: usize,
     steps: Vec<Step>,
 }
 
@@ -42,6 +46,7 @@ impl Search {
     pub(crate) fn new(left: usize) -> Search {
         Search {
             left,
+            looks: left.saturating_mul(LOOKS),
             steps: Vec::new(),
         }
     }
@@ -60,6 +65,11 @@ impl Search {
 
     /// Whether it is certain that no byte is in both.
     pub(crate) fn apart(&mut self, a: &Path, b: &Path) -> bool {
+        let Some(looks) = self.looks.checked_sub(1) else {
+            self.left = 0;
+            return false;
+        };
+        self.looks = looks;
         let distance = b.start - a.start;
         let bounds = distance >= a.span || -distance >= b.span;
         if bounds || a.len == 0 || b.len == 0 {

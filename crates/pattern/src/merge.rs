@@ -99,12 +99,10 @@ impl Merger {
                 .collect(),
             complete: true,
         };
-        let groups = merger.groups(segments, apart);
-        let slots = groups.iter().map(|(_, slots)| slots.len()).sum::<usize>();
-        if apart.is_some() && slots > MOST_TERMS {
+        let Some(groups) = merger.groups(segments, apart) else {
             merger.complete = false;
             return merger;
-        }
+        };
         let leaf = |shape: &Shape| matches!(shape.kind(), Kind::Leaf(_));
         let leaves = groups.iter().filter(|((shape, _), _)| leaf(shape));
         let leaves = leaves.map(|(_, slots)| slots.len()).sum::<usize>();
@@ -179,9 +177,11 @@ impl Merger {
         true
     }
 
-    /// The terms, or their parts, by shape and limit, in the order in which shapes first come.
-    fn groups(&mut self, segments: &[Segment], apart: Option<u8>) -> Groups {
+    /// The terms, or their parts, by shape and limit, in the order in which shapes first come. `None`: they are taken apart, and are too
+    /// many.
+    fn groups(&mut self, segments: &[Segment], apart: Option<u8>) -> Option<Groups> {
         let mut groups: Groups = Vec::new();
+        let mut count = 0;
         let mut places: HashMap<(Shape, Option<u64>), usize> = HashMap::new();
         for (i, segment) in segments.iter().enumerate() {
             let from = &segment.pattern.arena;
@@ -205,6 +205,10 @@ impl Merger {
                     .filter(|keep| branches(from, term.shape) || from.depth(term.shape) > *keep);
                 let pieces =
                     pieces.and_then(|keep| explode(from, &mut self.arena, term.shape, keep));
+                count += pieces.as_ref().map_or(1, Vec::len);
+                if apart.is_some() && count > MOST_TERMS {
+                    return None;
+                }
                 for piece in pieces.iter().flatten() {
                     let term = Term {
                         start: term.start.wrapping_add(piece.rel as u64),
@@ -219,7 +223,7 @@ impl Merger {
                 }
             }
         }
-        groups
+        Some(groups)
     }
 
     /// Bytes of a reader's memory, about.
@@ -321,4 +325,37 @@ fn left(segments: Vec<Segment>, taken: &[Vec<bool>]) -> Vec<Segment> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of one log: taken apart they are 64 parts.
+    fn rows(log: u64) -> Segment {
+        let mut folder = Folder::joining();
+        for row in 0..64 {
+            for k in 0..9 {
+                folder
+                    .push(row * 10_000_000 + log * 100 + k * 200_000, 100)
+                    .expect("offsets ascend");
+            }
+        }
+        let mut found = folder.finish();
+        assert_eq!(found.len(), 1);
+        Segment::new(Source { member: 0, log }, 1, found.remove(0))
+    }
+
+    #[test]
+    fn more_parts_than_may_be_are_not_made() {
+        let few: Vec<Segment> = (0..100).map(rows).collect();
+        let apart = Merger::new(&few, Some(1));
+        assert!(apart.complete && !apart.globals.is_empty());
+        let many: Vec<Segment> = (0..MOST_TERMS as u64 / 64 + 1).map(rows).collect();
+        assert!(Merger::new(&many, Some(1)).groups(&many, Some(1)).is_none());
+        let apart = Merger::new(&many, Some(1));
+        assert!(!apart.complete && apart.globals.is_empty());
+        let (globals, left) = merge(many);
+        assert_eq!((globals.len(), left.len()), (1, 0));
+    }
 }

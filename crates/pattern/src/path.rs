@@ -9,6 +9,7 @@
 //! 2. Strides are not negative: a step down is counted from its end. The largest comes first.
 
 use crate::shape::{Arena, Kind, Shape};
+use std::cell::OnceCell;
 
 /// Paths of a shape, at most.
 const MOST_PATHS: usize = 1 << 8;
@@ -48,6 +49,31 @@ impl Path {
             extent = extent.saturating_add(u128::from(*stride) * u128::from(*count - 1));
             fits
         })
+    }
+}
+
+/// Paths that are made when they are first asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Lazy(OnceCell<Option<Vec<Path>>>);
+
+impl Lazy {
+    /// `None`: they are too many, or no step is left. They count as steps, and too many as the most there may be, so that those of all
+    /// terms together are not too many either.
+    pub(crate) fn get(
+        &self,
+        left: &mut usize,
+        make: impl FnOnce() -> Option<Vec<Path>>,
+    ) -> Option<&[Path]> {
+        if *left == 0 {
+            return None;
+        }
+        let paths = self.0.get_or_init(|| {
+            let paths = make();
+            let all = paths.as_ref().map_or(MOST_PATHS, Vec::len);
+            *left = left.saturating_sub(1 + all);
+            paths
+        });
+        paths.as_deref()
     }
 }
 

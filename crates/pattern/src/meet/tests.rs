@@ -26,6 +26,19 @@ fn steps(a: &Path, b: &Path) -> usize {
 }
 
 #[test]
+fn pairs_that_are_only_looked_at_are_counted_too() {
+    let leaves = |shift: u64| -> Vec<Path> {
+        let leaf = |i: u64| path((i << 20) + shift, 8, &[]);
+        (0..256).map(leaf).collect()
+    };
+    let (a, b) = (leaves(0), leaves(8));
+    let mut search = Search::new(256 * 256 / LOOKS);
+    assert!(search.pairs(&a, &b) && search.left > 0);
+    assert!(!search.pairs(&a, &b));
+    assert_eq!(search.left, 0);
+}
+
+#[test]
 fn diagonals_of_blocks_take_few_steps() {
     // BT on 400 processes: block c of a process lies at (x + c, y + c, c) of 20^3, each of 51^3 points of 40 bytes.
     const WIDE: u64 = 51 * 40;
