@@ -123,7 +123,7 @@ impl Core {
         let merged = &view.disk[runs.clone()];
         let age = merged.last().map_or(0, |aged| aged.age);
         let bottom = runs.start == 0;
-        let mut output = Output::new(self);
+        let mut output = Output::new(self, Relief::with_flushes(self));
         let mut moved = Vec::new();
         let mut result = Ok(());
         for group in groups(merged) {
@@ -183,7 +183,7 @@ impl Core {
         let newest_first = group.into_iter().rev();
         let blocks = newest_first.map(|tables| SortedRun::new(tables).blocks());
         let mut merge = Merge::new(blocks, bottom, cutter).map_err(Failure::Input)?;
-        let result = output.take(&mut merge, Relief::with_flushes(self));
+        let result = output.take(&mut merge);
         self.counters.merges(merge.counts());
         result
     }

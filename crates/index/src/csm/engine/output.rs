@@ -1,7 +1,7 @@
 //! Table files being written: the output of a flush or a merge.
 //!
 //! A table is small, dozens of KiB, and bringing a file to disk takes a disk about as long whatever its size. So tables are synced
-//! many at a time, and while these are, the next ones are made.
+//! many at a time, and while these are, the next ones are made, and MemTables compressed that writers wait for.
 //!
 //! Invariant: what [`Output::end`] returns is on disk, and named in its directory there; or nothing is left.
 use super::super::block::Block;
@@ -16,9 +16,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Tables that are synced at a time. Twice as many files may be open.
 const TOGETHER: usize = 64;
+/// How often it is looked whether they are synced.
+const LOOK: Duration = Duration::from_micros(500);
 
 /// Why tables were not written.
 pub enum Failure {
@@ -49,6 +52,7 @@ fn sync(io: &dyn Io, unsynced: &Unsynced) -> Result<()> {
 /// See the head of this file.
 pub struct Output<'a> {
     core: &'a Core,
+    relief: Relief<'a>,
     writer: Option<Writer>,
     tables: BTreeMap<u64, Arc<Table>>,
     unsynced: Unsynced,
@@ -57,9 +61,11 @@ pub struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub fn new(core: &'a Core) -> Output<'a> {
+    /// Of none yet; the relief is given while they are made and synced.
+    pub fn new(core: &'a Core, relief: Relief<'a>) -> Output<'a> {
         Output {
             core,
+            relief,
             writer: None,
             tables: BTreeMap::new(),
             unsynced: Vec::new(),
@@ -68,14 +74,10 @@ impl<'a> Output<'a> {
     }
 
     /// Adds all blocks of a merge, whose keys are above those before.
-    pub fn take<B: Blocks>(
-        &mut self,
-        merge: &mut Merge<'_, B>,
-        mut relief: Relief<'_>,
-    ) -> Result<(), Failure> {
+    pub fn take<B: Blocks>(&mut self, merge: &mut Merge<'_, B>) -> Result<(), Failure> {
         while let Some(block) = merge.block().map_err(Failure::Input)? {
             self.add(&block).map_err(Failure::Output)?;
-            relief.give().map_err(Failure::Output)?;
+            self.relief.give().map_err(Failure::Output)?;
         }
         Ok(())
     }
@@ -135,6 +137,20 @@ impl<'a> Output<'a> {
 
     /// Waits for the tables that are being synced.
     fn wait(&mut self) -> Result<()> {
+        let mut relieved = Ok(true);
+        while let (Some(thread), Ok(some)) = (&self.syncing, &relieved)
+            && !thread.is_finished()
+        {
+            if !some {
+                std::thread::sleep(LOOK);
+            }
+            relieved = self.relief.give();
+        }
+        self.join().and(relieved.map(|_| ()))
+    }
+
+    /// Whether what was being synced is.
+    fn join(&mut self) -> Result<()> {
         let Some(thread) = self.syncing.take() else {
             return Ok(());
         };
@@ -150,8 +166,10 @@ impl<'a> Output<'a> {
     /// The last table, and all of them to disk.
     fn settle(&mut self) -> Result<()> {
         self.cut()?;
-        let last = sync(&*self.core.host.io(), &std::mem::take(&mut self.unsynced));
-        self.wait().and(last)?;
+        if !self.unsynced.is_empty() {
+            self.sync_behind()?;
+        }
+        self.wait()?;
         let dir = self.core.host.dir();
         let synced = self.core.host.io().sync_dir(&dir);
         synced.map_err(|source| Error::Io {
@@ -172,7 +190,7 @@ impl<'a> Output<'a> {
                 writer.abandon();
             }
             // Whatever becomes of them, they go; but no thread is left behind.
-            let _ = self.wait();
+            let _ = self.join();
             self.tables.values().for_each(|t| t.make_obsolete());
             match failure {
                 Failure::Output(e) if !e.is_no_space() => Failure::Output(self.core.host.poison(e)),

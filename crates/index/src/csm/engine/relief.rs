@@ -28,14 +28,14 @@ impl<'a> Relief<'a> {
         }
     }
 
-    /// Does what writers wait for, as far as there is room in the compression buffer.
+    /// Does what writers wait for, as far as there is room in the compression buffer; whether there was any.
     ///
     /// # Errors
     /// Those of a flush.
-    pub fn give(&mut self) -> Result<()> {
+    pub fn give(&mut self) -> Result<bool> {
         let core = self.core;
         if core.view.read().sealed.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let block_bytes = core.settings.block_bytes;
         let cutter = self.cutter.get_or_insert_with(|| Cutter::new(block_bytes));
@@ -46,10 +46,11 @@ impl<'a> Relief<'a> {
                 done => done?,
             }
         }
-        if core.has_room() && core.compress_oldest(cutter)? {
+        let compressed = core.has_room() && core.compress_oldest(cutter)?;
+        if compressed {
             let _signals = core.signals.lock();
             core.progress.notify_all();
         }
-        Ok(())
+        Ok(compressed)
     }
 }

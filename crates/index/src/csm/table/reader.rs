@@ -18,6 +18,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// So many bytes at the end of a file are read at once for its footer and metadata region, and mostly are the whole file: a read of some
+/// pages takes hardly longer than one of a page, and the system has the blocks then.
+const TAIL: u64 = 32 << 10;
+
 /// What all tables of an index share.
 pub struct Shared {
     /// The file system.
@@ -225,10 +229,18 @@ impl Table {
     fn read_places(&self, file: &dyn File) -> Result<Vec<Place>> {
         let length = file.len();
         let length = length.map_err(|e| Error::io("measure", &self.path, e))?;
-        let tail = length.min(footer::LENGTH as u64);
-        let bytes = self.read_at(file, length - tail, tail as usize)?;
-        let footer = Footer::decode(&bytes, length, &self.path)?;
-        let region = self.read_at(file, footer.region_at, footer.region_len as usize)?;
+        let tail = length.min(TAIL);
+        let start = length - tail;
+        let bytes = self.read_at(file, start, tail as usize)?;
+        let ends = bytes.len().saturating_sub(footer::LENGTH);
+        let footer = Footer::decode(&bytes[ends..], length, &self.path)?;
+        let region_len = footer.region_len as usize;
+        let here = footer.region_at.checked_sub(start).map(|at| at as usize);
+        let here = here.and_then(|at| bytes.get(at..at.checked_add(region_len)?));
+        let region = match here {
+            Some(region) => region.to_vec(),
+            None => self.read_at(file, footer.region_at, region_len)?,
+        };
         let (expected, found) = (footer.region_crc, crc32c::crc32c(&region));
         let corrupt = || self.corrupt("metadata region", footer.region_at, expected, found);
         if expected != found {
