@@ -28,7 +28,6 @@ use measure::{Job, Load, Outcome};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 use subject::{Kind, Tuning};
 use table::{METRICS, Metric};
 pub use workload::Workload;
@@ -107,7 +106,9 @@ pub fn run(args: &IndexArgs) -> Result<()> {
                     load: args.load.clone(),
                     // The gets' order has the next one.
                     seed: args.seed + 2 * u64::from(round),
-                    dir: place.0.join("store"),
+                    dir: place
+                        .0
+                        .join(format!("{}-{round}-{}", case.name, kind.name())),
                 };
                 let outcome = in_child(&job).doing(format!("{} on {}", case.name, kind.name()))?;
                 tell(case.name, kind, round, &outcome);
@@ -128,13 +129,20 @@ pub fn run(args: &IndexArgs) -> Result<()> {
     Ok(())
 }
 
-/// For 5 s ext4 does not give the inode of a removed file to a new one, and looks at all of them each time one is created: who comes
-/// after a store of many files would be slower.
-const FORGOTTEN: Duration = Duration::from_secs(6);
-/// So many files are many.
-const MANY: usize = 64;
+/// Empties the files of a directory. They are not removed before all is done: whenever ext4 creates a file, it goes through the inodes
+/// that were removed in the last minutes, and who comes after a store of many files would be slower.
+fn empty(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => empty(&entry.path())?,
+            false => drop(std::fs::File::create(entry.path())?),
+        }
+    }
+    Ok(())
+}
 
-/// Does a job in a new process, in a directory that is gone afterwards.
+/// Does a job in a new process, in a directory whose files are empty afterwards.
 fn in_child(job: &Job) -> Result<Outcome> {
     let program = std::env::current_exe().doing("find this program")?;
     let text = serde_json::to_string(job).doing("the job")?;
@@ -147,11 +155,7 @@ fn in_child(job: &Job) -> Result<Outcome> {
         false => Err(Failure::new(format!("it failed: {}", output.status))),
     };
     if job.dir.exists() {
-        let files = std::fs::read_dir(&job.dir).map_or(0, |files| files.count());
-        std::fs::remove_dir_all(&job.dir).doing(job.dir.display())?;
-        if files >= MANY {
-            std::thread::sleep(FORGOTTEN);
-        }
+        empty(&job.dir).doing(job.dir.display())?;
     }
     done
 }
