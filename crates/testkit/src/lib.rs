@@ -1,0 +1,4 @@
+//! What tests of several crates stand on: hardware that fails as told, and hosts that are none.
+//!
+//! It is a dependency of tests only. It knows devices, networks and processes; it does not know what Forebay keeps on them,
+//! and no crate of the workspace stands below it.
