@@ -17,11 +17,12 @@ MPICH_DIR = $${CARGO_TARGET_DIR:-target}/mpich
 MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test run_mpi_killed --test mpi_programs --test slurm --test stage_mpi --test status_mpi --test teams_mpi
 FEATURES =
 # LevelDB and RocksDB are only needed to be measured against; `make bench-index` installs them.
-PEERS = $(shell printf '\#include <leveldb/c.h>\n\#include <rocksdb/c.h>\n' | cc -E -x c - >/dev/null 2>&1 && echo yes)
+# No `#` in the call: GNU make 4.3 hands the backslash before it on.
+PEERS = $(shell cc -E -x c -include leveldb/c.h -include rocksdb/c.h /dev/null >/dev/null 2>&1 && echo yes)
 comma := ,
 BENCH = --features png$(if $(PEERS),$(comma)peers)
 
-.PHONY: help setup build demo test soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint figures
+.PHONY: help setup build demo test fresh soak bench-mount bench-stage bench-ring bench-index bench-pattern bench-prefetch bench-checkpoint figures
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,6 +48,10 @@ test: setup ## Format, lints, all tests, documentation
 	@$(if $(MPICH),$(STEP) "tests with MPICH" env MPICC=$(MPICH) CARGO_TARGET_DIR="$(MPICH_DIR)" $(CARGO) test $(MPICH_TESTS))
 	@$(STEP) "tests of all benchmarks" $(CARGO) test -p forebay-bench $(BENCH) -- index figures
 	@$(STEP) "documentation" env RUSTDOCFLAGS="-D warnings" $(if $(MPI),MPICC=$(MPI)) $(CARGO) doc --workspace --no-deps $(WITH_MPI)
+
+fresh: ## `make demo` and `make test` in a new Debian 12 root, from a clone of the last commit (root, 15 GB, some 40 minutes)
+	@scripts/setup.sh fresh
+	@scripts/fresh.sh $(ARGS)
 
 soak: setup ## The full counts of the randomised tests; goes on where it stopped (SOAK_DIR)
 	@mkdir -p $(SOAK_DIR)

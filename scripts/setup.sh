@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian 12 machine: FUSE, a linker, the programs that the tests run on the mount, and for the
 # service over MPI both OpenMPI (Debian's default, and so the plain `mpicc`) and MPICH, and Slurm.
-# With the word `peers`: LevelDB and RocksDB too, for `make bench-index`.
+# With the word `peers`: LevelDB and RocksDB too, for `make bench-index`. With `fresh`: what `make fresh` makes a new root with.
 # Does nothing, and asks for no rights, where everything is there.
 set -euo pipefail
 
@@ -36,10 +36,13 @@ for package in libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich \
   pkg-config libhdf5-openmpi-dev libpnetcdf-dev python3-mpi4py slurm-wlm munge; do
   need_package "$package"
 done
-if [ "${1:-}" = peers ]; then
+case ${1:-} in
+peers)
   need_package libleveldb-dev
   need_package librocksdb-dev
-fi
+  ;;
+fresh) need_package debootstrap ;;
+esac
 
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
@@ -65,6 +68,12 @@ if ! command -v cargo >/dev/null 2>&1; then
   echo "setup: no Rust toolchain; install one with https://rustup.rs (version 1.95 or later), then run this again" >&2
   exit 1
 fi
+for component in fmt clippy; do
+  if ! cargo "$component" --version >/dev/null 2>&1; then
+    echo "setup: \`cargo $component\` is missing; add it with 'rustup component add rustfmt clippy', then run this again" >&2
+    exit 1
+  fi
+done
 
 if [ ! -e /dev/fuse ]; then
   echo "setup: warning: /dev/fuse is missing, so nothing can be mounted; load it with 'modprobe fuse', or give the container --device /dev/fuse --cap-add SYS_ADMIN" >&2
