@@ -25,6 +25,11 @@ need_command sqlite3 sqlite3
 need_command git git
 need_command dbench dbench
 need_command setfattr attr
+# Several hosts made of namespaces.
+need_command ip iproute2
+need_command ssh openssh-client
+need_command ssh-keygen openssh-client
+[ -x /usr/sbin/sshd ] || missing+=(openssh-server)
 # Figures and plots: the text of a PNG, and the browser that tests look at a page with.
 need_package fonts-dejavu-core
 need_command chromium chromium

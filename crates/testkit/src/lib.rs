@@ -2,3 +2,4 @@
 //!
 //! It is a dependency of tests only. It knows devices, networks and processes; it does not know what Forebay keeps on them,
 //! and no crate of the workspace stands below it.
+pub mod hosts;
