@@ -76,10 +76,10 @@ impl Pending {
             SessionACL::Owner
         };
         config.acl = acl;
-        let (desk, watch) = (filesystem.desk(), filesystem.watch());
+        let (caches, watch) = (filesystem.caches(), filesystem.watch());
         let started = Session::from_fd(filesystem, connection, acl, config).and_then(|session| {
             // Nothing is answered before `spawn`.
-            let _ = desk.notifier.set(session.notifier());
+            caches.connect(session.notifier(), point)?;
             session.spawn()
         });
         let session = match started {

@@ -9,11 +9,13 @@
 //!   `EINTR`; the kernel restarts the call or ends it, as the signal wants.
 //! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE` that nobody waits for. So a try
 //!   that is denied by such a lock is tried again for a moment, in case the file has been closed just now.
-//! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped, on a thread of its own:
-//!   dropping waits for reads under way, which the answering threads must be free to answer.
+//! - **Pages**: before a grant reaches the program, pages older than what the lock shows are dropped and the kernel is told
+//!   the size (`kernel_caches`), on a thread of its own: that waits for reads under way, which the answering threads must be
+//!   free to answer.
 use super::Filesystem;
 use super::files::handle;
 use crate::caller::Caller;
+use crate::kernel_caches::KernelCaches;
 use crate::lock_flags::is_flock;
 use crate::reply::attempt;
 use crate::watch::{Mark, Note};
@@ -22,9 +24,8 @@ use forebay_server::delegate::{Delegate, Granted, LockWanted, Locking};
 use forebay_server::locks::Mode;
 use forebay_server::locks::proto::Space;
 use forebay_trace::Action;
-use fuser::{Errno, FileHandle, INodeNo, Notifier, ReplyEmpty, ReplyLock, Request};
+use fuser::{Errno, FileHandle, INodeNo, ReplyEmpty, ReplyLock, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Stack of a thread that waits for a lock; it does little.
@@ -36,40 +37,8 @@ const AGAIN: [u64; 6] = [1, 2, 5, 10, 20, 40];
 /// What threads that wait for locks share with the mount.
 #[derive(Default)]
 pub(crate) struct LockDesk {
-    /// To drop pages; set before the first request.
-    pub notifier: OnceLock<Notifier>,
     /// The mount has ended: nobody waits any more.
     pub ended: AtomicBool,
-}
-
-impl LockDesk {
-    /// Makes the kernel forget pages that are older than what the lock shows.
-    fn settle(
-        &self,
-        delegate: &Delegate,
-        ino: INodeNo,
-        granted: Granted,
-    ) -> std::result::Result<(), Errno> {
-        let Some(stale) = granted.stale else {
-            return Ok(());
-        };
-        let dropped = self.notifier.get().map(|n| n.inval_inode(ino, 0, 0));
-        match dropped {
-            Some(Ok(())) => {
-                delegate.dropped_pages(stale);
-                Ok(())
-            }
-            failed => {
-                // With old pages the lock would be worth nothing.
-                tracing::error!(
-                    inode = ino.0,
-                    ?failed,
-                    "pages under a lock cannot be dropped"
-                );
-                Err(Errno::EIO)
-            }
-        }
-    }
 }
 
 /// A request for a lock, or to give one up, as the kernel puts it.
@@ -118,6 +87,25 @@ impl Asked {
             detect,
         })
     }
+}
+
+/// Makes the kernel forget what is older than what the lock shows: pages, and the size.
+fn show(
+    caches: &KernelCaches,
+    delegate: &Delegate,
+    ino: INodeNo,
+    granted: Granted,
+) -> std::result::Result<(), Errno> {
+    let Some(stale) = granted.stale else {
+        return Ok(());
+    };
+    caches.renew(delegate, ino).map_err(|error| {
+        // With old pages the lock would be worth nothing.
+        tracing::error!(inode = ino.0, %error, "the kernel keeps old pages, or an old size, under a lock");
+        Errno::EIO
+    })?;
+    delegate.dropped_pages(stale);
+    Ok(())
 }
 
 /// Tells whoever watches, and answers.
@@ -206,10 +194,11 @@ impl Filesystem {
         get: impl FnOnce(&Delegate, &LockDesk) -> Result<Granted> + Send + 'static,
     ) {
         let (delegate, desk) = (self.delegate.clone(), self.desk.clone());
+        let caches = self.caches.clone();
         let work = move || {
             let granted = attempt("wait for a lock", ino, || get(&delegate, &desk));
-            let settled = granted.and_then(|granted| desk.settle(&delegate, ino, granted));
-            answer(settled, mark, reply);
+            let shown = granted.and_then(|granted| show(&caches, &delegate, ino, granted));
+            answer(shown, mark, reply);
         };
         let thread = std::thread::Builder::new()
             .name("lock".into())
@@ -244,10 +233,5 @@ impl Filesystem {
             }
             Err(e) => reply.error(e),
         }
-    }
-
-    /// The desk, for the mount that this answers for.
-    pub(crate) fn desk(&self) -> Arc<LockDesk> {
-        self.desk.clone()
     }
 }

@@ -15,6 +15,7 @@ mod requests;
 mod team;
 mod xattrs;
 
+use crate::kernel_caches::KernelCaches;
 use crate::options::MountOptions;
 use crate::reply::attempt;
 use crate::watch::{Note, Told, Watch};
@@ -32,6 +33,7 @@ pub(crate) struct Filesystem {
     delegate: Arc<Delegate>,
     listings: Listings,
     desk: Arc<LockDesk>,
+    caches: Arc<KernelCaches>,
     teams: Arc<TeamDesk>,
     /// One member: nobody else changes names and attributes.
     alone: bool,
@@ -50,11 +52,17 @@ impl Filesystem {
             delegate,
             listings: Listings::default(),
             desk: Arc::default(),
+            caches: Arc::default(),
             max_write: options.max_write,
             readahead: options.readahead,
             ended,
             watch: Arc::default(),
         }
+    }
+
+    /// What makes the kernel's caches new; connected before the first request.
+    pub(crate) fn caches(&self) -> Arc<KernelCaches> {
+        self.caches.clone()
     }
 
     /// Who watches this mount.

@@ -51,11 +51,15 @@ impl fuser::Filesystem for Filesystem {
     fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
 
     fn getattr(&self, req: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        if let Some(attr) = self.team_attr(ino, req.pid()) {
+        let own = self.team_attr(ino, req.pid());
+        if let Some(attr) = own.or_else(|| self.caches.root(ino, req.pid())) {
             return self.show(Ok(attr), reply);
         }
         let note = Note::on(Action::Stat, ino);
         let answer = self.attempt(req, note, || self.delegate.getattr(fid(ino)));
+        if let Ok(attr) = &answer {
+            self.caches.told(attr);
+        }
         self.show(answer, reply);
     }
 

@@ -296,6 +296,12 @@ impl Filesystem {
         if parent != DIRECTORY {
             return reply.entry(&FOR_EVER, &file_attr(&directory()), Generation(0));
         }
+        if let Some(fid) = self.caches.renewed(name) {
+            return match self.delegate.seen(fid) {
+                Some(attr) => reply.entry(&Duration::ZERO, &file_attr(&attr), Generation(0)),
+                None => reply.error(Errno::ESTALE),
+            };
+        }
         let ino = std::str::from_utf8(name).ok();
         let ino = ino.and_then(|text| u64::from_str_radix(text, 16).ok());
         let found = ino.filter(|ino| grant(*ino).as_bytes() == name);

@@ -39,6 +39,13 @@ impl Delegate {
         Ok(self.shown(attr))
     }
 
+    /// A file that is open here, as this node sees it now; nobody is asked.
+    pub fn seen(&self, fid: Fid) -> Option<Attr> {
+        let file = self.table.find(fid)?;
+        let state = file.state.lock();
+        Some(state.shown())
+    }
+
     /// `handle`: the open file through which a truncate came.
     ///
     /// # Errors

@@ -1,0 +1,110 @@
+//! Making what the kernel keeps of files new: its pages are dropped, and it is told attributes.
+//!
+//! A notification drops pages, but it does not change the size that the kernel has for a file; buffered reads within that
+//! size, `sendfile`, `splice` and `copy_file_range` do not ask for another. So after the pages are gone, the mount looks the
+//! file up in itself ([`OwnLookups`]): at a name in its own directory, which stands for the file as long as that takes. The
+//! answer to the look-up carries the attributes.
+//!
+//! Invariant: nothing here is called on a thread that answers requests. Dropping pages waits for reads under way, and the
+//! look-up for its answer.
+use crate::own_lookups::OwnLookups;
+use crate::reply::OWN;
+use forebay_client::job::wire::DIRECTORY;
+use forebay_server::delegate::Delegate;
+use forebay_server::{Attr, Fid};
+use fuser::{INodeNo, Notifier};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often the kernel is told a size that it does not take, because the file changes under it on this node meanwhile.
+const TRIES: u32 = 8;
+
+struct Connection {
+    notifier: Notifier,
+    lookups: OwnLookups,
+    point: PathBuf,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(crate) struct KernelCaches {
+    connection: OnceLock<Connection>,
+    /// Files that are being looked up, by the number in their name.
+    renewed: Mutex<HashMap<u64, Fid>>,
+    next: AtomicU64,
+    /// The root's attributes as the kernel was told them last: its own look-ups begin there, and need no other member.
+    root: Mutex<Option<Attr>>,
+}
+
+impl KernelCaches {
+    /// From now on the kernel can be told. Before the first request.
+    ///
+    /// # Errors
+    /// No threads for look-ups.
+    pub fn connect(&self, notifier: Notifier, point: &Path) -> io::Result<()> {
+        let lookups = OwnLookups::start()?;
+        let connection = Connection {
+            notifier,
+            lookups,
+            point: point.to_path_buf(),
+        };
+        self.connection
+            .set(connection)
+            .map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Drops the pages of a file that is open here, and tells the kernel its size as `delegate` sees it.
+    ///
+    /// # Errors
+    /// The kernel has old pages, or an old size.
+    pub fn renew(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
+        let connection = self.connection.get().ok_or(io::ErrorKind::NotConnected)?;
+        connection.notifier.inval_inode(ino, 0, 0)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{number}");
+        let path = connection.point.join(DIRECTORY).join(&name);
+        self.renewed.lock().insert(number, Fid(ino.0));
+        let mut told = Ok(false);
+        for _ in 0..TRIES {
+            told = connection.lookups.size(path.clone()).map(|size| {
+                let seen = delegate.seen(Fid(ino.0));
+                seen.is_none_or(|attr| attr.size == size)
+            });
+            if !matches!(told, Ok(false)) {
+                break;
+            }
+        }
+        self.renewed.lock().remove(&number);
+        // The kernel would keep the file's inode as long as this name.
+        let _ = connection.notifier.inval_entry(OWN, OsStr::new(&name));
+        told.map(|_| ())
+    }
+
+    /// The file that a name in the mount's own directory stands for just now.
+    pub fn renewed(&self, name: &[u8]) -> Option<Fid> {
+        let number = std::str::from_utf8(name).ok()?.strip_prefix(PREFIX)?;
+        self.renewed.lock().get(&number.parse().ok()?).copied()
+    }
+
+    /// The kernel is told these attributes.
+    pub fn told(&self, attr: &Attr) {
+        if attr.fid == Fid::ROOT {
+            *self.root.lock() = Some(attr.clone());
+        }
+    }
+
+    /// The root's attributes for a look-up of the mount's own, so that it needs no other member.
+    pub fn root(&self, ino: INodeNo, thread: u32) -> Option<Attr> {
+        let connection = self.connection.get()?;
+        let own = ino.0 == Fid::ROOT.0 && connection.lookups.is_own(thread);
+        own.then(|| self.root.lock().clone()).flatten()
+    }
+}
+
+/// Before the number in the name that stands for a file.
+const PREFIX: &str = "renewed-";
