@@ -2,6 +2,7 @@
 # Installs what is missing on a Debian 12 machine: FUSE, a linker, the programs that the tests run on the mount, and for the
 # service over MPI both OpenMPI (Debian's default, and so the plain `mpicc`) and MPICH, and Slurm.
 # With the word `peers`: LevelDB and RocksDB too, for `make bench-index`. With `fresh`: what `make fresh` makes a new root with.
+# pjdfstest is built for the calling user (cargo install).
 # Does nothing, and asks for no rights, where everything is there.
 set -euo pipefail
 
@@ -79,6 +80,12 @@ for component in fmt clippy; do
     exit 1
   fi
 done
+
+# The suite that asks the mount what POSIX says; from crates.io, for Debian has none.
+if ! command -v pjdfstest >/dev/null 2>&1 && [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/pjdfstest" ]; then
+  echo "setup: installing pjdfstest" >&2
+  cargo install --quiet --locked --debug pjdfstest --version 0.2.2 </dev/null >&2
+fi
 
 if [ ! -e /dev/fuse ]; then
   echo "setup: warning: /dev/fuse is missing, so nothing can be mounted; load it with 'modprobe fuse', or give the container --device /dev/fuse --cap-add SYS_ADMIN" >&2

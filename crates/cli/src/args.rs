@@ -313,7 +313,7 @@ pub enum StageVerb {
         DST is the name of the copy, not the directory that gets it: `forebay stage out ~/fb/run7 /scratch/run7`. A directory \
         that exists already keeps what it has; files of the same name are replaced. A trailing slash means nothing.\n\n\
         Kept: content, holes, modes, times, owners (as far as this user may), extended attributes, symbolic and hard links, named \
-        pipes. Not kept: sockets and devices (each is named), access control lists, times of creation.\n\n\
+        pipes, devices if the service runs as root. Not kept: sockets (each is named), access control lists, times of creation.\n\n\
         A file gets its name once it is whole and on disk; when the command returns, names and attributes are on disk too. With \
         --no-sync the system writes when it likes, as after `cp`. A file that fails is named and the rest goes on.\n\n\
         Exit codes: 0 everything is copied, 1 something failed or the job was stopped, 2 wrong usage. Ctrl-C ends the job; the same \

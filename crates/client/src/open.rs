@@ -132,6 +132,8 @@ impl OpenOptions {
                     Kind::Dir => return Err(Errno::ISDIR.into()),
                     Kind::Symlink => return Err(Errno::LOOP.into()),
                     Kind::Fifo | Kind::Socket => return Err(Errno::NXIO.into()),
+                    // As on a mount, which is `nodev`.
+                    Kind::CharDevice | Kind::BlockDevice => return Err(Errno::ACCESS.into()),
                 }
             }
             if !creates {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Raised when any message changes its meaning; the handshake compares it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// A request to another member.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -34,6 +34,17 @@ pub enum Kind {
     Fifo,
     /// A socket.
     Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl Kind {
+    /// Whether it is a device file.
+    pub fn is_device(self) -> bool {
+        matches!(self, Kind::CharDevice | Kind::BlockDevice)
+    }
 }
 
 /// A time: seconds since 1970 (may be negative) and nanoseconds.
@@ -102,6 +113,8 @@ pub struct Attr {
     pub gid: u32,
     /// Names of a file; 2 plus subdirectories of a directory.
     pub nlink: u32,
+    /// Device files: which device, as the kernel writes it in 32 bits (12 of major, 20 of minor); else 0.
+    pub rdev: u32,
     /// Length of the content; of a symlink, of its target.
     pub size: u64,
     /// Bytes stored for it.
@@ -196,7 +209,7 @@ pub struct NewNode {
     pub kind: Kind,
     /// Permission and set-id bits; the umask is already applied.
     pub mode: u32,
-    /// Device number.
+    /// Device files: as [`Attr::rdev`].
     pub rdev: u32,
     /// Symlinks: where to.
     pub target: Vec<u8>,

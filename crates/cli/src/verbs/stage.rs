@@ -167,6 +167,7 @@ fn summary(seen: &StageJob, into: bool, synced: bool) -> String {
         (c.symlinks, "symbolic link", "symbolic links"),
         (c.hard_links, "hard link", "hard links"),
         (c.fifos, "pipe", "pipes"),
+        (c.devices, "device", "devices"),
         (c.skipped, "skipped", "skipped"),
         (c.failed, "failed", "failed"),
     ];

@@ -6,6 +6,7 @@ use super::land::{self, Ready, Sum};
 use super::report::{Step, Trouble, count};
 use super::task::{Task, stamp};
 use super::tree::{CHUNK, SourceFile, Stat, TargetFile, What};
+use rustix::io::Errno;
 use std::ops::Range;
 
 /// How often a file that changes under the copy is begun again.
@@ -280,7 +281,7 @@ fn stretch(
     Ok(())
 }
 
-/// A symbolic link or a named pipe.
+/// A symbolic link, a named pipe or a device file.
 fn special(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
     let (from_path, to_path) = (task.source_path(), task.target_path());
     let (dir, temporary) = (&task.folder.to, task.temporary(job.number, false));
@@ -297,11 +298,20 @@ fn special(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
             &job.report.counters.symlinks,
         )
     } else {
-        let made = side.to.fifo(dir, &temporary);
-        (
-            made.to("make the pipe", &to_path)?,
-            &job.report.counters.fifos,
-        )
+        let device = task.stat.what != What::Fifo;
+        let made = match side.to.node(dir, &temporary, &task.stat) {
+            Err(e) if device && e.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+                let what = "a device, which only root can make; not copied";
+                job.report.skipped(&from_path, what);
+                return Ok(());
+            }
+            made => made,
+        };
+        let (step, counter) = match device {
+            true => ("make the device", &job.report.counters.devices),
+            false => ("make the pipe", &job.report.counters.fifos),
+        };
+        (made.to(step, &to_path)?, counter)
     };
     let finish = || -> Result<(), Trouble> {
         let xattrs = side

@@ -40,6 +40,7 @@ mod tests {
             uid: 0,
             gid: 0,
             nlink: 1,
+            rdev: 0,
             size: 1,
             stored: 1,
             atime: Time::default(),

@@ -39,7 +39,9 @@ pub struct Counts {
     pub hard_links: u64,
     /// Named pipes.
     pub fifos: u64,
-    /// Names left out: sockets, devices.
+    /// Device files.
+    pub devices: u64,
+    /// Names left out: sockets, devices that this user may not make.
     pub skipped: u64,
     /// Names that failed.
     pub failed: u64,
@@ -77,6 +79,7 @@ counters!(
     symlinks,
     hard_links,
     fifos,
+    devices,
     skipped,
     failed,
     notes

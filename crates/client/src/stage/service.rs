@@ -55,6 +55,15 @@ fn fid(place: &Place) -> io::Result<Fid> {
     }
 }
 
+fn new_node(kind: Kind, mode: u32) -> NewNode {
+    NewNode {
+        kind,
+        mode,
+        rdev: 0,
+        target: Vec::new(),
+    }
+}
+
 fn stat_of(attr: &Attr) -> Stat {
     Stat {
         what: match attr.kind {
@@ -63,11 +72,14 @@ fn stat_of(attr: &Attr) -> Stat {
             Kind::Symlink => What::Symlink,
             Kind::Fifo => What::Fifo,
             Kind::Socket => What::Socket,
+            Kind::CharDevice => What::CharDevice,
+            Kind::BlockDevice => What::BlockDevice,
         },
         mode: attr.mode,
         uid: attr.uid,
         gid: attr.gid,
         nlink: attr.nlink.into(),
+        rdev: attr.rdev,
         size: attr.size,
         stored: attr.bytes,
         atime: attr.atime,
@@ -109,20 +121,7 @@ impl Service {
         known.unwrap_or_default().into_iter()
     }
 
-    fn make(
-        &self,
-        dir: &Place,
-        name: &OsStr,
-        kind: Kind,
-        mode: u32,
-        target: Vec<u8>,
-    ) -> io::Result<Place> {
-        let new = NewNode {
-            kind,
-            mode,
-            rdev: 0,
-            target,
-        };
+    fn make(&self, dir: &Place, name: &OsStr, new: NewNode) -> io::Result<Place> {
         let made = self
             .delegate
             .make(fid(dir)?, name.as_bytes(), new, self.caller);
@@ -257,7 +256,7 @@ impl Tree for Service {
     }
 
     fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)> {
-        match self.make(dir, name, Kind::Dir, 0o700, Vec::new()) {
+        match self.make(dir, name, new_node(Kind::Dir, 0o700)) {
             Ok(place) => Ok((place, true)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 let (place, stat) = self.child(dir, name)?;
@@ -291,11 +290,29 @@ impl Tree for Service {
     }
 
     fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place> {
-        self.make(dir, name, Kind::Symlink, 0o777, target.as_bytes().to_vec())
+        let new = NewNode {
+            target: target.as_bytes().to_vec(),
+            ..new_node(Kind::Symlink, 0o777)
+        };
+        self.make(dir, name, new)
     }
 
-    fn fifo(&self, dir: &Place, name: &OsStr) -> io::Result<Place> {
-        self.make(dir, name, Kind::Fifo, 0o600, Vec::new())
+    fn node(&self, dir: &Place, name: &OsStr, stat: &Stat) -> io::Result<Place> {
+        let kind = match stat.what {
+            What::Fifo => Kind::Fifo,
+            What::CharDevice => Kind::CharDevice,
+            What::BlockDevice => Kind::BlockDevice,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        // As on a disk: root who copies the files out again gets real devices.
+        if kind.is_device() && self.caller.uid != 0 {
+            return Err(Errno::PERM.into());
+        }
+        let new = NewNode {
+            rdev: stat.rdev,
+            ..new_node(kind, 0o600)
+        };
+        self.make(dir, name, new)
     }
 
     fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()> {

@@ -34,8 +34,10 @@ pub enum What {
     Fifo,
     /// A socket: not copied.
     Socket,
-    /// A device: not copied.
-    Device,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
 }
 
 /// What `stat` shows. Sizes in bytes.
@@ -51,6 +53,8 @@ pub struct Stat {
     pub gid: u32,
     /// Names it has.
     pub nlink: u64,
+    /// Device files: which device, as in `Attr::rdev`.
+    pub rdev: u32,
     /// Length.
     pub size: u64,
     /// Bytes stored for it; fewer than `size` if it has holes.
@@ -185,8 +189,8 @@ pub trait Tree: Send + Sync {
     fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>>;
     /// Makes a symbolic link.
     fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place>;
-    /// Makes a named pipe.
-    fn fifo(&self, dir: &Place, name: &OsStr) -> io::Result<Place>;
+    /// Makes a named pipe, or a device file like `stat`, for its user only. `EPERM` for a device file if this user may not make it.
+    fn node(&self, dir: &Place, name: &OsStr, stat: &Stat) -> io::Result<Place>;
     /// Gives an object another name.
     fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()>;
     /// Renames within a directory, over what is there.

@@ -202,14 +202,10 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
         seen: Seen,
     ) -> Result<(), Trouble> {
         let Seen { place, stat, held } = seen;
-        let what = match stat.what {
-            What::Socket => "a socket; not copied",
-            What::Device => "a device; not copied",
-            _ => "",
-        };
         let task = Task::new(folder, name, target, place, stat);
-        if !what.is_empty() {
-            self.job.seen.skipped(&task.source_path(), what);
+        if task.stat.what == What::Socket {
+            let path = task.source_path();
+            self.job.seen.skipped(&path, "a socket; not copied");
             return Ok(());
         }
         if task.stat.nlink > 1 {

@@ -90,6 +90,8 @@ impl Work<'_> {
                 Kind::Dir => return Err(Errno::ISDIR.into()),
                 Kind::Symlink => return Err(Errno::LOOP.into()),
                 Kind::Fifo | Kind::Socket => return Err(Errno::NXIO.into()),
+                // As on a mount, which is `nodev`.
+                Kind::CharDevice | Kind::BlockDevice => return Err(Errno::ACCESS.into()),
             }
             // The kernel looks again when a process takes its handle; but then a file is empty already, or writable although its
             // last write bit was taken away.

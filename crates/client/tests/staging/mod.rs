@@ -222,6 +222,14 @@ pub fn plant(top: &Path) {
     std::fs::set_permissions(top.join("a/b/c"), PermissionsExt::from_mode(0o511)).unwrap();
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(top.join("a/f1"), Some(1234), Some(4321)).unwrap();
+        // Not those that do anything, should somebody open them.
+        for (name, kind, number) in [
+            ("zero", rustix::fs::FileType::CharacterDevice, (1, 5)),
+            ("disk", rustix::fs::FileType::BlockDevice, (4095, 1_048_575)),
+        ] {
+            let number = rustix::fs::makedev(number.0, number.1);
+            rustix::fs::mknodat(rustix::fs::CWD, top.join(name), kind, mode, number).unwrap();
+        }
         std::os::unix::fs::lchown(top.join("a/link"), Some(12), Some(21)).unwrap();
     }
     let old = |path: PathBuf, secs: u64| {
@@ -253,11 +261,12 @@ fn describe(path: &Path) -> String {
         _ => String::new(),
     };
     format!(
-        "{:o} {}:{} links {} time {}.{} {content} {xattrs:?}",
+        "{:o} {}:{} links {} device {:x} time {}.{} {content} {xattrs:?}",
         m.mode(),
         m.uid(),
         m.gid(),
         if m.is_dir() { 0 } else { m.nlink() },
+        m.rdev(),
         m.mtime(),
         m.mtime_nsec(),
     )

@@ -96,6 +96,7 @@ mod tests {
             uid: 1,
             gid: 1,
             nlink: 1,
+            rdev: 0,
             size: 0,
             bytes: 0,
             atime: Time::default(),

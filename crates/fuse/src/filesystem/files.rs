@@ -271,6 +271,7 @@ mod tests {
             uid,
             gid,
             nlink: 1,
+            rdev: 0,
             size: 0,
             bytes: 0,
             atime: Time::default(),

@@ -22,6 +22,7 @@ impl Filesystem {
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_EXPORT_SUPPORT,
         ] {
             if config.add_capabilities(wanted).is_err() {
                 tracing::debug!(?wanted, "not offered by this kernel");

@@ -20,21 +20,45 @@ fn own_or(ino: INodeNo, other: INodeNo) -> INodeNo {
 }
 
 impl Filesystem {
+    /// The inode that a file handle (`open_by_handle_at`) names, or the directory above it. A fid is never given again, so a handle
+    /// holds as long as the file has a name, through any mount of the service and over restarts.
+    pub(super) fn find_again(&self, fid: Fid, above: bool) -> Result<Attr> {
+        if fid.owner() >= self.delegate.members() {
+            return Err(Errno::STALE.into());
+        }
+        let attr = match above {
+            true => self.delegate.getattr(self.delegate.parent(fid)?)?,
+            false => self.delegate.getattr(fid)?,
+        };
+        match attr.nlink {
+            0 => Err(Errno::STALE.into()),
+            _ => Ok(attr),
+        }
+    }
+
     pub(super) fn make_node(
         &self,
         parent: Fid,
         name: &OsStr,
-        mode: u32,
+        (mode, rdev): (u32, u32),
         caller: Caller,
     ) -> Result<Attr> {
         let kind = match mode & libc::S_IFMT {
             libc::S_IFREG | 0 => Kind::File,
             libc::S_IFIFO => Kind::Fifo,
             libc::S_IFSOCK => Kind::Socket,
-            // Devices: nobody can use them on a job's storage (the mount is `nodev`).
-            _ => return Err(Errno::PERM.into()),
+            // The kernel asks only for who may make devices. Nobody can open them here: the mount is `nodev`.
+            libc::S_IFCHR => Kind::CharDevice,
+            libc::S_IFBLK => Kind::BlockDevice,
+            _ => return Err(Errno::INVAL.into()),
         };
-        self.make(parent, name, kind, mode, Vec::new(), caller)
+        let new = NewNode {
+            kind,
+            mode: mode & 0o7777,
+            rdev: if kind.is_device() { rdev } else { 0 },
+            target: Vec::new(),
+        };
+        self.delegate.make(parent, name.as_bytes(), new, caller)
     }
 
     pub(super) fn make_directory(

@@ -42,9 +42,15 @@ impl fuser::Filesystem for Filesystem {
         if self.is_team_name(parent, name.as_bytes()) {
             return self.team_lookup(parent, name.as_bytes(), req.pid(), reply);
         }
-        let answer = self.attempt(req, Note::at(Action::Lookup, parent, name), || {
-            self.delegate.lookup(fid(parent), name.as_bytes())
-        });
+        let answer = match name.as_bytes() {
+            // The kernel resolves these itself on a path: it asks for them only to find again what a file handle names.
+            b"." | b".." => self.attempt(req, Note::on(Action::Stat, parent), || {
+                self.find_again(fid(parent), name == "..")
+            }),
+            _ => self.attempt(req, Note::at(Action::Lookup, parent, name), || {
+                self.delegate.lookup(fid(parent), name.as_bytes())
+            }),
+        };
         self.found(answer, reply);
     }
 
@@ -112,11 +118,11 @@ impl fuser::Filesystem for Filesystem {
         name: &OsStr,
         mode: u32,
         _: u32,
-        _: u32,
+        rdev: u32,
         reply: ReplyEntry,
     ) {
         let answer = self.attempt(req, Note::at(Action::MakeNode, parent, name), || {
-            self.make_node(fid(parent), name, mode, caller(req))
+            self.make_node(fid(parent), name, (mode, rdev), caller(req))
         });
         self.enter(answer, reply);
     }

@@ -348,6 +348,7 @@ fn directory() -> Attr {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         nlink: 2,
+        rdev: 0,
         size: 0,
         bytes: 0,
         atime: Time::default(),
@@ -394,6 +395,8 @@ fn shown(attr: &Attr) -> Shown {
             Kind::Symlink => 3,
             Kind::Fifo => 4,
             Kind::Socket => 5,
+            Kind::CharDevice => 6,
+            Kind::BlockDevice => 7,
         },
         generation: attr.generation,
     }

@@ -320,6 +320,7 @@ mod tests {
             uid: 0,
             gid: 0,
             nlink: 1,
+            rdev: 0,
             size,
             bytes: 0,
             atime: zero,

@@ -7,17 +7,19 @@
 //! +---------+------------------------------------------------+
 //! ```
 //!
-//! The version is 2. Version 1 has no layout, the last field: it is read as `Spread` if anything was ever published, else
-//! as `Fresh`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
+//! The version is 3. Version 2 has the same fields, but no device files. Version 1 has no layout, the last field: it is read as
+//! `Spread` if anything was ever published, else as `Fresh`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
 //! checksums.
 use crate::{Attr, Error, Fid, Kind, Lamination, Layout, Result, Time};
 use serde::{Deserialize, Serialize};
 
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
+/// The same fields, without device files.
+pub(super) const VERSION_2: u8 = 2;
 /// Without the layout.
 pub(super) const VERSION_1: u8 = 1;
 
-/// The record of one file, directory, symlink, FIFO or socket.
+/// The record of one file, directory, symlink, FIFO, socket or device file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inode {
     /// What it is; never changes.
@@ -30,7 +32,7 @@ pub struct Inode {
     pub gid: u32,
     /// Names of a file; 2 plus subdirectories of a directory; 0 once removed.
     pub nlink: u32,
-    /// Device number (unused by the kinds that exist, kept for `mknod`).
+    /// Device files: as [`Attr::rdev`].
     pub rdev: u32,
     /// Published size in bytes.
     pub size: u64,
@@ -71,6 +73,7 @@ impl Inode {
             uid: self.uid,
             gid: self.gid,
             nlink: self.nlink,
+            rdev: self.rdev,
             size: if self.kind == Kind::Symlink {
                 self.target.len() as u64
             } else {
@@ -105,7 +108,7 @@ pub(crate) fn decode(fid: Fid, value: &[u8]) -> Result<Inode> {
             .map_err(|e| Error::Corrupt(format!("inode {:#x}: {e}; run `forebay fsck`", fid.0)))
     };
     match value.split_first() {
-        Some((&VERSION, rest)) => fields(rest),
+        Some((&(VERSION | VERSION_2), rest)) => fields(rest),
         Some((&VERSION_1, rest)) => {
             // The layout is the last field: one byte, of the first kind.
             let mut inode = fields(&[rest, &[0]].concat())?;

@@ -1,4 +1,4 @@
-//! Making files, directories, symlinks, FIFOs and sockets.
+//! Making files, directories, symlinks, FIFOs, sockets and device files.
 use super::{
     Meta, Stop, entries, names,
     plan::Plan,

@@ -31,6 +31,8 @@ fn encode(entry: Entry) -> [u8; 9] {
         Kind::Symlink => 2,
         Kind::Fifo => 3,
         Kind::Socket => 4,
+        Kind::CharDevice => 5,
+        Kind::BlockDevice => 6,
     };
     let mut value = [FORMAT | kind; 9];
     value[1..].copy_from_slice(&entry.fid.0.to_be_bytes());
@@ -52,6 +54,8 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Entry> {
         2 => Kind::Symlink,
         3 => Kind::Fifo,
         4 => Kind::Socket,
+        5 => Kind::CharDevice,
+        6 => Kind::BlockDevice,
         _ => return Err(damaged()),
     };
     let mut fid = [0; 8];
@@ -141,6 +145,8 @@ mod tests {
             Kind::Symlink,
             Kind::Fifo,
             Kind::Socket,
+            Kind::CharDevice,
+            Kind::BlockDevice,
         ] {
             let entry = Entry {
                 fid: Fid::new(3, 77),
@@ -149,7 +155,7 @@ mod tests {
             assert_eq!(decode(b"12345678x", &encode(entry)).unwrap(), entry);
         }
         assert!(matches!(
-            decode(b"12345678x", &[0x15; 9]),
+            decode(b"12345678x", &[0x17; 9]),
             Err(Error::Corrupt(_))
         ));
         assert!(matches!(

@@ -20,12 +20,15 @@ pub fn stat_of(m: &std::fs::Metadata) -> Stat {
             libc_type::LNK => What::Symlink,
             libc_type::FIFO => What::Fifo,
             libc_type::SOCK => What::Socket,
-            _ => What::Device,
+            libc_type::CHR => What::CharDevice,
+            _ => What::BlockDevice,
         },
         mode: m.mode() & 0o7777,
         uid: m.uid(),
         gid: m.gid(),
         nlink: m.nlink(),
+        // Linux has 12 bits of major and 20 of minor, which `dev_t` keeps in its lower half.
+        rdev: m.rdev() as u32,
         size: m.size(),
         stored: m.blocks().saturating_mul(512),
         atime: time(m.atime(), m.atime_nsec()),
@@ -52,6 +55,7 @@ mod libc_type {
     pub const LNK: u32 = 0o120_000;
     pub const FIFO: u32 = 0o010_000;
     pub const SOCK: u32 = 0o140_000;
+    pub const CHR: u32 = 0o020_000;
 }
 
 /// Its times, to set them.

@@ -216,9 +216,16 @@ impl Tree for Plain {
         Ok(Place::Path(path))
     }
 
-    fn fifo(&self, dir: &Place, name: &OsStr) -> io::Result<Place> {
+    fn node(&self, dir: &Place, name: &OsStr, stat: &Stat) -> io::Result<Place> {
         let path = path(dir)?.join(name);
-        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        let kind = match stat.what {
+            What::Fifo => FileType::Fifo,
+            What::CharDevice => FileType::CharacterDevice,
+            What::BlockDevice => FileType::BlockDevice,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(CWD, &path, kind, mode, stat.rdev.into())?;
         Ok(Place::Path(path))
     }
 
