@@ -6,6 +6,8 @@
 //! Invariants: each setting is defined once ([`settings::TABLE`]); each failure is one line that says what, where and
 //! what next ([`fail::Failure`]); no wait is without a limit.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)] // What is printed goes through `output`.
+
 mod allocator;
 pub mod args;
 pub mod config_file;
@@ -42,7 +44,7 @@ pub fn run() -> u8 {
         Ok(()) => fail::OK,
         Err(failure) => {
             if !failure.text.is_empty() {
-                eprintln!("forebay: {failure}");
+                output::tell(format!("forebay: {failure}"));
             }
             failure.code
         }
@@ -73,7 +75,7 @@ fn verb(cli: &Cli) -> fail::Result {
         Verb::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);
-            output::print(script)
+            output::print(String::from_utf8_lossy(&script))
         }
         Verb::Background => serve::background(),
         Verb::Watch {

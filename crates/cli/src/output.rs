@@ -1,17 +1,147 @@
-//! What verbs say on standard output.
+//! What the command says: the one place that writes to standard output and standard error for people.
 //!
-//! Invariant: who reads it may stop at any time, as `head` does; that is no failure.
+//! Names of files, texts of traces and what a service answers come from others, and may hold what a terminal obeys (ESC, BEL, a
+//! C1 byte) or what shows another text than there is (a newline, a turned direction of reading).
+//!
+//! Invariants: of those characters none reaches a terminal but the newlines and tabs of our own text: [`print`] and [`tell`]
+//! escape them whatever they are given; a text from outside stays on one line if it went through [`name`] or [`escaped`]. JSON
+//! stays JSON, with the same text in it ([`json`]). Who reads may stop at any time, as `head` does; that is no failure.
+//!
+//! Clippy refuses `println!` and its like elsewhere in this crate.
 use crate::fail::{Context, Result};
+use std::borrow::Cow;
+use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-/// Writes it all.
+/// Whether a terminal may obey this character, or show text in another order or another line because of it.
+fn obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
+        )
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text with `\n`, `\x1b` and the like in place of such characters; `kept` stay. A backslash stays as it is.
+fn escape<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
+    let harmful = |c: char| obeyed(c) && !kept.contains(&c);
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        // Writing to a string does not fail.
+        let _ = match c {
+            c if !harmful(c) => out.write_char(c),
+            '\n' => out.write_str("\\n"),
+            '\t' => out.write_str("\\t"),
+            '\r' => out.write_str("\\r"),
+            c if c.is_ascii() => write!(out, "\\x{:02x}", u32::from(c)),
+            c => write!(out, "\\u{{{:x}}}", u32::from(c)),
+        };
+    }
+    Cow::Owned(out)
+}
+
+/// A text from outside as part of one line.
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    escape(text, &[])
+}
+
+/// Text of several lines, as [`print`] prints it.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escape(text, &['\n', '\t'])
+}
+
+/// The name of a file as part of one line; bytes that are no UTF-8 as `\xff`.
+pub fn name(path: &Path) -> String {
+    let mut out = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        out.push_str(&escaped(chunk.valid()));
+        for byte in chunk.invalid() {
+            // As above.
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// Writes it all to standard output.
 ///
 /// # Errors
 /// If it cannot be written, but for a reader that has seen enough.
-pub fn print(text: impl AsRef<[u8]>) -> Result {
+pub fn print(text: impl AsRef<str>) -> Result {
+    screen(&lines(text.as_ref())).map(drop)
+}
+
+/// A value as one line of JSON for [`print`]: what [`print`] would escape is written as JSON itself escapes it.
+///
+/// # Errors
+/// If the value is nothing that JSON can hold.
+pub fn json(value: &impl serde::Serialize) -> Result<String> {
+    let text = serde_json::to_string(value).or_fail("cannot write JSON", "report this")?;
+    let mut out = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        // It stands in a string, for JSON has such characters nowhere else; none of them is beyond 16 bits.
+        let _ = match obeyed(c) {
+            true => write!(out, "\\u{:04x}", u32::from(c)),
+            false => out.write_char(c),
+        };
+    }
+    out.push('\n');
+    Ok(out)
+}
+
+/// Writes text to standard output that moves the cursor on purpose; what is shown in it went through [`lines`]. False if the
+/// reader has seen enough.
+///
+/// # Errors
+/// As for [`print`].
+pub fn screen(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
-    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.or_fail("cannot write to standard output", "look at where it leads"),
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written
+            .map(|()| true)
+            .or_fail("cannot write to standard output", "look at where it leads"),
+    }
+}
+
+/// Writes a line to standard error.
+pub fn tell(line: impl Display) {
+    let line = line.to_string();
+    // One write a line, so that lines of several processes do not mix. Where it fails there is nobody to tell.
+    let _ = std::io::stderr().write_all(format!("{}\n", escaped(&line)).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped_and_other_text_stays() {
+        let evil = "a\x1b[2J\x07\n\t\r\u{9b}2J\u{202e}\x7f";
+        assert_eq!(
+            escaped(evil),
+            "a\\x1b[2J\\x07\\n\\t\\r\\u{9b}2J\\u{202e}\\x7f"
+        );
+        assert_eq!(lines("a\tb\nc\x1b"), "a\tb\nc\\x1b");
+        let plain = "naïve — 名前 \\ 'x' 🙂";
+        assert!(matches!(escaped(plain), Cow::Borrowed(_)));
+        let bytes = OsStr::from_bytes(b"/a\xff\xfeb\n");
+        assert_eq!(name(Path::new(bytes)), "/a\\xff\\xfeb\\n");
+    }
+
+    #[test]
+    fn json_says_the_same_without_such_characters() {
+        let evil = "a\x1b\n\u{9b}\u{202e}\x7f\\🙂";
+        let text = json(&serde_json::json!({ "name": evil })).unwrap();
+        assert_eq!(lines(&text), text);
+        let back: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(back["name"], evil);
     }
 }

@@ -4,6 +4,7 @@
 use crate::control::{Answer, Ask, Client, NoServer};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table::{self, How};
+use crate::output;
 use crate::serve::{Report, Spec};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -105,7 +106,7 @@ impl ServerProcess {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let stacks = crate::processes::stacks(self.child.id());
-                    eprintln!("{stacks}");
+                    stacks.lines().for_each(output::tell);
                     return Err(Failure::new(
                         format!(
                             "the server did not get ready in {} s; it was {last}",
@@ -178,7 +179,7 @@ impl ServerProcess {
             if mount_table::is_mounted(&self.spec.store, point) == Ok(true)
                 && let Err(failure) = mount_table::unmount(point, How::Detach)
             {
-                eprintln!("forebay: {failure}");
+                output::tell(format!("forebay: {failure}"));
             }
         }
     }

@@ -1,4 +1,6 @@
 //! A table of text: columns as wide as needed, the first aligned left, numbers right.
+use crate::output::escaped;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Rows of cells under a header.
@@ -16,9 +18,13 @@ impl Table {
         }
     }
 
-    /// Adds a row; missing cells are empty.
+    /// Adds a row; missing cells are empty. What a terminal obeys is escaped, newlines too.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        let one_line = |cell: String| match escaped(&cell) {
+            Cow::Borrowed(_) => cell,
+            Cow::Owned(escaped) => escaped,
+        };
+        self.rows.push(cells.into_iter().map(one_line).collect());
     }
 }
 

@@ -1,5 +1,6 @@
 //! Turns the command-line parser's errors into our one line; help and version stay as they are.
 use crate::fail;
+use crate::output::tell;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Prints the error (or the help that was asked for); gives the exit code.
@@ -15,7 +16,7 @@ pub fn report(error: &clap::Error) -> u8 {
             fail::USAGE
         }
         _ => {
-            eprintln!("forebay: {}", line(error));
+            tell(format!("forebay: {}", line(error)));
             fail::USAGE
         }
     }

@@ -1,7 +1,12 @@
 //! The asking side of the control socket.
-use super::{Answer, Ask, Hello, VERSION, address};
+use super::{Answer, Ask, Hello, LINE, NAME, VERSION};
 use crate::fail::{Context, Failure, Result};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use crate::units::size;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::Uid;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +28,63 @@ pub enum NoServer {
     Failed(Failure),
 }
 
+/// Whom the way to a service belongs to.
+struct Owners {
+    directory: Uid,
+    socket: Uid,
+    /// The process behind it, as the kernel says.
+    peer: Uid,
+}
+
+impl Owners {
+    /// Only a service of the store's owner is asked, and by another user than root only one's own: what anybody else answers
+    /// there could be anything.
+    fn check(&self, store: &str) -> Result {
+        let (owner, own) = (self.directory, rustix::process::geteuid());
+        if self.socket != owner || self.peer != owner {
+            let by = match self.socket != owner {
+                true => self.socket,
+                false => self.peer,
+            };
+            return Err(Failure::new(
+                format!(
+                    "the control socket of {store} is served by user {}, not by user {} who owns the store",
+                    by.as_raw(),
+                    owner.as_raw()
+                ),
+                "it is not asked; look who may write into the directory",
+            ));
+        }
+        if owner != own && !own.is_root() {
+            return Err(Failure::new(
+                format!("the service of {store} belongs to user {}", owner.as_raw()),
+                "ask as that user",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Connects to the socket of a store, which no link may stand for, and asks whose all of it is.
+fn reach(store: &Path) -> std::io::Result<(UnixStream, Owners)> {
+    let directory = std::fs::File::open(store)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = rustix::fs::openat(&directory, NAME, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&socket)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+        return Err(Errno::NOTSOCK.into());
+    }
+    // What was looked at is what is connected to, whatever the name leads to by now; and short enough for an address.
+    let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    let owners = Owners {
+        directory: Uid::from_raw(rustix::fs::fstat(&directory)?.st_uid),
+        socket: Uid::from_raw(found.st_uid),
+        peer,
+    };
+    Ok((stream, owners))
+}
+
 impl Client {
     /// Connects to the server of `store`.
     ///
@@ -30,8 +92,11 @@ impl Client {
     /// [`NoServer::NotRunning`] if none runs; [`NoServer::Failed`] if it refuses or does not answer.
     pub fn connect(store: &Path) -> Result<Client, NoServer> {
         let shown = store.display().to_string();
-        let stream = match address(store).and_then(|(_directory, path)| UnixStream::connect(path)) {
-            Ok(stream) => stream,
+        let stream = match reach(store) {
+            Ok((stream, owners)) => {
+                owners.check(&shown).map_err(NoServer::Failed)?;
+                stream
+            }
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 return Err(NoServer::NotRunning);
             }
@@ -122,18 +187,26 @@ impl Client {
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let next = format!("see {}/log", self.store);
-        match self.stream.read_line(&mut line) {
+        match (&mut self.stream).take(LINE).read_line(&mut line) {
             Ok(0) => Err(Failure::new(
                 format!("the service of {} ended without an answer", self.store),
+                next,
+            )),
+            Ok(n) if n as u64 == LINE => Err(Failure::new(
+                format!(
+                    "the service of {} answers more than {}",
+                    self.store,
+                    size(LINE)
+                ),
                 next,
             )),
             Ok(_) => Ok(line),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 Err(Failure::new(
-                    format!(
-                        "the service of {} (pid {}) does not answer",
-                        self.store, self.pid
-                    ),
+                    match self.pid {
+                        0 => format!("the service of {} does not answer", self.store),
+                        pid => format!("the service of {} (pid {pid}) does not answer", self.store),
+                    },
                     next,
                 ))
             }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants: only the user who runs the server (and root) is answered, checked by the kernel's credentials of the
-//! peer; a peer of another protocol version is refused with a word about which side is older; every read has a limit.
+//! peer; only a server of the store's owner is asked, checked in the same way, and by the owner of the socket; a peer of another protocol version is refused with a word about which side is older; every read has a limit.
 mod client;
 mod record;
 mod server;
@@ -28,6 +28,9 @@ use std::path::{Path, PathBuf};
 
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
+
+/// Longest line, but for the first: the pairs of a long manifest.
+const LINE: u64 = 64 << 20;
 
 /// File name of the socket in the store's directory.
 const NAME: &str = "control";

@@ -1,5 +1,5 @@
 //! The answering side of the control socket: one thread that accepts, one short-lived thread a connection.
-use super::{Answer, Ask, Hello, NAME, VERSION, address};
+use super::{Answer, Ask, Hello, LINE, NAME, VERSION, address};
 use crate::fail::{Context, Result};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -16,8 +16,6 @@ pub trait Answerer: Send + Sync + 'static {
 
 /// Longest first line, from whomever.
 const HELLO: u64 = 4096;
-/// Longest line after that: the pairs of a long manifest.
-const LINE: u64 = 64 << 20;
 
 /// The socket; it disappears with this value.
 pub struct Listener {

@@ -173,7 +173,5 @@ pub fn inside(size: u64) -> Result {
         write_seconds: write.as_secs_f64(),
         read_seconds: read.as_secs_f64(),
     };
-    let text = serde_json::to_string(&found).or_fail("cannot say what was found", "report this")?;
-    println!("{text}");
-    Ok(())
+    crate::output::print(crate::output::json(&found)?)
 }

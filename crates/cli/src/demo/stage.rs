@@ -2,6 +2,7 @@
 use super::timed;
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
+use crate::output::{name, tell};
 use crate::serve::Spec;
 use crate::server_process::ServerProcess;
 use crate::settings::Resolved;
@@ -157,16 +158,16 @@ pub fn remove(base: &Path) {
     match mount_table::all() {
         Ok(all) if !all.iter().any(|m| m.point.starts_with(base)) => {
             if let Err(e) = std::fs::remove_dir_all(base) {
-                eprintln!(
+                tell(format!(
                     "forebay: cannot remove {}: {e}; remove it by hand",
-                    base.display()
-                );
+                    name(base)
+                ));
             }
         }
-        _ => eprintln!(
+        _ => tell(format!(
             "forebay: a mount is left below {}; run `forebay umount` there, then remove it",
-            base.display()
-        ),
+            name(base)
+        )),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::args::{Launcher, RunArgs};
 use crate::control::{Ask, Client};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table::{self, How};
+use crate::output::tell;
 use crate::serve::{RUN, Report, Seat, host};
 use crate::settings::{Resolved, TABLE};
 use rustix::process::Pid;
@@ -272,7 +273,7 @@ impl Launched {
             if mount_table::at(&all, &point).is_some_and(|m| mount_table::store(m).is_some())
                 && let Err(failure) = mount_table::unmount(&point, How::Detach)
             {
-                eprintln!("forebay: {failure}");
+                tell(format!("forebay: {failure}"));
             }
         }
     }

@@ -23,6 +23,7 @@ pub use launch::has_mpirun;
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
 use crate::fail::{FAILED, Failure, Result};
+use crate::output::tell;
 use crate::serve::Spec;
 use crate::server_process::ServerProcess;
 use crate::settings::{Resolved, Source};
@@ -68,12 +69,12 @@ pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
         Ok(None) => return stopped.and_then(|()| Err(cut_off())),
         Ok(Some(code)) => code,
         Err(failure) => {
-            eprintln!("forebay: {failure}");
+            tell(format!("forebay: {failure}"));
             failure.code
         }
     };
     if let Err(failure) = stopped {
-        eprintln!("forebay: {failure}");
+        tell(format!("forebay: {failure}"));
     }
     Err(Failure {
         code,
@@ -103,7 +104,9 @@ fn work(
     };
     let next = "what was committed stays in the store: `forebay run` with the same --stage-out goes on, with `true` as its command";
     if signals.code().is_some() && code != 0 {
-        eprintln!("forebay: nothing is staged out, because a signal ended the command; {next}");
+        tell(format!(
+            "forebay: nothing is staged out, because a signal ended the command; {next}"
+        ));
         return Ok(Some(code));
     }
     let copied = staging.copy(false, servers, &signals.cancels());
@@ -111,7 +114,7 @@ fn work(
     Ok(Some(match copied {
         Ok(()) => code,
         Err(failure) => {
-            eprintln!("forebay: stage out: {failure}; {next}");
+            tell(format!("forebay: stage out: {failure}; {next}"));
             match code {
                 0 => signals.code().unwrap_or(FAILED),
                 code => code,

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a server that has not said that it stopped, well or not, has died.
 use crate::fail::{Context, Failure, Result};
+use crate::output::tell;
 use crate::serve::{Report, Seat};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -39,13 +40,13 @@ impl Reports {
                     match serde_json::from_str::<Report>(&line) {
                         Ok(report) => {
                             if let Some(text) = news.of(&report) {
-                                eprintln!("forebay: {text}");
+                                tell(format!("forebay: {text}"));
                             }
                             // Nobody waits for it any more.
                             let _ = sender.send(report);
                         }
                         // What the launcher itself has to say.
-                        Err(_) => eprintln!("{line}"),
+                        Err(_) => tell(line),
                     }
                 }
             })

@@ -7,6 +7,7 @@ use crate::args::RunArgs;
 use crate::control::StageSpec;
 use crate::fail::{Failure, Result};
 use crate::mount_table;
+use crate::output::tell;
 use crate::verbs::{stage, stage_paths};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -92,7 +93,10 @@ impl Staging {
             jobs: 0,
         };
         // Standard output is the command's.
-        eprint!("forebay: {}", stage::copy(spec, &store, asked)?);
+        tell(format!(
+            "forebay: {}",
+            stage::copy(spec, &store, asked)?.trim_end()
+        ));
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing may be written into a directory before the server knows that it is its own store, so the first lines wait.
 use crate::fail::{Context, Result};
+use crate::output::escaped;
 use crate::settings::Settings;
 use std::fs::File;
 use std::io::Write;
@@ -79,12 +80,16 @@ impl Log {
 }
 
 impl Write for Log {
+    /// One event, which is one line: names in it could otherwise fake lines, or move the terminal that shows them.
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let line = format!("{}\n", escaped(text.strip_suffix('\n').unwrap_or(&text)));
         match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Place::Memory(held) => held.write(bytes),
-            Place::Stderr => std::io::stderr().write(bytes),
-            Place::File(file) => file.write(bytes),
-        }
+            Place::Memory(held) => held.write_all(line.as_bytes()),
+            Place::Stderr => std::io::stderr().write_all(line.as_bytes()),
+            Place::File(file) => file.write_all(line.as_bytes()),
+        }?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

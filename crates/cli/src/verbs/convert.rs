@@ -2,6 +2,7 @@
 use super::trace;
 use crate::args::ConvertArgs;
 use crate::fail::{Context, Result};
+use crate::output::{name, tell};
 use crate::units::count;
 use forebay_trace::{Recording, csv, format};
 use std::fs::File;
@@ -15,12 +16,12 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &ConvertArgs) -> Result {
     let recording = trace::open(&args.from)?;
     write(&recording, &args.to)?;
-    eprintln!(
+    tell(format!(
         "{}: {} calls of {} ranks",
-        args.to.display(),
+        name(&args.to),
         count(recording.calls.len() as u64),
         recording.ranks
-    );
+    ));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 use crate::args::FsckArgs;
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
-use crate::output::print;
+use crate::output::{self, escaped, print};
 use crate::progress;
 use crate::units::{counted, size};
 use forebay_server::fsck::{self, Report};
@@ -24,7 +24,7 @@ pub fn run(args: &FsckArgs) -> Result {
     bar.finish_and_clear();
     let report = report?;
     let text = if args.json {
-        json(&report)?
+        output::json(&value(&report)?)?
     } else {
         let several = if stores.len() > 1 {
             "the service of "
@@ -65,7 +65,7 @@ fn stores(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 /// The stores as a report names them.
 fn name(stores: &[PathBuf]) -> String {
-    let names = stores.iter().map(|store| store.display().to_string());
+    let names = stores.iter().map(|store| output::name(store));
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -103,20 +103,25 @@ pub fn sound(report: &Report, store: &Path) -> Result {
     }
 }
 
-fn json(report: &Report) -> Result<String> {
+fn value(report: &Report) -> Result<serde_json::Value> {
     let mut value =
         serde_json::to_value(report).or_fail("cannot write the report", "report this")?;
     value["sound"] = report.is_sound().into();
-    Ok(format!("{value}\n"))
+    Ok(value)
 }
 
 fn text(report: &Report, shown: &str) -> String {
     let mut out = String::new();
     for problem in &report.problems {
-        let _ = writeln!(out, "problem in {}: {}", problem.part, problem.text);
+        let _ = writeln!(
+            out,
+            "problem in {}: {}",
+            escaped(&problem.part),
+            escaped(&problem.text)
+        );
     }
     for note in &report.notes {
-        let _ = writeln!(out, "note: {note}");
+        let _ = writeln!(out, "note: {}", escaped(note));
     }
     let _ = writeln!(
         out,
@@ -169,6 +174,6 @@ mod tests {
         assert!(text(&report, "/s").contains("copy it out"));
         assert!(text(&report, "/s").contains("problem in data: block 7 is damaged"));
         assert!(sound(&report, store).unwrap_err().text.contains("block 7"));
-        assert!(json(&report).unwrap().contains("\"sound\":false"));
+        assert_eq!(value(&report).unwrap()["sound"], false);
     }
 }

@@ -2,7 +2,7 @@
 use super::on_mount;
 use crate::args::LaminateArgs;
 use crate::fail::{Failure, Result};
-use crate::output::print;
+use crate::output::{name, print};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub const XATTR: &str = "user.forebay.laminated";
 pub fn run(args: &LaminateArgs) -> Result {
     on_mount::each(&args.files, |file| {
         laminate(file)?;
-        print(format!("{} is laminated\n", file.display()))
+        print(format!("{} is laminated\n", name(file)))
     })
 }
 

@@ -1,7 +1,8 @@
 //! `forebay mount`: starts the server of a store, in the background unless told otherwise.
 use crate::args::MountArgs;
 use crate::config_file;
-use crate::fail::{Context, Failure, Result};
+use crate::fail::{Failure, Result};
+use crate::output::{name, print};
 use crate::serve::{self, Report, Spec};
 use crate::server_process::ServerProcess;
 use std::io::Write;
@@ -39,29 +40,20 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
     let server = server?;
     let pid = server.pid();
     server.detach();
-    writeln!(
-        std::io::stdout(),
-        "{ready} (pid {pid}, log {})",
-        spec.store.join("log").display()
-    )
-    .or_fail(
-        "cannot write to standard output",
-        "the service runs; `forebay status` shows it",
-    )
+    print(format!(
+        "{ready} (pid {pid}, log {})\n",
+        name(&spec.store.join("log"))
+    ))
 }
 
 fn ready_line(spec: &Spec, mountpoint: &Path) -> String {
-    let store = spec.store.display();
+    let store = name(&spec.store);
     match spec.mounts.as_slice() {
-        [one] => format!("{store} is mounted on {}", one.display()),
-        [first, .., last] => format!(
-            "{store} is mounted on {} to {}",
-            first.display(),
-            last.display()
-        ),
+        [one] => format!("{store} is mounted on {}", name(one)),
+        [first, .., last] => format!("{store} is mounted on {} to {}", name(first), name(last)),
         [] => format!(
             "{store} is served; nothing is mounted on {}",
-            mountpoint.display()
+            name(mountpoint)
         ),
     }
 }

@@ -3,6 +3,7 @@
 use crate::fail::{Failure, Result};
 use crate::limits::within;
 use crate::mount_table;
+use crate::output::tell;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub fn each(files: &[PathBuf], one: impl Fn(&Path) -> Result) -> Result {
     for file in files {
         if let Err(failure) = one(file) {
             failed = true;
-            eprintln!("forebay: {failure}");
+            tell(format!("forebay: {failure}"));
         }
     }
     match failed {

@@ -2,6 +2,7 @@
 use super::trace;
 use crate::args::{KindArg, PlotArgs, XArg};
 use crate::fail::{Context, Failure, Result};
+use crate::output::{name, tell};
 use crate::units::count;
 use forebay_trace::Kind;
 use forebay_trace::plot::{Chart, Horizontal, Selection, html, svg};
@@ -55,14 +56,14 @@ pub fn run(args: &PlotArgs) -> Result {
             Form::Page => html::page(&chart).into_bytes(),
             Form::Png => png(&svg::draw(&chart))?,
         };
-        let shown = path.display();
+        let shown = name(&path);
         let next = "name a file in a directory of your own with -o";
         std::fs::write(&path, bytes).or_fail(format!("cannot write {shown}"), next)?;
-        eprintln!(
+        tell(format!(
             "{shown}: {} calls of {} ranks",
             count(calls as u64),
             count(chart.ranks.len() as u64)
-        );
+        ));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::control::{
 };
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
+use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
 use crate::units::count;
 use forebay_trace::record::{Part, clock, merge};
@@ -59,16 +60,16 @@ pub fn run(args: &RecordArgs) -> Result {
     let code = code?;
     let recording = join(&spec, &services, &mut problems);
     convert::write(&recording, &output)?;
-    eprintln!(
+    tell(format!(
         "{}: {} calls of {} ranks on {} files",
-        output.display(),
+        name(&output),
         count(recording.calls.len() as u64),
         count(recording.processes.len().max(recording.ranks as usize) as u64),
         count(recording.files.len() as u64)
-    );
+    ));
     let whole = problems.is_empty();
     for problem in problems {
-        eprintln!("forebay: {problem}");
+        tell(format!("forebay: {problem}"));
     }
     match code {
         0 if whole => Ok(()),
@@ -312,7 +313,7 @@ impl PartDir {
 impl Drop for PartDir {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("forebay: cannot remove {}: {e}", self.0.display());
+            tell(format!("forebay: cannot remove {}: {e}", name(&self.0)));
         }
     }
 }

@@ -3,7 +3,7 @@ use super::library::LibraryTarget;
 use crate::args::ReplayArgs;
 use crate::config_file;
 use crate::fail::{Context, Failure, Result};
-use crate::output::print;
+use crate::output::{self, print};
 use crate::progress;
 use crate::serve::Spec;
 use crate::server_process::ServerProcess;
@@ -40,7 +40,7 @@ pub fn run(args: &ReplayArgs, config: Option<&Path>) -> Result {
         }
     }?;
     let text = if args.json {
-        json(&report)
+        output::json(&value(&report))?
     } else {
         text(&report)
     };
@@ -198,8 +198,8 @@ fn text(report: &Report) -> String {
     )
 }
 
-fn json(report: &Report) -> String {
-    let value = serde_json::json!({
+fn value(report: &Report) -> serde_json::Value {
+    serde_json::json!({
         "calls": report.calls,
         "written_bytes": report.written,
         "read_bytes": report.read,
@@ -212,6 +212,5 @@ fn json(report: &Report) -> String {
         "delays_seconds": report.delays_time.as_secs_f64(),
         "calls_seconds": report.calls_time.as_secs_f64(),
         "check_seconds": report.check_time.as_secs_f64(),
-    });
-    format!("{value}\n")
+    })
 }

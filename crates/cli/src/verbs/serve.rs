@@ -28,6 +28,7 @@ pub fn no_mpi() -> Failure {
 #[cfg(feature = "mpi")]
 pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     use crate::fail::Context;
+    use crate::output::escaped;
     use crate::serve::{self, Report};
     use std::io::Write;
 
@@ -72,7 +73,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
                     args_mounts(seats)
                 ),
                 Report::Failed { text, .. } => {
-                    (&*stderr).write_all(format!("forebay: {text}\n").as_bytes())
+                    (&*stderr).write_all(format!("forebay: {}\n", escaped(text)).as_bytes())
                 }
                 _ => Ok(()),
             }
@@ -102,9 +103,10 @@ fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<crate::serve::Star
 
 #[cfg(feature = "mpi")]
 fn args_mounts(seats: &[crate::serve::Seat]) -> String {
+    use crate::output::{escaped, name};
     let places = seats
         .iter()
-        .map(|s| format!("{}:{}", s.host, s.mount.display()));
+        .map(|s| format!("{}:{}", escaped(&s.host), name(&s.mount)));
     places.collect::<Vec<_>>().join(", ")
 }
 

@@ -5,7 +5,7 @@ use crate::control::{
     Answer, Ask, Client, NoServer, StageAnswer, StageAsk, StageJob, StageSpec, StageState,
 };
 use crate::fail::{Context, Failure, Result};
-use crate::output::print;
+use crate::output::{json, name, print, tell};
 use crate::progress;
 use crate::units::{counted, rate, size};
 use forebay_client::stage::{Counts, Line, LineKind};
@@ -48,9 +48,9 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
     let synced = spec.sync;
     let job = begin(&mut client, spec, &resolved.store)?;
     if args.background {
-        let store = resolved.store.display();
+        let store = name(&resolved.store);
         return match args.json {
-            true => print(format!("{}\n", serde_json::json!({ "job": job }))),
+            true => print(json(&serde_json::json!({ "job": job }))?),
             false => print(format!(
                 "stage job {job} runs in the background; `forebay stage status {store}` shows it\n"
             )),
@@ -63,9 +63,7 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
             lines,
             ..seen.clone()
         };
-        let value =
-            serde_json::to_string(&seen).or_fail("cannot write the outcome", "report this")?;
-        print(format!("{value}\n"))?;
+        print(json(&seen)?)?;
     } else {
         print(summary(&seen, into, synced))?;
     }
@@ -104,7 +102,7 @@ fn follow(
     let (since, mut cancelled) = (Instant::now(), false);
     loop {
         if asked.load(Ordering::SeqCst) && !std::mem::replace(&mut cancelled, true) {
-            bar.suspend(|| eprintln!("forebay: ending the job; again to leave at once"));
+            bar.suspend(|| tell("forebay: ending the job; again to leave at once"));
             ask(client, StageAsk::Cancel { job }, store)?;
         }
         let from = lines.len();
@@ -114,7 +112,7 @@ fn follow(
         bar.suspend(|| {
             seen.lines
                 .iter()
-                .for_each(|line| eprintln!("forebay: {}", told(line)))
+                .for_each(|line| tell(format!("forebay: {}", told(line))))
         });
         lines.extend(seen.lines.iter().cloned());
         show(&bar, &seen.counts);

@@ -4,7 +4,7 @@ use crate::args::StageStatusArgs;
 use crate::control::{Client, NoServer, StageAnswer, StageAsk, StageJob, StageState};
 use crate::fail::{Failure, Result};
 use crate::mount_table;
-use crate::output::print;
+use crate::output::{json, print, tell};
 use crate::table::Table;
 use crate::units::{count, rate, size};
 use crate::verbs::umount::store_of;
@@ -37,7 +37,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
                     Ok(mut client) => match jobs(&mut client, &store) {
                         Ok(jobs) => all.push((store, jobs)),
                         // It may end while it is asked.
-                        Err(failure) => eprintln!("forebay: {failure}"),
+                        Err(failure) => tell(format!("forebay: {failure}")),
                     },
                     // A dead mount has no jobs; another user's service is not asked.
                     Err(NoServer::NotRunning | NoServer::Failed(_)) => {}
@@ -50,7 +50,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
             .iter()
             .map(|(store, jobs)| serde_json::json!({ "store": store, "jobs": jobs }))
             .collect();
-        format!("{}\n", serde_json::json!({ "services": shown }))
+        json(&serde_json::json!({ "services": shown }))?
     } else {
         text(&all)
     };

@@ -3,7 +3,7 @@ use super::on_mount;
 use super::stat_text::text;
 use crate::args::StatArgs;
 use crate::fail::{Failure, Result};
-use crate::output::print;
+use crate::output::{self, name, print};
 use forebay_server::delegate::Described;
 use rustix::io::Errno;
 use std::path::Path;
@@ -20,22 +20,21 @@ const LONGEST: usize = 64 << 10;
 pub fn run(args: &StatArgs) -> Result {
     on_mount::each(&args.files, |file| {
         let described = describe(file)?;
-        let shown = file.display().to_string();
         print(match args.json {
-            true => format!("{}\n", json(&shown, described, args.extents)),
-            false => text(&shown, &described, args.extents),
+            true => output::json(&json(file, described, args.extents))?,
+            false => text(&name(file), &described, args.extents),
         })
     })
 }
 
 /// The rows only if they were asked for.
-fn json(file: &str, mut described: Described, extents: bool) -> serde_json::Value {
+fn json(file: &Path, mut described: Described, extents: bool) -> serde_json::Value {
     if !extents {
         described.patterns.rows.clear();
         described.extents.rows.clear();
     }
     let mut value = serde_json::json!(described);
-    value["file"] = file.into();
+    value["file"] = file.display().to_string().into();
     if !extents {
         for kind in ["patterns", "extents"] {
             let rows = value[kind].as_object_mut();

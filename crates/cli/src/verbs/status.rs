@@ -4,12 +4,12 @@ use crate::args::StatusArgs;
 use crate::control::{Answer, Ask, Client, Member, NoServer, Rates, Status};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
-use crate::output::print;
+use crate::output::{json, lines, print, screen};
 use crate::verbs::umount::store_of;
 use forebay_server::delegate::Traffic;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -75,9 +75,9 @@ fn show(args: &StatusArgs, status: &Status) -> Result<String> {
     let written = || {
         let mut value = serde_json::to_value(status)?;
         value["total"] = serde_json::to_value(Member::total(&status.members))?;
-        Ok::<_, serde_json::Error>(format!("{value}\n"))
+        Ok::<_, serde_json::Error>(value)
     };
-    written().or_fail("cannot write the status", "report this")
+    json(&written().or_fail("cannot write the status", "report this")?)
 }
 
 /// What was counted at a look, by member; and the processes that counted it.
@@ -129,19 +129,15 @@ fn watch(args: &StatusArgs, store: &Path, interval: Duration) -> Result {
             last.rate(&mut status, &look);
         }
         let shown = show(args, &status)?;
+        let shown = lines(&shown);
         let shown = match (terminal, last.is_some(), args.json) {
             (true, again, _) => redrawn(&shown, again),
             (false, true, false) => format!("\n{shown}"),
-            _ => shown,
+            _ => shown.into_owned(),
         };
         last = Some(look);
-        let mut out = std::io::stdout();
-        match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
-            // Who read it has seen enough.
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            written => {
-                written.or_fail("cannot write to standard output", "look at where it leads")?
-            }
+        if !screen(&shown)? {
+            return Ok(());
         }
         // A signal, or no thread that could tell of one.
         if stop.recv_timeout(interval.saturating_sub(begun.elapsed()))

@@ -3,6 +3,7 @@
 //! Invariant: the blocks of the narrow form fit 130 columns with large figures and mount points of 20 characters.
 use super::status_columns::{AHEAD, Column, DOES, HOLDS, INDEX, MEMORY, PATTERNS, TOGETHER};
 use crate::control::{Health, Member, Missing, Status};
+use crate::output::{escaped, name};
 use crate::table::Table;
 use crate::units::{counted, size};
 use std::fmt::Write as _;
@@ -50,7 +51,7 @@ fn block(status: &Status, columns: &[Column], first: bool, hosts: bool) -> Table
         }
         if first {
             let mount = status.mounts.iter().find(|m| m.member == number);
-            let mount = mount.map(|m| m.path.display().to_string());
+            let mount = mount.map(|m| name(&m.path));
             row.extend([health(status, number), mount.unwrap_or_else(|| "-".into())]);
         }
         row.extend(columns.iter().map(|(_, cell)| cell(member)));
@@ -93,7 +94,7 @@ pub fn text(status: &Status, wide: bool) -> String {
     };
     out.push('\n');
     for (member, missing) in &status.missing {
-        let _ = writeln!(out, "node {member} is missing: {}", missing.why);
+        let _ = writeln!(out, "node {member} is missing: {}", escaped(&missing.why));
     }
     let age = status
         .members
@@ -112,10 +113,10 @@ pub fn text(status: &Status, wide: bool) -> String {
         let _ = write!(
             out,
             "{nodes}: store {}, forebay {}, pid {} on {}, up {} s, process memory {} (peak {})",
-            process.store.display(),
-            process.program,
+            name(&process.store),
+            escaped(&process.program),
             process.pid,
-            process.host,
+            escaped(&process.host),
             process.uptime_seconds,
             size(process.memory.resident),
             size(process.memory.peak),
@@ -125,7 +126,7 @@ pub fn text(status: &Status, wide: bool) -> String {
             let _ = write!(out, ", {jobs}");
         }
         if let Some(metrics) = &process.metrics {
-            let _ = write!(out, ", metrics on {metrics}");
+            let _ = write!(out, ", metrics on {}", escaped(metrics));
         }
         out.push('\n');
     }

@@ -2,7 +2,7 @@
 use super::patterns;
 use crate::args::{GenArgs, StatsArgs};
 use crate::fail::{Context, Failure, Result, USAGE};
-use crate::output::print;
+use crate::output::{json, name, print, tell};
 use crate::table::Table;
 use crate::units::{count, parse_size, size};
 use forebay_trace::patterns::discover;
@@ -38,14 +38,14 @@ pub fn generate(args: &GenArgs) -> Result {
     let next = "name a file in a directory of your own with -o";
     match &args.output {
         Some(path) => {
-            let shown = path.display();
+            let shown = name(path);
             let file = File::create(path).or_fail(format!("cannot create {shown}"), next)?;
             write(BufWriter::new(file), &trace).or_fail(format!("cannot write {shown}"), next)?;
-            eprintln!(
+            tell(format!(
                 "{shown}: {} calls of {} ranks",
                 count(trace.ops.len() as u64),
                 trace.ranks
-            );
+            ));
             Ok(())
         }
         None if std::io::stdout().is_terminal() => {
@@ -90,7 +90,7 @@ pub fn open(path: &Path) -> Result<Recording> {
         )
     })?;
     if let Some(loss) = &recording.loss {
-        eprintln!("forebay: {}: {loss}", path.display());
+        tell(format!("forebay: {}: {loss}", name(path)));
     }
     Ok(recording)
 }
@@ -119,7 +119,7 @@ pub fn stats(args: &StatsArgs) -> Result {
         value["patterns"] =
             serde_json::to_value(&found).or_fail("cannot write the figures", next)?;
         value["lost_bytes"] = recording.loss.map(|loss| loss.bytes).into();
-        format!("{value}\n")
+        json(&value)?
     } else {
         text(&stats) + &actions(&recording) + &patterns::text(&found)
     };

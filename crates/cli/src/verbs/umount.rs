@@ -3,7 +3,7 @@ use crate::args::UmountArgs;
 use crate::control::{Answer, Ask, Client, NoServer};
 use crate::fail::{Failure, Result};
 use crate::mount_table::{self, How, Mounted};
-use crate::output::print;
+use crate::output::{name, print};
 use crate::units::counted;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub fn run(args: &UmountArgs) -> Result {
             gone(pid, &store)?;
             print(format!(
                 "{} is unmounted and its service has stopped\n",
-                store.display()
+                name(&store)
             ))
         }
         Err(NoServer::Failed(failure)) => Err(failure),
@@ -59,7 +59,7 @@ pub fn run(args: &UmountArgs) -> Result {
             print(format!(
                 "detached {} of {}: its service had ended; the next start recovers\n",
                 counted(ours.len() as u64, "dead mount"),
-                store.display()
+                name(&store)
             ))
         }
     }
