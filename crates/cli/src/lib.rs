@@ -13,6 +13,7 @@ pub mod args;
 pub mod config_file;
 pub mod control;
 pub mod demo;
+pub mod descriptors;
 pub mod docs;
 pub mod fail;
 pub mod limits;

@@ -47,6 +47,14 @@ pub fn lives(pid: u32) -> bool {
         })
 }
 
+/// The process of a thread, and its name; `None` if it is gone or cannot be seen.
+pub fn of_thread(thread: u32) -> Option<(u32, String)> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let pid = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
+    let pid = pid.trim().parse().ok()?;
+    Some((pid, name(Path::new(&format!("/proc/{pid}")))))
+}
+
 /// The processes that have `top` above them and have not ended, without `spared` and those below them.
 pub fn below(top: u32, spared: &[u32]) -> Vec<u32> {
     let parent = |pid: u32| -> Option<u32> {

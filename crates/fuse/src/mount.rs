@@ -1,6 +1,7 @@
 //! A running mount: its start, its threads, its end.
 use crate::errors::MountError;
 use crate::filesystem::Filesystem;
+use crate::open_handles::OpenHandles;
 use crate::options::MountOptions;
 use crate::watch::Watch;
 use crate::{kernel, mountpoint, table};
@@ -29,6 +30,7 @@ pub struct Mount {
     session: Option<BackgroundSession>,
     ended: Receiver<()>,
     watch: Arc<Watch>,
+    handles: Arc<OpenHandles>,
 }
 
 /// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
@@ -77,6 +79,7 @@ impl Pending {
         };
         config.acl = acl;
         let (caches, watch) = (filesystem.caches(), filesystem.watch());
+        let handles = filesystem.handles();
         let started = Session::from_fd(filesystem, connection, acl, config).and_then(|session| {
             // Nothing is answered before `spawn`.
             caches.connect(session.notifier(), point)?;
@@ -98,6 +101,7 @@ impl Pending {
             session: Some(session),
             ended,
             watch,
+            handles,
         })
     }
 
@@ -140,6 +144,11 @@ impl Mount {
     /// Where a recorder of its requests is set.
     pub fn watch(&self) -> Arc<Watch> {
         self.watch.clone()
+    }
+
+    /// What is open on it.
+    pub fn open_handles(&self) -> Arc<OpenHandles> {
+        self.handles.clone()
     }
 
     /// Whether the mount still answers; it ends when someone unmounts it.

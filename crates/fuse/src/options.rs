@@ -34,7 +34,7 @@ impl Default for MountOptions {
 
 impl MountOptions {
     /// The number of answering threads, at least 1.
-    pub(crate) fn thread_count(&self) -> usize {
+    pub fn thread_count(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         self.threads.unwrap_or((cores * 2).min(8)).max(1)
     }

@@ -68,6 +68,7 @@ impl Error {
         match self {
             Error::Posix(e) => *e,
             Error::Storage(forebay_storage::Error::NoSpace { .. }) => Errno::NOSPC,
+            Error::Storage(forebay_storage::Error::NoDescriptors { .. }) => Errno::NFILE,
             Error::TeamTaken(_) => Errno::BUSY,
             _ => Errno::IO,
         }

@@ -47,7 +47,7 @@ pub enum OneWay {
 /// An error as it travels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WireError {
-    /// A POSIX outcome (also "no space" of a store).
+    /// A POSIX outcome (also "no space" and "no descriptors" of a store).
     Errno(i32),
     /// See [`Error::Gone`].
     Gone {
@@ -88,6 +88,9 @@ impl From<&Error> for WireError {
             Error::Refused(text) => WireError::Refused(text.clone()),
             Error::Storage(Storage::NoSpace { .. }) => {
                 WireError::Errno(Errno::NOSPC.raw_os_error())
+            }
+            Error::Storage(Storage::NoDescriptors { .. }) => {
+                WireError::Errno(Errno::NFILE.raw_os_error())
             }
             Error::Storage(e @ Storage::Corrupt { .. }) => WireError::Corrupt(e.to_string()),
             Error::Fabric(Fabric::Dead(rank)) => WireError::Dead(*rank),

@@ -47,6 +47,12 @@ pub enum Error {
         /// The file that could not grow.
         path: PathBuf,
     },
+    /// The process, or the machine, has no file descriptor left. The call was not made, so nothing changed: it may be tried again.
+    #[error("{}: no file descriptor left to open it; nothing was changed, try again, and raise the limit on open files (`ulimit -n`)", path.display())]
+    NoDescriptors {
+        /// The file or directory that could not be opened.
+        path: PathBuf,
+    },
     /// An earlier write failed; nothing more is accepted until the store is opened again.
     #[error("{}: closed after a failed write ({reason}); open the store again", path.display())]
     Poisoned {
@@ -58,22 +64,23 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error; a full disk (or quota) becomes [`Error::NoSpace`].
+    /// Wraps a system error; a full disk (or quota) becomes [`Error::NoSpace`], a want of descriptors [`Error::NoDescriptors`].
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> Error {
-        let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { path },
-            _ => Error::Io { what, path, source },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace {
+                path: path.to_path_buf(),
+            },
+            _ => Error::hard(what, path, source),
         }
     }
 
     /// Wraps the error of a call after which the file's state is unknown (a sync): never `NoSpace`,
-    /// because the bytes it covered cannot be taken back.
+    /// because the bytes it covered cannot be taken back. Without a descriptor it was not made at all.
     pub(crate) fn hard(what: &'static str, path: &Path, source: io::Error) -> Error {
-        Error::Io {
-            what,
-            path: path.to_path_buf(),
-            source,
+        let path = path.to_path_buf();
+        match is_no_descriptor(&source) {
+            true => Error::NoDescriptors { path },
+            false => Error::Io { what, path, source },
         }
     }
 
@@ -91,6 +98,49 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
     }
+
+    /// Whether nothing changed, and the same may succeed later: a full disk, or no descriptor.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::NoSpace { .. } | Error::NoDescriptors { .. })
+    }
+}
+
+/// What the machine has too little of for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// Room on the disk.
+    Space,
+    /// File descriptors.
+    Descriptors,
+}
+
+impl Shortage {
+    /// The shortage behind an error.
+    pub fn of(error: &Error) -> Option<Shortage> {
+        match error {
+            Error::NoSpace { .. } => Some(Shortage::Space),
+            Error::NoDescriptors { .. } => Some(Shortage::Descriptors),
+            _ => None,
+        }
+    }
+
+    /// The error for who needs what cannot be made in `path` for now.
+    pub fn error(self, path: &Path) -> Error {
+        let path = path.to_path_buf();
+        match self {
+            Shortage::Space => Error::NoSpace { path },
+            Shortage::Descriptors => Error::NoDescriptors { path },
+        }
+    }
+}
+
+/// Whether a call failed because the process, or the machine, has no file descriptor left.
+pub(crate) fn is_no_descriptor(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }
 
 #[cfg(test)]
@@ -104,5 +154,17 @@ mod tests {
         assert!(Error::io("write", path, io::ErrorKind::QuotaExceeded.into()).is_no_space());
         assert!(!Error::io("write", path, io::ErrorKind::Other.into()).is_no_space());
         assert!(!Error::hard("sync", path, io::ErrorKind::StorageFull.into()).is_no_space());
+    }
+
+    #[test]
+    fn a_call_without_a_descriptor_changed_nothing() {
+        for errno in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE] {
+            for error in [Error::io, Error::hard] {
+                let error = error("open", Path::new("x"), errno.into());
+                assert!(error.is_transient() && !error.is_no_space(), "{error}");
+            }
+        }
+        let other = Error::hard("sync", Path::new("x"), io::ErrorKind::StorageFull.into());
+        assert!(!other.is_transient());
     }
 }

@@ -53,6 +53,14 @@ pub trait File: Send + Sync {
 pub trait Io: Send + Sync {
     /// Opens for reading and writing; must exist.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+    /// The same for a file that is only read, and mostly again: it may stay open for the next one who asks.
+    fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path)
+    }
+    /// How many files may be open at once beside those that are written all the time.
+    fn open_at_once(&self) -> usize {
+        usize::MAX
+    }
     /// Creates (mode 0600) and opens; must not exist.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Renames a file, replacing `to` if it is there.

@@ -90,7 +90,7 @@ impl SideHost {
     /// Names files in the manifest, on disk when it returns; removes log files that are superfluous then.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed. Anything else has poisoned the store.
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
     pub fn edit(&self, edit: SideEdit) -> Result<()> {
         let flushed = edit.flushed;
         if let Some(batch) = flushed {
@@ -105,7 +105,7 @@ impl SideHost {
         if flushed.is_some() {
             match self.0.retire_flushed() {
                 // The files are named: that must not be taken for an edit that changed nothing. Superfluous logs go later.
-                Err(e) if e.is_no_space() => {
+                Err(e) if e.is_transient() => {
                     tracing::warn!(store = %self.0.dir().display(), "superfluous log files stay for now: {e}");
                 }
                 retired => retired?,

@@ -1,11 +1,15 @@
 //! One I/O call fails. The store says so, refuses writes from then on (unless the disk was just full), goes on reading
-//! what it has, and after reopening holds everything that it acknowledged.
+//! what it has, and after reopening holds everything that it acknowledged. Where only descriptors are missing, nothing is refused
+//! for longer than they are.
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use forebay_storage::fault::FaultIo;
-use forebay_storage::{Durability, Error};
+use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::{Batch, Durability, Error, Keyspace, Options, Store};
+use rustix::io::Errno;
 use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use support::*;
 
 fn fail_everywhere(kind: ErrorKind, durability: Durability, stride: u64) {
@@ -93,4 +97,83 @@ fn an_error_poisons_and_loses_nothing_at_process() {
 fn a_moment_without_room_loses_nothing() {
     fail_everywhere(ErrorKind::StorageFull, Durability::Disk, soak(5, 1));
     fail_everywhere(ErrorKind::StorageFull, Durability::Process, soak(3, 1));
+}
+
+/// A disk on whose calls that need a descriptor the chosen ones find none.
+fn without_descriptors(disk: &FaultIo, refused: std::ops::Range<u64>) -> (Watched, Arc<AtomicU64>) {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let io = Watched::new(disk.clone(), move |_, call| match call {
+        Call::Open | Call::Create | Call::List | Call::SyncDir
+            if refused.contains(&counted.fetch_add(1, Relaxed)) =>
+        {
+            Err(Errno::MFILE.into())
+        }
+        _ => Ok(()),
+    });
+    (io, calls)
+}
+
+#[test]
+fn running_out_of_descriptors_poisons_nothing_and_loses_nothing() {
+    let open = |io: &Watched, options: &Options| {
+        Store::open(Arc::new(io.clone()), DIR.as_ref(), options.clone())
+    };
+    for durability in [Durability::Disk, Durability::Process, Durability::None] {
+        let options = options(durability);
+        for seed in 0..soak(2, 40) {
+            let steps = history(seed, 60);
+            let (io, calls) = without_descriptors(&FaultIo::new(seed), 0..0);
+            run(&open(&io, &options).unwrap(), &steps);
+            let total = calls.load(Relaxed);
+            assert!(total > 20, "seed {seed}: only {total} calls");
+            for at in (seed % 3..total).step_by(soak(5, 1) as usize) {
+                let what = format!("{durability:?} seed {seed} calls from {at}");
+                let disk = FaultIo::new(seed + at);
+                let (io, calls) = without_descriptors(&disk, at..at + 1 + at % 7);
+                let Ok(store) = open(&io, &options) else {
+                    continue;
+                };
+                let mut model = Model::new();
+                for step in &steps {
+                    let done = match step {
+                        Step::Apply(batch) => store
+                            .apply(batch.clone())
+                            .inspect(|()| apply(&mut model, batch)),
+                        Step::Flush => store.flush(),
+                        Step::Sync => store.sync(),
+                        Step::Compact => store.compact(),
+                    };
+                    match done {
+                        Ok(()) => {}
+                        Err(e) => assert!(matches!(e, Error::NoDescriptors { .. }), "{what}: {e}"),
+                    }
+                }
+                // Whoever took them gives them back.
+                calls.store(u64::MAX / 2, Relaxed);
+                let mut last = Batch::new();
+                last.put(Keyspace(15), "last", "there");
+                store
+                    .apply(last.clone())
+                    .unwrap_or_else(|e| panic!("{what}: {e}"));
+                apply(&mut model, &last);
+                store.compact().unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert!(contents(&store).unwrap() == model, "{what}");
+                store.close().unwrap_or_else(|e| panic!("{what}: {e}"));
+                let image = if durability == Durability::Disk {
+                    disk.crash()
+                } else {
+                    disk.kill()
+                };
+                drop(store);
+                let store = crate::open(&FaultIo::with_image(&image, 1), &options)
+                    .unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert!(
+                    contents(&store).unwrap() == model,
+                    "{what}: after reopening"
+                );
+                assert!(store.check().is_empty(), "{what}");
+            }
+        }
+    }
 }

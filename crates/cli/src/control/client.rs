@@ -119,8 +119,9 @@ impl Client {
 
     fn greet(&mut self) -> Result {
         self.limit(Duration::from_secs(10))?;
-        self.send(&Hello::own(0))?;
-        let line = self.line()?;
+        // One that refuses before it was asked may be gone already; what it said is still there.
+        let sent = self.send(&Hello::own(0));
+        let line = self.line().map_err(|e| sent.err().unwrap_or(e))?;
         let Ok(hello) = serde_json::from_str::<Hello>(&line) else {
             return Err(match serde_json::from_str::<Answer>(&line) {
                 Ok(Answer::Refused(why)) => Failure::plain(why),

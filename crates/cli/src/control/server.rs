@@ -1,10 +1,15 @@
 //! The answering side of the control socket: one thread that accepts, one short-lived thread a connection.
+//!
+//! Invariants: a fixed number of connections at once, more are refused with a word; and that there is no descriptor for a connection never
+//! keeps the service from being stopped: one is held back for it.
 use super::{Answer, Ask, Hello, LINE, NAME, VERSION, address};
+use crate::descriptors;
 use crate::fail::{Context, Result};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -71,7 +76,7 @@ impl Listener {
         let counted = pending.clone();
         std::thread::Builder::new()
             .name("control".into())
-            .spawn(move || accept(&listener, &answerer, &counted))
+            .spawn(move || accept(&listener, &answerer, &counted, descriptors::connections()))
             .or_fail(
                 "cannot start the thread of the control socket",
                 "raise the limit on processes",
@@ -107,13 +112,54 @@ pub fn remove_left(store: &Path) {
     let _ = std::fs::remove_file(store.join(NAME));
 }
 
-fn accept(listener: &UnixListener, answerer: &Arc<dyn Answerer>, pending: &Arc<Pending>) {
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else { continue };
+/// Counts one connection while it lives.
+struct Connected(Arc<AtomicUsize>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits when there is not even the descriptor held back.
+const PAUSE: Duration = Duration::from_millis(100);
+
+fn accept(
+    listener: &UnixListener,
+    answerer: &Arc<dyn Answerer>,
+    pending: &Arc<Pending>,
+    most: usize,
+) {
+    let connected = Arc::new(AtomicUsize::new(0));
+    let hold_back = || std::fs::File::open("/dev/null").ok();
+    let mut held_back = hold_back();
+    loop {
+        let mut stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                if held_back.take().is_none() {
+                    tracing::debug!("control socket: {e}");
+                    std::thread::sleep(PAUSE);
+                    held_back = hold_back();
+                }
+                continue;
+            }
+        };
+        held_back = held_back.or_else(hold_back);
+        let one = Connected(connected.clone());
+        if connected.fetch_add(1, Ordering::SeqCst) >= most {
+            let why = format!(
+                "{most} programs are connected to this service already; end one, as a recording, or try again"
+            );
+            // So little fits the buffer; who is gone need not hear it.
+            let _ = send(&mut stream, &Answer::Refused(why));
+            continue;
+        }
         let (answerer, pending) = (answerer.clone(), pending.clone());
         let started = std::thread::Builder::new()
             .name("control peer".into())
             .spawn(move || {
+                let _one = one;
                 if let Err(e) = serve(stream, answerer.as_ref(), &pending) {
                     tracing::debug!("control connection: {e}");
                 }
@@ -234,6 +280,31 @@ mod tests {
         ));
         drop(listener);
         assert!(!store.join(NAME).exists());
+    }
+
+    #[test]
+    fn one_connection_too_many_is_told_so_and_a_place_that_is_free_again_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let _listener = Listener::open(dir.path(), Arc::new(Echo)).unwrap();
+        let mut clients: Vec<Client> = (0..descriptors::connections())
+            .map(|_| Client::connect(dir.path()).unwrap())
+            .collect();
+        match Client::connect(dir.path()) {
+            Err(NoServer::Failed(failure)) => {
+                assert!(failure.text.contains("connected"), "{failure}");
+            }
+            other => panic!("{:?}", other.map(|c| c.pid)),
+        }
+        let stop = Ask::Stop { force: true };
+        let limit = Duration::from_secs(10);
+        assert!(matches!(clients[0].ask(&stop, limit), Ok(Answer::Stopped)));
+        clients.pop();
+        // The server sees the end of the connection a moment later.
+        let end = std::time::Instant::now() + limit;
+        while let Err(e) = Client::connect(dir.path()) {
+            assert!(std::time::Instant::now() < end, "{e:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The socket that metrics are served on: one thread that accepts, a short-lived one for each of a few connections.
 //!
-//! Invariants: [`MOST`] connections at once, each for a limited time; more are turned away at once. A socket file is only ever
+//! Invariants: a fixed number of connections at once, each for a limited time; more are turned away at once. A socket file is only ever
 //! replaced when nobody answers on it, and goes with the server.
 use super::address::{Address, Place};
 use super::http::{self, Answer, Connection};
@@ -16,8 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Connections at once.
-const MOST: usize = 8;
 /// What Prometheus is told that it gets.
 const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -88,6 +86,7 @@ impl Endpoint {
             place: self.place,
         };
         let desk = Arc::new(Desk {
+            most: crate::descriptors::metrics_connections(),
             source,
             busy: AtomicUsize::new(0),
         });
@@ -162,6 +161,8 @@ impl Drop for Serving {
 }
 
 struct Desk {
+    /// Connections at once.
+    most: usize,
     source: Arc<dyn Source>,
     busy: AtomicUsize,
 }
@@ -192,7 +193,7 @@ fn accept<C: Connection>(
         };
         desk.busy.fetch_add(1, Ordering::SeqCst);
         let seat = Seat(desk.clone());
-        if desk.busy.load(Ordering::SeqCst) > MOST {
+        if desk.busy.load(Ordering::SeqCst) > desk.most {
             turn_away(&mut connection);
             continue;
         }
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn those_who_say_nothing_hold_some_places_and_for_a_while_only() {
         let serving = on_any_port();
-        let idle: Vec<_> = (0..MOST)
+        let idle: Vec<_> = (0..crate::descriptors::metrics_connections())
             .map(|_| TcpStream::connect(port(&serving)).unwrap())
             .collect();
         // They are accepted in their order, so this one comes after all of them.

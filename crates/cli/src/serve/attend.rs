@@ -107,6 +107,7 @@ pub fn until_stopped(
         points.clone(),
         office.clone(),
     ));
+    let handles = attended.mounts.iter().map(Mount::open_handles).collect();
     let watches = attended.mounts.iter().map(Mount::watch);
     let records = Arc::new(RecordDesk::new(
         attended.points.iter().cloned().zip(watches).collect(),
@@ -115,6 +116,7 @@ pub fn until_stopped(
     ));
     let desk = Arc::new(Desk {
         records: records.clone(),
+        handles,
         office: office.clone(),
         rates: RateDesk::start(service.clone())?,
         metrics: attended.metrics.as_ref().map(Endpoint::url),

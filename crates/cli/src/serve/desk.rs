@@ -2,6 +2,7 @@
 use super::attend::Running;
 use super::events::Event;
 use super::office::{Clerk, Office, Question, Said};
+use super::open_files;
 use super::rates::RateDesk;
 use super::record::RecordDesk;
 use super::spec::host;
@@ -9,6 +10,7 @@ use super::stage::StageDesk;
 use crate::control::{Answer, Answerer, Ask, Member, Missing, MountStatus, Peer, Process, Status};
 use crate::metrics::Source;
 use crate::mount_table;
+use forebay_fuse::OpenHandles;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub struct Desk {
     pub settings: BTreeMap<String, String>,
     /// Its mounts.
     pub points: Vec<MountStatus>,
+    /// What is open on each of them.
+    pub handles: Vec<Arc<OpenHandles>>,
     /// Since when it is ready.
     pub since: Instant,
     /// Its stage jobs.
@@ -173,14 +177,19 @@ impl Desk {
         })
     }
 
-    /// What speaks against stopping this process: a stage job, or open files. `asker` does not count.
+    /// What speaks against stopping this process: a stage job, or open files, as `/proc` shows them of one's own processes, and
+    /// as the mounts know of everyone's. `asker` does not count.
     fn busy(&self, asker: u32) -> Option<String> {
-        let open = || {
+        let seen = || {
             let mut points = self.points.iter().map(|p| &p.path);
             let point = points.find(|p| !crate::processes::holders(p).is_empty())?;
             Some(mount_table::busy(point, asker).text)
         };
-        self.stages.busy().or_else(open)
+        let held = || {
+            let mut mounts = self.points.iter().zip(&self.handles);
+            mounts.find_map(|(mount, handles)| open_files::held(mount, handles))
+        };
+        self.stages.busy().or_else(seen).or_else(held)
     }
 
     /// The same for all processes of the service, for all stop together. One that does not answer has nothing to say.

@@ -21,7 +21,7 @@ use crate::settings::{Resolved, Settings};
 use forebay_fabric::mpi::{self, Ending, Identity, Job, StartError, Timing, World};
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
-use forebay_storage::OsIo;
+use forebay_storage::{OsIo, PooledIo};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -128,6 +128,7 @@ fn serve(
     start: &Start,
     report: &(impl Fn(&Report) + Clone + Send + Sync + 'static),
 ) -> Result<(), Ended> {
+    crate::descriptors::raise_limit();
     let settings = &start.settings.values;
     follow_parent("the launcher").map_err(first)?;
     let log = Log::start(settings, false);
@@ -183,6 +184,7 @@ fn serve(
         allow_other: settings.allow_other,
         ..MountOptions::default()
     };
+    let kept = crate::descriptors::kept(1, options.thread_count(), true).map_err(first)?;
     let pending = Pending::mount(&point, options).map_err(|e| first(Failure::plain(e)))?;
 
     watchdog.stage("starting MPI");
@@ -202,7 +204,10 @@ fn serve(
     });
     watchdog.stage("waiting for all members to open their stores and recover");
     let meeting = Arc::new(Meeting::new(world.fabric()));
-    let (io, config) = (Arc::new(OsIo), settings.service.clone());
+    let (io, config) = (
+        Arc::new(PooledIo::new(OsIo, kept)),
+        settings.service.clone(),
+    );
     let limit = settings.start_limit;
     let requests = world.fabric();
     let office = Office::new(world.fabric());

@@ -11,6 +11,7 @@ mod log;
 #[cfg(feature = "mpi")]
 mod member;
 mod office;
+mod open_files;
 #[cfg(feature = "mpi")]
 mod place;
 mod points;
@@ -27,6 +28,7 @@ pub use launcher::RUN;
 pub use member::{Start, run as member};
 pub use spec::{Report, Seat, Spec, host};
 
+use crate::descriptors;
 use crate::fail::{Context, Failure, Result};
 use crate::metrics::Endpoint;
 use crate::mount_table::{self, How};
@@ -34,6 +36,7 @@ use crate::settings::Resolved;
 use attend::Attended;
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::Service;
+use forebay_storage::{OsIo, PooledIo};
 use log::Log;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -91,6 +94,7 @@ pub fn run(
     foreground: bool,
     report: impl Fn(&Report) -> std::io::Result<()> + Clone + Send + 'static,
 ) -> Result {
+    descriptors::raise_limit();
     let settings = Resolved::from_texts(&spec.settings)?.values;
     let log = Log::start(&settings, foreground);
     let (sender, events) = mpsc::channel();
@@ -126,7 +130,13 @@ pub fn run(
         prepare()?;
     }
     stage(format!("opening the store {}", spec.store.display()))?;
-    let io = Arc::new(forebay_storage::OsIo);
+    let options = MountOptions {
+        source: mount_table::source(&spec.store),
+        allow_other: settings.allow_other,
+        ..MountOptions::default()
+    };
+    let kept = descriptors::kept(spec.mounts.len().max(1), options.thread_count(), false)?;
+    let io = Arc::new(PooledIo::new(OsIo, kept));
     let service = Service::start(io, &spec.store, settings.service.clone())
         .map_err(|e| opening(&spec.store, &e))?;
     opened.store(true, Ordering::SeqCst);
@@ -157,13 +167,8 @@ pub fn run(
             spec.mounts.len(),
             point.display()
         ))?;
-        let options = MountOptions {
-            source: mount_table::source(&spec.store),
-            allow_other: settings.allow_other,
-            ..MountOptions::default()
-        };
-        let mount =
-            Mount::start(service.delegate(member as u16), point, options).map_err(Failure::plain);
+        let delegate = service.delegate(member as u16);
+        let mount = Mount::start(delegate, point, options.clone()).map_err(Failure::plain);
         match mount {
             Ok(mount) => mounts.push(mount),
             Err(failure) => {

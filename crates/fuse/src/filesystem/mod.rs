@@ -16,6 +16,7 @@ mod team;
 mod xattrs;
 
 use crate::kernel_caches::KernelCaches;
+use crate::open_handles::OpenHandles;
 use crate::options::MountOptions;
 use crate::reply::attempt;
 use crate::watch::{Note, Told, Watch};
@@ -41,6 +42,7 @@ pub(crate) struct Filesystem {
     readahead: u32,
     ended: Sender<()>,
     watch: Arc<Watch>,
+    handles: Arc<OpenHandles>,
 }
 
 impl Filesystem {
@@ -57,6 +59,7 @@ impl Filesystem {
             readahead: options.readahead,
             ended,
             watch: Arc::default(),
+            handles: Arc::default(),
         }
     }
 
@@ -68,6 +71,11 @@ impl Filesystem {
     /// Who watches this mount.
     pub(crate) fn watch(&self) -> Arc<Watch> {
         self.watch.clone()
+    }
+
+    /// What is open.
+    pub(crate) fn handles(&self) -> Arc<OpenHandles> {
+        self.handles.clone()
     }
 
     /// Runs a handler and tells whoever watches.

@@ -3,6 +3,7 @@
 use super::replies::{data, done, give, room, written};
 use super::team::DIRECTORY;
 use super::{Asked, Filesystem, attrs, files};
+use crate::open_handles::Key;
 use crate::reply::fid;
 use crate::watch::Note;
 use forebay_client::job::wire::COMMAND;
@@ -48,7 +49,9 @@ impl fuser::Filesystem for Filesystem {
                 self.find_again(fid(parent), name == "..")
             }),
             _ => self.attempt(req, Note::at(Action::Lookup, parent, name), || {
-                self.delegate.lookup(fid(parent), name.as_bytes())
+                let attr = self.delegate.lookup(fid(parent), name.as_bytes())?;
+                self.handles.named(attr.fid.0, parent.0, name.as_bytes());
+                Ok(attr)
             }),
         };
         self.found(answer, reply);
@@ -200,7 +203,10 @@ impl fuser::Filesystem for Filesystem {
             None => self.open_file(fid(ino), flags, caller(req)),
         };
         match self.attempt(req, note, open) {
-            Ok((fh, flags)) => reply.opened(fh, flags),
+            Ok((fh, flags)) => {
+                self.handles.opened(Key::File(fh.0), ino.0, req.pid());
+                reply.opened(fh, flags);
+            }
             Err(e) => reply.error(e),
         }
     }
@@ -217,7 +223,12 @@ impl fuser::Filesystem for Filesystem {
     ) {
         let note = Note::at(Action::Create, parent, name).range(flags.unsigned_abs().into(), 0);
         let answer = self.attempt(req, note, || {
-            self.create_file(fid(parent), name, mode, OpenFlags(flags), caller(req))
+            let created =
+                self.create_file(fid(parent), name, mode, OpenFlags(flags), caller(req))?;
+            let (attr, fh, _) = &created;
+            self.handles.named(attr.fid.0, parent.0, name.as_bytes());
+            self.handles.opened(Key::File(fh.0), attr.fid.0, req.pid());
+            Ok(created)
         });
         self.created(answer, reply);
     }
@@ -342,6 +353,7 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let note = Note::on(Action::Close, ino).through(fh);
+        self.handles.closed(Key::File(fh.0));
         done(self.attempt(req, note, || self.release_file(fh)), reply);
     }
 
@@ -416,7 +428,9 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(self.open_directory(req, ino), FopenFlags::empty());
+        let fh = self.open_directory(req, ino);
+        self.handles.opened(Key::Directory(fh.0), ino.0, req.pid());
+        reply.opened(fh, FopenFlags::empty());
     }
 
     fn readdir(
@@ -445,6 +459,7 @@ impl fuser::Filesystem for Filesystem {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
+        self.handles.closed(Key::Directory(fh.0));
         self.close_directory(req, ino, fh);
         reply.ok();
     }

@@ -77,18 +77,19 @@ impl Health {
         .into())
     }
 
-    /// Passes the error on; anything but a full disk closes the data plane for writes.
+    /// Passes the error on; anything but a want of room or descriptors closes the data plane for writes.
     pub fn note(&self, error: crate::Error) -> crate::Error {
-        if error.errno() != Errno::NOSPC && !self.bad.swap(true, Relaxed) {
+        if ![Errno::NOSPC, Errno::NFILE].contains(&error.errno()) && !self.bad.swap(true, Relaxed) {
             tracing::error!(%error, "a write failed; no more data is accepted until the store is opened again");
             *self.reason.lock() = error.to_string();
         }
         error
     }
 
-    /// As `note`, for calls after which the state of earlier bytes is unknown (a failed sync): always closes.
+    /// As `note`, for calls after which the state of earlier bytes is unknown (a failed sync): always closes, unless there was no
+    /// descriptor to make the call with.
     pub fn note_sync(&self, error: crate::Error) -> crate::Error {
-        if !self.bad.swap(true, Relaxed) {
+        if error.errno() != Errno::NFILE && !self.bad.swap(true, Relaxed) {
             tracing::error!(%error, "a sync failed; no more data is accepted until the store is opened again");
             *self.reason.lock() = error.to_string();
         }
@@ -96,23 +97,9 @@ impl Health {
     }
 }
 
-/// The storage error of a failed call; a full disk or quota becomes `NoSpace`.
+/// The storage error of a failed call; a full disk or quota becomes `NoSpace`, a want of descriptors `NoDescriptors`.
 pub fn io_error(what: &'static str, path: &Path, source: std::io::Error) -> crate::Error {
-    let full = [Errno::NOSPC, Errno::DQUOT]
-        .iter()
-        .any(|e| source.raw_os_error() == Some(e.raw_os_error()));
-    match full || source.kind() == std::io::ErrorKind::StorageFull {
-        true => StorageError::NoSpace {
-            path: path.to_owned(),
-        }
-        .into(),
-        false => StorageError::Io {
-            what,
-            path: path.to_owned(),
-            source,
-        }
-        .into(),
-    }
+    StorageError::io(what, path, source).into()
 }
 
 #[cfg(test)]
@@ -130,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_full_disk_leaves_it_open() {
+    fn only_a_want_of_room_or_descriptors_leaves_it_open() {
         let health = Health::new(Path::new("data"));
         let full = io_error(
             "write",
@@ -138,6 +125,10 @@ mod tests {
             std::io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error()),
         );
         assert_eq!(health.note(full).errno(), Errno::NOSPC);
+        for note in [Health::note, Health::note_sync] {
+            let none = io_error("open", Path::new("x"), Errno::MFILE.into());
+            assert_eq!(note(&health, none).errno(), Errno::NFILE);
+        }
         assert!(health.check().is_ok());
         let bad = io_error(
             "write",

@@ -9,7 +9,7 @@ use super::header::{HEADER, header, name};
 use super::quota::io_error;
 use crate::{Member, Result};
 use forebay_storage::{File, Io};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -23,8 +23,6 @@ pub const SEGMENT: u64 = 64 << 20;
 const LANES: usize = 4;
 /// From this size on, a write starts on a page of the file.
 const ALIGN_FROM: u64 = 64 << 10;
-/// Segment files kept open for reading.
-const OPEN_FILES: usize = 256;
 
 /// A segment being written.
 pub struct Segment {
@@ -60,7 +58,6 @@ pub struct Segments {
     next: AtomicU32,
     lanes: [Mutex<Lane>; LANES],
     table: Mutex<HashMap<u32, Usage>>,
-    files: RwLock<HashMap<u32, Arc<dyn File>>>,
     /// New segments and full ones (`true`), whose names and bytes the cleaner brings to disk ahead of any flush.
     ahead: Mutex<Vec<(Arc<Segment>, bool)>>,
 }
@@ -81,7 +78,6 @@ impl Segments {
             next: AtomicU32::new(next),
             lanes: [const { Mutex::new(None) }; LANES],
             table: Mutex::new(table),
-            files: RwLock::default(),
             ahead: Mutex::default(),
         }
     }
@@ -144,7 +140,6 @@ impl Segments {
             let _ = self.io.remove(&path);
             return Err(io_error("write", &path, e));
         }
-        self.files.write().insert(number, file.clone());
         self.table.lock().insert(
             number,
             Usage {
@@ -173,32 +168,17 @@ impl Segments {
             .map_err(|e| io_error("write", &segment.path, e))
     }
 
-    /// Opens a segment for reading, through a small cache. `None`: there is no such file.
+    /// A segment for reading. `None`: there is no such file.
     ///
     /// # Errors
     /// As the disk.
     pub fn file(&self, number: u32) -> Result<Option<Arc<dyn File>>> {
-        if let Some(file) = self.files.read().get(&number) {
-            return Ok(Some(file.clone()));
-        }
         let path = self.path(number);
-        let file = match self.io.open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(io_error("open", &path, e)),
-        };
-        let mut files = self.files.write();
-        // `remove` takes it from the table first and from here last, so a removed file does not stay open.
-        if !self.table.lock().contains_key(&number) {
-            return Ok(Some(file));
+        match self.io.open_kept(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(io_error("open", &path, e)),
         }
-        if files.len() >= OPEN_FILES
-            && let Some(any) = files.keys().next().copied()
-        {
-            files.remove(&any);
-        }
-        files.insert(number, file.clone());
-        Ok(Some(file))
     }
 
     /// `len` stored bytes of a segment are no longer named by a span.
@@ -260,7 +240,7 @@ impl Segments {
                 break;
             }
             let path = self.path(number);
-            sum += match self.io.open(&path).and_then(|file| file.allocated()) {
+            sum += match self.io.open_kept(&path).and_then(|file| file.allocated()) {
                 Ok(bytes) => bytes,
                 // Removed meanwhile.
                 Err(e) if e.kind() == ErrorKind::NotFound => 0,
@@ -297,7 +277,6 @@ impl Segments {
         }
         self.table.lock().remove(&number);
         self.ahead.lock().retain(|(s, _)| s.number != number);
-        self.files.write().remove(&number);
         Ok(())
     }
 

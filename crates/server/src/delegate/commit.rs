@@ -309,7 +309,7 @@ fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Posix(e) => *e != Errno::IO,
         Error::Stale | Error::Refused(_) => true,
-        Error::Storage(forebay_storage::Error::NoSpace { .. }) => true,
+        Error::Storage(e) => e.is_transient(),
         _ => false,
     }
 }

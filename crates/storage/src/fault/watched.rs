@@ -97,6 +97,15 @@ impl Io for Watched {
         Ok(self.watch(path, self.disk.open(path)?))
     }
 
+    fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        (self.before)(path, Call::Open)?;
+        Ok(self.watch(path, self.disk.open_kept(path)?))
+    }
+
+    fn open_at_once(&self) -> usize {
+        self.disk.open_at_once()
+    }
+
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         (self.before)(path, Call::Create)?;
         Ok(self.watch(path, self.disk.create(path)?))

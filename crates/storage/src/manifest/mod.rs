@@ -54,19 +54,23 @@ pub struct Manifest {
     edits: u64,
     base: u64,
     state: State,
+    /// The file's name is on disk. No edit is written before that: after a power cut the file before it may be there.
+    named: bool,
 }
 
 impl Manifest {
     /// Creates the manifest of an empty store.
     pub fn create(io: Arc<dyn Io>, dir: &Path) -> Result<Manifest> {
-        Manifest::write_whole(
+        let mut manifest = Manifest::write_whole(
             io,
             dir,
             State {
                 next_file: 1,
                 ..State::default()
             },
-        )
+        )?;
+        manifest.sync_name()?;
+        Ok(manifest)
     }
 
     /// Opens the manifest and cuts a torn end.
@@ -100,9 +104,11 @@ impl Manifest {
             edits: read.edits,
             base: read.end,
             state: read.state,
+            named: true,
         })
     }
 
+    /// Writes the state to a new file under the manifest's name; that name is not on disk yet.
     fn write_whole(io: Arc<dyn Io>, dir: &Path, state: State) -> Result<Manifest> {
         let path = dir.join(names::MANIFEST);
         let temporary = dir.join(format!("{}{}", names::MANIFEST, names::TEMPORARY));
@@ -155,7 +161,6 @@ impl Manifest {
         };
         io.rename(&temporary, &path)
             .map_err(|e| Error::hard("rename", &temporary, e))?;
-        io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
         let dir = dir.to_path_buf();
         Ok(Manifest {
             io,
@@ -167,7 +172,19 @@ impl Manifest {
             edits: 1,
             base: end,
             state,
+            named: false,
         })
+    }
+
+    /// Brings the file's name to disk, if it is not there.
+    fn sync_name(&mut self) -> Result<()> {
+        if !self.named {
+            self.io
+                .sync_dir(&self.dir)
+                .map_err(|e| Error::hard("sync", &self.dir, e))?;
+            self.named = true;
+        }
+        Ok(())
     }
 
     /// The sum of all edits.
@@ -178,16 +195,17 @@ impl Manifest {
     /// Writes an edit; it is on disk when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed. Any other: it is unknown whether the edit is on disk; the
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Any other: it is unknown whether the edit is on disk; the
     /// caller poisons the store and removes no file.
     pub fn append(&mut self, edit: Edit) -> Result<()> {
         if self.end > REWRITE.max(self.base * 4) {
             match Manifest::write_whole(self.io.clone(), &self.dir, self.state.clone()) {
                 Ok(new) => *self = new,
-                Err(e) if e.is_no_space() => {}
+                Err(e) if e.is_transient() => {}
                 Err(e) => return Err(e),
             }
         }
+        self.sync_name()?;
         let mut bytes = Vec::new();
         record::write(&mut bytes, 0, self.edits + 1, self.edits, |out| {
             edit.encode(out)

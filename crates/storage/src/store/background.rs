@@ -2,7 +2,7 @@
 //! under the `signals` lock, which everybody takes who makes one true and wakes. If one panics, the store is poisoned, so
 //! that nobody waits for it.
 use super::core::{Core, PoisonOnPanic, Writer};
-use crate::Error;
+use crate::{Error, Shortage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 /// How long to wait for the writer before looking for other work.
 pub const PATIENCE: Duration = Duration::from_millis(10);
-/// How long to wait before a full disk is tried again.
+/// How long to wait before what failed for want of room or descriptors is tried again.
 const FULL: Duration = Duration::from_millis(250);
 
 impl Core {
     /// Work got on: whoever waits looks again.
     pub fn note_progress(&self) {
         let mut signals = self.signals.lock();
-        signals.no_space = false;
+        signals.shortage = None;
         signals.beyond = 0;
         self.progress.notify_all();
         self.work.notify_all();
@@ -26,9 +26,9 @@ impl Core {
     /// Work failed: whoever waits looks again.
     pub fn note_failure(&self, error: &Error) {
         let mut signals = self.signals.lock();
-        if error.is_no_space() {
-            signals.no_space = true;
-            signals.no_space_count += 1;
+        if let Some(shortage) = Shortage::of(error) {
+            signals.shortage = Some(shortage);
+            signals.shortages += 1;
         }
         self.progress.notify_all();
     }
@@ -60,7 +60,7 @@ impl Core {
                 Ok(None) => {}
                 Err(e) => {
                     self.note_failure(&e);
-                    full = e.is_no_space();
+                    full = e.is_transient();
                     if !full {
                         return;
                     }
@@ -98,7 +98,8 @@ impl Core {
                 self.reclaim();
             }
             let result = self.compact_due();
-            let full = matches!(&result, Err(e) if e.is_no_space());
+            let full = matches!(&result, Err(e) if e.is_transient());
+            let reclaims = matches!(&result, Err(e) if e.is_no_space());
             match result {
                 Ok(true) => {
                     self.note_progress();
@@ -120,7 +121,7 @@ impl Core {
                 // Next time with the spare room, which makes even a whole merge possible step by step.
                 let patience = FULL * (1 << signals.tries.min(6));
                 self.work.wait_for(&mut signals, patience);
-                signals.reclaim = true;
+                signals.reclaim |= reclaims;
             } else if !signals.reclaim
                 && !self.compaction_due_without(&self.view(), &signals.damaged)
             {

@@ -38,7 +38,7 @@ impl Core {
     /// Does one compaction that is due. `false` if none is.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed. Anything else has poisoned the store.
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
     pub fn compact_due(&self) -> Result<bool> {
         let mut after = self.compacting.lock();
         let damaged = self.signals.lock().damaged.clone();
@@ -98,6 +98,8 @@ impl Core {
                 return match failure {
                     Failure::Stopped => Ok(false),
                     Failure::Output(e) => Err(self.poison_unless_full(e)),
+                    // They could not be opened for now.
+                    Failure::Input(e) if e.is_transient() => Err(e),
                     Failure::Input(e) => {
                         tracing::error!(store = %self.dir().display(), "compaction left out damaged tables: {e}");
                         let named: HashSet<u64> = job
@@ -126,7 +128,7 @@ impl Core {
             },
             |_| {},
         ) {
-            if e.is_no_space() {
+            if e.is_transient() {
                 numbers.into_iter().for_each(|n| self.remove_table_file(n));
             }
             return Err(e);
@@ -295,7 +297,7 @@ impl Core {
             ..Edit::default()
         };
         self.edit(edit, |_| {}).map_err(|e| {
-            if e.is_no_space() && left {
+            if e.is_transient() && left {
                 self.remove_table_file(number);
             }
             Failure::Output(e)
@@ -382,6 +384,6 @@ fn names_file(error: &Error, file: &std::path::Path) -> bool {
         Error::Io { path, .. } | Error::Corrupt { path, .. } | Error::Format { path, .. } => {
             path == file
         }
-        Error::NoSpace { .. } | Error::Poisoned { .. } => false,
+        Error::NoSpace { .. } | Error::NoDescriptors { .. } | Error::Poisoned { .. } => false,
     }
 }

@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::side::Side;
 use crate::table::Tables;
 use crate::wal::writer::LogWriter;
-use crate::{Error, File, Io, Result};
+use crate::{Error, File, Io, Result, Shortage};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -78,10 +78,10 @@ pub struct Writer {
 /// What threads tell each other.
 #[derive(Default)]
 pub struct Signals {
-    /// The last flush or compaction found no room, and none has succeeded since.
-    pub no_space: bool,
-    /// Failed attempts for want of room.
-    pub no_space_count: u64,
+    /// Why the last flush or compaction could not be made for now, if none has succeeded since.
+    pub shortage: Option<Shortage>,
+    /// Attempts that failed for a shortage.
+    pub shortages: u64,
     /// The disk is full and there are deletes: compact everything to give space back.
     pub reclaim: bool,
     /// The last put found no room.
@@ -201,9 +201,9 @@ impl Core {
         error
     }
 
-    /// Poisons, unless the error is a full disk, which changes nothing.
+    /// Poisons, unless the error is a full disk or a want of descriptors, which change nothing.
     pub fn poison_unless_full(&self, error: Error) -> Error {
-        if error.is_no_space() {
+        if error.is_transient() {
             error
         } else {
             self.poison(error)

@@ -2,7 +2,7 @@
 use super::core::{Core, Sealed, View, Writer};
 use crate::manifest::Edit;
 use crate::table::{Table, TableBuilder, TableMeta};
-use crate::{Error, Result, SideEdit};
+use crate::{Error, Result, Shortage, SideEdit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ impl Core {
     /// Flushes the oldest sealed MemTable. Returns its last batch, or `None` if none is sealed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed, try again later. Anything else has poisoned the store.
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed, try again later. Anything else has poisoned the store.
     pub fn flush_oldest(&self) -> Result<Option<u64>> {
         let _one = self.flushing.lock();
         self.usable_for_work()?;
@@ -24,9 +24,14 @@ impl Core {
             .map_err(|e| self.poison_unless_full(e))?;
         let number = added.as_ref().map(|t| t.number);
         let side_flushed = self.side_behind();
-        if side_flushed.is_some() {
-            // A batch must not come back without what it holds for the side, which only the log has.
-            self.sync_logs(sealed).map_err(|e| self.poison(e))?;
+        // A batch must not come back without what it holds for the side, which only the log has.
+        if side_flushed.is_some()
+            && let Err(e) = self.sync_logs(sealed)
+        {
+            if let Some(number) = number.filter(|_| e.is_transient()) {
+                self.remove_table_file(number);
+            }
+            return Err(self.poison_unless_full(e));
         }
         let edit = Edit {
             add: added.into_iter().map(|t| (0, t)).collect(),
@@ -39,7 +44,7 @@ impl Core {
         };
         let last = sealed.last;
         if let Err(e) = self.edit(edit, |view| drop(view.sealed.remove(0))) {
-            if e.is_no_space()
+            if e.is_transient()
                 && let Some(number) = number
             {
                 self.remove_table_file(number);
@@ -102,7 +107,7 @@ impl Core {
     /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed. Anything else has poisoned the store.
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
     pub fn edit(&self, mut edit: Edit, also: impl FnOnce(&mut View)) -> Result<()> {
         let mut manifest = self.manifest.lock();
         self.usable_for_work()?;
@@ -168,16 +173,15 @@ impl Core {
         }
         drop(writer);
         let mut signals = self.signals.lock();
-        let failures = signals.no_space_count;
+        let failures = signals.shortages;
         loop {
             self.usable_for_work()?;
             if self.view().sealed.first().is_none_or(|s| s.last > last) {
                 return Ok(());
             }
-            if signals.no_space_count != failures {
-                return Err(Error::NoSpace {
-                    path: self.dir().to_path_buf(),
-                });
+            if signals.shortages != failures {
+                let shortage = signals.shortage.unwrap_or(Shortage::Space);
+                return Err(shortage.error(self.dir()));
             }
             if self.stopping() {
                 return Err(Error::invalid(self.dir(), "the store is being closed"));

@@ -11,7 +11,8 @@ use crate::{Error, Result, names};
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// Appends the group to the log, in the reserve if need be, and syncs it at durability `disk`.
+    /// Appends the group to the log, in the reserve if need be, and syncs it at durability `disk`. The log's name is on disk
+    /// before its first record then, so that what may fail for want of a descriptor fails while nothing has changed.
     pub fn log_group(&self, writer: &mut Writer, group: &[Member], reclaiming: bool) -> Result<()> {
         let mut result = self.append(writer, group, reclaiming);
         if matches!(&result, Err(e) if e.is_no_space()) && reclaiming && self.use_reserve(writer)? {
@@ -20,12 +21,10 @@ impl Core {
         result.map_err(|e| self.poison_unless_full(e))?;
         if self.options.durability == Durability::Disk {
             let last = writer.sequence + group.len() as u64;
-            let sealed = self
-                .sync_directory(writer)
-                .and_then(|()| match &mut writer.log {
-                    Some(log) => log.sync().and_then(|()| log.seal(last)),
-                    None => Ok(()),
-                });
+            let sealed = match &mut writer.log {
+                Some(log) => log.sync().and_then(|()| log.seal(last)),
+                None => Ok(()),
+            };
             sealed.map_err(|e| self.poison(e))?;
             self.synced.fetch_max(last, Ordering::AcqRel);
         }
@@ -33,6 +32,9 @@ impl Core {
     }
 
     fn append(&self, writer: &mut Writer, group: &[Member], reclaiming: bool) -> Result<()> {
+        if self.options.durability == Durability::Disk {
+            self.sync_directory(writer)?;
+        }
         let Writer {
             log,
             buffer,
@@ -76,11 +78,8 @@ impl Core {
         let flushed = flushed.min(self.side_flushed());
         if writer.log.as_ref().is_some_and(LogWriter::is_reserve) && self.renew_reserve()? {
             match self.next_log(writer) {
-                Ok(()) if self.options.durability == Durability::Disk => {
-                    self.sync_directory(writer)?;
-                }
                 // No room yet: it stays in the reserve, and what is superfluous goes all the same.
-                Err(e) if !e.is_no_space() => return Err(e),
+                Err(e) if !e.is_transient() => return Err(e),
                 _ => {}
             }
         }
@@ -148,8 +147,8 @@ impl Core {
 
     /// Goes on in the reserve. `false` if it is used up.
     fn use_reserve(&self, writer: &mut Writer) -> Result<bool> {
-        let taken =
-            reserve::take(self.io(), self.dir(), self.new_number()).map_err(|e| self.poison(e))?;
+        let taken = reserve::take(self.io(), self.dir(), self.new_number())
+            .map_err(|e| self.poison_unless_full(e))?;
         let Some(log) = taken else { return Ok(false) };
         tracing::warn!(store = %self.dir().display(), "disk full: deletes go on in the log's reserve");
         self.replace_log(writer, log);
@@ -211,7 +210,7 @@ impl Core {
         if changed.is_some() {
             self.io()
                 .sync_dir(self.dir())
-                .map_err(|e| self.poison(Error::hard("sync", self.dir(), e)))?;
+                .map_err(|e| self.poison_unless_full(Error::hard("sync", self.dir(), e)))?;
         }
         self.synced.fetch_max(last, Ordering::AcqRel);
         let mut writer = self.writer.lock();

@@ -1,9 +1,8 @@
 //! Applying batches: log first, then MemTable, then visible. Sealing full MemTables.
 use super::core::{Core, PoisonOnPanic, Sealed, View, Writer};
 use super::queue::Member;
-use crate::options::Durability;
 use crate::wal::{payload, record};
-use crate::{Batch, Error, Keyspace, Result};
+use crate::{Batch, Error, Keyspace, Result, Shortage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -79,14 +78,15 @@ impl Core {
         }
     }
 
-    /// Writes a group. On a full disk each member is tried alone, because those that delete may still go.
+    /// Writes a group. On a full disk each member is tried alone, because those that delete may still go;
+    /// without descriptors too, because none of them has gone.
     fn commit(&self, group: &mut [Member]) {
         // Before the writer is free again: what it was in the middle of is not known.
         let mut writer = self.writer.lock();
         let _panic = PoisonOnPanic::new(self);
         match self.write_group(&mut writer, group) {
             Ok(()) => group.iter_mut().for_each(|m| m.outcome = Some(Ok(()))),
-            Err(e) if e.is_no_space() && group.len() > 1 => {
+            Err(e) if e.is_transient() && group.len() > 1 => {
                 for i in 0..group.len() {
                     let result = self.write_group(&mut writer, &mut group[i..=i]);
                     group[i].outcome = Some(result);
@@ -154,20 +154,22 @@ impl Core {
             }
             if self.has_room() {
                 match self.seal(writer) {
-                    Err(e) if e.is_no_space() && reclaiming => break Ok(()),
+                    Err(e) if e.is_transient() && reclaiming => break Ok(()),
                     result => break result,
                 }
             }
             let mut signals = self.signals.lock();
-            if signals.no_space || self.full.load(Ordering::Relaxed) || !self.options.background {
+            if signals.shortage.is_some()
+                || self.full.load(Ordering::Relaxed)
+                || !self.options.background
+            {
                 self.work.notify_all();
                 if reclaiming && signals.beyond + bytes <= self.options.wal_reserve_bytes {
                     signals.beyond += bytes;
                     return Ok(());
                 }
-                break Err(Error::NoSpace {
-                    path: self.dir().to_path_buf(),
-                });
+                let shortage = signals.shortage.unwrap_or(Shortage::Space);
+                break Err(shortage.error(self.dir()));
             }
             stalled = true;
             self.work.notify_all();
@@ -194,7 +196,7 @@ impl Core {
     /// Makes the active MemTable a sealed one, with a new log file behind it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing changed.
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed.
     pub fn seal(&self, writer: &mut Writer) -> Result<()> {
         // The reserve is left only for another one: until there is room, deletes of the next MemTable are logged
         // behind those of this one.
@@ -210,9 +212,6 @@ impl Core {
         if !stay {
             self.next_log(writer)
                 .map_err(|e| self.poison_unless_full(e))?;
-            if self.options.durability == Durability::Disk {
-                self.sync_directory(writer).map_err(|e| self.poison(e))?;
-            }
         }
         let logged: u64 = writer.old.iter().map(|old| old.bytes).sum();
         if let Some(side) = self.side().filter(|_| logged >= 2 * self.options.wal_bytes) {

@@ -35,7 +35,6 @@ pub struct Table {
 }
 
 struct Opened {
-    file: Arc<dyn File>,
     filter: Vec<u8>,
     index: Index,
 }
@@ -107,13 +106,14 @@ impl Table {
         Ok(self.opened.get_or_init(|| opened))
     }
 
+    fn file(&self) -> Result<Arc<dyn File>> {
+        let file = self.shared.io.open_kept(&self.path);
+        file.map_err(|e| Error::io("open", &self.path, e))
+    }
+
     fn open(&self) -> Result<Opened> {
         let path = &self.path;
-        let file = self
-            .shared
-            .io
-            .open(path)
-            .map_err(|e| Error::io("open", path, e))?;
+        let file = self.file()?;
         let length = file.len().map_err(|e| Error::io("measure", path, e))?;
         let tail = (footer::LENGTH as u64).min(length);
         let bytes = Table::read(&*file, path, length - tail, tail as usize)?;
@@ -141,11 +141,7 @@ impl Table {
         }
         let index = Index::decode(region)
             .ok_or_else(|| self.corrupt("metadata region", footer.index_at, 0, 0))?;
-        Ok(Opened {
-            file,
-            filter,
-            index,
-        })
+        Ok(Opened { filter, index })
     }
 
     /// The value of `key` (keyspace byte first): `None` if it is not here, `Some(None)` if deleted.
@@ -208,7 +204,7 @@ impl Table {
         let opened = self.opened()?;
         let (first, last) = (opened.index.place(i), opened.index.place(i + count - 1));
         let length = (last.offset + u64::from(last.length)).saturating_sub(first.offset);
-        let bytes = Table::read(&*opened.file, &self.path, first.offset, length as usize)?;
+        let bytes = Table::read(&*self.file()?, &self.path, first.offset, length as usize)?;
         let mut blocks = Vec::with_capacity(count);
         for j in i..i + count {
             let place = opened.index.place(j);

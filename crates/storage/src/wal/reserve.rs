@@ -66,10 +66,10 @@ fn make(io: &dyn Io, dir: &Path, temporary: &Path, path: &Path, bytes: u64) -> R
     io.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
 }
 
-/// Turns the reserve into log file `number`. `None` if there is no reserve.
+/// Turns the reserve into log file `number`, whose name the caller brings to disk. `None` if there is no reserve.
 ///
 /// # Errors
-/// Any failure poisons: the names may be half changed.
+/// [`Error::NoDescriptors`]: nothing changed. Any other poisons.
 pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<LogWriter>> {
     let from = dir.join(names::RESERVE);
     if !io
@@ -79,11 +79,10 @@ pub fn take(io: &dyn Io, dir: &Path, number: u64) -> Result<Option<LogWriter>> {
         return Ok(None);
     }
     let path = names::log(dir, number);
+    let file = io.open(&from).map_err(|e| Error::hard("open", &from, e))?;
+    let capacity = file.len().map_err(|e| Error::hard("measure", &from, e))?;
     io.rename(&from, &path)
         .map_err(|e| Error::hard("rename", &from, e))?;
-    io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
-    let file = io.open(&path).map_err(|e| Error::hard("open", &path, e))?;
-    let capacity = file.len().map_err(|e| Error::hard("measure", &path, e))?;
     Ok(Some(LogWriter::adopt(file, path, number, capacity)))
 }
 

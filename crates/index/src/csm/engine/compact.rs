@@ -61,7 +61,7 @@ impl Core {
             return Ok(false);
         };
         match self.compact(&view, runs.clone(), cutter) {
-            Err(Failure::Input(e)) => {
+            Err(Failure::Input(e)) if !e.is_transient() => {
                 self.leave_out(&view.disk[runs], &e);
                 Ok(true)
             }

@@ -192,10 +192,10 @@ impl Core {
         Ok(())
     }
 
-    /// Names tables in the manifest; if that finds no room, the new ones are removed.
+    /// Names tables in the manifest; if that finds no room or no descriptor, the new ones are removed.
     pub fn edit(&self, edit: SideEdit, new: &[Arc<Table>]) -> Result<()> {
         self.host.edit(edit).inspect_err(|e| {
-            if e.is_no_space() {
+            if e.is_transient() {
                 new.iter().for_each(|table| table.make_obsolete());
             }
         })

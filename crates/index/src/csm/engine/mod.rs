@@ -35,7 +35,7 @@ use super::scan::Scan;
 use super::table::Shared;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
-use forebay_storage::{Batch, Error, Result, Side, SideEntry, SideHost, Store};
+use forebay_storage::{Batch, Error, Result, Shortage, Side, SideEntry, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -137,8 +137,8 @@ struct Signals {
     stop: bool,
     /// The log is long: bring everything to disk.
     hurry: bool,
-    /// The last attempt found no room on the disk.
-    full: bool,
+    /// What the last attempt had too little of.
+    shortage: Option<Shortage>,
     /// How many puts there had been when none had come for a while.
     quiet: Option<u64>,
     /// Why the engine writes no more.
@@ -259,7 +259,7 @@ impl Engine {
     /// Brings everything to table files.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: everything stays in memory and in the log.
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: everything stays in memory and in the log.
     pub fn flush(&self) -> Result<()> {
         let mut cutter = self.core.working.lock();
         self.core.flush_all(&mut cutter)?;

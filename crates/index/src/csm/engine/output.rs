@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Tables that are synced at a time. Twice as many files may be open.
+/// Tables that are synced at a time, at most. Twice as many files may be open.
 const TOGETHER: usize = 64;
 /// How often it is looked whether they are synced.
 const LOOK: Duration = Duration::from_micros(500);
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_micros(500);
 pub enum Failure {
     /// What they are made of cannot be read; nothing has changed.
     Input(Error),
-    /// They cannot be written; unless the disk is full, the store is poisoned.
+    /// They cannot be written; unless room or descriptors are missing, the store is poisoned.
     Output(Error),
 }
 
@@ -83,13 +83,19 @@ impl<'a> Output<'a> {
     }
 
     fn add(&mut self, block: &Block) -> Result<()> {
-        let host = &self.core.host;
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
-                let number = host.new_number();
-                self.writer
-                    .insert(Writer::create(host.io(), host.path(number), number)?)
+                let new = match self.create() {
+                    // Those before it are open until they are synced.
+                    Err(Error::NoDescriptors { .. }) if self.holds_files() => {
+                        self.sync_behind()?;
+                        self.wait()?;
+                        self.create()
+                    }
+                    created => created,
+                };
+                self.writer.insert(new?)
             }
         };
         writer.add(block);
@@ -97,6 +103,17 @@ impl<'a> Output<'a> {
             self.cut()?;
         }
         Ok(())
+    }
+
+    fn create(&self) -> Result<Writer> {
+        let host = &self.core.host;
+        let number = host.new_number();
+        Writer::create(host.io(), host.path(number), number)
+    }
+
+    /// Whether there are tables that are not synced yet.
+    fn holds_files(&self) -> bool {
+        !self.unsynced.is_empty() || self.syncing.is_some()
     }
 
     /// Ends the table at hand, so that another may stand behind it.
@@ -111,7 +128,8 @@ impl<'a> Output<'a> {
             let table = Arc::new(Table::new(self.core.shared.clone(), path.clone(), meta));
             self.tables.insert(meta.number, table);
             self.unsynced.push((path, file));
-            if self.unsynced.len() >= TOGETHER {
+            let most = self.core.host.io().open_at_once() / 2;
+            if self.unsynced.len() >= TOGETHER.min(most) {
                 self.sync_behind()?;
             }
         }
@@ -193,7 +211,9 @@ impl<'a> Output<'a> {
             let _ = self.join();
             self.tables.values().for_each(|t| t.make_obsolete());
             match failure {
-                Failure::Output(e) if !e.is_no_space() => Failure::Output(self.core.host.poison(e)),
+                Failure::Output(e) if !e.is_transient() => {
+                    Failure::Output(self.core.host.poison(e))
+                }
                 other => other,
             }
         })?;

@@ -42,7 +42,7 @@ impl<'a> Relief<'a> {
         if self.flushes && core.buffer_is_full() {
             match core.flush_buffer(cutter) {
                 // The merge of tables goes on: it may make room.
-                Err(e) if e.is_no_space() => self.flushes = false,
+                Err(e) if e.is_transient() => self.flushes = false,
                 done => done?,
             }
         }

@@ -3,7 +3,7 @@ use super::super::block::Cutter;
 use super::super::memtable::{MemTable, Run};
 use super::view::{Sealed, View};
 use super::{Core, Signals, files};
-use forebay_storage::{Error, Result, SideEntry};
+use forebay_storage::{Error, Result, Shortage, SideEntry};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const WAITING: usize = 2;
 /// So many MemTables there may be: those, and the active one.
 const MEMTABLES: usize = WAITING + 1;
-/// How long to wait before a full disk is tried again.
+/// How long to wait before what failed for want of room or descriptors is tried again.
 const FULL: Duration = Duration::from_millis(250);
 /// Similar runs that are merged though puts come.
 const RUNS: usize = 4;
@@ -132,10 +132,8 @@ impl Core {
                 return Ok(());
             }
             // What was full before may have room now, and the compression buffer too.
-            if signals.full && asked {
-                return Err(Error::NoSpace {
-                    path: self.host.dir(),
-                });
+            if let Some(shortage) = signals.shortage.filter(|_| asked) {
+                return Err(shortage.error(&self.host.dir()));
             }
             asked = true;
             self.work.notify_all();
@@ -146,8 +144,8 @@ impl Core {
     /// Notes a failure; whoever waits looks again.
     pub fn fail(&self, error: Error) {
         let mut signals = self.signals.lock();
-        if error.is_no_space() {
-            signals.full = true;
+        if let Some(shortage) = Shortage::of(&error) {
+            signals.shortage = Some(shortage);
         } else if signals.failed.is_none() {
             tracing::error!(store = %self.host.dir().display(), "the index writes no more: {error}");
             signals.failed = Some(error.to_string());
@@ -161,12 +159,13 @@ impl Core {
         Ok(())
     }
 
-    /// Does what is most urgent; `false` if nothing is due. A failure other than a full disk poisons the store: without this
+    /// Does what is most urgent; `false` if nothing is due. A failure other than a want of room or descriptors poisons the store: without this
     /// work memory would grow without end.
     fn do_next(&self, cutter: &mut Cutter) -> Result<bool> {
         self.host.usable()?;
         self.step(cutter).map_err(|e| match e {
-            Error::NoSpace { .. } | Error::Poisoned { .. } => e,
+            Error::Poisoned { .. } => e,
+            e if e.is_transient() => e,
             other => self.host.poison(other),
         })
     }
@@ -225,7 +224,7 @@ impl Core {
             match done {
                 Ok(true) => {
                     let mut signals = self.signals.lock();
-                    signals.full = false;
+                    signals.shortage = None;
                     self.progress.notify_all();
                     if signals.stop {
                         return;
@@ -234,7 +233,7 @@ impl Core {
                 }
                 Ok(false) => {}
                 Err(e) => {
-                    full = e.is_no_space();
+                    full = e.is_transient();
                     self.fail(e);
                     if !full {
                         return;

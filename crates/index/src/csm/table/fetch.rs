@@ -258,6 +258,7 @@ fn again(error: &Error) -> Error {
             reason: reason.clone(),
         },
         Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
+        Error::NoDescriptors { path } => Error::NoDescriptors { path: path.clone() },
         Error::Poisoned { path, reason } => Error::Poisoned {
             path: path.clone(),
             reason: reason.clone(),

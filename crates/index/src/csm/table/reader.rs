@@ -1,7 +1,7 @@
 //! Reading a table file.
 //!
-//! The metadata region is kept in memory within a budget (`cache`); the file is opened for each read, for an index may have thousands of tables
-//! and a process only so many open files.
+//! The metadata region is kept in memory within a budget (`cache`); the file is asked for at each read, for an index may have thousands of tables
+//! and a process only so many open files: which of them stay open is the business of `Io::open_kept`.
 use super::cache::Cache;
 use super::footer::{self, Footer};
 use super::places::Places;
@@ -215,7 +215,7 @@ impl Table {
     }
 
     fn open(&self) -> Result<Arc<dyn File>> {
-        let file = self.shared.io.open(&self.path);
+        let file = self.shared.io.open_kept(&self.path);
         file.map_err(|e| Error::io("open", &self.path, e))
     }
 

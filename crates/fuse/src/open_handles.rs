@@ -1,0 +1,208 @@
+//! What the kernel has open on a mount: which files and directories, and who opened them. For whoever wants to unmount: another
+//! user's processes are not to be looked into, but what they hold open is known here.
+//!
+//! The kernel opens inodes, not paths. The name by which each was last looked up is remembered for some thousands of
+//! them, in two generations; a path is put together from such names when it is asked for, and may lack its beginning.
+//!
+//! Invariant: a handle is here from before the kernel hears of it until its RELEASE, which comes some time after the close.
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Names remembered in each generation.
+const NAMES: usize = 2048;
+/// Longest path that is put together, in names.
+const DEPTH: usize = 256;
+
+/// A handle, as the kernel numbers it: files and directories apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    File(u64),
+    Directory(u64),
+}
+
+/// A file or directory that is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenFile {
+    /// Its path below the mount point, as far as it is known; the inode's number if no name of it is.
+    pub path: Vec<u8>,
+    /// How many handles are open on it.
+    pub handles: u64,
+    /// The threads that opened it, as this process's `/proc` numbers them, without those that cannot be seen from here.
+    pub openers: Vec<u32>,
+}
+
+/// The open handles of one mount.
+#[derive(Default)]
+pub struct OpenHandles {
+    state: Mutex<State>,
+    fewer: Condvar,
+}
+
+/// The directory of a file and its name there.
+type Name = (u64, Arc<[u8]>);
+
+#[derive(Default)]
+struct State {
+    /// Inode, thread that opened it, and its name then.
+    open: HashMap<Key, (u64, u32, Option<Name>)>,
+    names: HashMap<u64, Name>,
+    older: HashMap<u64, Name>,
+}
+
+impl State {
+    fn name(&self, inode: u64) -> Option<&Name> {
+        self.names.get(&inode).or_else(|| self.older.get(&inode))
+    }
+
+    fn path(&self, inode: u64, name: Option<&Name>) -> Vec<u8> {
+        let mut parts: Vec<Arc<[u8]>> = Vec::new();
+        let mut next = name.or_else(|| self.name(inode));
+        let mut top = inode;
+        while let Some((parent, name)) = next.filter(|_| parts.len() < DEPTH) {
+            parts.push(name.clone());
+            top = *parent;
+            next = self.name(top);
+        }
+        let mut path = match (top, parts.is_empty()) {
+            (ROOT, _) => Vec::new(),
+            (inode, true) => format!("inode {inode}").into_bytes(),
+            _ => b"...".to_vec(),
+        };
+        for part in parts.iter().rev() {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(part);
+        }
+        if path.is_empty() { b".".to_vec() } else { path }
+    }
+}
+
+/// The inode of the mount's root.
+const ROOT: u64 = 1;
+
+impl OpenHandles {
+    /// An inode was found or made under this name.
+    pub(crate) fn named(&self, inode: u64, parent: u64, name: &[u8]) {
+        let mut state = self.state.lock();
+        if let Some(known) = state.names.get(&inode)
+            && known.0 == parent
+            && *known.1 == *name
+        {
+            return;
+        }
+        if state.names.len() >= NAMES {
+            state.older = std::mem::take(&mut state.names);
+        }
+        state.names.insert(inode, (parent, name.into()));
+    }
+
+    pub(crate) fn opened(&self, key: Key, inode: u64, thread: u32) {
+        let mut state = self.state.lock();
+        let name = state.name(inode).cloned();
+        state.open.insert(key, (inode, thread, name));
+    }
+
+    pub(crate) fn closed(&self, key: Key) {
+        let mut state = self.state.lock();
+        state.open.remove(&key);
+        if state.open.is_empty() {
+            self.fewer.notify_all();
+        }
+    }
+
+    /// What is still open after `patience` at most: nothing if everything is closed before that.
+    #[must_use]
+    pub fn open_after(&self, patience: Duration) -> Vec<OpenFile> {
+        let end = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while !state.open.is_empty() && !self.fewer.wait_until(&mut state, end).timed_out() {}
+        let mut files: BTreeMap<u64, OpenFile> = BTreeMap::new();
+        for (inode, thread, name) in state.open.values() {
+            let file = files.entry(*inode).or_insert_with(|| OpenFile {
+                path: state.path(*inode, name.as_ref()),
+                handles: 0,
+                openers: Vec::new(),
+            });
+            file.handles += 1;
+            if *thread != 0 && !file.openers.contains(thread) {
+                file.openers.push(*thread);
+            }
+        }
+        let mut files: Vec<OpenFile> = files.into_values().collect();
+        files.iter_mut().for_each(|f| f.openers.sort_unstable());
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(handles: &OpenHandles) -> Vec<(String, u64, Vec<u32>)> {
+        let files = handles.open_after(Duration::ZERO);
+        let text = |f: OpenFile| (String::from_utf8(f.path).unwrap(), f.handles, f.openers);
+        files.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn what_is_open_is_told_by_path_count_and_thread_until_it_is_closed() {
+        let handles = OpenHandles::default();
+        handles.named(2, ROOT, b"dir");
+        handles.named(3, 2, b"file");
+        handles.opened(Key::File(8), 3, 77);
+        handles.opened(Key::File(16), 3, 78);
+        handles.opened(Key::Directory(8), 2, 0);
+        handles.opened(Key::Directory(9), ROOT, 77);
+        let file = (String::from("dir/file"), 2, vec![77, 78]);
+        let dirs = [
+            (String::from("."), 1, vec![77]),
+            (String::from("dir"), 1, vec![]),
+        ];
+        assert_eq!(open(&handles), [dirs[0].clone(), dirs[1].clone(), file]);
+        handles.closed(Key::File(8));
+        handles.closed(Key::Directory(8));
+        handles.closed(Key::Directory(9));
+        assert_eq!(open(&handles), [(String::from("dir/file"), 1, vec![78])]);
+        handles.closed(Key::File(16));
+        assert!(handles.open_after(Duration::from_secs(60)).is_empty());
+    }
+
+    #[test]
+    fn a_close_within_the_time_given_is_waited_for() {
+        let handles = OpenHandles::default();
+        handles.opened(Key::File(8), 3, 77);
+        std::thread::scope(|scope| {
+            scope.spawn(|| handles.closed(Key::File(8)));
+            assert!(handles.open_after(Duration::from_secs(60)).is_empty());
+        });
+    }
+
+    #[test]
+    fn names_are_forgotten_but_not_those_of_open_files() {
+        let handles = OpenHandles::default();
+        handles.named(2, ROOT, b"kept");
+        handles.opened(Key::File(8), 2, 1);
+        handles.opened(Key::File(16), 900_000, 1);
+        for inode in 10..10 + 3 * NAMES as u64 {
+            handles.named(inode, 9, b"x");
+        }
+        handles.opened(Key::File(24), 9 + 3 * NAMES as u64, 1);
+        let paths: Vec<String> = open(&handles).into_iter().map(|f| f.0).collect();
+        assert_eq!(paths, [".../x", "inode 900000", "kept"]);
+        let held = handles.state.lock();
+        assert!(held.names.len() + held.older.len() <= 2 * NAMES);
+    }
+
+    #[test]
+    fn a_circle_of_names_ends() {
+        let handles = OpenHandles::default();
+        handles.named(2, 3, b"a");
+        handles.named(3, 2, b"b");
+        handles.opened(Key::File(8), 2, 1);
+        assert!(open(&handles)[0].0.starts_with("..."));
+    }
+}
