@@ -269,3 +269,126 @@ fn a_host_file_says_how_many_servers_run_where() {
     );
     nothing(&place);
 }
+
+/// The TCP ports that this process and all below it listen on: the process, its command line, whether only this machine gets
+/// there, and an address of it.
+fn listening(root: u32) -> Vec<(u32, String, bool, std::net::SocketAddr)> {
+    let mut tree = vec![root];
+    let mut below = 0;
+    while let Some(pid) = tree.get(below) {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        tree.extend(
+            children
+                .split_whitespace()
+                .map(|pid| pid.parse::<u32>().unwrap()),
+        );
+        below += 1;
+    }
+    let mut ports = Vec::new();
+    for (table, any) in [("tcp", "0.0.0.0"), ("tcp6", "::")] {
+        let text = std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (address, port) = words[1].split_once(':').unwrap();
+            // A socket that listens.
+            if words[3] != "0A" {
+                continue;
+            }
+            let own = address == "0100007F" || address == "00000000000000000000000001000000";
+            let port = u16::from_str_radix(port, 16).unwrap();
+            let to = match (any, own, address) {
+                (_, true, _) | (_, _, "00000000") => "127.0.0.1".to_string(),
+                ("::", ..) => "::1".to_string(),
+                _ => {
+                    let bytes = u32::from_str_radix(address, 16).unwrap().to_le_bytes();
+                    std::net::Ipv4Addr::from(bytes).to_string()
+                }
+            };
+            let to = std::net::SocketAddr::new(to.parse().unwrap(), port);
+            let link = format!("socket:[{}]", words[9]);
+            for pid in &tree {
+                let files = std::fs::read_dir(format!("/proc/{pid}/fd"))
+                    .into_iter()
+                    .flatten();
+                let mut links = files
+                    .flatten()
+                    .filter_map(|f| std::fs::read_link(f.path()).ok());
+                if links.any(|l| l.as_os_str() == link.as_str()) {
+                    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+                    ports.push((*pid, line.unwrap_or_default().replace('\0', " "), own, to));
+                }
+            }
+        }
+    }
+    ports
+}
+
+#[test]
+fn idle_connections_to_every_port_of_a_service_on_one_host_do_not_disturb_it() {
+    /// Descriptors of each process, and connections to each port.
+    const LIMIT: usize = 400;
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
+    let dir = place.text("");
+    let script = format!(
+        "echo ready; for i in $(seq 1200); do [ -e {dir}go ] && break; sleep 0.05; done; \
+        for k in 0 1 2 3; do cp {dir}in {dir}m$k/f$k && cmp {dir}in {dir}m0/f$k || exit 7; done"
+    );
+    std::fs::write(place.path("in"), pattern(5, 3_000_000)).unwrap();
+    let args = mpi::args(&place, &[], &script);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let own = command(&args);
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", &format!("ulimit -n {LIMIT}; exec \"$@\""), "sh"])
+        .arg(own.get_program())
+        .args(own.get_args())
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = limited.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "ready\n", "{}", logs(&place));
+    let ports = listening(child.id());
+    let launcher = |line: &str| {
+        let program = line.split(' ').next().unwrap();
+        !program.ends_with("/forebay")
+    };
+    // What a server has inherited from its launcher is the launcher's.
+    let inherited = |to| {
+        ports
+            .iter()
+            .any(|(_, line, _, also)| *also == to && launcher(line))
+    };
+    for (_, line, own, to) in &ports {
+        assert!(launcher(line) || *own || inherited(*to), "{to} of {line}");
+    }
+    let mut connections = Vec::new();
+    for (.., to) in &ports {
+        for _ in 0..LIMIT + 50 {
+            match std::net::TcpStream::connect_timeout(to, std::time::Duration::from_secs(5)) {
+                Ok(stream) => connections.push(stream),
+                // Full, or closed by who has had enough.
+                Err(_) => break,
+            }
+        }
+    }
+    std::fs::write(place.path("go"), "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{ports:?}\n{err}{}",
+        logs(&place)
+    );
+    drop(connections);
+    nothing(&place);
+}

@@ -45,10 +45,14 @@ pub fn start(
     launcher: Launcher,
     hosts: Option<Vec<Host>>,
 ) -> Result<Box<dyn Servers>> {
+    let one_host = on_one_host(launcher, hosts.as_deref());
     let mut command = match launcher {
         Launcher::Srun => srun()?,
         _ => mpirun(args, settings, hosts)?,
     };
+    if one_host {
+        within_one_host(&mut command);
+    }
     let name = command.get_program().to_string_lossy().into_owned();
     let program = std::env::current_exe().or_fail("cannot find this program", "report this")?;
     command.arg(program).arg("serve").arg("--launched");
@@ -88,6 +92,32 @@ pub fn start(
     };
     launched.ready(settings.values.start_limit + MARGIN)?;
     Ok(Box::new(launched))
+}
+
+/// Whether all servers will run on one host.
+fn on_one_host(launcher: Launcher, hosts: Option<&[Host]>) -> bool {
+    match (launcher, hosts) {
+        (Launcher::Srun, _) => job_nodes().is_ok_and(|nodes| nodes.trim() == "1"),
+        (_, None) => true,
+        (_, Some(hosts)) => hosts.windows(2).all(|pair| pair[0].name == pair[1].name),
+    }
+}
+
+/// Servers of one host talk over shared memory. Without a word the MPI opens ports for those of other hosts all the same, OpenMPI
+/// on all addresses: every user of the network could take a server's descriptors by connecting to them. Who has chosen
+/// a transport knows better.
+fn within_one_host(command: &mut Command) {
+    let choices: &[_] = match open_mpi() {
+        true => &[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "self,vader")],
+        // The transport of MPICH where it is built for UCX, as Debian's is.
+        false => &[("UCX_TLS", "sm,self")],
+    };
+    if choices
+        .iter()
+        .all(|(name, _)| std::env::var_os(name).is_none())
+    {
+        command.envs(choices.iter().copied());
+    }
 }
 
 fn missing(name: &str, error: &std::io::Error) -> Failure {
@@ -161,10 +191,14 @@ fn found(name: &std::path::Path) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
+/// How many nodes the Slurm job has.
+fn job_nodes() -> Result<String, std::env::VarError> {
+    std::env::var("SLURM_JOB_NUM_NODES").or_else(|_| std::env::var("SLURM_NNODES"))
+}
+
 /// One server on each node of the job, beside the command's own steps.
 fn srun() -> Result<Command> {
-    let nodes = std::env::var("SLURM_JOB_NUM_NODES").or_else(|_| std::env::var("SLURM_NNODES"));
-    let nodes = nodes.map_err(|_| {
+    let nodes = job_nodes().map_err(|_| {
         Failure::usage(
             "this is no Slurm job",
             "run it in a batch script or below salloc, or choose another --launcher",
