@@ -50,7 +50,8 @@ impl NodeServer {
         |s| s.delegate.as_ref().map_or(Ok(()), |d| d.stop()),
         |s| {
             s.node.tender.stop();
-            Ok(())
+            // What is not forgotten now is finished once more at the next start.
+            s.node.meta.forget_done()
         },
         |s| {
             s.node.files.close();

@@ -11,7 +11,7 @@ use forebay_fabric::{Error, Fabric, Handler, Message, Rank, ring::Collectives};
 use forebay_server::data::READ_BYTES;
 use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
 use forebay_server::locks::{Mode, proto::Space};
-use forebay_server::meta::proto::{IntentId, MetaRequest};
+use forebay_server::meta::proto::{IntentId, MetaRequest, Part};
 use forebay_server::proto::{OneWay, Reply, Request, WireError};
 use forebay_server::{Caller, Fid, Kind, NewNode, RenameFlags, Service, SetAttr, SetTime};
 use forebay_storage::OsIo;
@@ -405,7 +405,7 @@ fn a_wrong_number_stops_no_coordinator() {
                 number,
             },
             below,
-            steps: Vec::new(),
+            part: Part::default(),
         })
     };
     // From member 0: its own intents up to a number that it never gave out, and those of another member.

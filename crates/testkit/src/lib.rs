@@ -2,4 +2,5 @@
 //!
 //! It is a dependency of tests only. It knows devices, networks and processes; it does not know what Forebay keeps on them,
 //! and no crate of the workspace stands below it.
+pub mod disk;
 pub mod hosts;

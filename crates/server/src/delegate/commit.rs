@@ -16,7 +16,7 @@ use super::{Delegate, Handle, expect_reply};
 use crate::data::LogId;
 use crate::files::proto::{FilesReply, FilesRequest, Part};
 use crate::{Attr, Error, Layout, Result};
-use forebay_index::RangeMap;
+use forebay_index::{Change, RangeMap};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -199,6 +199,10 @@ impl Delegate {
             Failure::Refused
         };
         let parts = if again { &[] } else { &attempt.staged[..] };
+        // What another member cuts off must not be gone from its disk while the decision is not on the owner's.
+        let cut = |change: &Change| matches!(change, Change::Cut { .. });
+        let cuts = |part: &Part| part.changes.iter().any(cut);
+        let sync = sync || self.ordered && attempt.staged.iter().any(cuts);
         self.flush_logs(file, attempt, parts, sync)
             .map_err(failed)?;
         for (i, part) in parts.iter().enumerate() {

@@ -141,6 +141,8 @@ pub struct Delegate {
     patterns: bool,
     /// Every commit is on disk before it counts.
     always_sync: bool,
+    /// After a power cut members must agree: what one of them does waits until what it relies on is on disk.
+    ordered: bool,
     counters: Counters,
     /// Pieces that layers grew by since they were last counted.
     grown: AtomicUsize,
@@ -175,6 +177,7 @@ impl Delegate {
             consistency: config.consistency,
             patterns: config.patterns,
             always_sync: config.durability == Durability::Disk,
+            ordered: config.durability != Durability::None,
             counters: Counters::default(),
             grown: AtomicUsize::new(0),
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,

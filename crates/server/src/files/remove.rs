@@ -117,7 +117,12 @@ impl Shared {
             }
             patterned
         };
-        for member in self.span(fid)? {
+        let span = self.span(fid)?;
+        if !span.is_empty() {
+            // That it has no name is on disk before any of its content goes at another member.
+            self.store.barrier()?;
+        }
+        for member in span {
             self.step("remove elsewhere")?;
             loop {
                 match self.links.files(member, FilesRequest::Remove { fid })? {
@@ -186,6 +191,8 @@ impl Shared {
             self.step("remove slices")?;
             self.store.apply(batch)?;
             if last {
+                // On disk before the owner forgets that there was a file.
+                self.store.barrier()?;
                 self.staged.forget(fid);
                 self.outbox.wake();
                 return Ok(FilesReply::Done);

@@ -1,12 +1,13 @@
 //! The intents that this member coordinates, from their number to their end.
 //!
 //! Invariants:
-//! - An intent is live from `begin` until every member did its steps, or has been told that it was given up. `Ask` answers
+//! - An intent is live from `begin` until its record is deleted, or every member has been told that it was given up. `Ask` answers
 //!   by that; after a crash only intents with a record (committed ones) are live, the others never happened.
-//! - The record is deleted only after all members confirmed their steps.
+//! - The record is deleted only after all members have their steps on disk. They are asked for that for many intents at once,
+//!   now and then, because it costs each of them a sync of its log.
 use super::{
     Meta,
-    proto::{IntentId, MetaRequest},
+    proto::{IntentId, MetaReply, MetaRequest},
     records,
     records::{Intent, Tag},
 };
@@ -15,6 +16,9 @@ use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Records that one batch deletes.
+const TOGETHER: usize = 1024;
 
 struct Live {
     numbers: BTreeSet<u64>,
@@ -29,6 +33,8 @@ pub(crate) struct Intents {
     live: Mutex<Live>,
     /// Committed, but some member could not do its steps yet.
     left: Mutex<BTreeMap<u64, Intent>>,
+    /// Every member did its steps, perhaps not on disk: the members.
+    done: Mutex<Vec<(IntentId, Vec<Member>)>>,
 }
 
 impl Intents {
@@ -46,6 +52,7 @@ impl Intents {
                 next,
             }),
             left: Mutex::new(left),
+            done: Mutex::default(),
         })
     }
 
@@ -77,7 +84,7 @@ impl Intents {
     }
 
     /// Keeps a committed intent for another try.
-    fn leave(&self, id: IntentId, intent: Intent) {
+    pub fn leave(&self, id: IntentId, intent: Intent) {
         self.left.lock().insert(id.number, intent);
     }
 
@@ -104,12 +111,13 @@ impl Intents {
 }
 
 impl Meta {
-    /// Has every member do its steps of a committed intent, then forgets it. What cannot be done now is left for
+    /// Has every member do its steps of a committed intent; `forget_done` forgets it. What cannot be done now is left for
     /// `finish_left`; answers the member that could not.
     pub(crate) fn finish(&self, id: IntentId, intent: Intent) -> Option<Member> {
         match self.try_finish(id, &intent) {
             Ok(()) => {
-                self.intents.end(id);
+                let members = intent.parts.iter().map(|(member, _)| *member);
+                self.intents.done.lock().push((id, members.collect()));
                 None
             }
             Err((member, e)) => {
@@ -124,30 +132,67 @@ impl Meta {
     }
 
     fn try_finish(&self, id: IntentId, intent: &Intent) -> Result<(), (Member, Error)> {
-        for (member, steps) in &intent.steps {
+        for (member, part) in &intent.parts {
             let below = self.intents.below();
             let request = MetaRequest::Finish {
                 intent: id,
                 below,
-                steps: steps.clone(),
+                part: part.clone(),
             };
-            self.call(*member, request).map_err(|e| (*member, e))?;
+            let reply = self.call(*member, request).map_err(|e| (*member, e))?;
+            if let MetaReply::Missing(fids) = reply {
+                let dropped = self.drop_names(intent, &fids);
+                dropped.map_err(|e| (self.member(), e))?;
+            }
         }
         if intent.gate {
             // Only now: the next directory move must see the new parents.
             self.call(0, MetaRequest::Abort { intent: id })
                 .map_err(|e| (0, e))?;
         }
-        let mut batch = Batch::new();
-        records::delete(&mut batch, Tag::Intent, id);
-        self.apply(batch).map_err(|e| (self.member(), e))
+        Ok(())
+    }
+
+    /// Forgets the intents of which every member has its steps on disk: asks for that, once for all of them. Those with a
+    /// member that does not answer stay for another time.
+    ///
+    /// # Errors
+    /// When this member's own store fails.
+    pub fn forget_done(&self) -> Result<()> {
+        let done = std::mem::take(&mut *self.intents.done.lock());
+        let members: BTreeSet<Member> = done.iter().flat_map(|(_, m)| m.iter().copied()).collect();
+        let mut unsure = BTreeSet::new();
+        for member in members {
+            if let Err(e) = self.call(member, MetaRequest::Sync) {
+                tracing::info!(
+                    "finished intents are not forgotten before member {member} answers: {e}"
+                );
+                unsure.insert(member);
+            }
+        }
+        let (stay, go): (Vec<_>, Vec<_>) =
+            (done.into_iter()).partition(|(_, members)| members.iter().any(|m| unsure.contains(m)));
+        self.intents.done.lock().extend(stay);
+        for some in go.chunks(TOGETHER) {
+            let mut batch = Batch::reclaiming();
+            for (id, _) in some {
+                records::delete(&mut batch, Tag::Intent, *id);
+            }
+            if let Err(e) = self.apply(batch) {
+                // Deleting a record twice is deleting it once.
+                self.intents.done.lock().extend(go);
+                return Err(e);
+            }
+            some.iter().for_each(|(id, _)| self.intents.end(*id));
+        }
+        Ok(())
     }
 
     /// Tries all committed intents again that wait for it.
     pub(crate) fn finish_left(&self) {
         let mut down = BTreeSet::new();
         for (id, intent) in self.intents.take_left() {
-            if intent.steps.iter().any(|(member, _)| down.contains(member)) {
+            if intent.parts.iter().any(|(member, _)| down.contains(member)) {
                 // One wait for a member that does not answer is enough in a round.
                 self.intents.leave(id, intent);
             } else if let Some(member) = self.finish(id, intent) {

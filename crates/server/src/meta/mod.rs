@@ -196,8 +196,15 @@ impl Meta {
             R::Finish {
                 intent,
                 below,
-                steps,
-            } => self.apply_steps(intent, below, &steps).map(done),
+                part,
+            } => {
+                let missing = self.apply_part(intent, below, &part)?;
+                Ok(match missing.is_empty() {
+                    true => MetaReply::Done,
+                    false => MetaReply::Missing(missing),
+                })
+            }
+            R::Sync => Ok(done(self.store.barrier()?)),
             R::Abort { intent } => self.abort(intent).map(done),
             R::Ask { intent } => Ok(MetaReply::Live(self.intents.is_live(intent))),
             R::Gate { intent } => stop_reply(self.take_gate(intent)),

@@ -7,20 +7,35 @@
 //! 2. `Prepare` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
 //!    inode). *Crash:* there is no intent record; whoever meets what is held asks the coordinator, hears that the
 //!    intent is not live, and takes it back. Members also ask when they start.
-//! 3. The commit point: one batch with the coordinator's own changes and the intent record. *Crash after:* the record
+//! 3. The commit point: one batch with the coordinator's own changes and the intent record. It is on disk before anything
+//!    else is done, and before what the operation holds is free for others. *Crash after:* the record
 //!    is found at the next start and the rest is done again.
 //! 4. `Finish` at each other member: its steps, the end of its holds and the marker land in one batch.
 //!    *Crash:* repeated, and the marker keeps steps from being done twice (`applied`).
-//! 5. The gate is given back and the record deleted. *Crash before:* 4 is repeated, with no effect.
+//! 5. The gate is given back. *Crash before:* 4 is repeated, with no effect.
+//! 6. Later, for many intents at once: the members that took part bring their steps to disk, then the records are
+//!    deleted (`intents`). *Crash before:* 4 is repeated where a power cut took it back.
+//!
+//! # A power cut, below durability `disk`
+//! Each store comes back as a beginning of what was written to it, some longer than others.
+//! - *The decision is lost:* it was not on disk, so no step was asked for. What members prepared is taken back as after any crash.
+//! - *A member's steps are lost:* the record is there, because it goes only once they are on disk; 4 is repeated.
+//! - *What a member prepared is lost too:* holds are not needed, because nobody works before recovery is over. What it made is
+//!   in the intent, and made again.
+//! - *So is the inode that got a name:* no fsync had promised it. The member says that it is missing, and the coordinator
+//!   takes the name away that its batch made.
+//!
+//! An operation builds only on what others decided before: their decisions are on disk, because they
+//! free what they hold only then. So no later rename is known of without the earlier ones.
 use super::{
-    Meta, Stop,
+    Meta, Stop, entries,
     proto::{IntentId, MetaRequest},
     records,
-    records::{Intent, Tag},
+    records::{Intent, Named, Part, Tag},
     reply_stop,
     steps::{After, Need, Step, Work},
 };
-use crate::{Error, Fid, Member, Result};
+use crate::{Error, Fid, Kind, Member, Result};
 
 /// An operation: what must be true, and what happens then. The member that runs it coordinates.
 #[derive(Debug, Default)]
@@ -71,6 +86,33 @@ impl Plan {
             .collect()
     }
 
+    /// What `member` has left to do once the plan is decided.
+    fn part_of(&self, member: Member) -> Part {
+        let mut makes = self.needs_of(member);
+        makes.retain(Need::makes);
+        Part {
+            makes,
+            steps: self.steps_of(member),
+        }
+    }
+
+    /// The entries that `me` makes for inodes of other members.
+    fn names_of(&self, me: Member) -> Vec<Named> {
+        let named = |step: &Step| match step {
+            Step::Entry {
+                dir,
+                name,
+                to: Some(entry),
+            } if entry.fid.owner() != me => Some(Named {
+                dir: *dir,
+                name: name.clone(),
+                entry: *entry,
+            }),
+            _ => None,
+        };
+        self.steps_of(me).iter().filter_map(named).collect()
+    }
+
     /// The other members that take part.
     fn others(&self, me: Member) -> Vec<Member> {
         let all = self
@@ -95,12 +137,22 @@ impl Meta {
         }
         let id = self.intents.begin()?;
         let intent = Intent {
-            steps: others.iter().map(|m| (*m, plan.steps_of(*m))).collect(),
+            parts: others.iter().map(|m| (*m, plan.part_of(*m))).collect(),
+            names: plan.names_of(me),
             gate: !plan.moves.is_empty(),
         };
         if let Err(stop) = self.decide(id, plan, &intent) {
             self.give_up(id, &intent);
             return Err(stop);
+        }
+        let ordered = match intent.parts.is_empty() {
+            true => Ok(()),
+            false => self.store.barrier(),
+        };
+        if let Err(e) = ordered {
+            // The store is closed now; the next start finds out whether the decision is on disk.
+            self.intents.leave(id, intent);
+            return Err(Stop::Fail(e.into()));
         }
         self.marks.release(id);
         self.finish(id, intent);
@@ -116,7 +168,7 @@ impl Meta {
             }
         }
         self.hold(id, &plan.needs_of(self.member()))?;
-        for (member, _) in &intent.steps {
+        for (member, _) in &intent.parts {
             let needs = plan.needs_of(*member);
             if !needs.is_empty() {
                 let below = self.intents.below();
@@ -194,7 +246,7 @@ impl Meta {
     /// The intent did not happen: gives back what is held for it, as far as members can be reached; the others ask.
     fn give_up(&self, id: IntentId, intent: &Intent) {
         self.marks.release(id);
-        let mut members: Vec<Member> = intent.steps.iter().map(|(m, _)| *m).collect();
+        let mut members: Vec<Member> = intent.parts.iter().map(|(m, _)| *m).collect();
         if intent.gate && !members.contains(&0) {
             members.push(0);
         }
@@ -238,21 +290,26 @@ impl Meta {
         Ok(())
     }
 
-    /// At another member: the intent is decided; does its steps once, and ends its holds.
-    pub(crate) fn apply_steps(&self, id: IntentId, below: u64, steps: &[Step]) -> Result<()> {
+    /// At another member: the intent is decided; does its part once, and ends its holds. Answers which inodes that should be
+    /// there are not.
+    pub(crate) fn apply_part(&self, id: IntentId, below: u64, part: &Part) -> Result<Vec<Fid>> {
         self.applied.raise(id, below)?;
         let held = self.marks.needs(id);
-        let guards = held
-            .iter()
-            .flatten()
+        let needs = held.iter().flatten().chain(&part.makes);
+        let guards = needs
             .map(Need::guard)
-            .chain(steps.iter().map(Step::guard));
+            .chain(part.steps.iter().map(Step::guard));
         let locks = self.inodes.lock_many(guards);
         if self.applied.is_over(id) {
-            return Ok(());
+            return self.missing(part);
         }
         let mut work = Work::reclaiming(self);
-        for step in steps {
+        if held.is_none() {
+            for need in &part.makes {
+                work.remake(need)?;
+            }
+        }
+        for step in &part.steps {
             work.step(step)?;
         }
         if held.is_some() {
@@ -262,9 +319,61 @@ impl Meta {
         let after = work.land()?;
         self.applied.insert(id);
         self.marks.release(id);
+        let missing = self.missing(part);
         drop(locks);
         self.settle(after);
-        self.applied.prune(self, id.coordinator)
+        self.applied.prune(self, id.coordinator)?;
+        missing
+    }
+
+    /// Inodes that got a name by this part and are not here.
+    fn missing(&self, part: &Part) -> Result<Vec<Fid>> {
+        let linked = part.makes.iter().map(Need::guard);
+        let moved = part.steps.iter().filter_map(|step| match step {
+            Step::Moved { fid, .. } => Some(*fid),
+            _ => None,
+        });
+        let mut missing = Vec::new();
+        for fid in linked.chain(moved) {
+            if self.inodes.find(fid)?.is_none() {
+                missing.push(fid);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// At the coordinator: takes away the names of inodes that are not there, if they still have them. They were
+    /// removed since, and have none; or a power cut took them, and nobody can have been promised them.
+    pub(crate) fn drop_names(&self, intent: &Intent, missing: &[Fid]) -> Result<()> {
+        for named in &intent.names {
+            if !missing.contains(&named.entry.fid) {
+                continue;
+            }
+            let _lock = self.inodes.lock(named.dir);
+            if entries::get(&self.store, named.dir, &named.name)? != Some(named.entry) {
+                continue;
+            }
+            tracing::warn!(
+                dir = named.dir.0,
+                name = %named.name.escape_ascii(),
+                "a file that was never brought to disk is lost by a power cut; its name is taken away"
+            );
+            let mut work = Work::reclaiming(self);
+            work.step(&Step::Entry {
+                dir: named.dir,
+                name: named.name.clone(),
+                to: None,
+            })?;
+            if named.entry.kind == Kind::Dir {
+                work.step(&Step::Touch {
+                    dir: named.dir,
+                    links: -1,
+                    time: self.now(),
+                })?;
+            }
+            work.land()?;
+        }
+        Ok(())
     }
 
     /// At another member: the intent did not happen, or is over. Takes back what it made here and ends its holds.

@@ -3,7 +3,8 @@
 //! Two classes: a *leaf* request is answered from the member's own store, at once; it never waits and never calls
 //! another member. All others may call leaf requests of other members. So members that serve the two classes from
 //! separate threads cannot wait for each other in a circle.
-use super::steps::{Entry, Need, Step};
+pub use super::records::Part;
+use super::steps::{Entry, Need};
 use crate::*;
 use serde::{Deserialize, Serialize};
 
@@ -193,8 +194,8 @@ pub enum MetaRequest {
         /// What to check and hold.
         needs: Vec<Need>,
     },
-    /// Between members, leaf: the intent is decided; do these steps, once however often it is asked. Every intent of
-    /// this coordinator with a number under `below` is over.
+    /// Between members, leaf: the intent is decided; do this part of it, once however often it is asked. Every intent of
+    /// this coordinator with a number under `below` is over. Answers `Missing` if inodes that it names are not there.
     Finish {
         /// Which operation.
         intent: IntentId,
@@ -203,7 +204,7 @@ pub enum MetaRequest {
         below: u64,
 
         /// What to do.
-        steps: Vec<Step>,
+        part: Part,
     },
     /// Between members, leaf: the intent did not happen (or is over); give back what it holds here.
     Abort {
@@ -215,6 +216,8 @@ pub enum MetaRequest {
         /// Which operation.
         intent: IntentId,
     },
+    /// Between members, leaf: what this member did for intents so far is on disk when it answers.
+    Sync,
     /// Between members, leaf, to the root's owner: the lock of directory moves. `Abort` gives it back.
     Gate {
         /// Which operation.
@@ -279,4 +282,6 @@ pub enum MetaReply {
     Changed,
     /// Whether the intent is still going on.
     Live(bool),
+    /// Done, but these inodes are not there: removed since, or never brought to disk before a power cut.
+    Missing(Vec<Fid>),
 }

@@ -7,19 +7,22 @@
 //!        +-----+-------------+-----------+
 //! value  0         1
 //!        +---------+--------------------+
-//!        | version | postcard           |      version 1
+//!        | version | postcard           |      version 2
 //!        +---------+--------------------+
 //! ```
 //!
 //! | tag | at | value | from | until |
 //! |---|---|---|---|---|
-//! | `I` intent | coordinator | `Intent` | the commit point | every member did its steps |
+//! | `I` intent | coordinator | `Intent` | the commit point | every member has its steps on disk |
 //! | `P` prepared | participant | `Vec<Need>` | `Prepare` | `Finish` or `Abort` |
 //! | `A` applied | participant | nothing | `Finish` | the watermark passes it |
 //! | `W` watermark | participant | `u64` | | moves up only; intents below it are over |
 //! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
-use super::{proto::IntentId, steps::Step};
-use crate::{Error, Member, Result, keys};
+use super::{
+    proto::IntentId,
+    steps::{Entry, Need, Step},
+};
+use crate::{Error, Fid, Member, Result, keys};
 use forebay_storage::{Batch, Store};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ops::Bound;
@@ -37,13 +40,35 @@ pub(crate) enum Tag {
 /// A decided operation: what remains to be done at other members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Intent {
-    /// Every other member that takes part, with its steps (none: it only forgets what it prepared).
-    pub steps: Vec<(Member, Vec<Step>)>,
+    /// Every other member that takes part, and what is left to do there.
+    pub parts: Vec<(Member, Part)>,
+    /// Entries that the coordinator's own batch made, of inodes at other members.
+    pub names: Vec<Named>,
     /// The operation holds the gate of directory moves.
     pub gate: bool,
 }
 
-const VERSION: u8 = 1;
+/// What is left to do at a member that takes part in a decided operation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// What it made when it prepared: made again if a power cut took it back.
+    pub makes: Vec<Need>,
+    /// Its steps (none: it only forgets what it prepared).
+    pub steps: Vec<Step>,
+}
+
+/// An entry that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Named {
+    /// The directory.
+    pub dir: Fid,
+    /// The name in it.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub entry: Entry,
+}
+
+const VERSION: u8 = 2;
 
 /// The id of records that there is one of.
 pub(crate) const SINGLE: IntentId = IntentId {

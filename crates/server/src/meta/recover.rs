@@ -66,9 +66,12 @@ impl Meta {
         Ok(())
     }
 
-    /// One round of what is due in the background: intents that wait for a member, holds whose coordinator may be gone.
+    /// One round of what is due in the background: intents that wait for a member or are to be forgotten, holds whose coordinator may be gone.
     pub fn tend(&self) {
         self.finish_left();
+        if let Err(e) = self.forget_done() {
+            tracing::warn!("finished intents cannot be forgotten: {e}");
+        }
         self.resolve(OLD);
     }
 

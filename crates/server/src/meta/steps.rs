@@ -118,6 +118,11 @@ impl Need {
 }
 
 impl Need {
+    /// It is carried out when it is checked, and taken back if the operation does not happen.
+    pub(crate) fn makes(&self) -> bool {
+        matches!(self, Need::Link { .. } | Need::Make { .. })
+    }
+
     /// It makes nothing: an operation that only takes away can have it on a full disk.
     pub(crate) fn makes_nothing(&self) -> bool {
         matches!(self, Need::Entry { is: Some(_), .. } | Need::Empty { .. })
@@ -222,6 +227,23 @@ impl<'a> Work<'a> {
                 }
                 inode.nlink += 1;
                 inode.ctime = *time;
+            }
+            Need::Make { fid, inode } => {
+                self.inodes.insert(*fid, Inode::clone(inode));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes once more what a need made, because a power cut took it back.
+    pub fn remake(&mut self, need: &Need) -> Result<()> {
+        match need {
+            Need::Entry { .. } | Need::Empty { .. } => {}
+            Need::Link { fid, time } => {
+                if let Some(inode) = self.inode(*fid)? {
+                    inode.nlink = inode.nlink.saturating_add(1);
+                    inode.ctime = *time;
+                }
             }
             Need::Make { fid, inode } => {
                 self.inodes.insert(*fid, Inode::clone(inode));

@@ -118,6 +118,18 @@ impl Store {
         self.core.sync()
     }
 
+    /// As [`sync`](Store::sync), before something that must not reach a disk earlier than what is here. At durability `none`,
+    /// which promises nothing after a power cut, it does nothing.
+    ///
+    /// # Errors
+    /// As [`sync`](Store::sync).
+    pub fn barrier(&self) -> Result<()> {
+        match self.core.options.durability {
+            Durability::None => self.core.usable(),
+            Durability::Process | Durability::Disk => self.core.sync(),
+        }
+    }
+
     /// Seals the MemTable and waits until it is a table file.
     ///
     /// # Errors

@@ -72,8 +72,8 @@ impl Check {
         }
         for step in committed
             .iter()
-            .flat_map(|(_, intent)| &intent.steps)
-            .flat_map(|(_, steps)| steps)
+            .flat_map(|(_, intent)| &intent.parts)
+            .flat_map(|(_, part)| &part.steps)
         {
             self.excused.insert(step.guard());
             if let Step::Entry {
@@ -84,7 +84,9 @@ impl Check {
                 self.excused.insert(*fid);
             }
         }
-        for need in prepared.iter().flat_map(|(_, needs)| needs) {
+        let parts = committed.iter().flat_map(|(_, intent)| &intent.parts);
+        let makes = parts.flat_map(|(_, part)| &part.makes);
+        for need in (prepared.iter().flat_map(|(_, needs)| needs)).chain(makes) {
             self.excused.insert(need.guard());
             if let Need::Entry {
                 is: Some(Entry { fid, .. }),

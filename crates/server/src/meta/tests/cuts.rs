@@ -211,6 +211,7 @@ fn run(net: &Arc<Net>, case: &Case, all: bool) -> u64 {
         let dirs = fresh(net, case);
         net.cut_at(at, all);
         let result = (case.op)(net, dirs);
+        net.forget_done();
         if !net.cut_off() {
             result.unwrap();
             assert_eq!(net.tree(), new, "{what}");

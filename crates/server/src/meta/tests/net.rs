@@ -482,7 +482,20 @@ impl Net {
         tree
     }
 
+    /// The members that run forget finished operations, as they do in the background.
+    pub fn forget_done(&self) {
+        for host in &self.hosts {
+            let meta = host.meta.read().clone();
+            // A member that is stopped meanwhile has them still.
+            if let Some(meta) = meta {
+                meta.finish_left();
+                let _ = meta.forget_done();
+            }
+        }
+    }
+
     pub fn check(&self) -> Vec<Finding> {
+        self.forget_done();
         let stores: Vec<_> = self
             .hosts
             .iter()

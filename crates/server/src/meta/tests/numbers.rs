@@ -1,7 +1,7 @@
 //! Numbers of intents that no coordinator sends, and looks that never end: neither stops a member, nor takes all its time.
 use super::net::*;
 use crate::meta::Stop;
-use crate::meta::proto::{IntentId, MetaReply, MetaRequest};
+use crate::meta::proto::{IntentId, MetaReply, MetaRequest, Part};
 use crate::*;
 use rustix::io::Errno;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn finish(number: u64, below: u64) -> MetaRequest {
             number,
         },
         below,
-        steps: Vec::new(),
+        part: Part::default(),
     }
 }
 

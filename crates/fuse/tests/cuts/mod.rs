@@ -1,0 +1,2 @@
+//! What the tests of power cuts share.
+pub mod rig;
