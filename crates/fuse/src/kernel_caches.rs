@@ -58,13 +58,42 @@ impl KernelCaches {
             .map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
+    fn connection(&self) -> io::Result<&Connection> {
+        Ok(self.connection.get().ok_or(io::ErrorKind::NotConnected)?)
+    }
+
     /// Drops the pages of a file that is open here, and tells the kernel its size as `delegate` sees it.
     ///
     /// # Errors
     /// The kernel has old pages, or an old size.
     pub fn renew(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
-        let connection = self.connection.get().ok_or(io::ErrorKind::NotConnected)?;
-        connection.notifier.inval_inode(ino, 0, 0)?;
+        delegate.dropping_pages(Fid(ino.0));
+        self.connection()?.notifier.inval_inode(ino, 0, 0)?;
+        self.tell_size(delegate, ino)
+    }
+
+    /// Drops the pages in which `len` bytes from `offset` on are.
+    ///
+    /// # Errors
+    /// The kernel has old pages.
+    pub fn drop_pages(&self, ino: INodeNo, offset: u64, len: usize) -> io::Result<()> {
+        let (offset, len) = (i64::try_from(offset), i64::try_from(len));
+        let (Ok(offset), Ok(len)) = (offset, len) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        // A length of 0 would be all.
+        match len {
+            0 => Ok(()),
+            _ => self.connection()?.notifier.inval_inode(ino, offset, len),
+        }
+    }
+
+    /// Tells the kernel the size of a file that is open here, as `delegate` sees it.
+    ///
+    /// # Errors
+    /// The kernel has an old size.
+    pub fn tell_size(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
+        let connection = self.connection()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{number}");
         let path = connection.point.join(DIRECTORY).join(&name);

@@ -197,6 +197,7 @@ pub(crate) trait Told {
 
 impl Told for () {}
 impl Told for i64 {}
+impl Told for u64 {}
 impl Told for Answer {}
 impl Told for Vec<u8> {}
 impl Told for forebay_server::Space {}

@@ -1,15 +1,17 @@
-//! What the kernel keeps of files is never older than what the mount promises: sizes under locks, and calls that read the
-//! page cache without asking.
+//! What the kernel keeps of files and directories is never older than what the mount promises: sizes under locks, calls
+//! that read the page cache without asking, direct writes beside buffered readers, directories that another node moved.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{Harness, Setup, pattern, turn};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use common::{Harness, Rng, Setup, pattern, turn};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn roles() {
@@ -190,4 +192,182 @@ fn calls_that_read_the_page_cache_see_under_a_lock_what_read_does() {
         wrong.is_empty(),
         "round, way, bytes there, bytes seen: {wrong:?}"
     );
+}
+
+/// Bytes of one direct write.
+const WRITE: usize = 128 << 10;
+/// Direct writes under way at once.
+const WRITES: usize = 8;
+
+#[repr(align(4096))]
+struct Aligned([u8; WRITE]);
+
+/// Linux's asynchronous I/O.
+struct Aio(libc::c_ulong);
+
+#[repr(C)]
+#[derive(Default)]
+struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: u16,
+    reqprio: i16,
+    fildes: u32,
+    buf: u64,
+    nbytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    resfd: u32,
+}
+
+impl Aio {
+    fn new() -> Aio {
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the context is written by the call and lives through it.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, WRITES, &raw mut context) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        Aio(context)
+    }
+
+    /// Submits writes one behind the other from the file's start, and waits until all are done.
+    fn write(&self, f: &File, parts: &[Box<Aligned>]) {
+        let mut requests: Vec<Iocb> = (0..)
+            .zip(parts)
+            .map(|(n, part)| Iocb {
+                opcode: 1,
+                fildes: f.as_raw_fd() as u32,
+                buf: part.0.as_ptr() as u64,
+                nbytes: WRITE as u64,
+                offset: n * WRITE as i64,
+                ..Iocb::default()
+            })
+            .collect();
+        let list: Vec<_> = requests.iter_mut().map(|r| &raw mut *r).collect();
+        let mut events = [[0u64; 4]; WRITES];
+        let all = list.len() as libc::c_long;
+        // SAFETY: requests, buffers and events live until all writes are done, which the second call waits for.
+        unsafe {
+            let sent = libc::syscall(libc::SYS_io_submit, self.0, all, list.as_ptr());
+            assert_eq!(sent, all, "{}", std::io::Error::last_os_error());
+            let for_ever = std::ptr::null_mut::<libc::timespec>();
+            let into = events.as_mut_ptr();
+            let done = libc::syscall(libc::SYS_io_getevents, self.0, all, all, into, for_ever);
+            assert_eq!(done, all, "{}", std::io::Error::last_os_error());
+        }
+        let written = |event: &[u64; 4]| event[2] == WRITE as u64;
+        assert!(events[..list.len()].iter().all(written), "{events:?}");
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        // SAFETY: a context that `new` made, with nothing under way.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
+    }
+}
+
+/// Threads that read all of a file through the page cache, page by page, as long as it lives.
+struct Readers(Arc<AtomicBool>, Vec<std::thread::JoinHandle<()>>);
+
+impl Readers {
+    fn start(path: &Path, len: usize) -> Readers {
+        let ended = Arc::new(AtomicBool::new(false));
+        let threads = (0..2u64).map(|n| {
+            let (f, ended) = (File::open(path).unwrap(), ended.clone());
+            let mut rng = Rng(n);
+            std::thread::spawn(move || {
+                while !ended.load(Ordering::SeqCst) {
+                    let at = rng.below(len as u64 / 4096) * 4096;
+                    f.read_at(&mut [0; 4096], at).unwrap();
+                }
+            })
+        });
+        Readers(ended.clone(), threads.collect())
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+        for thread in self.1.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn asynchronous_direct_writes_beside_a_buffered_reader(members: u16) {
+    let Some(h) = nodes(members, false) else {
+        return;
+    };
+    let path = h.mount(0).join("f");
+    fs::write(&path, vec![0; WRITES * WRITE]).unwrap();
+    let mut options = OpenOptions::new();
+    let options = options.write(true).custom_flags(libc::O_DIRECT);
+    let direct = options.open(&path).unwrap();
+    let look = File::open(&path).unwrap();
+    let readers = Readers::start(&path, WRITES * WRITE);
+    let aio = Aio::new();
+    let mut old = Vec::new();
+    for round in 0..60u64 {
+        let part = |n: u64| {
+            pattern(round * WRITES as u64 + n, WRITE)
+                .try_into()
+                .unwrap()
+        };
+        let parts: Vec<_> = (0..WRITES as u64)
+            .map(|n| Box::new(Aligned(part(n))))
+            .collect();
+        aio.write(&direct, &parts);
+        for (n, part) in (0..).zip(&parts) {
+            if read_at(&look, n * WRITE as u64, WRITE) != part.0 {
+                old.push((round, n));
+            }
+        }
+    }
+    drop(readers);
+    assert!(
+        old.is_empty(),
+        "after these writes bytes from before them were read: {old:?}"
+    );
+}
+
+#[test]
+fn asynchronous_direct_writes_are_seen_by_a_buffered_reader() {
+    let _turn = turn();
+    asynchronous_direct_writes_beside_a_buffered_reader(2);
+}
+
+#[test]
+fn asynchronous_direct_writes_are_seen_by_a_buffered_reader_of_a_service_of_one_member() {
+    let _turn = turn();
+    asynchronous_direct_writes_beside_a_buffered_reader(1);
+}
+
+#[test]
+fn an_append_behind_what_another_node_appended_is_seen_at_once_on_its_node() {
+    let _turn = turn();
+    let Some(h) = nodes(2, false) else { return };
+    let append = |m: usize| {
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(true);
+        options.open(h.mount(m).join("log")).unwrap()
+    };
+    let (mut a, mut b) = (append(0), append(1));
+    let look = File::open(h.mount(1).join("log")).unwrap();
+    let mut expected = Vec::new();
+    for round in 0..10 {
+        let part = |n: u64| pattern(round * 2 + n, 3000);
+        a.write_all(&part(0)).unwrap();
+        a.sync_all().unwrap();
+        b.write_all(&part(1)).unwrap();
+        expected.extend(part(0));
+        expected.extend(part(1));
+        for way in [Way::Sendfile, Way::Splice] {
+            let seen = all_by(way, &look, Path::new("")).unwrap();
+            assert_eq!(seen.len(), expected.len(), "{way:?}, round {round}");
+            assert!(seen == expected, "{way:?}, round {round}");
+        }
+    }
 }

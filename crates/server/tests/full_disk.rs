@@ -63,7 +63,7 @@ fn deleting_on_a_full_disk_makes_room() {
     let write = || {
         let opened = here.create(Fid::ROOT, b"new", 0o644, false, BOTH, ROOT)?;
         let written = here.write(opened.handle, 0, &vec![200; 1_000_000], ROOT);
-        let synced = written.and_then(|()| here.fsync(opened.handle));
+        let synced = written.and_then(|_| here.fsync(opened.handle));
         synced.and(here.release(opened.handle))
     };
     let room = (0..12_000).any(|_| match write() {
@@ -219,7 +219,7 @@ fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
             };
             let bytes = vec![round as u8 + 1; len];
             match delegate.write(*handle, content.len() as u64, &bytes, ROOT) {
-                Ok(()) => content.extend(bytes),
+                Ok(_) => content.extend(bytes),
                 Err(e) => {
                     assert_eq!(e.errno(), Errno::NOSPC, "{e}");
                     refused += 1;

@@ -22,7 +22,7 @@ fn deleting_on_a_full_store_makes_room() {
         let wrote = here.write(handle, 0, &[files.len() as u8; 100_000], ROOT);
         here.release(handle).unwrap();
         match wrote {
-            Ok(()) => files.push(fid),
+            Ok(_) => files.push(fid),
             Err(e) => break e,
         }
     };

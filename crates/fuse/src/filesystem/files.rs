@@ -9,9 +9,9 @@
 //! bit  0       WRITE: opened for writing
 //! ```
 use super::Filesystem;
-use forebay_server::delegate::{Fallocate, Handle, Opened, Whence};
+use forebay_server::delegate::{AfterWrite, Fallocate, Handle, Opened, Whence};
 use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
-use fuser::{FileHandle, FopenFlags, OpenAccMode, WriteFlags};
+use fuser::{FileHandle, FopenFlags, INodeNo, OpenAccMode, ReplyWrite, WriteFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +23,9 @@ const BITS: u32 = 3;
 
 /// Most bytes one copy request moves, so that a thread is not held for long; the kernel asks again for the rest.
 const COPY: u64 = 16 << 20;
+
+/// Stack of a thread that drops pages; it does little.
+const STACK: usize = 256 << 10;
 
 /// The delegate's handle in the kernel's.
 pub(super) fn handle(fh: FileHandle) -> Handle {
@@ -164,7 +167,7 @@ impl Filesystem {
         write_flags: WriteFlags,
         file_flags: fuser::OpenFlags,
         caller: Caller,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) && has(fh, APPEND) {
             // Pages of a shared mapping, sent through whichever handle the kernel found: they belong at their offset,
             // which a handle for appending would ignore.
@@ -185,13 +188,58 @@ impl Filesystem {
         } else {
             Caller { uid: 0, gid: 0 }
         };
-        self.delegate.write(handle(fh), offset, data, caller)?;
+        let placed = self.delegate.write(handle(fh), offset, data, caller)?;
         if has(fh, DIRECT) && file_flags.0 & libc::O_DSYNC != 0 {
             // For cached files the kernel sends an fsync of its own. This handle has no pages; another's are dropped when it
             // asks for it.
             let _ = self.delegate.fsync(handle(fh))?;
         }
-        Ok(())
+        Ok(placed)
+    }
+
+    /// Answers a write past the page cache: after pages that it made old are gone, if there are any, on a thread of its own.
+    pub(super) fn written_directly(
+        &self,
+        (ino, fh): (INodeNo, FileHandle),
+        (expected, placed, len): (u64, u64, usize),
+        reply: ReplyWrite,
+    ) {
+        let after = self
+            .delegate
+            .after_direct_write(handle(fh), expected, placed);
+        let Ok(AfterWrite {
+            drop_pages,
+            look_again,
+        }) = after
+        else {
+            return reply.error(fuser::Errno::EBADF);
+        };
+        if !drop_pages && !look_again {
+            return reply.written(len as u32);
+        }
+        let (delegate, caches) = (self.delegate.clone(), self.caches.clone());
+        let renew = move || -> std::io::Result<()> {
+            if drop_pages {
+                caches.drop_pages(ino, placed, len)?;
+            }
+            // If the owner does not answer, nobody here can read what others appended: the append itself has succeeded.
+            if look_again && delegate.look_again(handle(fh)).is_ok() {
+                caches.tell_size(&delegate, ino)?;
+            }
+            Ok(())
+        };
+        let work = move || match renew() {
+            Ok(()) => reply.written(len as u32),
+            Err(error) => {
+                tracing::error!(inode = ino.0, %error, "the kernel keeps pages from before a direct write");
+                reply.error(fuser::Errno::EIO);
+            }
+        };
+        let thread = std::thread::Builder::new().name("direct write".into());
+        if let Err(e) = thread.stack_size(STACK).spawn(work) {
+            // The reply went with the closure, and has said EIO.
+            tracing::error!(error = %e, "no thread to drop old pages; raise the limit of processes");
+        }
     }
 
     pub(super) fn flush_file(&self, fh: FileHandle, owner: u64) -> Result<()> {

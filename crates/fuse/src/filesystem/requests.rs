@@ -241,13 +241,17 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         size: u32,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let note = Note::on(Action::Read, ino)
             .through(fh)
             .range(offset, size.into());
         let answer = self.attempt(req, note, || {
+            // The kernel names an owner for direct I/O only.
+            if owner.is_none() {
+                self.delegate.enters_page_cache(files::handle(fh))?;
+            }
             self.delegate.read(files::handle(fh), offset, size)
         });
         data(answer, reply);
@@ -262,16 +266,25 @@ impl fuser::Filesystem for Filesystem {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let note = Note::on(Action::Write, ino)
             .through(fh)
             .range(offset, data.len() as u64);
         let answer = self.attempt(req, note, || {
+            // As for a read.
+            if owner.is_none() {
+                self.delegate.enters_page_cache(files::handle(fh))?;
+            }
             self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
         });
-        written(answer.map(|()| data.len() as u32), reply);
+        match answer {
+            Ok(placed) if owner.is_some() => {
+                self.written_directly((ino, fh), (offset, placed, data.len()), reply);
+            }
+            answer => written(answer.map(|_| data.len() as u32), reply),
+        }
     }
 
     fn flush(

@@ -206,14 +206,6 @@ impl Delegate {
         }
     }
 
-    /// The kernel's pages of the file are gone since they were found stale.
-    pub fn dropped_pages(&self, stale: StalePages) {
-        if let Some(file) = self.table.find(stale.fid) {
-            let mut state = file.state.lock();
-            state.kernel = state.kernel.max(Some(stale.generation));
-        }
-    }
-
     /// Everything is published, and the handle goes: so do the locks taken through it alone.
     pub(super) fn release_locks(&self, fid: Fid, handle: Handle) {
         let gone = self.locks.holders.lock().closed(fid, handle);

@@ -10,6 +10,7 @@
 //! | `open_file` | one file's layers, shared by its handles |
 //! | `intervals`, `pending` | the maps the layers are made of |
 //! | `open` | open, create, release, what the kernel may cache |
+//! | `kernel_pages` | what the kernel may hold of a file, and when it must go |
 //! | `read`, `windows` | reading; asking owners for extents |
 //! | `patterns`, `file_map` | asking for a file's patterns; what they say of an offset |
 //! | `describe` | where a file's bytes are, for people |
@@ -48,6 +49,7 @@ mod handles;
 mod holders;
 mod intervals;
 mod keepers;
+mod kernel_pages;
 mod leftovers;
 mod lock_owners;
 mod locks;
@@ -79,6 +81,7 @@ use counted::{Claims, Lost};
 pub use describe::{Described, Row, Rows};
 use forebay_storage::Durability;
 use handles::Table;
+pub use kernel_pages::AfterWrite;
 use leftovers::Leftovers;
 pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
 use parking_lot::Mutex;

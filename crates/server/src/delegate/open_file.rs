@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// See the head of this file.
 pub struct OpenFile {
@@ -37,6 +38,8 @@ pub struct OpenFile {
     pub append: Mutex<()>,
     /// Held for moments only.
     pub state: Mutex<State>,
+    /// The kernel may hold pages of it, read or written through its page cache (see `kernel_pages`).
+    pub paged: AtomicBool,
 }
 
 /// A commit on its way: what was sent, so that it can be sent again as it was (but see [`State::forget`]).
@@ -125,6 +128,7 @@ impl OpenFile {
             turn: Mutex::new(()),
             append: Mutex::new(()),
             state: Mutex::new(state),
+            paged: AtomicBool::new(false),
         }
     }
 }

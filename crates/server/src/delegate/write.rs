@@ -21,18 +21,18 @@ const ROOM_PAUSES: u32 = 2000;
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 impl Delegate {
-    /// Append handles ignore `offset`. All or nothing.
+    /// Append handles ignore `offset`. All or nothing. Answers where the bytes went.
     ///
     /// # Errors
     /// `EBADF`, `EFBIG`, `ENOSPC`; in posix consistency also as a commit (the bytes then stay pending).
-    pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<()> {
+    pub fn write(&self, handle: Handle, offset: u64, data: &[u8], caller: Caller) -> Result<u64> {
         let _at = self.counters.begin();
         let open = self.table.get(handle)?;
         if !open.flags.write {
             return Err(Errno::BADF.into());
         }
         if data.is_empty() {
-            return Ok(());
+            return Ok(offset);
         }
         if !open.flags.append {
             end_of(offset, data.len())?;
@@ -82,7 +82,8 @@ impl Delegate {
         self.give_back(&dropped);
         self.counters.wrote(data.len());
         if self.is_posix() {
-            return self.publish(file, self.always_sync);
+            self.publish(file, self.always_sync)?;
+            return Ok(range.start);
         }
         if grown > 0 {
             self.grew(grown, true);
@@ -90,7 +91,7 @@ impl Delegate {
         if crowded && let Err(e) = self.publish(file, self.always_sync) {
             tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
         }
-        Ok(())
+        Ok(range.start)
     }
 
     /// Appends. If there is no room, what is on its way back is waited for, because the program deleted or replaced it

@@ -1,0 +1,79 @@
+//! Which pages this node's kernel may hold, for the mount that keeps them right.
+//!
+//! Two things make pages old. Another node changes the file: then the generation moves past the one that the pages are of
+//! ([`StalePages`]). Or a program of this node writes past the page cache (direct I/O), and the kernel reads the page back while
+//! the write is on its way: for asynchronous writes the kernel does not look at its pages again afterwards. So the mount says when
+//! bytes go into the page cache, and drops the range of a direct write, if there may be pages, before the write is answered.
+//!
+//! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
+//! either the read sees the write, or the write sees that its pages must go.
+use super::{Delegate, Handle, StalePages};
+use crate::{Fid, Result};
+use std::sync::atomic::Ordering;
+
+/// What a direct write leaves for the mount to do before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AfterWrite {
+    /// Pages of the range may be old.
+    pub drop_pages: bool,
+    /// An append went behind what other nodes had appended, and programs of this node may read the file: call
+    /// [`Delegate::look_again`], and tell the kernel the size.
+    pub look_again: bool,
+}
+
+impl Delegate {
+    /// What is read or written through this handle next goes into the kernel's page cache.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn enters_page_cache(&self, handle: Handle) -> Result<()> {
+        let paged = &self.table.get(handle)?.file.paged;
+        if !paged.load(Ordering::SeqCst) {
+            paged.store(true, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// After a write past the page cache that the kernel expected at `expected` and that went to `placed`.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn after_direct_write(
+        &self,
+        handle: Handle,
+        expected: u64,
+        placed: u64,
+    ) -> Result<AfterWrite> {
+        let open = self.table.get(handle)?;
+        let others = || open.flags.read || open.file.state.lock().handles > 1;
+        Ok(AfterWrite {
+            drop_pages: open.file.paged.load(Ordering::SeqCst),
+            look_again: placed > expected && others(),
+        })
+    }
+
+    /// Fetches what is published of the file now: what other nodes appended before an append of this node would read as
+    /// zeros.
+    ///
+    /// # Errors
+    /// `EBADF`; `EIO` if the file's owner does not answer.
+    pub fn look_again(&self, handle: Handle) -> Result<()> {
+        let open = self.table.get(handle)?;
+        self.refresh(&open.file)
+    }
+
+    /// The kernel is about to drop all pages of the file, and waits for those on their way.
+    pub fn dropping_pages(&self, fid: Fid) {
+        if let Some(file) = self.table.find(fid) {
+            file.paged.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// The kernel's pages of the file are gone since they were found stale.
+    pub fn dropped_pages(&self, stale: StalePages) {
+        if let Some(file) = self.table.find(stale.fid) {
+            let mut state = file.state.lock();
+            state.kernel = state.kernel.max(Some(stale.generation));
+        }
+    }
+}
