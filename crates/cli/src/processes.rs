@@ -1,4 +1,5 @@
 //! What the kernel tells about processes: memory, open files, stacks. Reads `/proc` only.
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -55,16 +56,22 @@ pub fn of_thread(thread: u32) -> Option<(u32, String)> {
     Some((pid, name(Path::new(&format!("/proc/{pid}")))))
 }
 
+/// The words of `/proc/PID/stat` from the third one, the state, on.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything; the state follows it.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    Some(rest.split_whitespace().map(String::from).collect())
+}
+
+/// When a process was started, in ticks of the machine's clock.
+fn start_ticks(pid: u32) -> Option<u64> {
+    stat(pid)?.get(19)?.parse().ok()
+}
+
 /// The processes that have `top` above them and have not ended, without `spared` and those below them.
 pub fn below(top: u32, spared: &[u32]) -> Vec<u32> {
-    let parent = |pid: u32| -> Option<u32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name is in parentheses and may hold anything; state and parent follow it.
-        let (_, rest) = stat.rsplit_once(") ")?;
-        let mut words = rest.split(' ');
-        let alive = !words.next()?.starts_with(['Z', 'X']);
-        words.next()?.parse().ok().filter(|_| alive)
-    };
+    let parent = |pid: u32| -> Option<u32> { stat(pid)?.get(1)?.parse().ok() };
     let all: Vec<(u32, u32)> = pids()
         .into_iter()
         .filter_map(|pid| Some((pid, parent(pid)?)))
@@ -78,7 +85,51 @@ pub fn below(top: u32, spared: &[u32]) -> Vec<u32> {
             }
         }
     }
+    // One whose first thread has ended looks like one that has ended, and may still have threads and children.
+    found.retain(|pid| lives(*pid));
     found
+}
+
+/// Variables that the launchers of MPI and Slurm give each of their processes.
+const OF_RANKS: [&[u8]; 5] = [
+    b"OMPI_COMM_WORLD_RANK=",
+    b"PMIX_RANK=",
+    b"PMI_RANK=",
+    b"PMI_ID=",
+    b"SLURM_PROCID=",
+];
+
+/// Whether a rank of an MPI or Slurm job, or what one has started, still runs on this machine, is of one of these process groups,
+/// and began after this process did.
+pub fn ranks_run(groups: &BTreeSet<u32>) -> bool {
+    let Some(since) = start_ticks(std::process::id()).filter(|_| !groups.is_empty()) else {
+        return false;
+    };
+    let of_these = |pid: u32| {
+        let stat = stat(pid)?;
+        let group: u32 = stat.get(2)?.parse().ok()?;
+        let start: u64 = stat.get(19)?.parse().ok()?;
+        Some(groups.contains(&group) && start >= since)
+    };
+    let is_rank = |pid: u32| {
+        // It cannot be read of another user's processes.
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|variable| OF_RANKS.iter().any(|name| variable.starts_with(name)))
+    };
+    let mut all = pids().into_iter();
+    all.any(|pid| of_these(pid) == Some(true) && is_rank(pid) && lives(pid))
+}
+
+/// Whether the guard of the command of `forebay run`, whose process is or was `run`, still runs.
+pub fn has_guard(run: u32) -> bool {
+    let run = run.to_string();
+    pids().into_iter().any(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0).skip(1);
+        words.next() == Some(&b"__guard"[..]) && words.next() == Some(run.as_bytes())
+    })
 }
 
 /// Processes with something open at or below `point`, as far as this user may see them.
@@ -174,6 +225,57 @@ mod tests {
         assert!(stacks(pid).contains("thread "));
         assert!(!lives(u32::MAX));
         assert_eq!(super::memory(u32::MAX), Memory::default());
+    }
+
+    /// A program whose first thread has ended, and the others go on; it says the number of a child of it.
+    const HEADLESS: &str = "#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static void *rest(void *child) { for (;;) pause(); return child; }
+int main(void) {
+    pthread_t thread;
+    pid_t child = fork();
+    if (child == 0) { for (;;) pause(); }
+    pthread_create(&thread, 0, rest, 0);
+    printf(\"%d\\n\", child);
+    fflush(stdout);
+    pthread_exit(0);
+}
+";
+
+    #[test]
+    fn a_process_without_its_first_thread_is_found_and_so_is_its_child() {
+        use std::io::BufRead;
+        use std::process::{Command, Stdio};
+        let dir = tempfile::tempdir().unwrap();
+        let (source, program) = (dir.path().join("headless.c"), dir.path().join("headless"));
+        std::fs::write(&source, HEADLESS).unwrap();
+        let mut cc = Command::new("cc");
+        cc.arg("-pthread").arg("-o").arg(&program).arg(&source);
+        assert!(cc.status().unwrap().success());
+        let mut headless = Command::new(&program)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = std::io::BufReader::new(headless.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let child: u32 = line.trim().parse().unwrap();
+        let state = || stat(headless.id()).unwrap()[0].clone();
+        while state() != "Z" {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let found = below(std::process::id(), &[]);
+        let kill = |pid: u32| {
+            let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        };
+        kill(child);
+        kill(headless.id());
+        headless.wait().unwrap();
+        assert!(found.contains(&headless.id()), "{found:?}");
+        assert!(found.contains(&child), "{found:?}");
+        assert!(!below(std::process::id(), &[]).contains(&headless.id()));
     }
 
     #[test]

@@ -90,7 +90,12 @@ impl ServerProcess {
                 Ok(Ok(Report::Opened)) => self.opened = true,
                 Ok(Ok(Report::Failed { code, text, .. })) => return Err(Failure { code, text }),
                 // Only servers of a job say this.
-                Ok(Ok(Report::AllReady(_) | Report::Died(_) | Report::Stopped(_))) => {}
+                Ok(Ok(
+                    Report::AllReady(_)
+                    | Report::Died(_)
+                    | Report::Stopping { .. }
+                    | Report::Stopped(_),
+                )) => {}
                 Ok(Err(e)) => {
                     return Err(Failure::new(
                         format!("the server process said something unknown: {e}"),

@@ -8,7 +8,9 @@ mod common;
 use common::mpi;
 use forebay_testkit::hosts::Hosts;
 use std::path::Path;
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Hosts `ha`, `hb`, ..., one test at a time: each has servers on all of them.
 fn hosts(n: usize) -> Option<(MutexGuard<'static, ()>, Hosts)> {
@@ -40,16 +42,247 @@ for h in ha hb hc; do ssh $h 'cat /tmp/m/ha /tmp/m/hb /tmp/m/hc'; done";
         said.starts_with(&"of ha\nof hb\nof hc\n".repeat(3)),
         "{said}"
     );
-    for host in 0..3 {
-        let left = hosts.processes(host, "/tmp/forebay");
-        assert!(left.is_empty(), "{left:?}");
-        let (_, mounts) = hosts.sh(host, "grep fuse.forebay /proc/mounts");
-        assert_eq!(mounts, "");
-        assert_eq!(
-            std::fs::read_dir(hosts.bare(host).join("m"))
-                .unwrap()
-                .count(),
-            0
+    nothing_stays(&hosts, 3);
+}
+
+/// Longest that anything may take that waits for no network.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Waits for something that must come within the time.
+#[track_caller]
+fn within(limit: Duration, what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !is() {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Waits until nothing of a run is left on any host; then nothing may lie in the bare mount directories.
+#[track_caller]
+fn nothing_stays(hosts: &Hosts, n: usize) {
+    for host in 0..n {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let mut left = hosts.processes(host, "/tmp/forebay");
+            left.extend(hosts.processes(host, "/tmp/writer"));
+            let (_, mounts) = hosts.sh(host, "grep ' /tmp/m ' /proc/mounts");
+            if left.is_empty() && mounts.is_empty() {
+                break;
+            }
+            let name = Hosts::name(host);
+            assert!(Instant::now() < end, "left on {name}: {left:?} {mounts}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let mut bare = std::fs::read_dir(hosts.bare(host).join("m")).unwrap();
+        let found = bare.next().map(|entry| {
+            let path = entry.unwrap().path();
+            let lines = std::fs::read_to_string(&path)
+                .unwrap_or_default()
+                .lines()
+                .count();
+            (path, lines)
+        });
+        assert!(
+            found.is_none(),
+            "below the mount of {}: {found:?}",
+            Hosts::name(host)
         );
     }
+}
+
+/// Starts `run` on host 0 with a command of one rank on each host that writes by path for ever, whatever comes of it.
+fn writing(hosts: &Hosts, n: usize, more: &str) -> Child {
+    let writer = "while :; do echo x >> /tmp/m/$(hostname); sleep 0.01; done 2>/dev/null";
+    for host in 0..n {
+        std::fs::write(hosts.bare(host).join("writer"), writer).unwrap();
+    }
+    let names: Vec<&str> = (0..n).map(Hosts::name).collect();
+    let names = names.join(",");
+    let command =
+        format!("mpirun --allow-run-as-root --oversubscribe -n {n} --host {names} sh /tmp/writer");
+    let words = format!("exec {} {command} 2>/tmp/said", run(more));
+    let mut child = hosts.command(0, &["sh", "-c", &words]);
+    let child = child.stdout(Stdio::null()).spawn().unwrap();
+    let all = "for h in $(cat /tmp/hosts); do test -s /tmp/m/$h || exit 1; done";
+    within(LIMIT, "all write", || hosts.sh(0, all).0 == 0);
+    child
+}
+
+/// What `run` has said on standard error.
+fn said(hosts: &Hosts) -> String {
+    std::fs::read_to_string(hosts.bare(0).join("said")).unwrap_or_default()
+}
+
+/// The process of the server of a host.
+fn server(hosts: &Hosts, host: usize) -> u32 {
+    let lock = std::fs::read_to_string(hosts.bare(host).join("s/lock")).unwrap();
+    lock.trim().parse().unwrap()
+}
+
+/// The parent of a process of a host.
+fn parent(hosts: &Hosts, host: usize, pid: u32) -> u32 {
+    let (_, stat) = hosts.sh(host, &format!("cut -d' ' -f4 /proc/{pid}/stat"));
+    stat.trim().parse().unwrap()
+}
+
+/// The first process of host 0 whose command line begins and goes on like this.
+fn first(hosts: &Hosts, begins: &str, holds: &str) -> u32 {
+    let all = hosts.processes(0, holds).into_iter();
+    let mut found = all.filter(|(_, line)| line.starts_with(begins));
+    found.next().unwrap().0
+}
+
+/// Does something to a run whose ranks write by path; then everything ends, and no line was written below a mount.
+fn no_line_is_lost(injure: fn(&Hosts)) -> Option<String> {
+    let (_turn, hosts) = hosts(2)?;
+    let mut run = writing(&hosts, 2, "");
+    injure(&hosts);
+    let begun = Instant::now();
+    let mut code = None;
+    within(LIMIT, "run ends", || {
+        code = run.try_wait().unwrap();
+        code.is_some()
+    });
+    assert!(!code.unwrap().success());
+    nothing_stays(&hosts, 2);
+    eprintln!("all has ended after {:?}", begun.elapsed());
+    Some(said(&hosts))
+}
+
+#[test]
+fn a_server_that_stops_ends_the_command_and_no_line_lands_below_a_mount() {
+    let said = no_line_is_lost(|hosts| hosts.signal(1, server(hosts, 1), "TERM"));
+    let Some(said) = said else { return };
+    let line = "the server of member 1 on hb stops while the command runs (signal 15)";
+    assert!(said.contains(line), "{said}");
+}
+
+#[test]
+fn a_forced_umount_ends_the_command_and_no_line_lands_below_a_mount() {
+    let said = no_line_is_lost(|hosts| {
+        let (code, said) = hosts.sh(0, "/tmp/forebay umount --force /tmp/m");
+        assert_eq!(code, 0, "{said}");
+    });
+    let Some(said) = said else { return };
+    assert!(
+        said.contains("stops while the command runs (asked to)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_killed_daemon_of_the_launcher_ends_the_command_and_no_line_lands_below_a_mount() {
+    no_line_is_lost(|hosts| {
+        let daemon = parent(hosts, 1, server(hosts, 1));
+        hosts.signal(1, daemon, "KILL");
+    });
+}
+
+#[test]
+fn a_killed_ssh_of_the_launcher_ends_the_command_and_no_line_lands_below_a_mount() {
+    no_line_is_lost(|hosts| {
+        let launcher = first(hosts, "mpirun", "serve --launched");
+        let ssh = hosts.processes(0, "ssh").into_iter();
+        let mut ssh = ssh.filter(|(pid, _)| parent(hosts, 0, *pid) == launcher);
+        hosts.signal(0, ssh.next().unwrap().0, "KILL");
+    });
+}
+
+#[test]
+fn a_killed_run_ends_the_command_and_no_line_lands_below_a_mount() {
+    no_line_is_lost(|hosts| hosts.signal(0, first(hosts, "/tmp/forebay run", ""), "KILL"));
+}
+
+#[test]
+fn ranks_that_outlive_their_launcher_find_no_bare_directory() {
+    no_line_is_lost(|hosts| hosts.signal(0, first(hosts, "/tmp/forebay run", ""), "TERM"));
+}
+
+/// Starts `run` on host 0 with a command that waits for the file `/tmp/done`, and has the servers ready.
+fn waiting(hosts: &Hosts, more: &str) -> Child {
+    let job =
+        "echo up > /tmp/m/up; echo ready > /tmp/ready; until test -e /tmp/done; do sleep 0.1; done";
+    std::fs::write(hosts.bare(0).join("job"), job).unwrap();
+    let words = format!("exec {} sh /tmp/job 2>/tmp/said", run(more));
+    let mut child = hosts.command(0, &["sh", "-c", &words]);
+    let child = child.stdout(Stdio::null()).spawn().unwrap();
+    within(LIMIT, "the command has begun", || {
+        hosts.bare(0).join("ready").exists()
+    });
+    child
+}
+
+/// Lets the command end; how long `run` then took, and its exit code.
+fn finish(hosts: &Hosts, mut run: Child) -> (Duration, i32) {
+    std::fs::write(hosts.bare(0).join("done"), "").unwrap();
+    let begun = Instant::now();
+    let mut code = None;
+    within(2 * LIMIT, "run ends", || {
+        code = run.try_wait().unwrap();
+        code.is_some()
+    });
+    (begun.elapsed(), code.unwrap().code().unwrap_or(-1))
+}
+
+#[test]
+fn a_host_that_is_cut_off_ends_by_itself_and_run_soon_after_its_command() {
+    let Some((_turn, hosts)) = hosts(3) else {
+        return;
+    };
+    let run = waiting(&hosts, "--deadline 3s");
+    let isolated = server(&hosts, 1);
+    hosts.cut(1);
+    let told = "member 1 on hb has died, or its host cannot be reached";
+    within(LIMIT, "run says so", || said(&hosts).contains(told));
+    let log = || std::fs::read_to_string(hosts.bare(1).join("s/log")).unwrap_or_default();
+    within(LIMIT, "the isolated server says so", || {
+        log().contains("no other server was heard for 3 s")
+    });
+    within(LIMIT, "it has ended", || {
+        hosts.sh(1, &format!("kill -0 {isolated}")).0 != 0
+    });
+    let (code, listed) = hosts.sh(1, "cat /tmp/m/up; echo lost > /tmp/m/lost");
+    assert!(code != 0 && listed.contains("not connected"), "{listed}");
+    assert_eq!(
+        std::fs::read_dir(hosts.bare(1).join("m")).unwrap().count(),
+        0
+    );
+    let (took, code) = finish(&hosts, run);
+    eprintln!("run has ended {took:?} after its command");
+    assert!(
+        code == 1 && took < Duration::from_secs(20),
+        "{code} after {took:?}: {}",
+        said(&hosts)
+    );
+    let last =
+        "the server of member 1 on hb ended before its time; one whose host could not be reached";
+    assert!(said(&hosts).contains(last), "{}", said(&hosts));
+    hosts.heal(1);
+    let begun = Instant::now();
+    nothing_stays(&hosts, 3);
+    eprintln!(
+        "all has ended {:?} after the cut was healed",
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn a_run_whose_first_server_was_killed_ends_soon_after_its_command() {
+    let Some((_turn, hosts)) = hosts(3) else {
+        return;
+    };
+    let run = waiting(&hosts, "--deadline 3s");
+    hosts.signal(0, server(&hosts, 0), "KILL");
+    within(LIMIT, "run says so", || {
+        said(&hosts).contains("member 0 on ha has died; what")
+    });
+    let (took, code) = finish(&hosts, run);
+    eprintln!("run has ended {took:?} after its command");
+    assert!(
+        code == 1 && took < Duration::from_secs(20),
+        "{code} after {took:?}: {}",
+        said(&hosts)
+    );
+    nothing_stays(&hosts, 3);
 }

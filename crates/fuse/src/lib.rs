@@ -8,6 +8,7 @@
 //! second in a service of one member and not at all otherwise, except the attributes of laminated files.
 
 mod caller;
+mod callers;
 mod errors;
 mod filesystem;
 mod kernel;

@@ -1,4 +1,5 @@
 //! A running mount: its start, its threads, its end.
+use crate::callers::Callers;
 use crate::errors::MountError;
 use crate::filesystem::Filesystem;
 use crate::open_handles::OpenHandles;
@@ -8,10 +9,12 @@ use crate::{kernel, mountpoint, table};
 use forebay_server::Delegate;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -31,6 +34,8 @@ pub struct Mount {
     ended: Receiver<()>,
     watch: Arc<Watch>,
     handles: Arc<OpenHandles>,
+    refused: Arc<AtomicBool>,
+    callers: Arc<Callers>,
 }
 
 /// A mount point that is mounted and waits for its delegate: whoever touches it waits too. Dropping it unmounts it.
@@ -80,6 +85,7 @@ impl Pending {
         config.acl = acl;
         let (caches, watch) = (filesystem.caches(), filesystem.watch());
         let handles = filesystem.handles();
+        let (refused, callers) = (filesystem.refused(), filesystem.callers());
         let started = Session::from_fd(filesystem, connection, acl, config).and_then(|session| {
             // Nothing is answered before `spawn`.
             caches.connect(session.notifier(), point)?;
@@ -102,6 +108,8 @@ impl Pending {
             ended,
             watch,
             handles,
+            refused,
+            callers,
         })
     }
 
@@ -164,6 +172,20 @@ impl Mount {
     /// [`MountError::CutOff`] if users were cut off; the mount has ended then, too.
     pub fn stop(mut self) -> Result<(), MountError> {
         self.end()
+    }
+
+    /// The process groups of all that have used the mount, as this process sees them.
+    pub fn callers(&self) -> BTreeSet<u32> {
+        self.callers.groups()
+    }
+
+    /// Answers every request with `ENOTCONN` from now on, and leaves the mount where it is: when this process has ended, the kernel
+    /// answers so until somebody unmounts it. For a service that ends while programs still run, whose files would else land in the
+    /// directory below without a word.
+    pub fn refuse(mut self) {
+        self.refused.store(true, Ordering::SeqCst);
+        // Its threads answer until the process ends.
+        std::mem::forget(self.session.take());
     }
 
     fn end(&mut self) -> Result<(), MountError> {

@@ -5,8 +5,10 @@
 //! question and answers when it is, so that nobody asks twice and no thread waits at the answering side.
 //!
 //! ```text
-//!  request: | round 8, big-endian |        answer: the bytes        one-way message: | 'S' | why, as text |   stop
+//!  request: | round 8, big-endian |        answer: the bytes        one-way message: | 'S' | over 1 | why, as text |   stop
 //! ```
+//!
+//! `over` is 1 if the programs that the service was there for have ended, else 0.
 //!
 //! Invariant: when `exchange` returns well, all members have called it as often as this one, or once less and are in it.
 use crate::{Error, Member, Result};
@@ -19,7 +21,18 @@ use std::time::{Duration, Instant};
 
 const STOP: u8 = b'S';
 
-type OnStop = Box<dyn Fn(Member, &str) + Send + Sync>;
+/// A member asks to stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StopRequest {
+    /// The member that asks.
+    pub member: Member,
+    /// Why it stops.
+    pub why: String,
+    /// The programs that the service was there for have ended.
+    pub over: bool,
+}
+
+type OnStop = Box<dyn Fn(&StopRequest) + Send + Sync>;
 
 /// See the head of this file. Dropping it lets the others know that this member comes to no more rounds.
 pub struct Meeting {
@@ -32,7 +45,7 @@ struct Desk {
     rounds: Mutex<Rounds>,
     on_stop: OnceLock<OnStop>,
     /// A request to stop that came before somebody wanted to hear of it.
-    early: Mutex<Option<(Member, String)>>,
+    early: Mutex<Option<StopRequest>>,
 }
 
 #[derive(Default)]
@@ -111,9 +124,9 @@ impl Meeting {
         (0..self.end.size()).map(ask).collect()
     }
 
-    /// Asks all other members to stop.
-    pub fn tell_stop(&self, why: &str) {
-        let text = [&[STOP], why.as_bytes()].concat();
+    /// Asks all other members to stop; `over` if the programs that the service was there for have ended.
+    pub fn tell_stop(&self, why: &str, over: bool) {
+        let text = [&[STOP, u8::from(over)], why.as_bytes()].concat();
         for member in (0..self.end.size()).filter(|m| *m != self.end.rank()) {
             // Fails only if it is gone, and then it needs no telling.
             let _ = self.end.send(member, Message::new(text.clone()));
@@ -121,12 +134,12 @@ impl Meeting {
     }
 
     /// Calls `f` when another member asks to stop, also if it has done so already; once, for the first `f` only.
-    pub fn on_stop(&self, f: impl Fn(Member, &str) + Send + Sync + 'static) {
+    pub fn on_stop(&self, f: impl Fn(&StopRequest) + Send + Sync + 'static) {
         // A second one would be a mistake of the caller; the first one stays.
         let _ = self.desk.on_stop.set(Box::new(f));
         let early = self.desk.early.lock().take();
-        if let (Some((member, why)), Some(f)) = (early, self.desk.on_stop.get()) {
-            f(member, &why);
+        if let (Some(request), Some(f)) = (early, self.desk.on_stop.get()) {
+            f(&request);
         }
     }
 
@@ -160,16 +173,20 @@ impl Handler for Desk {
     }
 
     fn message(&self, from: Rank, message: Message) {
-        match message.head.split_first() {
-            Some((&STOP, why)) => {
-                let why = String::from_utf8_lossy(why).into_owned();
+        match &message.head[..] {
+            [STOP, over, why @ ..] => {
+                let request = StopRequest {
+                    member: from as Member,
+                    why: String::from_utf8_lossy(why).into_owned(),
+                    over: *over == 1,
+                };
                 let mut early = self.early.lock();
                 match self.on_stop.get() {
                     Some(f) => {
                         drop(early);
-                        f(from as Member, &why);
+                        f(&request);
                     }
-                    None => *early = Some((from as Member, why)),
+                    None => *early = Some(request),
                 }
             }
             _ => tracing::warn!(from, "a message that this version does not know"),
@@ -234,14 +251,21 @@ mod tests {
         let (send, heard) = mpsc::channel();
         let listen = |m: &Meeting| {
             let send = send.clone();
-            m.on_stop(move |from, why| {
-                send.send((from, why.to_string())).unwrap();
-            });
+            m.on_stop(move |request| send.send(request.clone()).unwrap());
+        };
+        let request = |why: &str, over| StopRequest {
+            member: 0,
+            why: why.into(),
+            over,
         };
         listen(&meetings[1]);
-        meetings[0].tell_stop("enough");
-        assert_eq!(heard.recv_timeout(LONG), Ok((0, "enough".into())));
+        meetings[0].tell_stop("enough", true);
+        assert_eq!(heard.recv_timeout(LONG), Ok(request("enough", true)));
         listen(&meetings[2]);
-        assert_eq!(heard.recv_timeout(LONG), Ok((0, "enough".into())));
+        assert_eq!(heard.recv_timeout(LONG), Ok(request("enough", true)));
+        meetings[0].tell_stop("a signal", false);
+        let again = [heard.recv_timeout(LONG), heard.recv_timeout(LONG)];
+        let expected = Ok(request("a signal", false));
+        assert_eq!(again, [expected.clone(), expected]);
     }
 }

@@ -38,6 +38,8 @@ struct FirstProcess {
 const START: &str = r#"set -e
 DIR=$1 NAME=$2 PROGRAM=$3
 hostname "$NAME"
+# Copies of other tests' mounts would keep those alive.
+awk '$3 ~ /^fuse/ { print $2 }' /proc/mounts | while read -r point; do umount -l "$point"; done
 ip link set lo up
 mount --bind "$PROGRAM" "$DIR/tmp/forebay"
 mount --bind "$DIR/etc" /etc

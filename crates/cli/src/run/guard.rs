@@ -5,6 +5,7 @@ use crate::fail::{Context, Failure, Result};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -44,28 +45,22 @@ impl Guard {
         Pid::from_child(&self.child)
     }
 
-    /// Has the command, and all that it started, killed when `process` ends. Then the flag is set.
+    /// Has the command, and all that it started, killed when one of `signs` becomes readable. Then the flag is set.
     ///
     /// # Errors
-    /// If the processes cannot be followed.
-    pub fn end_with(&self, process: Pid) -> Result<Arc<AtomicBool>> {
-        let handle = |pid| {
-            rustix::process::pidfd_open(pid, PidfdFlags::empty())
-                .or_fail("cannot follow the service", "raise the limit on open files")
-        };
-        let (process, guard) = (handle(process)?, handle(self.pid())?);
+    /// If the command cannot be followed.
+    pub fn end_with(&self, signs: Vec<OwnedFd>) -> Result<Arc<AtomicBool>> {
+        let guard = super::follow(self.pid())?;
         let ended = Arc::new(AtomicBool::new(false));
         let flag = ended.clone();
         std::thread::Builder::new()
             .name("follow the service".into())
             .spawn(move || {
-                let mut poll = [
-                    PollFd::new(&process, PollFlags::IN),
-                    PollFd::new(&guard, PollFlags::IN),
-                ];
+                let mut poll = vec![PollFd::new(&guard, PollFlags::IN)];
+                poll.extend(signs.iter().map(|sign| PollFd::new(sign, PollFlags::IN)));
                 while rustix::event::poll(&mut poll, None).is_err() {}
                 // The guard's end is the command's; what becomes of the service later is no matter.
-                if poll[1].revents().is_empty() {
+                if poll[0].revents().is_empty() {
                     flag.store(true, Ordering::SeqCst);
                     // With the guard gone its processes are below this one, and dropping `Guard` kills them.
                     let _ = rustix::process::pidfd_send_signal(&guard, Signal::KILL);

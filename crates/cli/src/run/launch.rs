@@ -1,9 +1,10 @@
 //! The servers of `run` as an MPI job: `mpirun` or `srun` starts one `forebay serve` on each node.
 //!
 //! The launcher's standard output carries the servers' reports. Its standard input is the lifeline: it reaches the first
-//! server, and when it ends, be it that `run` closes it or that `run` is killed, all servers stop in order. So the launcher is
+//! server, and when it ends, be it that `run` closes it or that `run` is killed, all servers stop in order. Before it closes it `run`
+//! says that the command is over; else the servers leave mounts that answer with errors, until it is. So the launcher is
 //! not killed with `run`; it ends when its servers have. Should the first server be dead, another one on this machine is asked to
-//! stop, over its control socket; servers on the machine of `run` also stop when that process ends. It has a process group of its own, for Ctrl-C is for the command.
+//! stop, over its control socket, or if there is none all are by a signal that the launcher passes on; servers on the machine of `run` also stop when that process ends. It has a process group of its own, for Ctrl-C is for the command.
 use super::Servers;
 use super::hosts::Host;
 use super::reports::Reports;
@@ -12,9 +13,11 @@ use crate::control::{Ask, Client};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table::{self, How};
 use crate::output::tell;
-use crate::serve::{RUN, Report, Seat, host};
+use crate::serve::{OVER, RUN, Report, Seat, host};
 use crate::settings::{Resolved, TABLE};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
+use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -23,6 +26,13 @@ use std::time::{Duration, Instant};
 
 /// What a launcher gets to end by itself after a start that failed.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a launcher may go on after the first of its servers has stopped: they stop together, so the others have stopped too, have
+/// died, or cannot be reached.
+const REST: Duration = Duration::from_secs(5);
+
+/// How long a launcher that is asked to end may take, which waits for hosts that it cannot reach.
+const ASKED: Duration = Duration::from_secs(3);
 
 /// What the servers get beyond their own limit, for the launcher to start and end.
 const MARGIN: Duration = Duration::from_secs(15);
@@ -256,48 +266,67 @@ impl Launched {
         }
     }
 
-    /// Closes the lifeline and waits for the launcher; false if it had to be ended.
+    /// Closes the lifeline and waits for the launcher; false if it had to be ended though no server has said that it stopped.
     fn end(&mut self, limit: Duration) -> bool {
-        drop(self.child.stdin.take());
-        let end = Instant::now() + limit;
-        let mut asked = false;
+        if let Some(mut input) = self.child.stdin.take() {
+            // Fails only if the launcher has ended.
+            let _ = input.write_all(OVER);
+        }
+        let mut end = Instant::now() + limit;
+        let (mut asked, mut stopped) = (false, false);
         loop {
             if !asked && self.reports.any_died() {
                 asked = true;
-                self.ask_to_stop(limit);
+                if !self.ask_to_stop(limit) {
+                    // It passes the signal on to every server that it reaches; to them it means that the command is over.
+                    self.signal(Signal::USR1);
+                }
+            }
+            if !stopped && self.reports.any_stopped() {
+                stopped = true;
+                end = end.min(Instant::now() + REST);
             }
             match self.child.try_wait() {
                 Ok(Some(_)) => return true,
                 Err(_) => return false,
                 Ok(None) if Instant::now() >= end => {
-                    // Asked to end, a launcher ends its servers first.
-                    let launcher = rustix::process::Pid::from_child(&self.child);
-                    let _ = rustix::process::kill_process(launcher, rustix::process::Signal::TERM);
-                    let end = Instant::now() + MARGIN;
-                    while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
-                    // Fails only if it has ended.
-                    let _ = self.child.kill();
-                    let _ = self.child.wait();
-                    return false;
+                    self.end_launcher(if stopped { ASKED } else { MARGIN });
+                    return stopped;
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
             }
         }
     }
 
-    /// Asks a living server on this machine to stop, which tells all others.
-    fn ask_to_stop(&self, limit: Duration) {
+    fn signal(&self, signal: Signal) {
+        // Fails only if it has ended.
+        let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Asked to end, a launcher ends its servers first; it is killed if that takes longer than `limit`.
+    fn end_launcher(&mut self, limit: Duration) {
+        self.signal(Signal::TERM);
+        let end = Instant::now() + limit;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Fails only if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks a living server on this machine to stop, which tells all others; false if there is none.
+    fn ask_to_stop(&self, limit: Duration) -> bool {
         let mounts = mount_table::all().unwrap_or_default();
         for point in self.mounts() {
             let store = mount_table::at(&mounts, &point).and_then(mount_table::store);
             if let Some(Ok(mut client)) = store.map(|store| Client::connect(&store)) {
                 // It may have heard otherwise, and be gone before it answers.
                 let _ = client.ask(&Ask::Stop { force: true }, limit);
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Detaches what servers that died have left on this machine.
@@ -320,8 +349,9 @@ impl Servers for Launched {
         here.map(|seat| seat.mount.clone()).collect()
     }
 
-    fn process(&self) -> Pid {
-        Pid::from_child(&self.child)
+    fn ended(&self) -> Result<Vec<OwnedFd>> {
+        let launcher = super::follow(Pid::from_child(&self.child))?;
+        Ok(vec![launcher, self.reports.stopping()?])
     }
 
     fn stop(mut self: Box<Self>) -> Result {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants: the command starts when every mount answers and everything is staged in; the service stops when the command,
-//! and all that it started, has ended and everything is staged out; when the whole service has ended, so does the command;
+//! and all that it started, has ended and everything is staged out; when the first server stops before that, the command is ended;
 //! however `run` ends, the guard ends the command, and the servers commit, unmount and end.
 pub mod guard;
 mod hosts;
@@ -22,17 +22,18 @@ pub use launch::has_mpirun;
 
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
-use crate::fail::{FAILED, Failure, Result};
+use crate::fail::{Context, FAILED, Failure, Result};
 use crate::output::tell;
 use crate::serve::Spec;
 use crate::server_process::ServerProcess;
 use crate::settings::{Resolved, Source};
 use forebay_client::job;
 pub use guard::Guard;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags};
 pub use signals::Signals;
 use staging::Staging;
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -40,8 +41,8 @@ use std::sync::atomic::Ordering;
 trait Servers {
     /// The mounts on this machine, by member.
     fn mounts(&self) -> Vec<PathBuf>;
-    /// The process that runs as long as any server does.
-    fn process(&self) -> Pid;
+    /// Handles that become readable when the service ends, or begins to.
+    fn ended(&self) -> Result<Vec<OwnedFd>>;
     /// Commits, unmounts, ends.
     fn stop(self: Box<Self>) -> Result;
 }
@@ -164,6 +165,12 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
     Err(crate::verbs::serve::no_mpi())
 }
 
+/// A handle of the process, readable once it has ended.
+fn follow(process: Pid) -> Result<OwnedFd> {
+    rustix::process::pidfd_open(process, PidfdFlags::empty())
+        .or_fail("cannot follow the service", "raise the limit on open files")
+}
+
 fn cut_off() -> Failure {
     Failure::new(
         "the service ended while the command ran, so the command was ended",
@@ -183,7 +190,7 @@ fn command(args: &RunArgs, servers: &dyn Servers, signals: &Signals) -> Result<O
         environment.push(("FOREBAY_MOUNT", first.as_os_str().to_owned()));
     }
     let guard = Guard::start(&args.command, &environment)?;
-    let cut = guard.end_with(servers.process())?;
+    let cut = guard.end_with(servers.ended()?)?;
     signals.pass_to(&guard);
     let code = guard.wait();
     signals.pass_to_nobody();
@@ -231,8 +238,8 @@ impl Servers for Embedded {
         self.server.spec().mounts.clone()
     }
 
-    fn process(&self) -> Pid {
-        self.server.process()
+    fn ended(&self) -> Result<Vec<OwnedFd>> {
+        Ok(vec![follow(self.server.process())?])
     }
 
     fn stop(self: Box<Self>) -> Result {

@@ -3,9 +3,10 @@
 //! Invariant: a server that has not said that it stopped, well or not, has died.
 use crate::fail::{Context, Failure, Result};
 use crate::output::tell;
-use crate::serve::{Report, Seat};
+use crate::serve::{Report, Seat, host};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::process::ChildStdout;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ pub struct Reports {
     /// What came after the servers were ready.
     late: Vec<Report>,
     reader: JoinHandle<()>,
+    /// Readable, as at its end, once a server stops before the command has ended.
+    stopping: OwnedFd,
 }
 
 impl Reports {
@@ -32,15 +35,21 @@ impl Reports {
     /// If there is no thread to be had.
     pub fn read(output: ChildStdout) -> Result<Reports> {
         let (sender, reports) = mpsc::channel();
+        let (stopping, running) = std::io::pipe()
+            .or_fail("cannot follow the servers", "raise the limit on open files")?;
         let reader = std::thread::Builder::new()
             .name("server reports".into())
             .spawn(move || {
                 let mut news = News::default();
+                let mut running = Some(running);
                 for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
                     match serde_json::from_str::<Report>(&line) {
                         Ok(report) => {
                             if let Some(text) = news.of(&report) {
                                 tell(format!("forebay: {text}"));
+                            }
+                            if let Report::Stopping { .. } = report {
+                                drop(running.take());
                             }
                             // Nobody waits for it any more.
                             let _ = sender.send(report);
@@ -55,7 +64,18 @@ impl Reports {
             reports,
             late: Vec::new(),
             reader,
+            stopping: stopping.into(),
         })
+    }
+
+    /// Becomes readable once a server stops before the command has ended.
+    ///
+    /// # Errors
+    /// Without a descriptor to be had.
+    pub fn stopping(&self) -> Result<OwnedFd> {
+        self.stopping
+            .try_clone()
+            .or_fail("cannot follow the servers", "raise the limit on open files")
     }
 
     /// The next one, within the time.
@@ -88,6 +108,13 @@ impl Reports {
         self.late.iter().any(died)
     }
 
+    /// Whether a server has said that it has stopped.
+    pub fn any_stopped(&mut self) -> bool {
+        self.late.extend(self.reports.try_iter());
+        let stopped = |report: &Report| matches!(report, Report::Stopped(_));
+        self.late.iter().any(stopped)
+    }
+
     /// How the servers ended; the launcher has.
     ///
     /// # Errors
@@ -108,6 +135,7 @@ impl Reports {
 struct News {
     seats: Vec<Seat>,
     told: BTreeSet<u16>,
+    stops: bool,
 }
 
 impl News {
@@ -115,8 +143,20 @@ impl News {
         match report {
             Report::AllReady(seats) => self.seats = seats.clone(),
             Report::Died(member) if !self.seats.is_empty() && self.told.insert(*member) => {
+                let seat = self.seats.iter().find(|seat| seat.member == *member);
+                let how = match seat.is_none_or(|seat| seat.host == host()) {
+                    true => "has died",
+                    false => "has died, or its host cannot be reached",
+                };
                 return Some(format!(
-                    "{} has died; what needs it fails with EIO, all else goes on",
+                    "{} {how}; what needs it fails with EIO, all else goes on",
+                    names(&self.seats, &BTreeSet::from([*member]))
+                ));
+            }
+            Report::Stopping { member, why } if !self.stops => {
+                self.stops = true;
+                return Some(format!(
+                    "{} stops while the command runs ({why}); so the command is ended",
                     names(&self.seats, &BTreeSet::from([*member]))
                 ));
             }
@@ -144,9 +184,18 @@ fn ending(reports: &[Report], seats: &[Seat]) -> Result {
     }
     dead.extend(&silent);
     if !dead.is_empty() {
+        let here = |seat: &Seat| seat.host == host() || !dead.contains(&seat.member);
+        let next = "start again on the same stores: what was committed is in them";
+        let next = match seats.iter().all(here) {
+            true => next.to_string(),
+            false => format!(
+                "one whose host could not be reached stops by itself once it hears no other server for --deadline, and its mount \
+                 gives errors until then; {next}"
+            ),
+        };
         return Err(Failure::new(
             format!("{} ended before its time", names(seats, &dead)),
-            "start again on the same stores: what was committed is in them",
+            next,
         ));
     }
     failures.into_iter().next().map_or(Ok(()), Err)
@@ -209,8 +258,19 @@ mod tests {
         assert_eq!(news.of(&Report::Died(1)), None);
         news.of(&Report::AllReady(seats()));
         let text = news.of(&Report::Died(1)).unwrap();
-        assert!(text.contains("member 1 on node1 has died"), "{text}");
+        assert!(text.contains("member 1 on node1 has died, or"), "{text}");
         assert_eq!(news.of(&Report::Died(1)), None);
         assert!(news.of(&Report::Died(2)).is_some());
+        let stops = |member, why: &str| Report::Stopping {
+            member,
+            why: why.into(),
+        };
+        let text = news.of(&stops(1, "signal 15")).unwrap();
+        assert!(
+            text.contains("member 1 on node1 stops while") && text.contains("(signal 15)"),
+            "{text}"
+        );
+        // The others only follow.
+        assert_eq!(news.of(&stops(0, "member 1 stops: signal 15")), None);
     }
 }

@@ -11,10 +11,11 @@ use super::watchdog::Watchdog;
 use crate::control::{Answer, Listener, MountStatus, Peer};
 use crate::fail::{Context, Result};
 use crate::metrics::Endpoint;
+use crate::processes;
 use crate::settings::Settings;
 use forebay_fuse::Mount;
 use forebay_server::{Delegate, MemberStatus, Service};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -31,8 +32,9 @@ pub trait Hosted: Send {
     fn members(&self) -> u16;
     /// Where the member's directory lies in the store of this process, relative to it.
     fn home(&self, member: u16) -> PathBuf;
-    /// Tells the members in other processes that this one stops, and why.
-    fn leave(&self, why: &str);
+    /// Tells the members in other processes that this one stops, and why;
+    /// `over`: the programs that the service was there for have ended.
+    fn leave(&self, why: &str, over: bool);
     /// Commits what is pending and closes; waits for other processes at each step, `limit` at most.
     fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()>;
 }
@@ -59,7 +61,7 @@ impl Hosted for Service {
         PathBuf::from(format!("node-{member}"))
     }
 
-    fn leave(&self, _why: &str) {}
+    fn leave(&self, _why: &str, _over: bool) {}
 
     fn stop(self: Box<Self>, _limit: Duration) -> forebay_server::Result<()> {
         Service::stop(*self)
@@ -85,6 +87,17 @@ pub struct Attended {
     pub office: Option<Office>,
     /// Where metrics are to be served, if at all.
     pub metrics: Option<Endpoint>,
+    /// The programs that the service was started for; none: whoever stops it has looked after them.
+    pub programs: Option<Programs>,
+}
+
+/// The programs that a service was started for, by `run` or one of its kind. As long as they may run there is a mount that
+/// answers with an error: the directory below would take their files without a word.
+pub struct Programs {
+    /// The process that stops the service only when they have ended, if it is on this machine.
+    pub starter: Option<u32>,
+    /// Hears that, and why, the service stops before they have ended.
+    pub early: Box<dyn Fn(&str) + Send>,
 }
 
 /// Serves until told to stop. `ready` is called once everything answers; it says whether anyone heard that.
@@ -143,14 +156,25 @@ pub fn until_stopped(
     let heard = ready()?;
     tracing::info!("ready");
 
-    let (why, reply) = match heard {
-        true => wait(&events, &desk),
-        false => (String::from("whoever started it is gone"), None),
+    let starter = attended.programs.as_ref().and_then(|p| p.starter);
+    let Stop { why, over, reply } = match heard {
+        true => wait(&events, &desk, starter),
+        false => Stop::because("whoever started it is gone"),
     };
     tracing::info!("{why}: stopping");
+    if let Some(programs) = attended.programs.as_ref().filter(|_| !over) {
+        (programs.early)(&why);
+    }
+    // Ranks on this machine may outlive their launcher, on another one, by a moment.
+    let callers: BTreeSet<u32> = attended.mounts.iter().flat_map(Mount::callers).collect();
+    let used = attended.programs.is_some() && (!over || processes::ranks_run(&callers));
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, points) = (store.clone(), points.clone());
-        move |_| super::detach_all(&store, &points)
+        move |_| {
+            if !used {
+                super::detach_all(&store, &points);
+            }
+        }
     });
     drop((metrics, desk));
     limit.stage("ending stage jobs");
@@ -163,9 +187,16 @@ pub fn until_stopped(
         .unwrap_or_else(PoisonError::into_inner)
         .take();
     if let Some(running) = &running {
-        running.leave(&why);
+        running.leave(&why, over);
     }
-    unmount(&limit, attended.mounts, &points);
+    match used {
+        // The process that watches the mounts detaches them once nobody is left.
+        true => {
+            super::watch::tell_callers(&callers);
+            attended.mounts.into_iter().for_each(Mount::refuse);
+        }
+        false => unmount(&limit, attended.mounts, &points),
+    }
     records.close();
     let result = match running {
         Some(running) => close(&limit, &store, running, settings.stop_limit),
@@ -184,15 +215,39 @@ pub fn until_stopped(
     result
 }
 
-/// Waits until it is time to stop; says why, and whom to tell afterwards.
-fn wait(events: &mpsc::Receiver<Event>, desk: &Desk) -> (String, Option<mpsc::SyncSender<Answer>>) {
+/// Why a server stops.
+struct Stop {
+    why: String,
+    /// The programs that the service was there for have ended.
+    over: bool,
+    /// Whom to tell when it has.
+    reply: Option<mpsc::SyncSender<Answer>>,
+}
+
+impl Stop {
+    fn because(why: impl Into<String>) -> Stop {
+        Stop {
+            why: why.into(),
+            over: false,
+            reply: None,
+        }
+    }
+}
+
+/// Waits until it is time to stop.
+fn wait(events: &mpsc::Receiver<Event>, desk: &Desk, starter: Option<u32>) -> Stop {
     // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
     while let Ok(event) = events.recv() {
         match event {
-            Event::Signal(signal) => return (format!("signal {signal}"), None),
-            Event::Unmounted => return (String::from("every mount was unmounted"), None),
+            Event::Signal(signal) => return Stop::because(format!("signal {signal}")),
+            Event::Unmounted => return Stop::because("every mount was unmounted"),
             #[cfg(feature = "mpi")]
-            Event::Told(why) => return (why, None),
+            Event::Told { why, over } => {
+                return Stop {
+                    over,
+                    ..Stop::because(why)
+                };
+            }
             Event::Stop {
                 force,
                 asker,
@@ -208,12 +263,18 @@ fn wait(events: &mpsc::Receiver<Event>, desk: &Desk) -> (String, Option<mpsc::Sy
                         // Whoever asked may have gone.
                         let _ = reply.send(Answer::Refused(why));
                     }
-                    None => return (String::from("asked to"), Some(reply)),
+                    None => {
+                        return Stop {
+                            over: starter == Some(asker),
+                            reply: Some(reply),
+                            ..Stop::because("asked to")
+                        };
+                    }
                 }
             }
         }
     }
-    (String::from("nobody can ask any more"), None)
+    Stop::because("nobody can ask any more")
 }
 
 fn unmount(limit: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {

@@ -23,9 +23,14 @@ pub enum Event {
     },
     /// Somebody has unmounted every mount.
     Unmounted,
-    /// Another process wants it, for this reason.
+    /// Another process wants it.
     #[cfg(feature = "mpi")]
-    Told(String),
+    Told {
+        /// For this reason.
+        why: String,
+        /// The programs that the service was there for have ended.
+        over: bool,
+    },
 }
 
 /// Sends signals as events; the second one ends the process at once.

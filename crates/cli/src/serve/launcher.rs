@@ -30,19 +30,24 @@ pub(super) fn users(launched: bool) -> Vec<u32> {
 }
 
 /// The `forebay run` that started the launcher, if it is on this machine.
-fn starter() -> Option<u32> {
+pub(super) fn starter() -> Option<u32> {
     let told = std::env::var(RUN).ok()?;
     let (pid, host) = told.split_once('@')?;
     pid.parse().ok().filter(|_| host == super::host())
 }
 
+/// What `run` writes to the servers' standard input, before it ends it, when its command has ended.
+pub const OVER: &[u8] = b"over\n";
+
 /// Turns signals, and the end of what started the launcher, into events; before `started`, into the end of the process.
+///
+/// For the process that gets standard input: what is disconnected once that has ended.
 pub(super) fn follow(
     events: &mpsc::Sender<Event>,
     started: &Arc<AtomicBool>,
     launched: bool,
     rank: u32,
-) -> Result {
+) -> Result<Option<mpsc::Receiver<()>>> {
     let stop = {
         let (events, started) = (events.clone(), started.clone());
         move |event: Event, why: &str| {
@@ -56,6 +61,9 @@ pub(super) fn follow(
     };
     let (sender, signals) = mpsc::channel();
     events::signals(sender)?;
+    if launched {
+        follow_signal(stop.clone())?;
+    }
     let next = "raise the limit on processes";
     let caught = stop.clone();
     std::thread::Builder::new()
@@ -66,9 +74,9 @@ pub(super) fn follow(
             }
         })
         .or_fail("cannot start the thread for signals", next)?;
-    let over = "the run has ended";
+    let ended = "the run has ended";
     if let Some(run) = starter().filter(|_| launched) {
-        let pid = Pid::from_raw(run as i32).ok_or_else(|| Failure::new(over, "start again"))?;
+        let pid = Pid::from_raw(run as i32).ok_or_else(|| Failure::new(ended, "start again"))?;
         let run = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .or_fail("cannot follow the run", "start again")?;
         let stop = stop.clone();
@@ -78,20 +86,52 @@ pub(super) fn follow(
                 // Readable once the process has ended.
                 let mut poll = [PollFd::new(&run, PollFlags::IN)];
                 while rustix::event::poll(&mut poll, None).is_err() {}
-                stop(Event::Told(over.into()), over);
+                // Its guard may still be ending the command.
+                let why = ended.into();
+                stop(Event::Told { why, over: false }, ended);
             })
             .or_fail("cannot start the thread that follows the run", next)?;
     }
     if !launched || rank != 0 {
-        return Ok(());
+        return Ok(None);
     }
+    let (lifeline, input) = mpsc::channel();
     std::thread::Builder::new()
         .name("input".into())
         .spawn(move || {
+            let mut said = Vec::new();
             // However it ends, it has ended.
-            let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-            stop(Event::Told(over.into()), over);
+            let _ = std::io::stdin().lock().read_to_end(&mut said);
+            drop(lifeline);
+            let over = said == OVER;
+            let why = if over { COMMAND_ENDED } else { ended };
+            let told = Event::Told {
+                why: why.into(),
+                over,
+            };
+            stop(told, why);
         })
         .or_fail("cannot start the thread for standard input", next)?;
+    Ok(Some(input))
+}
+
+const COMMAND_ENDED: &str = "the command has ended";
+
+/// `run` has its launcher send SIGUSR1 to all servers where the first one, which gets standard input, has died.
+fn follow_signal(stop: impl Fn(Event, &str) + Send + 'static) -> Result {
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGUSR1])
+        .or_fail("cannot catch signals", "raise the limit on open files")?;
+    std::thread::Builder::new()
+        .name("end of the command".into())
+        .spawn(move || {
+            for _ in signals.forever() {
+                let why = COMMAND_ENDED.into();
+                stop(Event::Told { why, over: true }, COMMAND_ENDED);
+            }
+        })
+        .or_fail(
+            "cannot start the thread for signals",
+            "raise the limit on processes",
+        )?;
     Ok(())
 }

@@ -4,9 +4,9 @@
 //! mount, then MPI. Until the members have agreed and recovered, the mount makes whoever touches it wait.
 //!
 //! Invariant: one that stops makes all stop.
-use super::attend::{self, Attended, Hosted};
+use super::attend::{self, Attended, Hosted, Programs};
 use super::events::Event;
-use super::launcher::{follow, users};
+use super::launcher::{follow, starter, users};
 use super::log::Log;
 use super::office::Office;
 use super::place::Place;
@@ -22,9 +22,10 @@ use forebay_fabric::mpi::{self, Ending, Identity, Job, StartError, Timing, World
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
 use forebay_storage::{OsIo, PooledIo};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// What the server is started with.
@@ -79,8 +80,8 @@ impl Hosted for Together {
         PathBuf::new()
     }
 
-    fn leave(&self, why: &str) {
-        self.joined.meeting().tell_stop(why);
+    fn leave(&self, why: &str, over: bool) {
+        self.joined.meeting().tell_stop(why, over);
     }
 
     fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()> {
@@ -106,7 +107,7 @@ pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + Sync + 'stat
         tracing::error!("{failure}");
         report(&Report::Failed {
             code: failure.code,
-            text: failure.text.clone(),
+            text: on_this_host(start.until_input_ends, &failure.text),
             follows: *follows,
         });
     }
@@ -115,6 +116,14 @@ pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + Sync + 'stat
         text: String::new(),
         ..failure
     })
+}
+
+/// What `run` is told names the host that it comes from; `serve` itself runs where it is read.
+pub(crate) fn on_this_host(launched: bool, text: &str) -> String {
+    match launched {
+        true => format!("on {}: {text}", super::spec::host()),
+        false => text.into(),
+    }
 }
 
 /// A failure, and whether it only follows from another member's.
@@ -140,15 +149,17 @@ fn serve(
         .map_err(first)?;
     let started = Arc::new(AtomicBool::new(false));
     let (sender, events) = mpsc::channel();
-    follow(&sender, &started, start.until_input_ends, rank).map_err(first)?;
+    let alone = sender.clone();
+    let input = follow(&sender, &started, start.until_input_ends, rank).map_err(first)?;
     let mine = Arc::new(AtomicBool::new(false));
     let watchdog = {
         let (tell, mine) = (report.clone(), mine.clone());
         let (store, point) = (store.clone(), point.clone());
+        let launched = start.until_input_ends;
         Watchdog::start(settings.start_limit, "start-limit", move |failure| {
             tell(&Report::Failed {
                 code: failure.code,
-                text: failure.text.clone(),
+                text: on_this_host(launched, &failure.text),
                 follows: false,
             });
             if mine.load(Ordering::SeqCst) {
@@ -215,6 +226,10 @@ fn serve(
     let joined = joined.map_err(|e| (opening(&store, &e), follows(&e)))?;
     let died = joined.on_death();
     // Those that died before this listens, too; twice is no harm.
+    // Where `run` is, its command is: there this is no cut.
+    if start.until_input_ends && starter().is_none() {
+        stop_when_alone(&world, alone);
+    }
     let dead = |peer: &mpi::Peer| peer.health == mpi::Health::Dead;
     world.on_death(joined.on_death());
     world
@@ -230,10 +245,13 @@ fn serve(
         .answer(joined.delegate())
         .map_err(|e| first(Failure::plain(e)))?;
     let told = sender.clone();
-    meeting.on_stop(move |member, why| {
+    meeting.on_stop(move |request| {
+        let why = format!("member {} stops: {}", request.member, request.why);
+        let over = request.over;
         // Fails only if nobody listens any more, and then it stops already.
-        let _ = told.send(Event::Told(format!("member {member} stops: {why}")));
+        let _ = told.send(Event::Told { why, over });
     });
+    let early = Arc::new(AtomicBool::new(false));
     let points = vec![MountStatus {
         member: member as u16,
         path: point,
@@ -246,6 +264,10 @@ fn serve(
         service: Box::new(Together { joined, world }),
         office: Some(office),
         metrics,
+        programs: start.until_input_ends.then(|| Programs {
+            starter: starter(),
+            early: stops_early(member as u16, report, &early),
+        }),
     };
     let mut late = false;
     let served = attend::until_stopped(attended, settings, (sender, events), || {
@@ -265,8 +287,48 @@ fn serve(
     if started.load(Ordering::SeqCst) {
         // Well or not: the failure says more.
         report(&Report::Stopped(member as u16));
+        // As long as this process runs so does the launcher, on every machine; and its dead mounts stay until that has ended.
+        if let Some(input) = input.filter(|_| early.load(Ordering::SeqCst)) {
+            let _ = input.recv_timeout(settings.stop_limit);
+        }
     }
     served.map_err(|failure| (failure, late))
+}
+
+/// A server that hears no other one any more cannot be told how things stand: it is cut off, and its launcher and `run` with the others.
+/// It stops by itself.
+fn stop_when_alone(world: &World, events: mpsc::Sender<Event>) {
+    let limit = world.timing().limit;
+    let (dead, others) = (Mutex::new(BTreeSet::new()), world.size() as usize - 1);
+    world.on_death(move |member| {
+        let mut dead = dead.lock().unwrap_or_else(PoisonError::into_inner);
+        dead.insert(member);
+        if dead.len() < others {
+            return;
+        }
+        let why = format!(
+            "no other server was heard for {} s: this host is cut off from them, or they have died; what was committed here stays in \
+             the store, start again with the others",
+            limit.as_secs_f32()
+        );
+        tracing::error!("{why}");
+        // Fails only if it stops already.
+        let _ = events.send(Event::Told { why, over: false });
+    });
+}
+
+/// Reports that the member stops before the command has ended, and sets the flag.
+fn stops_early(
+    member: u16,
+    report: &(impl Fn(&Report) + Clone + Send + Sync + 'static),
+    flag: &Arc<AtomicBool>,
+) -> Box<dyn Fn(&str) + Send> {
+    let (report, flag) = (report.clone(), flag.clone());
+    Box::new(move |why| {
+        flag.store(true, Ordering::SeqCst);
+        let why = why.into();
+        report(&Report::Stopping { member, why });
+    })
 }
 
 /// What is silent for as long as a request may take is dead; so whatever needs it fails in that time, however many requests it

@@ -23,7 +23,9 @@ pub mod watch;
 mod watchdog;
 
 #[cfg(feature = "mpi")]
-pub use launcher::RUN;
+pub use launcher::{OVER, RUN};
+#[cfg(feature = "mpi")]
+pub(crate) use member::on_this_host;
 #[cfg(feature = "mpi")]
 pub use member::{Start, run as member};
 pub use spec::{Report, Seat, Spec, host};
@@ -33,7 +35,7 @@ use crate::fail::{Context, Failure, Result};
 use crate::metrics::Endpoint;
 use crate::mount_table::{self, How};
 use crate::settings::Resolved;
-use attend::Attended;
+use attend::{Attended, Programs};
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::Service;
 use forebay_storage::{OsIo, PooledIo};
@@ -185,6 +187,10 @@ pub fn run(
         service: Box::new(service),
         office: None,
         metrics,
+        programs: spec.with_parent.then(|| Programs {
+            starter: parent().pop(),
+            early: Box::new(|_| {}),
+        }),
     };
     attend::until_stopped(attended, &settings, (sender, events), || {
         drop(watchdog);

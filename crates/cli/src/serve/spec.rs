@@ -32,6 +32,13 @@ pub enum Report {
     AllReady(Vec<Seat>),
     /// This member, of another process, has died.
     Died(u16),
+    /// The reporting member stops though the command has not ended.
+    Stopping {
+        /// The member.
+        member: u16,
+        /// Why.
+        why: String,
+    },
     /// The reporting member has stopped, well or not.
     Stopped(u16),
     /// It gave up.

@@ -3,24 +3,26 @@
 //! A launcher kills all servers of a job when one dies; what they had mounted would stay, dead, in everybody's way. The
 //! watcher holds the reading end of a pipe whose other end ends with the server; then it detaches what is still mounted
 //! from the server's store, and removes its control socket. It has a session of its own, so that what is sent to the
-//! server's group does not reach it, and nothing open but that pipe.
+//! server's group does not reach it, and nothing open but that pipe. A server that leaves its mounts behind writes into it which process
+//! groups have used them, one a line.
 //!
-//! Invariants: a dead mount stays as long as its **users** run, `forebay run` or the launcher: programs of the job get
-//! errors from it, where the bare directory below would take their files without a word. What is cleared up is cleared up
-//! under the store's lock, so that the next server of the store is never touched.
+//! Invariants: a dead mount stays as long as its **users** run: `forebay run` or the launcher, the guard of the command, and ranks
+//! on this machine that have used the mount, if the server has named their groups. They get errors from it, where the bare directory below would take their files
+//! without a word. What is cleared up is cleared up under the store's lock, so that the next server of the store is never touched.
 use crate::fail::{Context, Result};
 use crate::mount_table::{self, How};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::Read;
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the threads of a server may go on after its end of the pipe has closed.
@@ -31,6 +33,22 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
+
+/// The other end of the watcher's pipe.
+static WATCHER: Mutex<Option<ChildStdin>> = Mutex::new(None);
+
+/// Tells the watcher, if this process has one, which process groups have used the mounts that it leaves behind.
+pub fn tell_callers(groups: &BTreeSet<u32>) {
+    let mut watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(watcher) = watcher.as_mut() {
+        let lines: String = groups.iter().map(|group| format!("{group}\n")).collect();
+        // Fails only if the watcher has ended, and then nobody wants to know. It reads all the time.
+        let _ = watcher.write_all(lines.as_bytes());
+    }
+}
+
+/// Between looks at the processes of this machine.
+const RANKS_LOOK: Duration = Duration::from_millis(200);
 
 /// Starts the watcher of this process's mounts of `store`, for as long as the processes `users` run. Before the process
 /// becomes one that must not fork.
@@ -53,8 +71,8 @@ pub fn start(store: &Path, users: &[u32]) -> Result {
             "cannot start the process that watches the mounts",
             "raise the limit on processes (ulimit -u)",
         )?;
-    // Open as long as this process lives; nothing is ever written.
-    std::mem::forget(child.stdin.take());
+    // Open as long as this process lives.
+    *WATCHER.lock().unwrap_or_else(PoisonError::into_inner) = child.stdin.take();
     Ok(())
 }
 
@@ -73,17 +91,28 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
             .or_fail("cannot catch signals", "report this")?;
     }
     // Held from now on: later a number may be another process's.
-    let users: Vec<OwnedFd> = users.iter().filter_map(|pid| open(*pid)).collect();
+    let followed: Vec<OwnedFd> = users.iter().filter_map(|pid| open(*pid)).collect();
     // The directory it was started in does not matter, and must not be kept.
     let _ = std::env::set_current_dir("/");
+    let mut said = Vec::new();
     // Ends when the other end is closed, well or not.
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    let _ = std::io::stdin().read_to_end(&mut said);
+    let said = String::from_utf8_lossy(&said);
+    let callers = said.lines().filter_map(|line| line.parse().ok()).collect();
     let end = Instant::now() + LAST;
     while crate::processes::lives(server) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
     }
-    for user in &users {
+    for user in &followed {
         while is_mounted(store)? && !ended_within(user, &LOOK) {}
+    }
+    // What `run` has started ends a moment after it. Under Slurm nobody is waited for, see `users` of `launcher`.
+    let rest = || {
+        let guards = users.iter().any(|run| crate::processes::has_guard(*run));
+        guards || crate::processes::ranks_run(&callers)
+    };
+    while !users.is_empty() && is_mounted(store)? && rest() {
+        std::thread::sleep(RANKS_LOOK);
     }
     let lock = std::fs::File::open(store.join("lock"));
     if let Ok(lock) = &lock

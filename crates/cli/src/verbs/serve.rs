@@ -42,7 +42,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
             // Fails only if nobody listens, and then nobody is to be told.
             let _ = tell(&Report::Failed {
                 code: failure.code,
-                text: failure.text,
+                text: serve::on_this_host(true, &failure.text),
                 follows: false,
             });
             return Err(Failure {

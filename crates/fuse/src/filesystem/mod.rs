@@ -15,6 +15,7 @@ mod requests;
 mod team;
 mod xattrs;
 
+use crate::callers::Callers;
 use crate::kernel_caches::KernelCaches;
 use crate::open_handles::OpenHandles;
 use crate::options::MountOptions;
@@ -25,6 +26,7 @@ use forebay_server::Delegate;
 use fuser::{Errno, Request};
 pub(crate) use locks::{Asked, LockDesk};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use team::TeamDesk;
 pub(crate) use xattrs::Answer;
@@ -43,6 +45,8 @@ pub(crate) struct Filesystem {
     ended: Sender<()>,
     watch: Arc<Watch>,
     handles: Arc<OpenHandles>,
+    refused: Arc<AtomicBool>,
+    callers: Arc<Callers>,
 }
 
 impl Filesystem {
@@ -60,6 +64,8 @@ impl Filesystem {
             ended,
             watch: Arc::default(),
             handles: Arc::default(),
+            refused: Arc::default(),
+            callers: Arc::default(),
         }
     }
 
@@ -78,6 +84,16 @@ impl Filesystem {
         self.handles.clone()
     }
 
+    /// Once it is set, every request fails with `ENOTCONN`.
+    pub(crate) fn refused(&self) -> Arc<AtomicBool> {
+        self.refused.clone()
+    }
+
+    /// Who has asked for anything.
+    pub(crate) fn callers(&self) -> Arc<Callers> {
+        self.callers.clone()
+    }
+
     /// Runs a handler and tells whoever watches.
     fn attempt<T: Told>(
         &self,
@@ -85,6 +101,10 @@ impl Filesystem {
         note: Note<'_>,
         handler: impl FnOnce() -> forebay_server::Result<T>,
     ) -> Result<T, Errno> {
+        if self.refused.load(Ordering::SeqCst) {
+            return Err(Errno::ENOTCONN);
+        }
+        self.callers.note(req.pid());
         let mark = self.watch.mark(req, note);
         let answer = attempt(note.operation(), note.ino(), handler);
         if let Some(mark) = mark {

@@ -39,7 +39,7 @@ impl Hosted for Member {
     fn home(&self, member: u16) -> PathBuf {
         PathBuf::from(format!("node-{member}"))
     }
-    fn leave(&self, _: &str) {}
+    fn leave(&self, _: &str, _: bool) {}
     fn stop(self: Box<Self>, _: Duration) -> forebay_server::Result<()> {
         Ok(())
     }
