@@ -109,6 +109,7 @@ fn a_rank_declared_dead_stays_dead() {
     };
     says(&said, "rank 0 is dead and stays so", 1);
     says(&said, "rank 1 is dead and stays so", 1);
+    says(&said, "declared dead by rank Ok(0)", 1);
 }
 
 /// `said` holds `what` `times` times; skipped runs say nothing.

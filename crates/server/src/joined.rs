@@ -3,7 +3,7 @@
 //! It takes the steps of [`NodeServer::START`] and [`NodeServer::STOP`] as a service in one process does; where that goes
 //! from member to member, this one meets the others after each step.
 use crate::node_server::NodeServer;
-use crate::{Config, Delegate, Home, Meeting, MemberStatus, Result};
+use crate::{Config, Delegate, Error, Home, Meeting, MemberStatus, Result};
 use forebay_fabric::Fabric;
 use forebay_storage::Io;
 use std::sync::Arc;
@@ -96,11 +96,19 @@ impl Joined {
     /// `limit` at most, but not for those that have died.
     ///
     /// # Errors
-    /// The first failure; everything else is stopped all the same.
+    /// The first failure; everything else is stopped all the same. That something needed a member that has died is none:
+    /// the store is closed well without it, whichever member that was.
     pub fn stop(self, limit: Duration) -> Result<()> {
         let mut result = Ok(());
         for step in NodeServer::STOP {
-            result = result.and(step(&self.server));
+            let done = match step(&self.server) {
+                Err(error @ Error::Fabric(forebay_fabric::Error::Dead(_))) => {
+                    tracing::warn!(%error, "what was not committed when it died is lost");
+                    Ok(())
+                }
+                done => done,
+            };
+            result = result.and(done);
             self.meeting.part(limit);
         }
         result

@@ -239,8 +239,9 @@ impl Engine {
                         self.peers.heard(from);
                         self.links[from as usize].begin(first);
                     } else {
-                        // Whoever was declared dead stays dead; what it sends is taken and forgotten.
+                        // Whoever was declared dead stays dead; what it sends is taken and forgotten, and it is told why.
                         let _ = first.test();
+                        self.tell_expelled(from);
                     }
                 }
                 Ok(None) => break,
@@ -286,6 +287,7 @@ impl Engine {
     fn arrive(&mut self, from: Rank, frame: Frame) {
         match (frame.kind, frame.epoch) {
             (Kind::Heartbeat, _) => {}
+            (Kind::Expelled, _) => self.expelled(from),
             (Kind::Bye, 0) => {
                 if self.peers.end(from, Health::Left) {
                     tracing::debug!(from, "a peer left");
@@ -315,10 +317,44 @@ impl Engine {
         }
         tracing::error!(rank, why, "a peer is dead");
         self.links[rank as usize].clear();
+        // It may only have been kept from running. Then it reads this first.
+        self.tell_expelled(rank);
         self.lose(rank);
         for observer in self.peers.observers() {
             self.pool.run(move || observer(rank));
         }
+    }
+
+    /// Tells a dead peer that it is, not more often than a heartbeat would be sent. That it cannot be sent changes nothing.
+    fn tell_expelled(&mut self, rank: Rank) {
+        let link = &mut self.links[rank as usize];
+        if link.last_sent.elapsed() >= self.timing.heartbeat / 2 && !link.is_sending() {
+            let _ = link.send(&self.comm, &Frame::bare(Kind::Expelled, 0, 0));
+        }
+    }
+
+    /// This process was declared dead: the others act without it, so it must not act with them.
+    fn expelled(&mut self, by: Rank) {
+        let Some(observers) = self.peers.expelled(by) else {
+            return;
+        };
+        tracing::error!(by, "this process was declared dead");
+        let mut lost = Vec::new();
+        for rank in self.peers.others() {
+            if self.peers.end(rank, Health::Dead) {
+                self.links[rank as usize].clear();
+                self.lose(rank);
+                lost.push(rank);
+            }
+        }
+        let of_death = self.peers.observers();
+        // One after the other: why all are dead is told first.
+        self.pool.run(move || {
+            observers.iter().for_each(|observer| observer(by));
+            for rank in lost {
+                of_death.iter().for_each(|observer| observer(rank));
+            }
+        });
     }
 
     /// Heartbeats and deaths, when it is time.
@@ -357,7 +393,9 @@ impl Engine {
             return false;
         };
         let alone = self.peers.others().all(|r| !self.peers.is_alive(r));
-        let sending = self.links.iter().any(Link::is_sending);
+        let mut links = self.peers.others().map(|r| (r, &self.links[r as usize]));
+        let sending =
+            links.any(|(r, link)| link.is_sending() && self.peers.health(r) != Health::Dead);
         (alone && !sending) || until.is_some_and(|until| Instant::now() >= until)
     }
 

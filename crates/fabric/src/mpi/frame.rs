@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 const MAGIC: [u8; 4] = *b"FBmp";
 /// Of this layout and of what the kinds mean; compared in the handshake.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 const FIXED: usize = 32;
 /// Shorter buffers are copied into the first message: one copy is cheaper than one more MPI message.
 const SMALL: usize = 16 << 10;
@@ -50,12 +50,14 @@ pub(super) enum Kind {
     Heartbeat = 5,
     /// The sender has closed its end of the epoch; for epoch 0 it leaves the job.
     Bye = 6,
+    /// The sender has declared the receiver dead, and hears nothing of it any more.
+    Expelled = 7,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        let all = [Request, Reply, Dropped, Message, Heartbeat, Bye];
+        let all = [Request, Reply, Dropped, Message, Heartbeat, Bye, Expelled];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }

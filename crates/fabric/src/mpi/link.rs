@@ -157,7 +157,7 @@ fn may_pass(frame: &Frame, any_before: bool, message_before: bool) -> bool {
     match frame.kind {
         Kind::Bye => !any_before,
         Kind::Message => !message_before,
-        Kind::Request | Kind::Reply | Kind::Dropped | Kind::Heartbeat => true,
+        Kind::Request | Kind::Reply | Kind::Dropped | Kind::Heartbeat | Kind::Expelled => true,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is known of the other processes: who is there, since when silent.
 //!
-//! **Invariant:** a peer goes from alive to left or dead once, and never back, whatever still arrives from it.
+//! **Invariant:** a peer goes from alive to left or dead once, and never back, whatever still arrives from it. One that was
+//! declared dead and runs on is told so; it is **expelled** then, and everyone else is dead to it.
 
 use crate::Rank;
 use parking_lot::Mutex;
@@ -38,6 +39,13 @@ pub(super) struct Peers {
     own: Rank,
     cells: Vec<Cell>,
     on_death: Mutex<Vec<OnDeath>>,
+    expulsion: Mutex<Expulsion>,
+}
+
+#[derive(Default)]
+struct Expulsion {
+    by: Option<Rank>,
+    observers: Vec<OnDeath>,
 }
 
 #[derive(Default)]
@@ -54,6 +62,7 @@ impl Peers {
             own,
             cells: (0..size).map(|_| Cell::default()).collect(),
             on_death: Mutex::default(),
+            expulsion: Mutex::default(),
         }
     }
 
@@ -129,6 +138,27 @@ impl Peers {
 
     pub fn on_death(&self, f: OnDeath) {
         self.on_death.lock().push(f);
+    }
+
+    /// Hears who has declared this process dead, also if that was before.
+    pub fn on_expulsion(&self, f: OnDeath) {
+        let mut expulsion = self.expulsion.lock();
+        match expulsion.by {
+            Some(by) => {
+                drop(expulsion);
+                f(by);
+            }
+            None => expulsion.observers.push(f),
+        }
+    }
+
+    /// Notes that this process was declared dead; gives those who want to hear of it; `None` if it was known.
+    pub fn expelled(&self, by: Rank) -> Option<Vec<OnDeath>> {
+        let mut expulsion = self.expulsion.lock();
+        match expulsion.by.replace(by) {
+            Some(_) => None,
+            None => Some(std::mem::take(&mut expulsion.observers)),
+        }
     }
 
     pub fn observers(&self) -> Vec<OnDeath> {

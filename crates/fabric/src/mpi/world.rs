@@ -267,6 +267,12 @@ impl World {
         self.peers.on_death(Arc::new(f));
     }
 
+    /// Calls `f` with the member that has declared this process dead, once it says so: when this process runs again after it was
+    /// kept from running for longer than the limit. Every other member is dead to this one from then on, for they act without it.
+    pub fn on_expulsion(&self, f: impl Fn(Rank) + Send + Sync + 'static) {
+        self.peers.on_expulsion(Arc::new(f));
+    }
+
     /// Closes all fabrics, says so to the others, and waits for them to stop too, `patience` at most. Returns always:
     /// where `MPI_Finalize` could wait for ever it is not called, and if it does hang, it is left.
     pub fn stop(self, patience: Duration) -> Ending {

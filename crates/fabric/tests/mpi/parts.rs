@@ -331,12 +331,14 @@ fn ring_killed() {
     assert_eq!(world.stop(LONG), Ending::Abandoned);
 }
 
-/// Rank 0 stops the process of rank 1 until it counts as dead, and lets it go on: it stays dead, and finds itself alone.
+/// Rank 0 stops the process of rank 1 until it counts as dead, and lets it go on: it stays dead, is told so, and finds itself alone.
 fn stopped() {
     let world = world();
     let own = end(&world);
     let (alone, deaths) = crossbeam_channel::unbounded();
     world.on_death(move |rank| alone.send(rank).expect("someone listens"));
+    let (outside, expulsions) = crossbeam_channel::unbounded();
+    world.on_expulsion(move |by| outside.send(by).expect("someone listens"));
     let pid = std::process::id().to_le_bytes();
     own.serve(Functions::requests(move |_, _, replier| {
         replier.reply(Message::new(pid.to_vec()));
@@ -364,6 +366,13 @@ fn stopped() {
     }
     assert_eq!(deaths.recv_timeout(LONG), Ok(other));
     println!("rank {other} is dead and stays so");
+    if world.rank() == 1 {
+        let by = expulsions.recv_timeout(Duration::from_secs(1));
+        println!("declared dead by rank {by:?}");
+        assert_eq!(own.call(0, Message::default(), LONG), Err(Error::Dead(0)));
+    } else {
+        assert!(expulsions.is_empty());
+    }
     drop(own);
     assert_eq!(world.stop(LONG), Ending::Abandoned);
     // The other process may end the job when this one is gone: not before it has said the same.
