@@ -20,7 +20,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Bytes on disk are not what was written there.
-    #[error("{}: {what} at byte {offset} is damaged (checksum {found:08x}, expected {expected:08x}); run `forebay fsck`", path.display())]
+    #[error("{}: {what} at byte {offset} is damaged (checksum {found:08x}, expected {expected:08x}); `forebay fsck --repair` keeps what is whole, `forebay mount --salvage` reads it", path.display())]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
@@ -91,6 +91,18 @@ impl Error {
             what: "use",
             path: path.to_path_buf(),
             source,
+        }
+    }
+
+    /// The file or directory it is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Error::Io { path, .. }
+            | Error::Corrupt { path, .. }
+            | Error::Format { path, .. }
+            | Error::NoSpace { path }
+            | Error::NoDescriptors { path }
+            | Error::Poisoned { path, .. } => path,
         }
     }
 

@@ -61,6 +61,10 @@ pub trait Io: Send + Sync {
     fn open_at_once(&self) -> usize {
         usize::MAX
     }
+    /// Opens for reading only; must exist.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path)
+    }
     /// Creates (mode 0600) and opens; must not exist.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// Renames a file, replacing `to` if it is there.
@@ -182,6 +186,9 @@ impl Io for OsIo {
                 .write(true)
                 .open(path)?,
         )))
+    }
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(OsFile(std::fs::File::open(path)?)))
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         use std::os::unix::fs::OpenOptionsExt;

@@ -2,10 +2,13 @@
 //!
 //! Invariants: sources are given newest first; the merge yields each key once, in ascending order, from
 //! the newest source that has it. Nothing is collected: memory is one block (or a few entries) per source.
+//!
+//! A block that cannot be read is an error at the place of its first key: who stops before it never meets it. There the merge is over, but in a
+//! store that is salvaged: then it goes on behind the block, without older entries of keys that the block may have held.
 use crate::block::Block;
 use crate::memtable::MemTable;
 use crate::table::Table;
-use crate::{Keyspace, Result};
+use crate::{Error, Keyspace, Result};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -63,6 +66,13 @@ impl MemoryRun {
     }
 }
 
+/// Keys that a damaged block or table may have held.
+struct Lost {
+    first: Bytes,
+    last: Bytes,
+    table: Arc<Table>,
+}
+
 /// Entries of tables that do not overlap, in key order: one table, or one level.
 pub struct TableRun {
     tables: Vec<Arc<Table>>,
@@ -74,61 +84,42 @@ pub struct TableRun {
     ahead_bytes: u64,
     /// Leading key bytes not shown: the keyspace byte in scans.
     skip: usize,
+    /// The keyspace of a scan.
+    keyspace: u8,
     /// Scans fill the block cache, compactions do not.
     cached: bool,
+    /// What cannot be read, at its first key, and why.
+    failed: Option<(Lost, Error)>,
+    /// The same, where it was gone past.
+    lost: Vec<Lost>,
 }
 
 impl TableRun {
     /// For scans: from `from` (keyspace byte first) on; shows keys without that byte, and ends with the keyspace.
-    pub fn scan(tables: Vec<Arc<Table>>, from: &[u8]) -> Result<TableRun> {
-        let table = tables.partition_point(|t| &t.meta().last[..] < from);
-        let mut run = TableRun {
-            tables,
-            table,
-            next_block: 0,
-            block: None,
-            at: 0,
-            ahead: VecDeque::new(),
-            ahead_bytes: 4096,
-            skip: 1,
-            cached: true,
-        };
-        if let Some(t) = run.tables.get(run.table) {
-            run.next_block = t.find(from)?;
-            run.load()?;
-            run.at = run.block.as_ref().map_or(0, |b| b.lower_bound(from));
-            run.settle()?;
-            if run
-                .block
-                .as_ref()
-                .is_some_and(|b| b.key(run.at).first() != from.first())
-            {
-                run.end();
-            }
-        }
-        Ok(run)
+    pub fn scan(tables: Vec<Arc<Table>>, from: &[u8]) -> TableRun {
+        let mut run = TableRun::empty(tables);
+        run.ahead_bytes = 4096;
+        run.skip = 1;
+        run.keyspace = from.first().copied().unwrap_or(0);
+        run.cached = true;
+        run.seek(from);
+        run.end_with_keyspace();
+        run
     }
 
     /// For compactions: from `from` on, keys with their keyspace byte, past the cache.
-    pub fn starting(tables: Vec<Arc<Table>>, from: &[u8]) -> Result<TableRun> {
-        let table = tables.partition_point(|t| &t.meta().last[..] < from);
+    pub fn starting(tables: Vec<Arc<Table>>, from: &[u8]) -> TableRun {
         let mut run = TableRun::empty(tables);
-        run.table = table;
-        if let Some(t) = run.tables.get(run.table) {
-            run.next_block = t.find(from)?;
-            run.load()?;
-            run.at = run.block.as_ref().map_or(0, |b| b.lower_bound(from));
-            run.settle()?;
-        }
-        Ok(run)
+        run.seek(from);
+        run
     }
 
     /// For compactions: everything, keys with their keyspace byte, past the cache.
-    pub fn whole(tables: Vec<Arc<Table>>) -> Result<TableRun> {
+    pub fn whole(tables: Vec<Arc<Table>>) -> TableRun {
         let mut run = TableRun::empty(tables);
-        run.load()?;
-        run.settle()?;
-        Ok(run)
+        run.load();
+        run.settle();
+        run
     }
 
     fn empty(tables: Vec<Arc<Table>>) -> TableRun {
@@ -141,19 +132,83 @@ impl TableRun {
             ahead: VecDeque::new(),
             ahead_bytes: READ_AHEAD,
             skip: 0,
+            keyspace: 0,
             cached: false,
+            failed: None,
+            lost: Vec::new(),
+        }
+    }
+
+    fn seek(&mut self, from: &[u8]) {
+        self.table = self.tables.partition_point(|t| &t.meta().last[..] < from);
+        if let Some(t) = self.tables.get(self.table) {
+            // If that is not known, loading fails in the same way.
+            self.next_block = t.find(from).unwrap_or(0);
+            self.load();
+            self.at = self.block.as_ref().map_or(0, |b| b.lower_bound(from));
+            if let Some((lost, _)) = &mut self.failed {
+                lost.first = lost.first.clone().max(Bytes::copy_from_slice(from));
+            }
+            self.settle();
         }
     }
 
     fn end(&mut self) {
         self.block = None;
+        self.failed = None;
         self.table = self.tables.len();
     }
 
-    /// Makes the next block current: read ahead, cached, or read now. No block: the end.
-    fn load(&mut self) -> Result<()> {
+    fn end_with_keyspace(&mut self) {
+        let key = self.key_with_keyspace();
+        if key.is_some_and(|key| key.first() != Some(&self.keyspace)) {
+            self.end();
+        }
+    }
+
+    /// The key at hand, or the first that cannot be read.
+    fn key_with_keyspace(&self) -> Option<&[u8]> {
+        match (&self.failed, &self.block) {
+            (Some((lost, _)), _) => Some(&lost.first),
+            (None, block) => block.as_ref().map(|b| b.key(self.at)),
+        }
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        self.key_with_keyspace().map(|key| &key[self.skip..])
+    }
+
+    /// Makes the next block current: read ahead, cached, or read now. No block: the end, or it cannot be read.
+    fn load(&mut self) {
         self.at = 0;
         self.block = None;
+        if let Err(error) = self.try_load()
+            && let Some(table) = self.tables.get(self.table)
+        {
+            // What cannot be read is the block, or the whole table.
+            let (first, last) = table.block_range(self.next_block).unwrap_or_else(|| {
+                let meta = table.meta();
+                (meta.first.clone(), meta.last.clone())
+            });
+            // A table's range may begin before the keyspace of the scan.
+            let least = match self.skip {
+                0 => Bytes::new(),
+                _ => Bytes::copy_from_slice(&[self.keyspace]),
+            };
+            let lost = Lost {
+                first: if last < least {
+                    first
+                } else {
+                    first.max(least)
+                },
+                last,
+                table: table.clone(),
+            };
+            self.failed = Some((lost, error));
+        }
+    }
+
+    fn try_load(&mut self) -> Result<()> {
         while let Some(table) = self.tables.get(self.table) {
             if let Some(block) = self.ahead.pop_front() {
                 self.next_block += 1;
@@ -191,29 +246,52 @@ impl TableRun {
     }
 
     /// Moves to the next block while the current one is used up.
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self) {
         while self.block.as_ref().is_some_and(|b| self.at >= b.len()) {
-            self.load()?;
+            self.load();
         }
-        Ok(())
     }
 
-    fn advance(&mut self) -> Result<()> {
-        let Some(block) = &self.block else {
-            return Ok(());
-        };
-        let keyspace = block.key(self.at).first().copied();
-        self.at += 1;
-        self.settle()?;
-        if self.skip == 1
-            && self
-                .block
-                .as_ref()
-                .is_some_and(|b| b.key(self.at).first().copied() != keyspace)
-        {
-            self.end();
+    fn advance(&mut self) {
+        if self.failed.is_some() || self.block.is_none() {
+            return;
         }
-        Ok(())
+        self.at += 1;
+        self.settle();
+        if self.skip == 1 {
+            self.end_with_keyspace();
+        }
+    }
+
+    /// The error at hand. Goes on behind what cannot be read if the store is salvaged.
+    fn fail(&mut self) -> Option<Error> {
+        let (lost, error) = self.failed.take()?;
+        if lost.table.is_salvaged() {
+            match lost.table.block_range(self.next_block) {
+                Some(_) => self.next_block += 1,
+                None => (self.table, self.next_block) = (self.table + 1, 0),
+            }
+            self.lost.push(lost);
+            self.load();
+            self.settle();
+            if self.skip == 1 {
+                self.end_with_keyspace();
+            }
+        }
+        Some(error)
+    }
+
+    /// Whether something that could not be read may hold a newer entry of this key than sources behind this one.
+    fn may_hide(&self, key: &[u8]) -> bool {
+        if self.lost.is_empty() {
+            return false;
+        }
+        let mut whole = Vec::with_capacity(key.len() + 1);
+        whole.extend((self.skip == 1).then_some(self.keyspace));
+        whole.extend_from_slice(key);
+        let inside = |lost: &&Lost| lost.first <= whole && whole <= lost.last;
+        let mut lost = self.lost.iter().filter(inside);
+        lost.any(|lost| lost.table.may_contain(&whole))
     }
 }
 
@@ -233,7 +311,21 @@ impl Source {
     fn key(&self) -> Option<&[u8]> {
         match self {
             Source::Memory(m) => m.copied.front().map(|(k, _)| &k[..]),
-            Source::Tables(t) => t.block.as_ref().map(|b| &b.key(t.at)[t.skip..]),
+            Source::Tables(t) => t.key(),
+        }
+    }
+
+    fn fail(&mut self) -> Option<Error> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Tables(t) => t.fail(),
+        }
+    }
+
+    fn may_hide(&self, key: &[u8]) -> bool {
+        match self {
+            Source::Memory(_) => false,
+            Source::Tables(t) => t.may_hide(key),
         }
     }
 
@@ -247,12 +339,9 @@ impl Source {
         }
     }
 
-    fn advance(&mut self) -> Result<()> {
+    fn advance(&mut self) {
         match self {
-            Source::Memory(m) => {
-                m.advance();
-                Ok(())
-            }
+            Source::Memory(m) => m.advance(),
             Source::Tables(t) => t.advance(),
         }
     }
@@ -262,7 +351,12 @@ impl Source {
 pub struct Merge {
     /// With their place in the given order.
     sources: Vec<(usize, Source)>,
+    /// Those that could not be read in part and have ended: what they may hide.
+    ended: Vec<(usize, Source)>,
 }
+
+/// What a merge comes to: an entry with the place of its source, or what cannot be read and the key where that begins.
+pub type Next = Result<(usize, Found), (Bytes, Error)>;
 
 impl Merge {
     /// Merges `sources`, newest first.
@@ -270,40 +364,57 @@ impl Merge {
         let sources = sources.into_iter().enumerate();
         Merge {
             sources: sources.filter(|(_, s)| s.key().is_some()).collect(),
+            ended: Vec::new(),
         }
     }
 
-    /// The next key with its newest value. After an error the merge is over.
-    pub fn next(&mut self) -> Option<Result<Found>> {
-        self.next_ranked().map(|r| r.map(|(_, entry)| entry))
-    }
-
-    /// As [`next`](Merge::next), with the place of the source that it came from.
-    pub fn next_ranked(&mut self) -> Option<Result<(usize, Found)>> {
-        let mut best: Option<(usize, &[u8])> = None;
-        for (i, (_, source)) in self.sources.iter().enumerate() {
-            if let Some(key) = source.key()
-                && best.is_none_or(|(_, b)| key < b)
-            {
-                best = Some((i, key));
-            }
-        }
-        let (index, _) = best?;
-        let rank = self.sources[index].0;
-        let entry = self.sources[index].1.entry()?;
-        let mut over = false;
-        for (_, source) in &mut self.sources[index..] {
-            if source.key() == Some(&entry.0) {
-                if let Err(e) = source.advance() {
-                    self.sources.clear();
-                    return Some(Err(e));
+    /// The next key with its newest value, and the place of the source that it came from. After an error the merge is over, unless the
+    /// store is salvaged.
+    pub fn next(&mut self) -> Option<Next> {
+        loop {
+            let mut best: Option<(usize, &[u8])> = None;
+            for (i, (_, source)) in self.sources.iter().enumerate() {
+                if let Some(key) = source.key()
+                    && best.is_none_or(|(_, b)| key < b)
+                {
+                    best = Some((i, key));
                 }
-                over |= source.key().is_none();
+            }
+            let (index, key) = best?;
+            let key = Bytes::copy_from_slice(key);
+            if let Some(error) = self.sources[index].1.fail() {
+                match &self.sources[index].1 {
+                    Source::Tables(run) if run.lost.is_empty() => self.sources.clear(),
+                    _ => self.drop_ended(),
+                }
+                return Some(Err((key, error)));
+            }
+            let rank = self.sources[index].0;
+            let entry = self.sources[index].1.entry()?;
+            let mut over = false;
+            for (_, source) in &mut self.sources[index..] {
+                if source.key() == Some(&entry.0) {
+                    source.advance();
+                    over |= source.key().is_none();
+                }
+            }
+            let newer = self.sources.iter().chain(&self.ended);
+            let hidden = newer
+                .filter(|(r, _)| *r < rank)
+                .any(|(_, s)| s.may_hide(&entry.0));
+            if over {
+                self.drop_ended();
+            }
+            if !hidden {
+                return Some(Ok((rank, entry)));
             }
         }
-        if over {
-            self.sources.retain(|(_, s)| s.key().is_some());
-        }
-        Some(Ok((rank, entry)))
+    }
+
+    /// Takes out the sources that have ended, but for what they may hide.
+    fn drop_ended(&mut self) {
+        let ended = self.sources.extract_if(.., |(_, s)| s.key().is_none());
+        let hides = |s: &Source| matches!(s, Source::Tables(t) if !t.lost.is_empty());
+        self.ended.extend(ended.filter(|(_, s)| hides(s)));
     }
 }

@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 
 /// The manifest: which tables make up the store.
 pub const MANIFEST: &str = "MANIFEST";
+/// The second copy of the manifest.
+pub const MANIFEST_COPY: &str = "MANIFEST.copy";
 /// A manifest (or reserve) being written, renamed into place when whole.
 pub const TEMPORARY: &str = ".tmp";
 /// The log's preallocated reserve.
@@ -19,7 +21,7 @@ pub enum Name {
     Table(u64),
     /// A file of the store's side, by number.
     Side(u64),
-    /// The manifest.
+    /// The manifest, or its copy.
     Manifest,
     /// Unfinished; removed at open.
     Temporary,
@@ -57,7 +59,7 @@ pub fn parse(name: &str) -> Name {
         return Name::Side(n);
     }
     match name {
-        MANIFEST => Name::Manifest,
+        MANIFEST | MANIFEST_COPY => Name::Manifest,
         RESERVE | SPARE => Name::Reserve,
         _ if name.ends_with(TEMPORARY)
             && (name.starts_with(MANIFEST)
@@ -84,7 +86,9 @@ mod tests {
             Name::Table(12_345_678_901)
         );
         assert_eq!(parse("MANIFEST"), Name::Manifest);
+        assert_eq!(parse("MANIFEST.copy"), Name::Manifest);
         assert_eq!(parse("MANIFEST.tmp"), Name::Temporary);
+        assert_eq!(parse("MANIFEST.copy.tmp"), Name::Temporary);
         assert_eq!(parse("notes.tmp"), Name::Other);
         assert_eq!(parse("wal-x.log"), Name::Other);
     }

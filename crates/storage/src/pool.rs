@@ -99,6 +99,10 @@ impl Io for PooledIo {
         self.with_descriptor(|| self.disk.open(path))
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.with_descriptor(|| self.disk.open_to_read(path))
+    }
+
     fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let name: &OsStr = path.as_os_str();
         let gone = {

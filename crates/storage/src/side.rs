@@ -37,6 +37,12 @@ pub trait Side: Send + Sync + 'static {
     /// [`hurry`](Side::hurry) asked for is done now. What fails is tried again, or has poisoned the store.
     fn catch_up(&self);
 
+    /// Brings all entries into files, named in the manifest when it returns. Called with no lock held, before [`stop`](Side::stop).
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: they stay in the log. Anything else has poisoned the store.
+    fn flush(&self) -> Result<()>;
+
     /// The store is being closed: end threads, write nothing more.
     fn stop(&self);
 
@@ -112,6 +118,11 @@ impl SideHost {
             }
         }
         Ok(())
+    }
+
+    /// Whether the store is only read, around whatever is damaged: the side writes nothing and starts no thread.
+    pub fn is_salvaged(&self) -> bool {
+        self.0.tables.salvaged
     }
 
     /// Refuses everything that changes the store from now on. Hands the error back.

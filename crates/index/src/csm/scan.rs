@@ -1,6 +1,9 @@
 //! Reading records in key order from all that holds some: MemTables, compressed trees, table files.
 //!
 //! Of the records with one key, the newest is yielded if it is an extent, and none if it is a delete.
+//!
+//! A block that cannot be read is an error at its first key: who stops before it never meets it. There the scan is over, but in a
+//! store that is salvaged: then it goes on behind the block, without older records of keys that the block may have held.
 use super::block::records_of;
 use super::memtable::Run;
 use super::record::{Key, Record};
@@ -8,6 +11,7 @@ use super::sorted::SortedRun;
 use super::table::{Places, Want};
 use super::tree::Tree;
 use forebay_storage::{Error, Result};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +29,16 @@ pub enum Source {
     Disk(SortedRun),
 }
 
+/// A block or a table that cannot be read.
+struct Failure {
+    /// The keys that it may hold.
+    range: RangeInclusive<Key>,
+    /// Why.
+    error: Error,
+    /// What comes behind it: a table, and the number of a block in it.
+    behind: (usize, usize),
+}
+
 /// A place in a source.
 struct Cursor {
     source: Source,
@@ -40,6 +54,10 @@ struct Cursor {
     read: Vec<Want>,
     /// The places of that table's blocks.
     places: Arc<Places>,
+    /// What cannot be read, where the cursor stands.
+    failed: Option<Failure>,
+    /// The same, where it was gone past.
+    lost: Vec<RangeInclusive<Key>>,
 }
 
 impl Cursor {
@@ -53,6 +71,8 @@ impl Cursor {
             ahead: 1,
             read: Vec::new(),
             places: Arc::default(),
+            failed: None,
+            lost: Vec::new(),
         };
         match &cursor.source {
             Source::Run(run) => cursor.at = run.partition_point(|r| r.key < from),
@@ -62,13 +82,42 @@ impl Cursor {
                 cursor.at = cursor.opened.partition_point(|r| r.key < from);
             }
             Source::Disk(run) => {
-                // None: behind the last table.
-                cursor.next = run.find(from)?.unwrap_or((run.tables().len(), 0));
-                cursor.read()?;
+                let table = run.tables().partition_point(|t| t.meta().last < from);
+                // None: behind the last table. If it cannot be told, reading fails in the same way.
+                cursor.next = match run.find(from) {
+                    Ok(found) => found.unwrap_or((run.tables().len(), 0)),
+                    Err(_) => (table, 0),
+                };
+                cursor.read();
                 cursor.at = cursor.opened.partition_point(|r| r.key < from);
+                if let Some(failed) = &mut cursor.failed {
+                    failed.range = (*failed.range.start()).max(from)..=*failed.range.end();
+                }
             }
         }
         Ok(cursor)
+    }
+
+    /// The key at hand, or the first that cannot be read.
+    fn key(&self) -> Option<Key> {
+        match &self.failed {
+            Some(failed) => Some(*failed.range.start()),
+            None => self.peek().map(|r| r.key),
+        }
+    }
+
+    /// What cannot be read here; goes on behind it if the store is salvaged.
+    fn fail(&mut self) -> Option<Error> {
+        let failed = self.failed.take()?;
+        let Source::Disk(run) = &self.source else {
+            return Some(failed.error);
+        };
+        if run.tables().iter().any(|t| t.is_salvaged()) {
+            self.lost.push(failed.range);
+            self.next = failed.behind;
+            self.read();
+        }
+        Some(failed.error)
     }
 
     fn peek(&self) -> Option<&Record> {
@@ -86,7 +135,10 @@ impl Cursor {
         match &self.source {
             Source::Run(_) => Ok(()),
             Source::Tree(_) => self.open(),
-            Source::Disk(_) => self.read(),
+            Source::Disk(_) => {
+                self.read();
+                Ok(())
+            }
         }
     }
 
@@ -104,20 +156,56 @@ impl Cursor {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<()> {
+    /// The next block of table files.
+    fn read(&mut self) {
+        let mut read = self.try_read();
+        if read.is_err() && self.ahead > 1 {
+            // Whichever of those read ahead it is: this one may be whole.
+            self.ahead = 1;
+            read = self.try_read();
+        }
+        if let Err(error) = read {
+            self.failed = self.failure(error);
+        }
+    }
+
+    /// What cannot be read: the next block, or its whole table.
+    fn failure(&self, error: Error) -> Option<Failure> {
+        let Source::Disk(run) = &self.source else {
+            return None;
+        };
+        let (table, block) = self.next;
+        let found = run.tables().get(table)?;
+        let place = found.places().ok().filter(|places| block < places.len());
+        Some(match place.map(|places| places.at(block)) {
+            Some(place) => Failure {
+                range: place.first..=place.last,
+                error,
+                behind: (table, block + 1),
+            },
+            None => Failure {
+                range: found.meta().first..=found.meta().last,
+                error,
+                behind: (table + 1, 0),
+            },
+        })
+    }
+
+    fn try_read(&mut self) -> Result<()> {
         let Source::Disk(run) = &self.source else {
             return Ok(());
         };
         self.opened.clear();
         self.at = 0;
-        let (mut table, mut block) = self.next;
-        while let Some(found) = run.tables().get(table) {
+        while let Some(found) = run.tables().get(self.next.0) {
+            let block = self.next.1;
             if self.read.is_empty() {
                 self.places = found.places()?;
                 let blocks = block..self.places.len().min(block + self.ahead);
-                self.read = blocks.map(|i| Want::one(i as u32)).collect();
-                found.fetch(&mut self.read)?;
-                self.read.reverse();
+                let mut read: Vec<Want> = blocks.map(|i| Want::one(i as u32)).collect();
+                found.fetch(&mut read)?;
+                read.reverse();
+                self.read = read;
                 self.ahead = (self.ahead * 2).min(AHEAD);
             }
             if let Some(Want {
@@ -135,12 +223,11 @@ impl Cursor {
                     &mut self.opened,
                 )
                 .ok_or_else(|| found.no_block(i))?;
-                self.next = (table, i + 1);
+                self.next.1 = i + 1;
                 return Ok(());
             }
-            (table, block) = (table + 1, 0);
+            self.next = (self.next.0 + 1, 0);
         }
-        self.next = (table, 0);
         Ok(())
     }
 }
@@ -155,7 +242,7 @@ pub fn damaged_memory() -> Error {
     }
 }
 
-/// Records in key order; after an error it ends.
+/// Records in key order; after an error it ends, unless the store is salvaged.
 pub struct Scan {
     /// Newest first.
     cursors: Vec<Cursor>,
@@ -177,17 +264,29 @@ impl Scan {
 
     fn step(&mut self) -> Result<Option<Record>> {
         loop {
-            let heads = self.cursors.iter().filter_map(Cursor::peek);
+            let heads = self.cursors.iter().enumerate();
+            let heads = heads.filter_map(|(i, c)| Some((c.key()?, i)));
             // The first of equals is the newest.
-            let Some(least) = heads.min_by_key(|r| r.key).copied() else {
+            let Some((key, newest)) = heads.min() else {
                 return Ok(None);
             };
+            if let Some(error) = self.cursors[newest].fail() {
+                self.failed = self.cursors[newest].lost.is_empty();
+                return Err(error);
+            }
+            let Some(least) = self.cursors[newest].peek().copied() else {
+                return Ok(None);
+            };
+            let newer = &self.cursors[..newest];
+            let hidden = newer
+                .iter()
+                .any(|c| c.lost.iter().any(|l| l.contains(&key)));
             for cursor in &mut self.cursors {
-                if cursor.peek().is_some_and(|r| r.key == least.key) {
-                    cursor.advance()?;
+                if cursor.failed.is_none() && cursor.peek().is_some_and(|r| r.key == least.key) {
+                    cursor.advance().inspect_err(|_| self.failed = true)?;
                 }
             }
-            if least.len > 0 {
+            if least.len > 0 && !hidden {
                 return Ok(Some(least));
             }
         }
@@ -201,9 +300,7 @@ impl Iterator for Scan {
         if self.failed {
             return None;
         }
-        let step = self.step();
-        self.failed = step.is_err();
-        step.transpose()
+        self.step().transpose()
     }
 }
 

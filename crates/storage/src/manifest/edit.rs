@@ -12,6 +12,9 @@
 //!  6 | number                                                                   a file leaves the side
 //!  7 | batch                                                                    the side holds its entries through this batch;
 //!                                                                               without it, what 3 says is true of the side too
+//!  8 | number                                                                   there is a log file of this number (0: none need be)
+//!  9 | batch                                                                    the store was closed, and this is its last batch
+//!  10                                                                           the store was opened: what 9 says is over
 //! ```
 //! Numbers are varints, keys a varint length and bytes.
 use crate::side::SideEdit;
@@ -21,6 +24,16 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 const LEVELS: u8 = 16;
+
+/// Whether the store is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// It was opened, and not closed since.
+    #[default]
+    Open,
+    /// It was closed, and this is its last batch.
+    Closed(u64),
+}
 
 /// One change of the state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,6 +48,10 @@ pub struct Edit {
     pub next_file: u64,
     /// What changes at the side.
     pub side: SideEdit,
+    /// There is a log file of this number; 0: none need be. It goes only after an edit that names another, or closes the store.
+    pub log: Option<u64>,
+    /// The store is opened or closed.
+    pub mark: Option<Mark>,
 }
 
 impl Edit {
@@ -71,6 +88,18 @@ impl Edit {
             out.push(7);
             put_varint(out, batch);
         }
+        if let Some(number) = self.log {
+            out.push(8);
+            put_varint(out, number);
+        }
+        match self.mark {
+            Some(Mark::Closed(batch)) => {
+                out.push(9);
+                put_varint(out, batch);
+            }
+            Some(Mark::Open) => out.push(10),
+            None => {}
+        }
     }
 
     /// Of a payload. `None` if it is none.
@@ -101,6 +130,9 @@ impl Edit {
                 }
                 6 => edit.side.remove.push(cursor.varint()?),
                 7 => edit.side.flushed = Some(cursor.varint()?),
+                8 => edit.log = Some(cursor.varint()?),
+                9 => edit.mark = Some(Mark::Closed(cursor.varint()?)),
+                10 => edit.mark = Some(Mark::Open),
                 _ => return None,
             }
         }
@@ -121,6 +153,10 @@ pub struct State {
     pub side: BTreeMap<u64, Bytes>,
     /// They hold its entries through this batch.
     pub side_flushed: u64,
+    /// There is a log file of this number, while the store is open.
+    pub log: Option<u64>,
+    /// Whether the store is in use.
+    pub mark: Mark,
 }
 
 impl State {
@@ -137,5 +173,30 @@ impl State {
         self.side.extend(edit.side.add);
         let side_flushed = edit.side.flushed.or(edit.flushed).unwrap_or(0);
         self.side_flushed = self.side_flushed.max(side_flushed);
+        self.log = edit
+            .log
+            .map_or(self.log, |log| Some(log).filter(|n| *n > 0));
+        self.mark = edit.mark.unwrap_or(self.mark);
+    }
+
+    /// One edit that makes this state of an empty one.
+    pub fn as_edit(&self) -> Edit {
+        Edit {
+            add: self.tables.clone(),
+            remove: Vec::new(),
+            flushed: Some(self.flushed),
+            next_file: self.next_file,
+            side: SideEdit {
+                add: self
+                    .side
+                    .iter()
+                    .map(|(n, told)| (*n, told.clone()))
+                    .collect(),
+                remove: Vec::new(),
+                flushed: Some(self.side_flushed),
+            },
+            log: Some(self.log.unwrap_or(0)),
+            mark: Some(self.mark),
+        }
     }
 }

@@ -1,182 +1,220 @@
 //! The manifest: which table files make up the store, and through which batch they hold the log.
 //!
-//! The file `MANIFEST` is a 32-byte [header](crate::wal::header) and log [records](crate::wal::record) numbered from 1,
-//! each one [edit](edit); the state is their sum.
+//! It stands in two files of the same bytes, `MANIFEST` and `MANIFEST.copy`: a 32-byte [header](crate::wal::header) whose number is
+//! their generation, and log [records](crate::wal::record) numbered from 1, each one [edit](edit); the state is their sum.
 //!
 //! # Invariants
 //! 1. A table that an edit adds is on disk, directory entry included, before the edit is written.
-//! 2. An edit is on disk before anything that it makes superfluous is removed (old tables, log files).
-//! 3. When the file has grown, its sum is written as one edit to `MANIFEST.tmp`, synced, and renamed over it.
+//! 2. An edit is on disk in both copies before anything that it makes superfluous is removed (old tables, log files).
+//! 3. When the files have grown, or none of them has all edits at open, their sum is written as one edit of the next generation to
+//!    `MANIFEST.tmp` and `MANIFEST.copy.tmp`; both are synced, then both renamed. No edit is appended before
+//!    the directory is synced.
 //!
 //! # Why a crash is safe, case by case
-//! - *Before an edit is whole on disk.* Recovery cuts it. The state before it stands: its tables and log files are
+//! - *Before an edit is whole on disk in either copy.* Recovery cuts it. The state before it stands: its tables and log files are
 //!   all still there (2). The new table is an orphan and removed.
+//! - *An edit is whole in one copy, torn or missing in the other.* It was not acknowledged, and nothing was removed for it (2), so
+//!   both states are right. The longer one is taken, for the copy that has it may be the only one that is read next time.
 //! - *After the edit, before old files are removed.* They are named by nothing: removed at the next open. Log records
 //!   through the flushed batch are skipped.
-//! - *While the manifest is rewritten.* Until the rename is on disk the old file stands; both say the same.
-//! - *Damage to an edit that was on disk.* The next edit, or the seal written behind each edit after its sync, says that it was
-//!   synced: opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
-//! - *Disk full.* The file owns blocks ahead of its end. When those are used up, the append is rolled back, and
+//! - *While a copy is mended in place at open* from the other one, which has all edits: that one is cut behind its last edit, and not written.
+//! - *While the manifest is rewritten.* Until the first rename is on disk the old files stand. After one rename the files are of two
+//!   generations and say the same (3): the newer is read. While the first manifest of a store is made, the copy may not be there.
+//! - *Disk full.* The files own blocks ahead of their end. When those are used up, the append is rolled back in both, and
 //!   the flush or compaction is tried again later; the log still holds the data.
+//!
+//! # Why one damaged copy costs nothing
+//! Whatever of one file is changed, cut off or gone, the other has every edit that was ever synced, and a record is
+//! known to be whole by its checksums, which cover the generation. So the edits that are whole in either file are all of them: none
+//! that something was removed for is missing (2). That both files say so many were on disk is in their seals: if an edit is damaged in both,
+//! opening fails with `Corrupt` instead of falling back to an older state, whose files are gone.
+//!
+//! A crash leaves both copies with the same edits but for the last one. So a copy that lacks more was damaged, and so was one with
+//! bytes that no crash leaves (see [`torn`](crate::wal::torn)): that is told, and it is written anew.
 mod edit;
 mod read;
 
-pub use edit::{Edit, State};
+pub use edit::{Edit, Mark, State};
 
+use crate::damage::{Damage, Lost};
 use crate::names;
-use crate::side::SideEdit;
 use crate::wal::header::{self, Kind};
 use crate::wal::record;
-use crate::wal::recovery::read_file;
 use crate::{Error, File, Io, Result};
-use read::read;
+use read::{COPIES, Read, read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The manifest's version is the store's: a newer store is refused here.
 pub const KIND: Kind = Kind {
     magic: *b"FBYMAN\r\n",
-    version: 1,
+    version: 2,
+    oldest: 2,
 };
 /// Blocks owned ahead of the end, bytes.
 const AHEAD: u64 = 64 << 10;
 /// A manifest shorter than this is not rewritten, bytes.
 const REWRITE: u64 = 256 << 10;
 
+/// One of the copies, open.
+struct Copy {
+    path: PathBuf,
+    file: Arc<dyn File>,
+}
+
 /// The open manifest.
 pub struct Manifest {
     io: Arc<dyn Io>,
     dir: PathBuf,
-    path: PathBuf,
-    file: Arc<dyn File>,
+    /// None if it is only read.
+    copies: Vec<Copy>,
     end: u64,
     allocated: u64,
     edits: u64,
     base: u64,
+    generation: u64,
     state: State,
-    /// The file's name is on disk. No edit is written before that: after a power cut the file before it may be there.
+    /// The files' names are on disk. No edit is written before that: after a power cut the files before them may be there.
     named: bool,
 }
 
 impl Manifest {
     /// Creates the manifest of an empty store.
     pub fn create(io: Arc<dyn Io>, dir: &Path) -> Result<Manifest> {
-        let mut manifest = Manifest::write_whole(
-            io,
-            dir,
-            State {
-                next_file: 1,
-                ..State::default()
-            },
-        )?;
+        let state = State {
+            next_file: 1,
+            ..State::default()
+        };
+        let mut manifest = Manifest::write_whole(io, dir, state, 1)?;
         manifest.sync_name()?;
         Ok(manifest)
     }
 
-    /// Opens the manifest and cuts a torn end.
+    /// Opens the manifest. If a copy is torn or damaged, both are written anew; what was damaged is told.
     ///
     /// # Errors
-    /// [`Error::Format`] for a newer store; [`Error::Corrupt`] if an edit that was on disk is damaged.
-    pub fn open(io: Arc<dyn Io>, dir: &Path) -> Result<Manifest> {
-        let path = dir.join(names::MANIFEST);
-        let bytes = read_file(&*io, &path)?;
-        let read = read(&bytes, &path)?;
-        let file = io.open(&path).map_err(|e| Error::io("open", &path, e))?;
-        if let Some(offset) = read.torn {
-            tracing::warn!(file = %path.display(), offset, "manifest cut at its last whole edit: what followed was torn by a crash");
-            file.set_len(offset)
-                .map_err(|e| Error::io("cut", &path, e))?;
-            file.sync().map_err(|e| Error::hard("sync", &path, e))?;
+    /// [`Error::Format`] for a store of another version; [`Error::Corrupt`] if an edit that was on disk is damaged in both copies.
+    pub fn open(io: Arc<dyn Io>, dir: &Path) -> Result<(Manifest, Vec<Damage>)> {
+        let read = read(&*io, dir)?;
+        for damage in &read.damage {
+            tracing::warn!(store = %dir.display(), "a copy of the manifest is damaged, and written anew: {damage}");
         }
-        let allocated = if read.torn.is_some() {
-            read.end
-        } else {
-            bytes.len() as u64
+        let Some((end, length)) = read.whole else {
+            tracing::warn!(store = %dir.display(), "the manifest was not whole in both copies");
+            let new = match read.source {
+                Some((at, bytes)) => {
+                    mend(&*io, dir, at, &bytes)?;
+                    let length = bytes.len() as u64;
+                    let (edits, generation) = (read.edits, read.generation);
+                    let mut new = Manifest::of(io, dir, read.state, length, edits, generation);
+                    new.open_copies()?;
+                    new
+                }
+                None => Manifest::write_whole(io, dir, read.state, read.generation + 1)?,
+            };
+            return Ok((new, read.damage));
         };
-        let dir = dir.to_path_buf();
-        Ok(Manifest {
-            io,
-            dir,
-            path,
-            file,
-            end: read.end,
-            allocated,
-            edits: read.edits,
-            base: read.end,
-            state: read.state,
-            named: true,
-        })
+        let (edits, generation) = (read.edits, read.generation);
+        let mut manifest = Manifest::of(io, dir, read.state, end, edits, generation);
+        manifest.allocated = length;
+        manifest.open_copies()?;
+        Ok((manifest, read.damage))
     }
 
-    /// Writes the state to a new file under the manifest's name; that name is not on disk yet.
-    fn write_whole(io: Arc<dyn Io>, dir: &Path, state: State) -> Result<Manifest> {
-        let path = dir.join(names::MANIFEST);
-        let temporary = dir.join(format!("{}{}", names::MANIFEST, names::TEMPORARY));
-        if io
-            .exists(&temporary)
-            .map_err(|e| Error::io("look for", &temporary, e))?
-        {
-            io.remove(&temporary)
-                .map_err(|e| Error::io("remove", &temporary, e))?;
+    fn open_copies(&mut self) -> Result<()> {
+        for name in COPIES {
+            let path = self.dir.join(name);
+            let file = self.io.open(&path);
+            let file = file.map_err(|e| Error::io("open", &path, e))?;
+            self.copies.push(Copy { path, file });
         }
-        let edit = Edit {
-            add: state.tables.clone(),
-            remove: Vec::new(),
-            flushed: Some(state.flushed),
-            next_file: state.next_file,
-            side: SideEdit {
-                add: state
-                    .side
-                    .iter()
-                    .map(|(n, told)| (*n, told.clone()))
-                    .collect(),
-                remove: Vec::new(),
-                flushed: Some(state.side_flushed),
-            },
-        };
-        let mut bytes = header::encode(KIND, 0).to_vec();
-        record::write(&mut bytes, 0, 1, 0, |out| edit.encode(out));
+        Ok(())
+    }
+
+    /// The manifest as far as it can be read, of which nothing is written.
+    ///
+    /// # Errors
+    /// As [`open`](Manifest::open).
+    pub fn read_only(io: Arc<dyn Io>, dir: &Path) -> Result<(Manifest, Vec<Damage>)> {
+        let Read {
+            state,
+            edits,
+            generation,
+            damage,
+            ..
+        } = read(&*io, dir)?;
+        Ok((Manifest::of(io, dir, state, 0, edits, generation), damage))
+    }
+
+    fn of(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        state: State,
+        end: u64,
+        edits: u64,
+        generation: u64,
+    ) -> Manifest {
+        Manifest {
+            io,
+            dir: dir.to_path_buf(),
+            copies: Vec::new(),
+            end,
+            allocated: end,
+            edits,
+            base: end,
+            generation,
+            state,
+            named: true,
+        }
+    }
+
+    /// Writes the state to new files under the manifest's names; these are not on disk yet.
+    fn write_whole(io: Arc<dyn Io>, dir: &Path, state: State, generation: u64) -> Result<Manifest> {
+        let mut bytes = header::encode(KIND, generation).to_vec();
+        record::write(&mut bytes, generation, 1, 0, |out| {
+            state.as_edit().encode(out)
+        });
         let end = bytes.len() as u64;
-        record::write(&mut bytes, 0, 1, 1, |_| {});
+        record::write(&mut bytes, generation, 1, 1, |_| {});
         let allocated = end + AHEAD;
-        let written = (|| {
-            let file = io
-                .create(&temporary)
-                .map_err(|e| Error::io("create", &temporary, e))?;
+        let temporary = COPIES.map(|name| dir.join(format!("{name}{}", names::TEMPORARY)));
+        let made = temporary.iter().map(|path| {
+            remove_if_there(&*io, path)?;
+            let file = io.create(path).map_err(|e| Error::io("create", path, e))?;
             file.allocate(0, allocated)
-                .map_err(|e| Error::io("allocate", &temporary, e))?;
+                .map_err(|e| Error::io("allocate", path, e))?;
             file.write_at(&bytes, 0)
-                .map_err(|e| Error::io("write", &temporary, e))?;
-            file.sync().map_err(|e| Error::io("sync", &temporary, e))?;
+                .map_err(|e| Error::io("write", path, e))?;
+            file.sync().map_err(|e| Error::io("sync", path, e))?;
             Ok(file)
-        })();
-        let file = match written {
-            Ok(file) => file,
+        });
+        let files: Vec<_> = match made.collect::<Result<_>>() {
+            Ok(files) => files,
             Err(e) => {
-                if let Err(e) = io.remove(&temporary) {
-                    tracing::warn!(file = %temporary.display(), "unfinished manifest left behind: {e}");
+                for path in &temporary {
+                    if let Err(e) = remove_if_there(&*io, path) {
+                        tracing::warn!("unfinished manifest left behind: {e}");
+                    }
                 }
                 return Err(e);
             }
         };
-        io.rename(&temporary, &path)
-            .map_err(|e| Error::hard("rename", &temporary, e))?;
-        let dir = dir.to_path_buf();
+        let mut copies = Vec::new();
+        for ((from, name), file) in temporary.iter().zip(COPIES).zip(files) {
+            let path = dir.join(name);
+            io.rename(from, &path)
+                .map_err(|e| Error::hard("rename", from, e))?;
+            copies.push(Copy { path, file });
+        }
         Ok(Manifest {
-            io,
-            dir,
-            path,
-            file,
-            end,
+            copies,
             allocated,
-            edits: 1,
-            base: end,
-            state,
             named: false,
+            ..Manifest::of(io, dir, state, end, 1, generation)
         })
     }
 
-    /// Brings the file's name to disk, if it is not there.
+    /// Brings the files' names to disk, if they are not there.
     fn sync_name(&mut self) -> Result<()> {
         if !self.named {
             self.io
@@ -192,14 +230,15 @@ impl Manifest {
         &self.state
     }
 
-    /// Writes an edit; it is on disk when this returns.
+    /// Writes an edit; it is on disk in both copies when this returns.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Any other: it is unknown whether the edit is on disk; the
     /// caller poisons the store and removes no file.
     pub fn append(&mut self, edit: Edit) -> Result<()> {
         if self.end > REWRITE.max(self.base * 4) {
-            match Manifest::write_whole(self.io.clone(), &self.dir, self.state.clone()) {
+            let (io, state) = (self.io.clone(), self.state.clone());
+            match Manifest::write_whole(io, &self.dir, state, self.generation + 1) {
                 Ok(new) => *self = new,
                 Err(e) if e.is_transient() => {}
                 Err(e) => return Err(e),
@@ -207,18 +246,23 @@ impl Manifest {
         }
         self.sync_name()?;
         let mut bytes = Vec::new();
-        record::write(&mut bytes, 0, self.edits + 1, self.edits, |out| {
-            edit.encode(out)
-        });
+        record::write(
+            &mut bytes,
+            self.generation,
+            self.edits + 1,
+            self.edits,
+            |out| edit.encode(out),
+        );
         self.write(&bytes)?;
-        self.file
-            .sync()
-            .map_err(|e| Error::hard("sync", &self.path, e))?;
+        let files: Vec<_> = self.copies.iter().map(|c| c.file.clone()).collect();
+        self.io
+            .sync_files(&files)
+            .map_err(|(at, e)| Error::hard("sync", &self.copies[at].path, e))?;
         self.end += bytes.len() as u64;
         self.edits += 1;
         self.state.apply(edit);
         let mut seal = Vec::new();
-        record::write(&mut seal, 0, self.edits, self.edits, |_| {});
+        record::write(&mut seal, self.generation, self.edits, self.edits, |_| {});
         match self.write(&seal) {
             Err(e) if !e.is_no_space() => Err(e),
             _ => Ok(()),
@@ -227,41 +271,87 @@ impl Manifest {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let need = self.end + bytes.len() as u64;
-        if need > self.allocated
-            && self
-                .file
-                .allocate(self.end, bytes.len() as u64 + AHEAD)
-                .is_ok()
-        {
-            self.allocated = need + AHEAD;
-        }
-        self.file.write_at(bytes, self.end).map_err(|e| {
-            let error = Error::io("write", &self.path, e);
-            if error.is_no_space() {
-                let cut = self.file.set_len(self.end).and_then(|()| self.file.sync());
-                self.allocated = self.end;
-                if let Err(e) = cut {
-                    return Error::hard("roll back", &self.path, e);
-                }
+        if need > self.allocated {
+            let more = bytes.len() as u64 + AHEAD;
+            let mut grown = self.copies.iter().map(|c| c.file.allocate(self.end, more));
+            if grown.all(|done| done.is_ok()) {
+                self.allocated = need + AHEAD;
             }
-            error
+        }
+        for copy in &self.copies {
+            if let Err(e) = copy.file.write_at(bytes, self.end) {
+                let error = Error::io("write", &copy.path, e);
+                if error.is_no_space() {
+                    self.roll_back()?;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts both copies behind the last edit.
+    fn roll_back(&mut self) -> Result<()> {
+        self.allocated = self.end;
+        self.copies.iter().try_for_each(|copy| {
+            let cut = copy.file.set_len(self.end).and_then(|()| copy.file.sync());
+            cut.map_err(|e| Error::hard("roll back", &copy.path, e))
         })
     }
 
-    /// Reads the file again and reports damage.
-    pub fn check(&self, errors: &mut Vec<Error>) {
-        match read_file(&*self.io, &self.path).and_then(|bytes| read(&bytes, &self.path)) {
-            Err(e) => errors.push(e),
-            Ok(read) if read.state != self.state => {
-                errors.push(Error::Corrupt {
-                    path: self.path.clone(),
-                    what: "manifest state",
-                    offset: read.end,
-                    expected: self.edits as u32,
-                    found: read.edits as u32,
-                });
+    /// Reads the files again and reports damage.
+    pub fn check(&self, damage: &mut Vec<Damage>) {
+        let lost = Lost::Nothing;
+        match read(&*self.io, &self.dir) {
+            Err(error) => damage.push(Damage { error, lost }),
+            Ok(read) => {
+                damage.extend(read.damage);
+                if read.state != self.state {
+                    let error = Error::Corrupt {
+                        path: self.dir.join(names::MANIFEST),
+                        what: "manifest state",
+                        offset: self.end,
+                        expected: self.edits as u32,
+                        found: read.edits as u32,
+                    };
+                    damage.push(Damage { error, lost });
+                }
             }
-            Ok(_) => {}
         }
     }
+}
+
+/// Makes the copy that is not `at` the same as that one, whose edits are these bytes. In place, for a full disk has no room for new files; and
+/// the one that it is made from stays whole meanwhile.
+fn mend(io: &dyn Io, dir: &Path, at: usize, bytes: &[u8]) -> Result<()> {
+    let cut = |path: &Path, file: &dyn File| {
+        let done = file.set_len(bytes.len() as u64);
+        done.map_err(|e| Error::io("cut", path, e))?;
+        file.sync().map_err(|e| Error::hard("sync", path, e))
+    };
+    let source = dir.join(COPIES[at]);
+    let file = io
+        .open(&source)
+        .map_err(|e| Error::io("open", &source, e))?;
+    cut(&source, &*file)?;
+    let other = dir.join(COPIES[1 - at]);
+    let there = io.exists(&other);
+    let file = match there.map_err(|e| Error::io("look for", &other, e))? {
+        true => io.open(&other).map_err(|e| Error::io("open", &other, e))?,
+        false => io
+            .create(&other)
+            .map_err(|e| Error::io("create", &other, e))?,
+    };
+    let written = file.write_at(bytes, 0);
+    written.map_err(|e| Error::io("write", &other, e))?;
+    cut(&other, &*file)?;
+    io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))
+}
+
+fn remove_if_there(io: &dyn Io, path: &Path) -> Result<()> {
+    let there = io.exists(path);
+    if there.map_err(|e| Error::io("look for", path, e))? {
+        io.remove(path).map_err(|e| Error::io("remove", path, e))?;
+    }
+    Ok(())
 }

@@ -1,88 +1,250 @@
-//! Reading a manifest's file: what of it is whole, and what a crash tore.
+//! Reading the two copies of a manifest: what both say together, what a crash tore, and what is damaged.
 use super::KIND;
 use super::edit::{Edit, State};
+use crate::damage::{Damage, Lost};
+use crate::names;
 use crate::wal::header;
 use crate::wal::record::{Records, Step};
-use crate::{Error, Result};
-use std::path::Path;
+use crate::wal::recovery::read_file;
+use crate::wal::torn::{self, Hole};
+use crate::{Error, Io, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-/// What is found in a manifest's file.
+/// The names of the copies.
+pub const COPIES: [&str; 2] = [names::MANIFEST, names::MANIFEST_COPY];
+
+/// What is found in both copies.
 pub struct Read {
     /// The sum of the whole edits.
     pub state: State,
     /// How many they are.
     pub edits: u64,
-    /// Where the last one ends.
-    pub end: u64,
-    /// Where a torn edit begins.
-    pub torn: Option<u64>,
+    /// The generation of the files.
+    pub generation: u64,
+    /// Where the last edit ends, and how long the files are, if both are whole and say the same: they may be written on.
+    pub whole: Option<(u64, u64)>,
+    /// A copy that has all edits in itself: its place, and its bytes through the last one.
+    pub source: Option<(usize, Vec<u8>)>,
+    /// What is damaged.
+    pub damage: Vec<Damage>,
 }
 
-/// Reads all edits; a torn one at the end is told, not taken.
-///
-/// # Errors
-/// [`Error::Format`] for a newer store; [`Error::Corrupt`] if an edit that was on disk is damaged.
-pub fn read(bytes: &[u8], path: &Path) -> Result<Read> {
-    header::check(KIND, 0, bytes, path)?;
-    let mut records = Records::new(bytes, 0, header::LENGTH);
-    let mut out = Read {
-        state: State::default(),
-        edits: 0,
-        end: header::LENGTH as u64,
-        torn: None,
-    };
-    let mut damage: Option<Error> = None;
-    let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
-        path: path.to_path_buf(),
-        what,
-        offset: offset as u64,
-        expected,
-        found,
-    };
-    while let Some(step) = records.next() {
-        match step {
-            Step::Damage {
-                offset,
-                expected,
-                found,
-            } => {
-                damage.get_or_insert(corrupt("manifest edit", offset, expected, found));
-                out.torn.get_or_insert(offset as u64);
-            }
-            // It says that an edit was on disk which we did not see.
-            Step::Record(r) if r.synced > out.edits => {
-                return Err(damage.unwrap_or_else(|| {
-                    corrupt(
-                        "manifest order (an edit is missing), record",
-                        r.offset,
-                        out.edits as u32,
-                        r.synced as u32,
-                    )
-                }));
-            }
-            Step::Record(r)
-                if damage.is_none() && !r.payload.is_empty() && r.sequence == out.edits + 1 =>
-            {
-                let edit = Edit::decode(r.payload)
-                    .ok_or_else(|| corrupt("manifest edit", r.offset, 0, 0))?;
-                out.state.apply(edit);
-                out.edits += 1;
-                out.end = records.offset() as u64;
-            }
-            Step::Record(r) if r.payload.is_empty() => {}
-            Step::Record(r) => {
-                damage.get_or_insert(corrupt(
-                    "manifest order (an edit is missing), record",
-                    r.offset,
-                    out.edits as u32 + 1,
-                    r.sequence as u32,
-                ));
-                out.torn.get_or_insert(r.offset as u64);
+/// One copy's file.
+struct Copy {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    /// From its header, if that is whole.
+    generation: Option<u64>,
+    /// What is wrong with it and not explained by a crash.
+    error: Option<Error>,
+}
+
+/// What a copy's records say.
+#[derive(Default)]
+struct Held {
+    edits: BTreeMap<u64, Edit>,
+    /// This many edits were on disk.
+    synced: u64,
+    /// Where the last whole edit ends.
+    end: u64,
+    /// There are bytes that are no record.
+    torn: bool,
+    /// A record follows them.
+    holed: bool,
+    /// The first of them that no crash explains.
+    error: Option<Error>,
+}
+
+impl Copy {
+    fn read(io: &dyn Io, path: PathBuf) -> Result<Copy> {
+        let mut copy = Copy {
+            path,
+            bytes: Vec::new(),
+            generation: None,
+            error: None,
+        };
+        let read = read_file(io, &copy.path).and_then(|bytes| {
+            copy.bytes = bytes;
+            header::read(KIND, &copy.bytes, &copy.path)
+        });
+        match read {
+            Ok(generation) => copy.generation = Some(generation),
+            Err(e @ Error::Format { .. }) => return Err(e),
+            Err(e) => copy.error = Some(e),
+        }
+        Ok(copy)
+    }
+
+    /// The records that are whole in a file of this generation.
+    fn records(&self, generation: u64) -> Held {
+        let mut out = Held {
+            end: header::LENGTH as u64,
+            ..Held::default()
+        };
+        let from = header::LENGTH.min(self.bytes.len());
+        let mut records = Records::new(&self.bytes, generation, from);
+        let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
+            path: self.path.clone(),
+            what,
+            offset: offset as u64,
+            expected,
+            found,
+        };
+        while let Some(step) = records.next() {
+            match step {
+                Step::Damage {
+                    offset,
+                    expected,
+                    found,
+                } => {
+                    out.torn = true;
+                    let hole = Hole {
+                        bytes: &self.bytes,
+                        from: offset,
+                        to: records.offset(),
+                    };
+                    let last = out.edits.last_key_value().map_or(0, |(n, _)| *n);
+                    if !torn::by_crash(&hole, generation, last) {
+                        out.error
+                            .get_or_insert(corrupt("manifest edit", offset, expected, found));
+                    }
+                }
+                Step::Record(r) => {
+                    out.synced = out.synced.max(r.synced);
+                    out.holed |= out.torn;
+                    if r.payload.is_empty() {
+                        continue;
+                    }
+                    match Edit::decode(r.payload) {
+                        Some(edit) => drop(out.edits.insert(r.sequence, edit)),
+                        None => {
+                            out.error
+                                .get_or_insert(corrupt("manifest edit", r.offset, 0, 0));
+                        }
+                    }
+                    out.end = records.offset() as u64;
+                }
             }
         }
+        out
     }
-    if out.edits == 0 {
-        return Err(damage.unwrap_or_else(|| corrupt("manifest (no edit)", header::LENGTH, 0, 0)));
+}
+
+/// Reads both copies, and what their whole edits say together.
+///
+/// # Errors
+/// [`Error::Format`] for a store of another version; [`Error::Corrupt`] if an edit that was on disk is damaged in both.
+pub fn read(io: &dyn Io, dir: &Path) -> Result<Read> {
+    let [one, other] = COPIES.map(|name| Copy::read(io, dir.join(name)));
+    let copies = [one?, other?];
+    let newest = copies.iter().filter_map(|c| c.generation).max();
+    let oldest = copies.iter().filter_map(|c| c.generation).min();
+    let mut result = Err(missing(&copies[0]));
+    // While both were being replaced, one may be older, and says the same.
+    for generation in [newest, oldest].into_iter().flatten() {
+        result = of_generation(&copies, generation);
+        if result.is_ok() {
+            break;
+        }
     }
-    Ok(out)
+    result
+}
+
+fn missing(copy: &Copy) -> Error {
+    Error::Corrupt {
+        path: copy.path.clone(),
+        what: "manifest (no edit), and its copy,",
+        offset: header::LENGTH as u64,
+        expected: 0,
+        found: 0,
+    }
+}
+
+fn of_generation(copies: &[Copy; 2], generation: u64) -> Result<Read> {
+    // A damaged header does not hide records, which carry the number of their file too.
+    let held = copies.each_ref().map(|c| c.records(generation));
+    let synced = held[0].synced.max(held[1].synced);
+    let mut state = State::default();
+    let mut edits = 0;
+    while let Some(edit) = held.iter().find_map(|h| h.edits.get(&(edits + 1))) {
+        state.apply(edit.clone());
+        edits += 1;
+    }
+    let error = held
+        .iter()
+        .zip(copies)
+        .find_map(|(h, c)| h.error.as_ref().or(c.error.as_ref()));
+    if edits == 0 || edits < synced {
+        return Err(error.map_or_else(|| missing(&copies[0]), again));
+    }
+    let mut damage = Vec::new();
+    let mut whole = true;
+    let mut source = None;
+    for (at, (copy, held)) in copies.iter().zip(&held).enumerate() {
+        let complete = held.edits.len() as u64 == edits && copy.generation == Some(generation);
+        if complete && source.is_none() && !held.holed {
+            source = Some((at, copy.bytes[..held.end as usize].to_vec()));
+        }
+        whole &= complete && !held.torn && held.error.is_none() && copy.error.is_none();
+        // An older one is left while both are replaced, and none while they are made.
+        let replaced = copy.generation.is_some_and(|g| g < generation) && edits == 1;
+        let made = copy.bytes.is_empty() && edits == 1;
+        let behind = (held.edits.len() as u64) + 1 < edits;
+        let error = held.error.as_ref().or(copy.error.as_ref()).map(again);
+        let error = error.or_else(|| behind.then(|| cut(copy, held, edits)));
+        if let Some(error) = error.filter(|_| !replaced && !made) {
+            let lost = Lost::Nothing;
+            damage.push(Damage { error, lost });
+        }
+    }
+    whole &= held[0].end == held[1].end;
+    let length = copies[0].bytes.len().min(copies[1].bytes.len()) as u64;
+    Ok(Read {
+        state,
+        edits,
+        generation,
+        whole: whole.then_some((held[0].end, length)),
+        source,
+        damage,
+    })
+}
+
+/// The error for a copy that lacks edits at its end.
+fn cut(copy: &Copy, held: &Held, edits: u64) -> Error {
+    Error::Corrupt {
+        path: copy.path.clone(),
+        what: "manifest end (edits are missing)",
+        offset: held.end,
+        expected: edits as u32,
+        found: held.edits.len() as u32,
+    }
+}
+
+/// The same error, once more.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Corrupt {
+            path,
+            what,
+            offset,
+            expected,
+            found,
+        } => Error::Corrupt {
+            path: path.clone(),
+            what,
+            offset: *offset,
+            expected: *expected,
+            found: *found,
+        },
+        Error::Io { what, path, source } => Error::Io {
+            what,
+            path: path.clone(),
+            source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        other => Error::Format {
+            path: other.path().to_path_buf(),
+            reason: other.to_string(),
+        },
+    }
 }

@@ -138,16 +138,9 @@ impl Core {
     }
 
     fn merge(&self, job: &Job, written: &mut Vec<TableMeta>) -> Result<(), Failure> {
-        let run = |tables| {
-            TableRun::whole(tables)
-                .map(Source::Tables)
-                .map_err(Failure::Input)
-        };
-        let mut sources = Vec::new();
-        for table in &job.upper {
-            sources.push(run(vec![table.clone()])?);
-        }
-        sources.push(run(job.lower.clone())?);
+        let run = |tables| Source::Tables(TableRun::whole(tables));
+        let upper = job.upper.iter().map(|table| run(vec![table.clone()]));
+        let sources = upper.chain([run(job.lower.clone())]).collect();
         let mut merge = Merge::new(sources);
         let format = self.tables.format.clone();
         let mut builder: Option<TableBuilder<'_>> = None;
@@ -157,8 +150,8 @@ impl Core {
             }
             let (key, value) = match merge.next() {
                 None => break Ok(()),
-                Some(Err(e)) => break Err(Failure::Input(e)),
-                Some(Ok(entry)) => entry,
+                Some(Err((_, e))) => break Err(Failure::Input(e)),
+                Some(Ok((_, entry))) => entry,
             };
             let Some((keyspace, rest)) =
                 key.split_first().filter(|_| value.is_some() || !job.bottom)
@@ -243,17 +236,13 @@ impl Core {
         let mut sources = Vec::new();
         for table in newer {
             let run = TableRun::starting(vec![table.clone()], &meta.first);
-            sources.push(run.map(Source::Tables).map_err(Failure::Input)?);
+            sources.push(Source::Tables(run));
         }
         let own = sources.len();
         if own == 0 {
             return Ok(());
         }
-        sources.push(
-            TableRun::whole(vec![table.clone()])
-                .map(Source::Tables)
-                .map_err(Failure::Input)?,
-        );
+        sources.push(Source::Tables(TableRun::whole(vec![table.clone()])));
         let mut merge = Merge::new(sources);
         let number = self.new_number();
         let format = self.tables.format.clone();
@@ -266,9 +255,9 @@ impl Core {
         )
         .map_err(Failure::Output)?;
         let written = loop {
-            let (rank, (key, value)) = match merge.next_ranked() {
+            let (rank, (key, value)) = match merge.next() {
                 None => break Ok(()),
-                Some(Err(e)) => break Err(Failure::Input(e)),
+                Some(Err((_, e))) => break Err(Failure::Input(e)),
                 Some(Ok((_, (key, _)))) if key > meta.last => break Ok(()),
                 Some(Ok(next)) => next,
             };

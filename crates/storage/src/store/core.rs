@@ -10,6 +10,7 @@
 //!   Tables of a view only hold batches at or below any `visible` read after it.
 //! - `visible` names the last batch that is whole in the MemTables; it moves only to the end of a batch.
 use crate::compaction::{Levels, Limits};
+use crate::damage::Opened;
 use crate::manifest::Manifest;
 use crate::memtable::MemTable;
 use crate::options::Options;
@@ -109,6 +110,10 @@ pub struct Counters {
 
 /// See the [module](self).
 pub struct Core {
+    /// What was found at the open.
+    pub opened: Opened,
+    /// The newest log file that was made, or 0.
+    pub newest_log: AtomicU64,
     pub tables: Arc<Tables>,
     pub options: Options,
     pub view: RwLock<Arc<View>>,
@@ -211,8 +216,15 @@ impl Core {
     }
 
     /// # Errors
-    /// [`Error::Poisoned`] after a failed write or `close`.
+    /// [`Error::Poisoned`] after a failed write or `close`; [`Error::Io`] if the store is salvaged.
     pub fn usable(&self) -> Result<()> {
+        if self.tables.salvaged {
+            return Err(Error::Io {
+                what: "change a store that is salvaged:",
+                path: self.dir().to_path_buf(),
+                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
+            });
+        }
         if self.poisoned.load(Ordering::Acquire) {
             return Err(self.poison_error());
         }

@@ -18,6 +18,8 @@ impl Core {
         let Some(sealed) = view.sealed.first() else {
             return Ok(None);
         };
+        // Its name is on disk once the table's is.
+        let log = self.newest_log.load(Ordering::Acquire);
         // Only flushes add to an empty store, so it stays empty meanwhile and deletes have nothing to hide.
         let added = self
             .write_table(sealed, view.levels.is_empty())
@@ -34,6 +36,7 @@ impl Core {
             return Err(self.poison_unless_full(e));
         }
         let edit = Edit {
+            log: number.map(|_| log),
             add: added.into_iter().map(|t| (0, t)).collect(),
             flushed: Some(sealed.last),
             side: SideEdit {

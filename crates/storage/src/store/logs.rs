@@ -5,9 +5,10 @@
 //! the side's hold all its batches.
 use super::core::{Core, OldLog, Writer};
 use super::queue::Member;
+use crate::manifest::{Edit, Mark};
 use crate::options::Durability;
 use crate::wal::{payload, record, reserve, writer::LogWriter};
-use crate::{Error, Result, names};
+use crate::{Error, Result, SideEdit, names};
 use std::sync::atomic::Ordering;
 
 impl Core {
@@ -83,13 +84,12 @@ impl Core {
                 _ => {}
             }
         }
-        let gone = writer
-            .old
-            .iter()
-            .filter(|old| old.last <= flushed)
-            .map(|old| old.number)
-            .collect();
-        writer.old.retain(|old| old.last > flushed);
+        // The one that the manifest names stays until it names another: if it were missing, batches would be.
+        let named = self.manifest.lock().state().log;
+        let stays = |old: &OldLog| old.last > flushed || Some(old.number) == named;
+        let gone = writer.old.iter().filter(|old| !stays(old));
+        let gone = gone.map(|old| old.number).collect();
+        writer.old.retain(stays);
         self.synced.fetch_max(flushed, Ordering::AcqRel);
         Ok(gone)
     }
@@ -99,6 +99,47 @@ impl Core {
         let flushed = self.manifest.lock().state().flushed;
         let gone = self.retire_logs(&mut self.writer.lock(), flushed);
         self.remove_logs(gone.map_err(|e| self.poison_unless_full(e))?)
+    }
+
+    /// The last thing that is written: that the store is closed, after which batch; and log files that are superfluous then are removed.
+    ///
+    /// # Errors
+    /// A failed write. Without room the store is closed all the same, and the next open takes it for one that was killed.
+    pub fn end_log(&self) -> Result<()> {
+        self.usable_for_work()?;
+        let mut writer = self.writer.lock();
+        let last = writer.sequence;
+        let view = self.view();
+        // Batches without entries for one of both are in its files as well.
+        let own = view.active.is_empty() && view.sealed.is_empty();
+        let flushed = {
+            let mut manifest = self.manifest.lock();
+            let side_flushed = manifest.state().side_flushed;
+            let side = self.side_last.load(Ordering::Acquire) <= side_flushed;
+            let edit = Edit {
+                next_file: self.next_file.load(Ordering::Relaxed),
+                flushed: own.then_some(last),
+                side: SideEdit {
+                    flushed: Some(if side { last } else { side_flushed }),
+                    ..SideEdit::default()
+                },
+                mark: Some(Mark::Closed(last)),
+                ..Edit::default()
+            };
+            match manifest.append(edit) {
+                Err(e) if e.is_transient() => return Ok(()),
+                appended => appended.map_err(|e| self.poison(e))?,
+            }
+            manifest.state().flushed.min(manifest.state().side_flushed)
+        };
+        if flushed < last {
+            return Ok(());
+        }
+        let logs = writer.old.drain(..).map(|old| old.number);
+        let mut logs: Vec<u64> = logs.collect();
+        logs.extend(writer.log.take().map(|log| log.number()));
+        drop(writer);
+        self.remove_logs(logs)
     }
 
     /// Removes retired log files.
@@ -131,7 +172,9 @@ impl Core {
         Ok(())
     }
 
-    fn replace_log(&self, writer: &mut Writer, log: LogWriter) {
+    /// Goes on in this file.
+    pub fn replace_log(&self, writer: &mut Writer, log: LogWriter) {
+        self.newest_log.store(log.number(), Ordering::Release);
         if let Some(old) = writer.log.replace(log) {
             let unsynced = Some((old.file(), old.path().to_path_buf()));
             writer.old.push(OldLog {

@@ -26,7 +26,7 @@ pub(crate) use self::core::Core;
 use crate::block::{BlockFormat, RowFormat};
 use crate::options::{Durability, Options, Stats};
 use crate::wal::recovery;
-use crate::{Batch, Error, Io, Keyspace, Result, Side, SideHost};
+use crate::{Batch, Damage, Error, Io, Keyspace, Opened, Result, Side, SideHost};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Bound;
@@ -80,6 +80,26 @@ impl Store {
         format: Arc<dyn BlockFormat>,
     ) -> Result<Store> {
         open::open(io, dir, options, format)
+    }
+
+    /// Opens a store to read all of it that is whole, whatever is damaged. No file is written or removed, no thread started, and every batch
+    /// is refused. Whole batches behind damaged ones of the log are there; scans go on behind what cannot be read (see [`Scan`]).
+    ///
+    /// # Errors
+    /// [`Error::Format`] if there is no store, or one of another version; [`Error::Corrupt`] if both copies of the manifest are damaged at the
+    /// same edit; [`Error::Io`] if the directory cannot be read.
+    pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
+        open::salvage(io, dir, options, Arc::new(RowFormat))
+    }
+
+    /// Whether it was opened by [`salvage`](Store::salvage).
+    pub fn is_salvaged(&self) -> bool {
+        self.core.tables.salvaged
+    }
+
+    /// What was found when it was opened.
+    pub fn opened(&self) -> &Opened {
+        &self.core.opened
     }
 
     /// The newest value of `key`.
@@ -147,22 +167,44 @@ impl Store {
         self.core.compact_all()
     }
 
-    /// Brings everything to disk, stops the background threads and waits for them. Reads go on working;
-    /// batches are refused. Closing twice is fine.
+    /// Brings everything to table files, stops the background threads and waits for them, and notes in the manifest that the store was
+    /// closed after its last batch; its log files are removed then. Reads go on working; batches are refused. Closing twice is fine.
+    ///
+    /// Where the disk has no room for table files, everything is in the log.
     ///
     /// # Errors
     /// If not all applied batches could be brought to disk; the store is closed nevertheless.
     pub fn close(&self) -> Result<()> {
-        if self.core.closed.load(Ordering::Acquire) {
+        let core = &self.core;
+        if core.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let synced = self.core.sync();
-        if let Some(side) = self.core.side() {
+        let side = core.side();
+        let flushed = match core.tables.salvaged {
+            true => Ok(()),
+            false => core.sync().and_then(|()| self.flush_for_close()),
+        };
+        if let Some(side) = side {
             side.stop();
         }
-        self.core.closed.store(true, Ordering::Release);
-        self.core.stop(std::mem::take(&mut *self.threads.lock()));
-        synced
+        core.closed.store(true, Ordering::Release);
+        core.stop(std::mem::take(&mut *self.threads.lock()));
+        if core.tables.salvaged {
+            return Ok(());
+        }
+        flushed.and_then(|()| core.end_log())
+    }
+
+    /// Brings everything to table files if there is room.
+    fn flush_for_close(&self) -> Result<()> {
+        let side = self.core.side().map_or(Ok(()), |side| side.flush());
+        match side.and_then(|()| self.core.flush()) {
+            Err(e) if e.is_transient() => {
+                tracing::warn!(store = %self.core.dir().display(), "closed with its newest batches in the log only: {e}");
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// What a [`Side`] asks of this store.
@@ -226,36 +268,32 @@ impl Store {
 
     /// Reads every block and record and reports all damage. Batches go on meanwhile, but wait while the log is read.
     pub fn check(&self) -> Vec<Error> {
+        self.survey().into_iter().map(|d| d.error).collect()
+    }
+
+    /// The same, with what each damaged place may have held. What the open found is not repeated.
+    pub fn survey(&self) -> Vec<Damage> {
         let core = &self.core;
-        let mut errors = Vec::new();
+        let mut damage = Vec::new();
         {
             let writer = core.writer.lock();
+            let mut check = |number, bytes, harmless: &[u64]| {
+                recovery::check(core.io(), core.dir(), number, bytes, harmless, &mut damage);
+            };
             for old in &writer.old {
-                recovery::check(
-                    core.io(),
-                    core.dir(),
-                    old.number,
-                    old.bytes,
-                    &old.harmless,
-                    &mut errors,
-                );
+                check(old.number, old.bytes, &old.harmless);
             }
             if let Some(log) = &writer.log {
-                recovery::check(
-                    core.io(),
-                    core.dir(),
-                    log.number(),
-                    log.end(),
-                    &[],
-                    &mut errors,
-                );
+                check(log.number(), log.end(), &[]);
             }
         }
-        core.manifest.lock().check(&mut errors);
-        for table in core.view().levels.all() {
-            table.check(&mut errors);
+        if !core.tables.salvaged {
+            core.manifest.lock().check(&mut damage);
         }
-        errors
+        for table in core.view().levels.all() {
+            table.check(&mut damage);
+        }
+        damage
     }
 
     /// The durability that batches get.

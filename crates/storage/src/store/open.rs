@@ -4,18 +4,21 @@ use super::{Store, background};
 use crate::block::BlockFormat;
 use crate::cache::BlockCache;
 use crate::compaction::{LEVELS, Levels};
-use crate::manifest::{Edit, Manifest, State};
+use crate::damage::{Damage, LogEnd, Opened};
+use crate::manifest::{Edit, Manifest, Mark, State};
 use crate::memtable::MemTable;
 use crate::names::{self, Name};
 use crate::options::{Durability, Options};
 use crate::table::{Table, Tables};
+use crate::wal::payload::Payload;
+use crate::wal::recovery::{self, Expected, Mode};
+use crate::wal::reserve;
 use crate::wal::writer::LogWriter;
-use crate::wal::{recovery, reserve};
-use crate::{Error, Io, Result, side};
+use crate::{Error, Io, ReadOnly, Result, side};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Log files left by earlier runs at which the MemTable is flushed, however small.
 const OLD_LOGS: usize = 4;
@@ -46,6 +49,18 @@ impl Found {
         found.logs.sort_unstable();
         Ok(found)
     }
+
+    fn must_have_manifest(&self, dir: &Path) -> Result<()> {
+        match self.manifest {
+            true => Ok(()),
+            false => Err(Error::Format {
+                path: dir.to_path_buf(),
+                reason: String::from(
+                    "has no MANIFEST and no copy of it: not a whole store; restore MANIFEST from a backup",
+                ),
+            }),
+        }
+    }
 }
 
 /// See [`Store::open_with_format`].
@@ -63,54 +78,63 @@ pub fn open(
         io.remove(&path)
             .map_err(|e| Error::io("remove", &path, e))?;
     }
-    let manifest = if found.manifest {
-        Manifest::open(io.clone(), dir)?
-    } else if found.logs.is_empty() && found.tables.is_empty() {
+    let new = !found.manifest && found.logs.is_empty() && found.tables.is_empty();
+    let (manifest, damage) = if new {
         sync_parents(&*io, dir)?;
-        Manifest::create(io.clone(), dir)?
+        (Manifest::create(io.clone(), dir)?, Vec::new())
     } else {
-        let reason = "has log or table files but no MANIFEST: not a whole store; restore MANIFEST from a copy".to_string();
-        return Err(Error::Format {
-            path: dir.to_path_buf(),
-            reason,
-        });
+        found.must_have_manifest(dir)?;
+        Manifest::open(io.clone(), dir)?
     };
-    let state = manifest.state().clone();
-    remove_orphans(&*io, dir, &found, &state)?;
-    let cache = BlockCache::new(options.cache_bytes);
-    let tables = Arc::new(Tables {
-        io,
-        dir: dir.to_path_buf(),
-        format,
-        cache,
-    });
-    let edit = Edit {
-        add: state.tables.clone(),
-        ..Edit::default()
-    };
-    let levels = Levels::default().edited(&edit, |meta| {
-        Arc::new(Table::new(tables.clone(), meta.clone()))
-    });
-    let next_file = found
-        .logs
-        .iter()
-        .chain(&found.tables)
-        .chain(&found.side)
-        .map(|n| n + 1)
-        .fold(state.next_file, u64::max);
-    let core = Arc::new(replay(
-        tables,
-        options,
-        manifest,
-        levels,
-        &found,
-        (state.flushed, state.side_flushed),
-        next_file,
-    )?);
+    let before = manifest.state().clone();
+    remove_orphans(&*io, dir, &found, &before)?;
+    let tables = tables(io, dir, &options, format, false);
+    let core = replay(tables, options, manifest, &found, damage, new)?;
+    let core = Arc::new(start_log(core)?);
     let threads = background::start(&core).map_err(|e| Error::hard("start threads for", dir, e))?;
     Ok(Store {
         core,
         threads: Mutex::new(threads),
+    })
+}
+
+/// See [`Store::salvage`].
+pub fn salvage(
+    io: Arc<dyn Io>,
+    dir: &Path,
+    options: Options,
+    format: Arc<dyn BlockFormat>,
+) -> Result<Store> {
+    let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io));
+    let options = Options {
+        durability: Durability::None,
+        background: false,
+        ..options
+    };
+    let found = Found::list(&*io, dir)?;
+    found.must_have_manifest(dir)?;
+    let (manifest, damage) = Manifest::read_only(io.clone(), dir)?;
+    let tables = tables(io, dir, &options, format, true);
+    let core = replay(tables, options, manifest, &found, damage, false)?;
+    Ok(Store {
+        core: Arc::new(core),
+        threads: Mutex::default(),
+    })
+}
+
+fn tables(
+    io: Arc<dyn Io>,
+    dir: &Path,
+    options: &Options,
+    format: Arc<dyn BlockFormat>,
+    salvaged: bool,
+) -> Arc<Tables> {
+    Arc::new(Tables {
+        io,
+        dir: dir.to_path_buf(),
+        format,
+        cache: BlockCache::new(options.cache_bytes),
+        salvaged,
     })
 }
 
@@ -148,21 +172,48 @@ fn remove_orphans(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Resu
     Ok(())
 }
 
+/// The store as tables and log have it, with no log file to write to yet.
 fn replay(
     tables: Arc<Tables>,
     options: Options,
     manifest: Manifest,
-    levels: Levels,
     found: &Found,
-    (own_flushed, side_flushed): (u64, u64),
-    next_file: u64,
+    mut damage: Vec<Damage>,
+    new: bool,
 ) -> Result<Core> {
     let (io, dir) = (&*tables.io, &*tables.dir);
+    let state = manifest.state();
+    let (own_flushed, side_flushed) = (state.flushed, state.side_flushed);
+    let flushed = own_flushed.min(side_flushed);
+    let expected = match state.mark {
+        Mark::Open => Expected {
+            flushed,
+            last: None,
+            file: state.log.filter(|_| !new),
+        },
+        Mark::Closed(last) => Expected {
+            flushed,
+            last: Some(last),
+            file: None,
+        },
+    };
+    let mode = match tables.salvaged {
+        true => Mode::Salvage,
+        false => Mode::GoOn,
+    };
+    let edit = Edit {
+        add: state.tables.clone(),
+        ..Edit::default()
+    };
+    let levels = Levels::default().edited(&edit, |meta| {
+        Arc::new(Table::new(tables.clone(), meta.clone()))
+    });
+    let numbers = found.logs.iter().chain(&found.tables).chain(&found.side);
+    let next_file = numbers.map(|n| n + 1).fold(state.next_file, u64::max);
     let mut active = Arc::new(MemTable::default());
     let mut sealed = Vec::new();
     let mut side_log = Vec::new();
-    let flushed = own_flushed.min(side_flushed);
-    let recovered = recovery::recover(io, dir, &found.logs, flushed, &mut |sequence, payload| {
+    let apply = &mut |sequence, payload: Payload| {
         if sequence > side_flushed && !payload.side.is_empty() {
             side_log.push((sequence, payload.side));
         }
@@ -178,7 +229,28 @@ fn replay(
             }));
         }
         Ok(())
-    })?;
+    };
+    let recovered = recovery::recover(io, dir, &found.logs, expected, mode, apply)?;
+    damage.extend(recovered.damage);
+    // Flushed ones are not read again, so the log may end before them.
+    let last = recovered.last.max(own_flushed).max(side_flushed);
+    let end = match state.mark {
+        _ if new => LogEnd::New,
+        Mark::Closed(closed) if closed == last => LogEnd::Clean,
+        _ => LogEnd::Unclean {
+            last,
+            synced: recovered.synced,
+        },
+    };
+    if let LogEnd::Unclean { last, synced } = end {
+        tracing::warn!(
+            store = %dir.display(), last_batch = last, last_synced = synced,
+            "the store was not closed; what was written behind its last batch, if anything, is lost"
+        );
+    }
+    for damage in &damage {
+        tracing::warn!(store = %dir.display(), "damaged: {damage}");
+    }
     if recovered.files.len() >= OLD_LOGS && !active.is_empty() {
         sealed.push(Arc::new(Sealed {
             table: std::mem::take(&mut active),
@@ -186,41 +258,24 @@ fn replay(
             logs: Vec::new(),
         }));
     }
-    let mut old = Vec::new();
-    for file in recovered.files {
-        if file.last <= flushed {
-            let path = names::log(dir, file.number);
-            io.remove(&path)
-                .map_err(|e| Error::io("remove", &path, e))?;
-        } else {
-            old.push(OldLog {
-                number: file.number,
-                last: file.last,
-                bytes: file.bytes,
-                harmless: file.harmless,
-                unsynced: None,
-            });
-        }
-    }
-    let logged = options.durability != Durability::None;
-    let log = if logged {
-        Some(LogWriter::create(io, dir, next_file)?)
-    } else {
-        None
-    };
-    if logged {
-        reserve::ensure(io, dir, names::RESERVE, options.wal_reserve_bytes)?;
-    }
-    let spare = reserve::ensure(io, dir, names::SPARE, options.table_reserve_bytes)?;
+    let old = recovered.files.into_iter().map(|file| OldLog {
+        number: file.number,
+        last: file.last,
+        bytes: file.bytes,
+        harmless: file.harmless,
+        unsynced: None,
+    });
     let writer = Writer {
-        log,
-        old,
+        log: None,
+        old: old.collect(),
         sequence: recovered.last,
         buffer: Vec::new(),
-        directory_changed: 1,
+        directory_changed: 0,
         directory_synced: 0,
     };
     Ok(Core {
+        opened: Opened { end, damage },
+        newest_log: AtomicU64::new(0),
         view: RwLock::new(Arc::new(View {
             active,
             sealed,
@@ -237,11 +292,11 @@ fn replay(
         signals: Mutex::default(),
         work: Condvar::new(),
         progress: Condvar::new(),
-        next_file: AtomicU64::new(next_file + 1),
+        next_file: AtomicU64::new(next_file),
         stop: AtomicBool::new(false),
         closed: AtomicBool::new(false),
         full: AtomicBool::new(false),
-        spare_used: AtomicBool::new(!spare),
+        spare_used: AtomicBool::new(false),
         giving_back: Mutex::default(),
         poisoned: AtomicBool::new(false),
         reason: Mutex::default(),
@@ -252,4 +307,49 @@ fn replay(
         tables,
         options,
     })
+}
+
+/// Makes a replayed store one that takes batches: removes superfluous log files, starts a new one, notes in the manifest that the store is
+/// open, makes the reserves.
+fn start_log(core: Core) -> Result<Core> {
+    let (io, dir) = (core.io(), core.dir());
+    let mut writer = core.writer.lock();
+    let flushed = {
+        let manifest = core.manifest.lock();
+        manifest.state().flushed.min(manifest.state().side_flushed)
+    };
+    let named = core.manifest.lock().state().log;
+    let logged = core.options.durability != Durability::None;
+    if logged {
+        let log = LogWriter::create(io, dir, core.new_number())?;
+        core.replace_log(&mut writer, log);
+        core.sync_directory(&mut writer)?;
+    }
+    // On disk before the first batch is: what is there now is no clean end any more.
+    let edit = Edit {
+        next_file: core.next_file.load(Ordering::Relaxed),
+        log: Some(core.newest_log.load(Ordering::Relaxed)),
+        mark: Some(Mark::Open),
+        ..Edit::default()
+    };
+    let marked = match core.manifest.lock().append(edit) {
+        Ok(()) => true,
+        // A later batch tells that the end was not clean.
+        Err(e) if e.is_transient() => false,
+        Err(e) => return Err(e),
+    };
+    let superfluous = |old: &OldLog| old.last <= flushed && (marked || Some(old.number) != named);
+    for old in writer.old.iter().filter(|old| superfluous(old)) {
+        let path = names::log(dir, old.number);
+        io.remove(&path)
+            .map_err(|e| Error::io("remove", &path, e))?;
+    }
+    writer.old.retain(|old| !superfluous(old));
+    if logged {
+        reserve::ensure(io, dir, names::RESERVE, core.options.wal_reserve_bytes)?;
+    }
+    let spare = reserve::ensure(io, dir, names::SPARE, core.options.table_reserve_bytes)?;
+    core.spare_used.store(!spare, Ordering::Release);
+    drop(writer);
+    Ok(core)
 }

@@ -147,7 +147,7 @@ impl Snapshot {
             .iter()
             .filter(|t| t.meta().overlaps(&first, &last))
         {
-            sources.push(Source::Tables(TableRun::scan(vec![table.clone()], &first)?));
+            sources.push(Source::Tables(TableRun::scan(vec![table.clone()], &first)));
         }
         for level in 1..crate::compaction::LEVELS {
             let tables = levels.level(level);
@@ -158,14 +158,15 @@ impl Snapshot {
                 .cloned()
                 .collect();
             if !row.is_empty() {
-                sources.push(Source::Tables(TableRun::scan(row, &first)?));
+                sources.push(Source::Tables(TableRun::scan(row, &first)));
             }
         }
         Ok(Merge::new(sources))
     }
 }
 
-/// Entries in ascending key order, read as the iteration goes. An error is the last item.
+/// Entries in ascending key order, read as the iteration goes. An error is the last item, unless the store is salvaged: then the scan goes on
+/// behind what cannot be read.
 pub struct Scan {
     merge: Merge,
     error: Option<Error>,
@@ -180,21 +181,23 @@ impl Iterator for Scan {
             return Some(Err(e));
         }
         loop {
-            let (key, value) = match self.merge.next()? {
-                Ok(entry) => entry,
-                Err(e) => return Some(Err(e)),
+            let next = self.merge.next()?;
+            let key = match &next {
+                Ok((_, (key, _))) | Err((key, _)) => key,
             };
             let inside = match &self.to {
-                Bound::Included(to) => key <= *to,
-                Bound::Excluded(to) => key < *to,
+                Bound::Included(to) => *key <= *to,
+                Bound::Excluded(to) => *key < *to,
                 Bound::Unbounded => true,
             };
             if !inside {
                 self.merge = Merge::new(Vec::new());
                 return None;
             }
-            if let Some(value) = value {
-                return Some(Ok((key, value)));
+            match next {
+                Err((_, error)) => return Some(Err(error)),
+                Ok((_, (key, Some(value)))) => return Some(Ok((key, value))),
+                Ok((_, (_, None))) => {}
             }
         }
     }

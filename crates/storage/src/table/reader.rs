@@ -4,6 +4,7 @@
 use super::{TableMeta, filter, footer, footer::Footer, index::Index};
 use crate::block::{Block, BlockFormat};
 use crate::cache::BlockCache;
+use crate::damage::{Damage, Lost};
 use crate::names;
 use crate::{Error, File, Io, Result};
 use bytes::Bytes;
@@ -22,6 +23,8 @@ pub struct Tables {
     pub format: Arc<dyn BlockFormat>,
     /// Decoded blocks.
     pub cache: BlockCache<Block>,
+    /// The store is only read, around whatever is damaged.
+    pub salvaged: bool,
 }
 
 /// One table file. Opened at first use, so that one damaged table fails only those reads that need it.
@@ -157,6 +160,24 @@ impl Table {
         Ok(self.block(i)?.get(key))
     }
 
+    /// Whether its store is salvaged.
+    pub fn is_salvaged(&self) -> bool {
+        self.shared.salvaged
+    }
+
+    /// The least and the greatest key of block `i`, if that is known and there is one.
+    pub fn block_range(&self, i: usize) -> Option<(Bytes, Bytes)> {
+        let index = &self.opened().ok()?.index;
+        let copy = Bytes::copy_from_slice;
+        (i < index.len()).then(|| (copy(index.first(i)), copy(index.last(i))))
+    }
+
+    /// Whether `key` (keyspace byte first) may be in this table, as far as is known without its blocks.
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        self.opened()
+            .map_or(true, |o| filter::may_contain(&o.filter, filter::hash(key)))
+    }
+
     /// Number of blocks.
     pub fn blocks(&self) -> Result<usize> {
         Ok(self.opened()?.index.len())
@@ -201,7 +222,10 @@ impl Table {
 
     /// Blocks `i..i + count` with one read, past the cache.
     pub fn read_blocks(&self, i: usize, count: usize) -> Result<Vec<Block>> {
-        let opened = self.opened()?;
+        self.read_from(self.opened()?, i, count)
+    }
+
+    fn read_from(&self, opened: &Opened, i: usize, count: usize) -> Result<Vec<Block>> {
         let (first, last) = (opened.index.place(i), opened.index.place(i + count - 1));
         let length = (last.offset + u64::from(last.length)).saturating_sub(first.offset);
         let bytes = Table::read(&*self.file()?, &self.path, first.offset, length as usize)?;
@@ -228,19 +252,32 @@ impl Table {
     }
 
     /// Reads everything and compares it with the filter, the key ranges and the manifest.
-    pub fn check(&self, errors: &mut Vec<Error>) {
+    pub fn check(&self, damage: &mut Vec<Damage>) {
+        let whole = || Lost::Keys {
+            first: self.meta.first.clone(),
+            last: self.meta.last.clone(),
+        };
         // A fresh reader, so that what is cached or already open hides nothing.
         let opened = match self.open() {
             Ok(opened) => opened,
-            Err(e) => return errors.push(e),
+            Err(error) => {
+                let lost = whole();
+                return damage.push(Damage { error, lost });
+            }
         };
+        let before = damage.len();
         let mut entries = 0;
         for i in 0..opened.index.len() {
             let place = opened.index.place(i);
-            let block = match self.read_blocks(i, 1) {
+            let lost = || Lost::Keys {
+                first: Bytes::copy_from_slice(opened.index.first(i)),
+                last: Bytes::copy_from_slice(opened.index.last(i)),
+            };
+            let block = match self.read_from(&opened, i, 1) {
                 Ok(mut blocks) => blocks.remove(0),
-                Err(e) => {
-                    errors.push(e);
+                Err(error) => {
+                    let lost = lost();
+                    damage.push(Damage { error, lost });
                     continue;
                 }
             };
@@ -249,26 +286,23 @@ impl Table {
                 && block.key(0) == opened.index.first(i)
                 && block.key(block.len() - 1) == opened.index.last(i);
             if !ranged {
-                errors.push(self.corrupt("key range of block", place.offset, 0, 0));
+                let error = self.corrupt("key range of block", place.offset, 0, 0);
+                let lost = lost();
+                damage.push(Damage { error, lost });
             }
-            if (0..block.len())
-                .any(|k| !filter::may_contain(&opened.filter, filter::hash(block.key(k))))
-            {
-                errors.push(self.corrupt(
-                    "filter (a key is missing) for block",
-                    place.offset,
-                    0,
-                    0,
-                ));
+            let filtered = |k| filter::may_contain(&opened.filter, filter::hash(block.key(k)));
+            if !(0..block.len()).all(filtered) {
+                let what = "filter (a key is missing) for block";
+                let error = self.corrupt(what, place.offset, 0, 0);
+                let lost = lost();
+                damage.push(Damage { error, lost });
             }
         }
-        if errors.is_empty() && entries != self.meta.entries {
-            errors.push(self.corrupt(
-                "number of entries",
-                0,
-                self.meta.entries as u32,
-                entries as u32,
-            ));
+        if damage.len() == before && entries != self.meta.entries {
+            let (expected, found) = (self.meta.entries as u32, entries as u32);
+            let error = self.corrupt("number of entries", 0, expected, found);
+            let lost = whole();
+            damage.push(Damage { error, lost });
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct Kind {
     pub magic: [u8; 8],
     /// Version written, and the newest read.
     pub version: u32,
+    /// The oldest version read.
+    pub oldest: u32,
 }
 
 /// The header of file `number`.
@@ -38,24 +40,33 @@ pub fn encode(kind: Kind, number: u64) -> [u8; LENGTH] {
     out
 }
 
-/// Checks a header.
+/// Checks a header of a file that should have this number.
 ///
 /// # Errors
 /// [`Error::Format`] for a whole header of another kind, number or a newer version;
 /// [`Error::Corrupt`] for anything else that is not a header.
 pub fn check(kind: Kind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
+    let found = read(kind, bytes, path)?;
+    if found != number {
+        return Err(Error::Format {
+            path: path.to_path_buf(),
+            reason: format!("is file number {found}, under a wrong name; rename it back"),
+        });
+    }
+    Ok(())
+}
+
+/// The number in a header.
+///
+/// # Errors
+/// As [`check`], but for the number.
+pub fn read(kind: Kind, bytes: &[u8], path: &Path) -> Result<u64> {
     let corrupt = |expected, found| Error::Corrupt {
         path: path.to_path_buf(),
         what: "file header",
         offset: 0,
         expected,
         found,
-    };
-    let format = |reason| {
-        Err(Error::Format {
-            path: path.to_path_buf(),
-            reason,
-        })
     };
     let Some(head) = bytes.get(..LENGTH) else {
         return Err(corrupt(0, crc32c::crc32c(bytes)));
@@ -65,16 +76,23 @@ pub fn check(kind: Kind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
         return Err(corrupt(expected, found));
     }
     if head[..8] != kind.magic {
-        return format("not the file its name says; restore it from a copy".to_string());
+        return Err(Error::Format {
+            path: path.to_path_buf(),
+            reason: "not the file its name says; restore it from a copy".to_string(),
+        });
     }
-    newer(u32_at(head, 8), kind.version, path)?;
-    if u64_at(head, 16) != number {
-        return format(format!(
-            "is file number {}, under a wrong name; rename it back",
-            u64_at(head, 16)
-        ));
+    let version = u32_at(head, 8);
+    newer(version, kind.version, path)?;
+    if version < kind.oldest {
+        return Err(Error::Format {
+            path: path.to_path_buf(),
+            reason: format!(
+                "format version {version} is older than this program's {}; copy the files out with the forebay release that wrote it",
+                kind.oldest
+            ),
+        });
     }
-    Ok(())
+    Ok(u64_at(head, 16))
 }
 
 /// Refuses a version from the future, and says what to do.
@@ -98,6 +116,7 @@ mod tests {
     const KIND: Kind = Kind {
         magic: *b"FBYTEST\0",
         version: 2,
+        oldest: 2,
     };
 
     #[test]
@@ -109,6 +128,13 @@ mod tests {
             check(KIND, 8, &good, path),
             Err(Error::Format { .. })
         ));
+        let older = encode(Kind { version: 1, ..KIND }, 7);
+        assert!(
+            check(KIND, 7, &older, path)
+                .unwrap_err()
+                .to_string()
+                .contains("copy the files out")
+        );
         let newer = encode(Kind { version: 3, ..KIND }, 7);
         assert!(
             check(KIND, 7, &newer, path)

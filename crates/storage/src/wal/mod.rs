@@ -37,10 +37,12 @@ pub mod payload;
 pub mod record;
 pub mod recovery;
 pub mod reserve;
+pub mod torn;
 pub mod writer;
 
 /// The kind of a log file.
 pub const KIND: header::Kind = header::Kind {
     magic: *b"FBYWAL\r\n",
     version: 1,
+    oldest: 1,
 };

@@ -57,6 +57,13 @@ pub fn padded(length: usize) -> usize {
     (HEADER + length).next_multiple_of(8)
 }
 
+/// Where the payload of the record at `at` ends, if its header is whole; that may be behind the file's end.
+pub fn end(bytes: &[u8], log: u64, at: usize) -> Option<usize> {
+    let head = bytes.get(at..at + HEADER)?;
+    let whole = u32_at(head, 0) == head_sum(log, &head[4..]);
+    whole.then(|| at + HEADER + u32_at(head, 4) as usize)
+}
+
 /// A record as found in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {

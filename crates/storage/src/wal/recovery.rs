@@ -1,8 +1,10 @@
-//! Replaying the log files at open: apply what is whole, cut what a crash tore, refuse what is damaged.
+//! Replaying the log files at open: apply what is whole, cut what a crash tore, refuse what is damaged, or salvage around it.
 //! The rule and its argument stand in the [module above](super).
 use super::payload::{self, Payload};
 use super::record::{Records, Step};
+use super::torn::{self, Hole};
 use super::{KIND, header};
+use crate::damage::{Damage, Lost};
 use crate::names;
 use crate::{Error, Io, Result};
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ pub struct Replayed {
     pub last: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Where it is damaged and nothing is lost: torn seals, and batches that a table file holds.
+    /// Where it is damaged and nothing is lost: seals, headers, and batches that a table file holds.
     pub harmless: Vec<u64>,
 }
 
@@ -25,8 +27,32 @@ pub struct Replayed {
 pub struct Recovered {
     /// The last batch, flushed ones included.
     pub last: u64,
+    /// Through this batch the log is known to have been on disk.
+    pub synced: u64,
     /// The files that stay, in order.
     pub files: Vec<Replayed>,
+    /// What is damaged, or had to be cut although it is whole.
+    pub damage: Vec<Damage>,
+}
+
+/// What is done about damage that no crash explains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The store goes on: it is an error if it costs a batch.
+    GoOn,
+    /// Whatever is whole is applied, and nothing is changed on disk.
+    Salvage,
+}
+
+/// What the manifest tells of the log.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Expected {
+    /// Batches through this one are in tables.
+    pub flushed: u64,
+    /// The last batch, if the store was closed.
+    pub last: Option<u64>,
+    /// A log file that there is.
+    pub file: Option<u64>,
 }
 
 /// Where the log ends although bytes follow.
@@ -38,6 +64,10 @@ struct Cut {
     expected: u32,
     found: u32,
     what: &'static str,
+    /// Whether a crash can have left it so.
+    torn: bool,
+    /// The last whole batch behind it.
+    behind: u64,
 }
 
 impl Cut {
@@ -48,6 +78,13 @@ impl Cut {
             offset: self.offset,
             expected: self.expected,
             found: self.found,
+        }
+    }
+
+    fn damage(&self, first: u64, last: Option<u64>) -> Damage {
+        Damage {
+            error: self.error(),
+            lost: Lost::Batches { first, last },
         }
     }
 }
@@ -64,120 +101,76 @@ pub fn read_file(io: &dyn Io, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Replays log files `numbers` (ascending) into `apply`, batches after `flushed` only, each batch once and in
-/// order. Cuts a torn end on disk too, so that nothing behind it can come back. The files that stay are synced.
+/// Replays log files `numbers` (ascending) into `apply`, batches that are not flushed only, each batch once and in
+/// order. A store that goes on: cuts a torn end on disk too, so that nothing behind it can come back, and syncs the files that stay.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if a batch that was once on disk is damaged; [`Error::Format`] for a newer
+/// [`Error::Corrupt`] if the store is to go on and a batch is damaged or missing that no crash can have torn; [`Error::Format`] for a newer
 /// version; or what `apply` returns.
 pub fn recover(
     io: &dyn Io,
     dir: &Path,
     numbers: &[u64],
-    flushed: u64,
+    expected: Expected,
+    mode: Mode,
     apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
 ) -> Result<Recovered> {
-    let mut last = flushed;
-    let mut files = Vec::new();
-    let mut cut: Option<Cut> = None;
-    // Damage since the last batch that follows the one before it: (file, offset).
-    let mut damage: Vec<(usize, u64)> = Vec::new();
-    let mut harmless: Vec<(usize, u64)> = Vec::new();
+    let mut replay = Replay {
+        mode,
+        last: expected.flushed,
+        synced: expected.flushed,
+        files: Vec::new(),
+        damage: Vec::new(),
+        cut: None,
+        places: Vec::new(),
+        harmless: Vec::new(),
+    };
     for (index, number) in numbers.iter().enumerate() {
-        let path = names::log(dir, *number);
-        let bytes = read_file(io, &path)?;
-        let mut file_last = 0;
-        let from = match head(*number, &bytes, &path)? {
-            Head::Whole => header::LENGTH,
-            Head::Empty => bytes.len(),
-            Head::Torn(expected, found) => {
-                damage.push((index, 0));
-                cut.get_or_insert(Cut {
-                    path: path.clone(),
-                    file: index,
-                    offset: 0,
-                    expected,
-                    found,
-                    what: "log header",
-                });
-                header::LENGTH
-            }
-        };
-        for step in Records::new(&bytes, *number, from) {
-            let record = match step {
-                Step::Damage {
-                    offset,
-                    expected,
-                    found,
-                } => {
-                    damage.push((index, offset as u64));
-                    cut.get_or_insert(Cut {
-                        path: path.clone(),
-                        file: index,
-                        offset: offset as u64,
-                        expected,
-                        found,
-                        what: "log record",
-                    });
-                    continue;
-                }
-                Step::Record(record) => record,
-            };
-            let batch = !record.payload.is_empty();
-            let next = last + 1;
-            if record.synced >= next || (batch && record.sequence > next) {
-                // Batch `next` should have come before this record.
-                let gap = Cut {
-                    path: path.clone(),
-                    file: index,
-                    offset: record.offset as u64,
-                    expected: next as u32,
-                    found: record.sequence as u32,
-                    what: "log order (a batch is missing), record",
-                };
-                let cut = cut.get_or_insert(gap);
-                if record.synced >= next {
-                    return Err(cut.error());
-                }
-                continue;
-            }
-            // Whatever was damaged before is flushed already, or was a seal.
-            if batch {
-                file_last = record.sequence;
-                if let Some(cut) = cut.take() {
-                    tracing::warn!(file = %cut.path.display(), offset = cut.offset, "damaged log record skipped: it was a seal, or its batch is in a table file already");
-                }
-                harmless.append(&mut damage);
-                if record.sequence == next {
-                    let payload =
-                        payload::decode(record.payload).ok_or_else(|| Error::Corrupt {
-                            path: path.clone(),
-                            what: "batch in log record",
-                            offset: record.offset as u64,
-                            expected: 0,
-                            found: 0,
-                        })?;
-                    apply(next, payload)?;
-                    last = next;
-                }
-            }
-        }
-        files.push(Replayed {
-            number: *number,
-            last: file_last,
-            bytes: bytes.len() as u64,
-            harmless: Vec::new(),
-        });
+        replay.file(index, *number, names::log(dir, *number), io, apply)?;
     }
+    let Replay {
+        last,
+        synced,
+        mut files,
+        mut damage,
+        cut,
+        harmless,
+        ..
+    } = replay;
     for (file, offset) in harmless {
         files[file].harmless.push(offset);
     }
+    let missing = missing(dir, numbers, expected, last);
+    if mode == Mode::Salvage {
+        // Nothing whole follows: how much it was is not known.
+        damage.extend(cut.map(|cut| cut.damage(last + 1, None)));
+        damage.extend(missing);
+        return Ok(Recovered {
+            last,
+            synced,
+            files,
+            damage,
+        });
+    }
+    if let Some(missing) = missing {
+        return Err(cut.map_or(missing.error, |cut| cut.error()));
+    }
     if let Some(cut) = cut {
+        if !cut.torn {
+            return Err(cut.error());
+        }
         cut_log(io, dir, numbers, &cut)?;
         tracing::warn!(
             file = %cut.path.display(), offset = cut.offset, last_batch = last,
             "log cut at its last whole record: what followed was torn by a crash"
         );
+        if cut.behind > last {
+            let behind = cut.damage(last + 1, Some(cut.behind));
+            tracing::warn!(
+                "{behind}; a crash tore the first of them, so that those behind it were cut too"
+            );
+            damage.push(behind);
+        }
         files.truncate(cut.file + usize::from(cut.offset > 0));
         if let Some(file) = files.last_mut().filter(|_| cut.offset > 0) {
             file.bytes = cut.offset;
@@ -189,13 +182,246 @@ pub fn recover(
         handle.sync().map_err(|e| Error::hard("sync", &path, e))?;
     }
     io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
-    Ok(Recovered { last, files })
+    Ok(Recovered {
+        last,
+        synced,
+        files,
+        damage,
+    })
+}
+
+/// What is missing at the end of the log although the manifest tells of it.
+fn missing(dir: &Path, numbers: &[u64], expected: Expected, last: u64) -> Option<Damage> {
+    let error = |path: PathBuf, what, expected: u64, found: u64| Error::Corrupt {
+        path,
+        what,
+        offset: 0,
+        expected: expected as u32,
+        found: found as u32,
+    };
+    if let Some(end) = expected.last.filter(|end| last < *end) {
+        let path = names::log(dir, numbers.last().copied().unwrap_or(0));
+        let what = "log end (the store was closed after more batches), file";
+        return Some(Damage {
+            error: error(path, what, end, last),
+            lost: Lost::Batches {
+                first: last + 1,
+                last: Some(end),
+            },
+        });
+    }
+    let gone = expected.file.filter(|file| !numbers.contains(file))?;
+    let what = "log (the file is missing)";
+    Some(Damage {
+        error: error(names::log(dir, gone), what, gone, 0),
+        lost: Lost::Batches {
+            first: last + 1,
+            last: None,
+        },
+    })
+}
+
+/// The log as far as it is read.
+struct Replay {
+    mode: Mode,
+    last: u64,
+    synced: u64,
+    files: Vec<Replayed>,
+    damage: Vec<Damage>,
+    cut: Option<Cut>,
+    /// Damage since the last batch that follows the one before it: file, offset, and the error if no crash explains it.
+    places: Vec<(usize, u64, Option<Error>)>,
+    /// The same, once it is known that it costs nothing.
+    harmless: Vec<(usize, u64)>,
+}
+
+impl Replay {
+    fn file(
+        &mut self,
+        index: usize,
+        number: u64,
+        path: PathBuf,
+        io: &dyn Io,
+        apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = match read_file(io, &path) {
+            Ok(bytes) => bytes,
+            Err(error) if self.mode == Mode::Salvage => {
+                let lost = Lost::Batches {
+                    first: self.last + 1,
+                    last: None,
+                };
+                self.damage.push(Damage { error, lost });
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        let mut file_last = 0;
+        let mut records = Records::new(&bytes, number, header::LENGTH.min(bytes.len()));
+        match head(number, &bytes, &path)? {
+            Head::Whole => {}
+            Head::Empty => records = Records::new(&bytes, number, bytes.len()),
+            Head::Damaged(expected, found) => {
+                let mut ahead = Records::new(&bytes, number, header::LENGTH.min(bytes.len()));
+                let to = match ahead.next() {
+                    Some(Step::Record(_)) => header::LENGTH,
+                    _ => ahead.offset(),
+                };
+                let hole = Hole {
+                    bytes: &bytes,
+                    from: 0,
+                    to,
+                };
+                self.hole(index, number, &path, &hole, ("log header", expected, found));
+            }
+        }
+        while let Some(step) = records.next() {
+            let record = match step {
+                Step::Damage {
+                    offset,
+                    expected,
+                    found,
+                } => {
+                    let hole = Hole {
+                        bytes: &bytes,
+                        from: offset,
+                        to: records.offset(),
+                    };
+                    self.hole(index, number, &path, &hole, ("log record", expected, found));
+                    continue;
+                }
+                Step::Record(record) => record,
+            };
+            let batch = !record.payload.is_empty();
+            let next = self.last + 1;
+            if record.synced >= next || (batch && record.sequence > next) {
+                // Batch `next` should have come before this record.
+                let cut = self.cut.get_or_insert_with(|| Cut {
+                    path: path.clone(),
+                    file: index,
+                    offset: record.offset as u64,
+                    expected: next as u32,
+                    found: record.sequence as u32,
+                    what: "log order (a batch is missing), record",
+                    torn: true,
+                    behind: 0,
+                });
+                // It once was on disk: no crash lost it.
+                cut.torn &= record.synced < next;
+                let first_missing = next;
+                let last_missing = match batch {
+                    true => record.sequence - 1,
+                    false => record.synced,
+                };
+                if self.mode == Mode::GoOn {
+                    if !cut.torn {
+                        return Err(cut.error());
+                    }
+                    cut.behind = cut.behind.max(record.sequence);
+                    continue;
+                }
+                let damage = cut.damage(first_missing, Some(last_missing));
+                self.damage.push(damage);
+                self.cut = None;
+                self.places.clear();
+                self.last = last_missing;
+            }
+            self.synced = self.synced.max(record.synced);
+            if batch {
+                self.batch(&record, &path, apply)?;
+                file_last = record.sequence;
+            }
+        }
+        self.files.push(Replayed {
+            number,
+            last: file_last,
+            bytes: bytes.len() as u64,
+            harmless: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Notes bytes that are no record.
+    fn hole(
+        &mut self,
+        file: usize,
+        number: u64,
+        path: &Path,
+        hole: &Hole<'_>,
+        (what, expected, found): (&'static str, u32, u32),
+    ) {
+        let cut = Cut {
+            path: path.to_path_buf(),
+            file,
+            offset: hole.from as u64,
+            expected,
+            found,
+            what,
+            torn: torn::by_crash(hole, number, self.last),
+            behind: 0,
+        };
+        let error = (!cut.torn).then(|| cut.error());
+        if torn::is_seal(hole, number, self.last) {
+            self.harmless.push((file, cut.offset));
+            self.damage.extend(error.map(harmless));
+            return;
+        }
+        self.places.push((file, cut.offset, error));
+        self.cut.get_or_insert(cut);
+    }
+
+    /// A whole batch that follows the one before it, or is flushed.
+    fn batch(
+        &mut self,
+        record: &super::record::Record<'_>,
+        path: &Path,
+        apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
+    ) -> Result<()> {
+        // Whatever was damaged before is flushed already, or was no batch.
+        if let Some(cut) = self.cut.take() {
+            tracing::warn!(file = %cut.path.display(), offset = cut.offset, "damaged log record skipped: it was a seal or a header, or its batch is in a table file already");
+        }
+        for (file, offset, error) in self.places.drain(..) {
+            self.harmless.push((file, offset));
+            self.damage.extend(error.map(harmless));
+        }
+        if record.sequence != self.last + 1 {
+            return Ok(());
+        }
+        let payload = payload::decode(record.payload).ok_or_else(|| Error::Corrupt {
+            path: path.to_path_buf(),
+            what: "batch in log record",
+            offset: record.offset as u64,
+            expected: 0,
+            found: 0,
+        });
+        match payload {
+            Ok(payload) => apply(record.sequence, payload)?,
+            Err(error) if self.mode == Mode::Salvage => {
+                let lost = Lost::Batches {
+                    first: record.sequence,
+                    last: Some(record.sequence),
+                };
+                self.damage.push(Damage { error, lost });
+            }
+            Err(error) => return Err(error),
+        }
+        self.last = record.sequence;
+        Ok(())
+    }
+}
+
+fn harmless(error: Error) -> Damage {
+    Damage {
+        error,
+        lost: Lost::Nothing,
+    }
 }
 
 enum Head {
     Whole,
     Empty,
-    Torn(u32, u32),
+    Damaged(u32, u32),
 }
 
 fn head(number: u64, bytes: &[u8], path: &Path) -> Result<Head> {
@@ -204,7 +430,7 @@ fn head(number: u64, bytes: &[u8], path: &Path) -> Result<Head> {
         Err(Error::Corrupt { .. }) if bytes.iter().all(|b| *b == 0) => Ok(Head::Empty),
         Err(Error::Corrupt {
             expected, found, ..
-        }) => Ok(Head::Torn(expected, found)),
+        }) => Ok(Head::Damaged(expected, found)),
         Err(e) => Err(e),
     }
 }
@@ -237,22 +463,22 @@ pub fn check(
     number: u64,
     end: u64,
     harmless: &[u64],
-    errors: &mut Vec<Error>,
+    damage: &mut Vec<Damage>,
 ) {
     let path = names::log(dir, number);
+    let mut seen = 0;
+    let mut report = |error, seen: u64| {
+        let lost = Lost::Batches {
+            first: seen + 1,
+            last: None,
+        };
+        damage.push(Damage { error, lost });
+    };
     let mut bytes = match read_file(io, &path) {
         Ok(bytes) => bytes,
-        Err(e) => return errors.push(e),
+        Err(e) => return report(e, seen),
     };
-    if (bytes.len() as u64) < end {
-        errors.push(Error::Corrupt {
-            path: path.clone(),
-            what: "log end",
-            offset: bytes.len() as u64,
-            expected: end as u32,
-            found: bytes.len() as u32,
-        });
-    }
+    let length = bytes.len() as u64;
     bytes.truncate(end as usize);
     if bytes.iter().all(|b| *b == 0) && end == 0 {
         return;
@@ -260,35 +486,36 @@ pub fn check(
     if let Err(e) = header::check(KIND, number, &bytes, &path)
         && !harmless.contains(&0)
     {
-        errors.push(e);
+        report(e, seen);
     }
-    for step in Records::new(&bytes, number, header::LENGTH) {
+    let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
+        path: path.clone(),
+        what,
+        offset: offset as u64,
+        expected,
+        found,
+    };
+    for step in Records::new(&bytes, number, header::LENGTH.min(bytes.len())) {
         match step {
             Step::Damage { offset, .. } if harmless.contains(&(offset as u64)) => {}
             Step::Damage {
                 offset,
                 expected,
                 found,
-            } => {
-                errors.push(Error::Corrupt {
-                    path: path.clone(),
-                    what: "log record",
-                    offset: offset as u64,
-                    expected,
-                    found,
-                });
+            } => report(corrupt("log record", offset, expected, found), seen),
+            Step::Record(r) => {
+                if !r.payload.is_empty() && payload::decode(r.payload).is_none() {
+                    report(corrupt("batch in log record", r.offset, 0, 0), seen);
+                }
+                seen = r.sequence;
             }
-            Step::Record(r) if !r.payload.is_empty() && payload::decode(r.payload).is_none() => {
-                errors.push(Error::Corrupt {
-                    path: path.clone(),
-                    what: "batch in log record",
-                    offset: r.offset as u64,
-                    expected: 0,
-                    found: 0,
-                });
-            }
-            Step::Record(_) => {}
         }
+    }
+    if length < end {
+        report(
+            corrupt("log end", length as usize, end as u32, length as u32),
+            seen,
+        );
     }
 }
 
@@ -320,10 +547,17 @@ mod tests {
         let mut second = LogWriter::create(&io, dir, 2).unwrap();
         second.append(&batch(2, 2)).unwrap();
         let mut found = Vec::new();
-        let recovered = recover(&io, dir, &[1, 2], 0, &mut |sequence, _| {
-            found.push(sequence);
-            Ok(())
-        });
+        let recovered = recover(
+            &io,
+            dir,
+            &[1, 2],
+            Expected::default(),
+            Mode::GoOn,
+            &mut |sequence, _| {
+                found.push(sequence);
+                Ok(())
+            },
+        );
         let recovered = recovered.unwrap();
         assert_eq!((found, recovered.last), (vec![1, 2], 2));
         assert_eq!(recovered.files[0].harmless, [seal]);

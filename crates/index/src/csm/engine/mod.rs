@@ -35,7 +35,10 @@ use super::scan::Scan;
 use super::table::Shared;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
-use forebay_storage::{Batch, Error, Result, Shortage, Side, SideEntry, SideHost, Store};
+use bytes::Bytes;
+use forebay_storage::{
+    Batch, Damage, Error, Lost, Result, Shortage, Side, SideEntry, SideHost, Store,
+};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -181,11 +184,12 @@ impl Engine {
             reason,
         };
         settings.check().map_err(wrong)?;
-        let shared = Shared::new(host.io(), settings.cache_bytes, settings.alpha);
+        let mut shared = Shared::new(host.io(), settings.cache_bytes, settings.alpha);
+        shared.salvaged = host.is_salvaged();
         let shared = Arc::new(shared);
         let disk = files::runs(&host, &shared)?;
         let cutter = Cutter::new(settings.block_bytes);
-        let background = settings.background;
+        let background = settings.background && !host.is_salvaged();
         let coverage = Coverage::new(settings.coverage_bytes);
         let core = Arc::new(Core {
             host,
@@ -322,9 +326,22 @@ impl Engine {
 
     /// Reads every table file and reports all damage.
     pub fn check(&self) -> Vec<Error> {
-        let mut errors = Vec::new();
-        self.view().tables().for_each(|t| t.check(&mut errors));
-        errors
+        self.survey().into_iter().map(|d| d.error).collect()
+    }
+
+    /// The same, with what each damaged place may have held: keys of 16 bytes, file and offset, big-endian.
+    pub fn survey(&self) -> Vec<Damage> {
+        let mut found = Vec::new();
+        self.view().tables().for_each(|t| t.check(&mut found));
+        let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
+        let damage = found.into_iter().map(|(error, first, last)| Damage {
+            error,
+            lost: Lost::SideKeys {
+                first: bytes(first),
+                last: bytes(last),
+            },
+        });
+        damage.collect()
     }
 
     fn end(&self) {
@@ -361,6 +378,10 @@ impl Side for Engine {
 
     fn catch_up(&self) {
         self.core.catch_up();
+    }
+
+    fn flush(&self) -> Result<()> {
+        Engine::flush(self)
     }
 
     fn stop(&self) {

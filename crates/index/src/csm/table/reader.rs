@@ -32,6 +32,8 @@ pub struct Shared {
     pub alpha: Alpha,
     /// Counters.
     pub reads: Reads,
+    /// The store is only read, around whatever is damaged.
+    pub salvaged: bool,
 }
 
 impl Shared {
@@ -42,6 +44,7 @@ impl Shared {
             cache: Cache::new(budget),
             alpha,
             reads: Reads::default(),
+            salvaged: false,
         }
     }
 }
@@ -81,6 +84,11 @@ impl Table {
     /// What names it.
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// Whether its store is salvaged.
+    pub fn is_salvaged(&self) -> bool {
+        self.shared.salvaged
     }
 
     /// Whether the error is of this file.
@@ -189,23 +197,22 @@ impl Table {
         }
     }
 
-    /// Reads everything and reports all damage.
-    pub fn check(&self, errors: &mut Vec<Error>) {
+    /// Reads everything and reports all damage, with the least and the greatest key that it may have held.
+    pub fn check(&self, damage: &mut Vec<(Error, Key, Key)>) {
         // From the file, whatever is in memory.
         let places = match self.open().and_then(|file| self.read_places(&*file)) {
             Ok(places) => places,
-            Err(e) => return errors.push(e),
+            Err(e) => return damage.push((e, self.meta.first, self.meta.last)),
         };
         let mut records = Vec::new();
         for place in &places {
             records.clear();
-            match self.read_blocks(std::slice::from_ref(place)) {
-                Ok(blocks) if blocks.iter().all(|b| b.records(&mut records).is_some()) => {}
-                Ok(_) => {
-                    errors.push(self.corrupt("block layout", place.offset, place.crc, place.crc))
-                }
-                Err(e) => errors.push(e),
-            }
+            let error = match self.read_blocks(std::slice::from_ref(place)) {
+                Ok(blocks) if blocks.iter().all(|b| b.records(&mut records).is_some()) => continue,
+                Ok(_) => self.corrupt("block layout", place.offset, place.crc, place.crc),
+                Err(e) => e,
+            };
+            damage.push((error, place.first, place.last));
         }
     }
 

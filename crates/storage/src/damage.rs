@@ -1,0 +1,115 @@
+//! What of a store is damaged, and what may be lost with it: told by the open, by a check, and by reads of a store that is
+//! opened to [salvage](crate::Store::salvage) what is whole.
+use crate::Error;
+use bytes::Bytes;
+use std::path::Path;
+
+/// One damaged place.
+#[derive(Debug)]
+pub struct Damage {
+    /// Which file, where, and what is wrong with it.
+    pub error: Error,
+    /// What it may have held.
+    pub lost: Lost,
+}
+
+/// What damaged bytes may have held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lost {
+    /// Nothing that is not elsewhere too: a second copy, a checksum of something whole, what a table file holds already.
+    Nothing,
+    /// Entries with keys from `first` to `last`, both included, their keyspace byte first. Older entries of these keys are whole, but
+    /// not shown, because what replaced or deleted them may be lost.
+    Keys {
+        /// The least key.
+        first: Bytes,
+        /// The greatest key.
+        last: Bytes,
+    },
+    /// Entries of the store's [side](crate::Side) from `first` to `last`, both included, as the side writes its keys: in ascending order.
+    SideKeys {
+        /// The least key.
+        first: Bytes,
+        /// The greatest key.
+        last: Bytes,
+    },
+    /// Batches with these numbers, and so the newest changes of the store.
+    Batches {
+        /// The first that is missing.
+        first: u64,
+        /// The last that is missing; `None`: how many there were is not known.
+        last: Option<u64>,
+    },
+}
+
+impl Damage {
+    /// The damaged file.
+    pub fn path(&self) -> &Path {
+        self.error.path()
+    }
+
+    /// Where it starts in the file, bytes, if that is known.
+    pub fn offset(&self) -> Option<u64> {
+        match self.error {
+            Error::Corrupt { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.error)?;
+        match &self.lost {
+            Lost::Nothing => write!(f, " (nothing is lost by it)"),
+            Lost::Keys { first, last } => write!(
+                f,
+                " (it may have held keys from {} to {})",
+                first.escape_ascii(),
+                last.escape_ascii()
+            ),
+            Lost::SideKeys { first, last } => write!(
+                f,
+                " (it may have held entries of the index from {} to {})",
+                first.escape_ascii(),
+                last.escape_ascii()
+            ),
+            Lost::Batches {
+                first,
+                last: Some(last),
+            } => {
+                write!(f, " (batches {first} to {last} are missing)")
+            }
+            Lost::Batches { first, last: None } => {
+                write!(f, " (batches from {first} on are missing)")
+            }
+        }
+    }
+}
+
+/// How the log ended when the store was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogEnd {
+    /// The store is new.
+    New,
+    /// It was closed, with everything that it had taken.
+    Clean,
+    /// It was not closed. At durability `process` and `none`, what was written since the last sync may be missing.
+    Unclean {
+        /// The last batch that is there.
+        last: u64,
+        /// Through this batch everything is known to have been on disk.
+        synced: u64,
+    },
+}
+
+/// What was found when a store was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// How the log ended.
+    pub end: LogEnd,
+    /// What was damaged, and put right where it could be. Damage of table files is not looked for: [`Store::survey`] finds it.
+    ///
+    /// [`Store::survey`]: crate::Store::survey
+    pub damage: Vec<Damage>,
+}

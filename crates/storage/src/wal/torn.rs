@@ -1,0 +1,143 @@
+//! Whether bytes of a log that are no record are what a crash leaves, or damage of what once was there.
+//!
+//! A log is only appended to, and a record may be written over the seal before it. A killed process leaves a prefix of what it was
+//! writing, and behind it what was there before. A power failure leaves each sector either as written or as it was before: zeros, the seal,
+//! or behind the file's end. So of a record that a crash tore, some sector's part or the end is one of these. Where none is, every sector was
+//! written, and was changed later.
+//!
+//! No batch is as short as a seal, so fewer bytes at the end of a file are none that was whole.
+use super::record;
+
+/// What a disk writes whole, bytes.
+const SECTOR: usize = 512;
+/// Bytes in which a damaged seal may differ from what was written.
+const FLIPPED: usize = 4;
+
+/// Bytes of a log file that are no record.
+pub struct Hole<'a> {
+    /// The whole file.
+    pub bytes: &'a [u8],
+    /// Where they begin.
+    pub from: usize,
+    /// Where the next whole record begins, or the file ends.
+    pub to: usize,
+}
+
+/// The seal that was written behind batch `last`.
+fn seal(log: u64, last: u64) -> Vec<u8> {
+    let mut seal = Vec::with_capacity(record::SEAL);
+    record::write(&mut seal, log, last, last, |_| {});
+    seal
+}
+
+/// Whether a crash can have left the hole behind batch `last`.
+pub fn by_crash(hole: &Hole<'_>, log: u64, last: u64) -> bool {
+    let (bytes, from) = (hole.bytes, hole.from);
+    let at_end = hole.to == bytes.len();
+    let mut to = hole.to;
+    if at_end {
+        let held = bytes[from..].iter().rposition(|b| *b != 0);
+        to = held.map_or(from, |at| from + at + 1);
+        if to - from <= record::SEAL {
+            return true;
+        }
+    }
+    if let Some(end) = record::end(bytes, log, from) {
+        // Cut short, by the end of the file or by allocated zeros.
+        if end > bytes.len() || at_end && to + 8 <= end {
+            return true;
+        }
+        to = end;
+    }
+    let seal = seal(log, last);
+    let before = |at: usize| seal.get(at - from).copied().unwrap_or(0);
+    let mut start = from;
+    while start < to {
+        let end = ((start / SECTOR + 1) * SECTOR).min(to);
+        let zeros = bytes[start..end].iter().all(|b| *b == 0);
+        if zeros || (start..end).all(|at| bytes[at] == before(at)) {
+            return true;
+        }
+        start = end;
+    }
+    false
+}
+
+/// Whether the hole is but the seal behind batch `last`, torn or damaged: it held no batch.
+pub fn is_seal(hole: &Hole<'_>, log: u64, last: u64) -> bool {
+    let held = &hole.bytes[hole.from..hole.to];
+    let seal = seal(log, last);
+    let (held, rest) = held.split_at(held.len().min(seal.len()));
+    let differ = held.iter().zip(&seal).filter(|(a, b)| a != b).count();
+    rest.iter().all(|b| *b == 0) && differ <= FLIPPED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LOG: u64 = 3;
+
+    /// A log file with a record of so many bytes behind one of so many, and where the second begins.
+    fn two(first: usize, second: usize) -> (Vec<u8>, usize) {
+        let mut bytes = vec![7; 32];
+        record::write(&mut bytes, LOG, 1, 0, |out| {
+            out.resize(out.len() + first, 1)
+        });
+        let from = bytes.len();
+        record::write(&mut bytes, LOG, 2, 1, |out| {
+            out.extend((0..second).map(|i| (i % 250) as u8 + 1));
+        });
+        (bytes, from)
+    }
+
+    proptest! {
+        #[test]
+        fn a_sector_that_was_never_written_is_told_from_a_flipped_bit(
+            first in 1usize..1500, second in 5usize..3000, sealed in any::<bool>(), pick in any::<proptest::sample::Index>(), bit in 0u8..8,
+        ) {
+            let (whole, from) = two(first, second);
+            let mut before = whole[..from].to_vec();
+            if sealed {
+                before.extend(seal(LOG, 1));
+            }
+            before.resize(whole.len(), 0);
+            // Any one sector as it was.
+            let sectors: Vec<usize> = (from / SECTOR..whole.len().div_ceil(SECTOR)).collect();
+            let sector = *pick.get(&sectors);
+            let mut torn = whole.clone();
+            let end = ((sector + 1) * SECTOR).min(whole.len());
+            torn[sector * SECTOR..end].copy_from_slice(&before[sector * SECTOR..end]);
+            let hole = Hole { bytes: &torn, from, to: torn.len() };
+            prop_assert!(by_crash(&hole, LOG, 1), "sector {sector}");
+            // Cut anywhere.
+            let cut = from + pick.index(whole.len() - from).max(1);
+            let hole = Hole { bytes: &whole[..cut], from, to: cut };
+            if cut < from + record::HEADER + second {
+                prop_assert!(by_crash(&hole, LOG, 1), "cut at {cut}");
+            }
+            // One bit.
+            let at = from + pick.index(record::HEADER + second);
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << bit;
+            let hole = Hole { bytes: &flipped, from, to: flipped.len() };
+            // The last bytes may be alone in their sector, and one of them zero then.
+            let alone = flipped.len() - flipped.len() / SECTOR * SECTOR;
+            prop_assume!(alone > 8 || at + 8 < flipped.len());
+            prop_assert!(!by_crash(&hole, LOG, 1), "bit {bit} of byte {at}");
+            prop_assert!(!is_seal(&hole, LOG, 1));
+        }
+
+        #[test]
+        fn a_damaged_seal_is_known(first in 1usize..1500, at in 0..record::SEAL, bit in 0u8..8, zeros in 0usize..50) {
+            let (whole, from) = two(first, 1);
+            let mut bytes = whole[..from].to_vec();
+            bytes.extend(seal(LOG, 1));
+            bytes[from + at] ^= 1 << bit;
+            bytes.resize(bytes.len() + zeros, 0);
+            let hole = Hole { bytes: &bytes, from, to: bytes.len() };
+            prop_assert!(is_seal(&hole, LOG, 1));
+        }
+    }
+}
