@@ -2,8 +2,8 @@
 //! Tests replace it by a twin that loses, tears and refuses.
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 /// Threads that bring files to disk at once: a disk makes one flush of its cache of those that are asked for together.
 const SYNCS: usize = 8;
@@ -41,7 +41,8 @@ pub trait File: Send + Sync {
     }
     /// Cuts the file, or lengthens it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Allocates disk blocks for the range, so that writing there cannot run out of space.
+    /// Allocates disk blocks for the range, so that writing there cannot run out of space. See [`reserve_room`] for file systems that
+    /// cannot do this.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Gives the range's disk blocks back; it reads as zeros afterwards. Length unchanged.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
@@ -90,6 +91,9 @@ pub trait Io: Send + Sync {
     /// `(free, total)` bytes of the disk under `dir`.
     fn space(&self, dir: &Path) -> io::Result<(u64, u64)>;
 }
+
+/// Said once: it is the same each time.
+static SYNC_DIR_MISSING: Once = Once::new();
 
 /// The operating system's files.
 #[derive(Debug, Default, Clone, Copy)]
@@ -232,7 +236,16 @@ impl Io for OsIo {
             .create(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        std::fs::File::open(dir)?.sync_all()
+        match std::fs::File::open(dir)?.sync_all() {
+            // Some network file systems have no such call: their servers keep names by themselves, or nobody does.
+            Err(e) if is_unsupported(&e) || e.kind() == io::ErrorKind::InvalidInput => {
+                SYNC_DIR_MISSING.call_once(|| {
+                    tracing::warn!(dir = %dir.display(), "this file system cannot bring names of files to disk when asked: after a power cut new files may be missing");
+                });
+                Ok(())
+            }
+            done => done,
+        }
     }
     fn sync_files(&self, files: &[Arc<dyn File>]) -> Result<(), (usize, io::Error)> {
         sync_together(files)
@@ -241,6 +254,43 @@ impl Io for OsIo {
         let s = rustix::fs::statvfs(dir)?;
         Ok((s.f_bavail * s.f_frsize, s.f_blocks * s.f_frsize))
     }
+}
+
+/// Zeros written at once.
+const ZEROS: usize = 256 << 10;
+
+/// Whether the file system does not know the call.
+pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::OPNOTSUPP | Errno::NOSYS)
+    )
+}
+
+/// As [`File::allocate`]; where the file system cannot do that, the part of the range behind the end of the file is written with zeros, which
+/// takes the blocks as well, unless the file system copies what is overwritten, or compresses. `false`: so it was.
+///
+/// # Errors
+/// Those of allocating or writing. After a failed write the file is as long as before.
+pub(crate) fn reserve_room(file: &dyn File, offset: u64, len: u64) -> io::Result<bool> {
+    match file.allocate(offset, len) {
+        Err(e) if is_unsupported(&e) => {}
+        done => return done.map(|()| true),
+    }
+    let (before, end) = (file.len()?, offset + len);
+    let zeros = vec![0; ZEROS.min(end.saturating_sub(before) as usize)];
+    let mut at = before;
+    while at < end {
+        let some = ((end - at) as usize).min(zeros.len());
+        if let Err(e) = file.write_at(&zeros[..some], at) {
+            // What was taken is given back, as after an allocation that fails.
+            file.set_len(before)?;
+            return Err(e);
+        }
+        at += some as u64;
+    }
+    Ok(false)
 }
 
 /// Syncs files in several threads.

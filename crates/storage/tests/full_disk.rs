@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use forebay_storage::fault::FaultIo;
-use forebay_storage::{Batch, Durability, Keyspace, Options, Store};
+use forebay_storage::fault::{Call, FaultIo, Watched};
+use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
+use rustix::io::Errno;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::*;
 
@@ -30,8 +32,20 @@ fn insist(store: &Store, batch: &Batch, background: bool) -> bool {
     })
 }
 
-fn fill_delete_fill(durability: Durability, background: bool) {
-    let what = format!("{durability:?} background {background}");
+/// The file system of `disk`: all of it, or without allocating and punching.
+fn system(disk: &FaultIo, allocates: bool) -> Arc<dyn Io> {
+    if allocates {
+        return Arc::new(disk.clone());
+    }
+    let lacks = |_: &std::path::Path, call: Call<'_>| match call {
+        Call::Allocate { .. } | Call::Punch { .. } => Err(Errno::OPNOTSUPP.into()),
+        _ => Ok(()),
+    };
+    Arc::new(Watched::new(disk.clone(), lacks))
+}
+
+fn fill_delete_fill(durability: Durability, background: bool, allocates: bool) {
+    let what = format!("{durability:?} background {background} allocates {allocates}");
     let options = Options {
         memtable_bytes: 60_000,
         wal_reserve_bytes: 65_536,
@@ -44,7 +58,8 @@ fn fill_delete_fill(durability: Durability, background: bool) {
     };
     let io = FaultIo::new(3);
     io.set_capacity(1 << 20);
-    let mut store = open(&io, &options).unwrap();
+    let open_again = || Store::open(system(&io, allocates), DIR.as_ref(), options.clone());
+    let mut store = open_again().unwrap();
     for round in 0..3 {
         let mut keys = Vec::new();
         let refused = loop {
@@ -73,7 +88,7 @@ fn fill_delete_fill(durability: Durability, background: bool) {
         // The store opens on a full disk, too.
         if round == 1 {
             drop(store);
-            store = open(&io, &options).unwrap();
+            store = open_again().unwrap();
         }
         for key in &keys {
             store
@@ -121,19 +136,25 @@ fn fill_delete_fill(durability: Durability, background: bool) {
 
 #[test]
 fn deletes_work_and_give_space_back_at_process() {
-    fill_delete_fill(Durability::Process, false);
+    fill_delete_fill(Durability::Process, false, true);
 }
 
 #[test]
 fn deletes_work_and_give_space_back_at_disk() {
-    fill_delete_fill(Durability::Disk, false);
+    fill_delete_fill(Durability::Disk, false, true);
 }
 
 /// A thread that sleeps must not hold a view: the tables of that view would stay on the disk until it wakes.
 #[test]
 fn deletes_give_space_back_with_threads() {
-    fill_delete_fill(Durability::Process, true);
-    fill_delete_fill(Durability::Disk, true);
+    fill_delete_fill(Durability::Process, true, true);
+    fill_delete_fill(Durability::Disk, true, true);
+}
+
+#[test]
+fn deletes_work_and_give_space_back_where_nothing_can_be_allocated() {
+    fill_delete_fill(Durability::Process, false, false);
+    fill_delete_fill(Durability::Disk, false, false);
 }
 
 /// Without a log nothing is freed by a flush, so deletes alone need not empty the disk; but nothing is lost, deletes

@@ -37,6 +37,7 @@ mod read;
 pub use edit::{Edit, Mark, State};
 
 use crate::damage::{Damage, Lost};
+use crate::io::reserve_room;
 use crate::names;
 use crate::wal::header::{self, Kind};
 use crate::wal::record;
@@ -181,8 +182,7 @@ impl Manifest {
         let made = temporary.iter().map(|path| {
             remove_if_there(&*io, path)?;
             let file = io.create(path).map_err(|e| Error::io("create", path, e))?;
-            file.allocate(0, allocated)
-                .map_err(|e| Error::io("allocate", path, e))?;
+            reserve_room(&*file, 0, allocated).map_err(|e| Error::io("allocate", path, e))?;
             file.write_at(&bytes, 0)
                 .map_err(|e| Error::io("write", path, e))?;
             file.sync().map_err(|e| Error::io("sync", path, e))?;
@@ -273,7 +273,10 @@ impl Manifest {
         let need = self.end + bytes.len() as u64;
         if need > self.allocated {
             let more = bytes.len() as u64 + AHEAD;
-            let mut grown = self.copies.iter().map(|c| c.file.allocate(self.end, more));
+            let mut grown = self
+                .copies
+                .iter()
+                .map(|c| reserve_room(&*c.file, self.end, more));
             if grown.all(|done| done.is_ok()) {
                 self.allocated = need + AHEAD;
             }

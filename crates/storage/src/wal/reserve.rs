@@ -6,6 +6,7 @@
 //!
 //! Invariant: a file under its final name is whole: allocated, synced, then renamed into place.
 use super::writer::LogWriter;
+use crate::io::reserve_room;
 use crate::names;
 use crate::{Error, Io, Result};
 use std::path::Path;
@@ -58,8 +59,14 @@ fn make(io: &dyn Io, dir: &Path, temporary: &Path, path: &Path, bytes: u64) -> R
     let file = io
         .create(temporary)
         .map_err(|e| Error::io("create", temporary, e))?;
-    file.allocate(0, bytes)
-        .map_err(|e| Error::io("allocate", temporary, e))?;
+    let allocated =
+        reserve_room(&*file, 0, bytes).map_err(|e| Error::io("allocate", temporary, e))?;
+    if !allocated {
+        tracing::warn!(
+            file = %path.display(),
+            "this file system cannot allocate room: it is kept by zeros, which some do not count"
+        );
+    }
     file.sync().map_err(|e| Error::io("sync", temporary, e))?;
     io.rename(temporary, path)
         .map_err(|e| Error::io("rename", temporary, e))?;
