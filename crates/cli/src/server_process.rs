@@ -91,7 +91,8 @@ impl ServerProcess {
                 Ok(Ok(Report::Failed { code, text, .. })) => return Err(Failure { code, text }),
                 // Only servers of a job say this.
                 Ok(Ok(
-                    Report::AllReady(_)
+                    Report::Begun { .. }
+                    | Report::AllReady(_)
                     | Report::Died(_)
                     | Report::Stopping { .. }
                     | Report::Stopped(_),

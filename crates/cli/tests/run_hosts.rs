@@ -286,3 +286,91 @@ fn a_run_whose_first_server_was_killed_ends_soon_after_its_command() {
     );
     nothing_stays(&hosts, 3);
 }
+
+/// A run that does not start: its exit code, what it said, how long it took.
+fn refused(hosts: &Hosts, file: &str, more: &str) -> (i32, String, Duration) {
+    let begun = Instant::now();
+    let run = run(more).replace("/tmp/hosts", file);
+    let (code, said) = hosts.sh(0, &format!("{run} touch /tmp/ran"));
+    assert!(
+        !hosts.bare(0).join("ran").exists(),
+        "the command ran: {said}"
+    );
+    (code, said, begun.elapsed())
+}
+
+#[test]
+fn a_start_that_fails_says_on_which_host_and_why() {
+    let Some((_turn, hosts)) = hosts(2) else {
+        return;
+    };
+    // What an earlier failure may have left in the bare directory.
+    std::fs::write(hosts.bare(1).join("m/lost"), "x").unwrap();
+    let (code, said, _) = refused(&hosts, "/tmp/hosts", "");
+    assert!(
+        code == 1 && said.contains("on hb: the mount point /tmp/m is not empty"),
+        "{said}"
+    );
+    std::fs::remove_file(hosts.bare(1).join("m/lost")).unwrap();
+    nothing_stays(&hosts, 2);
+    // A host file without this machine.
+    std::fs::write(hosts.bare(0).join("others"), "hb\n").unwrap();
+    let (code, said, _) = refused(&hosts, "/tmp/others", "");
+    assert!(
+        code == 2 && said.contains("does not name this machine, ha"),
+        "{said}"
+    );
+    // The program is missing on one host.
+    hosts.remove_program(1);
+    let (code, said, took) = refused(&hosts, "/tmp/hosts", "--start-limit 10s");
+    eprintln!("refused after {took:?}: {said}");
+    assert!(
+        code == 1 && said.contains("none on hb; look whether it runs there"),
+        "{said}"
+    );
+    assert!(said.contains("`ssh hb /tmp/forebay version`"), "{said}");
+    nothing_stays(&hosts, 2);
+}
+
+#[test]
+fn interfaces_that_reach_nobody_are_named_as_what_may_keep_servers_apart() {
+    let Some((_turn, hosts)) = hosts(2) else {
+        return;
+    };
+    hosts.add_lonely_interface();
+    let (code, said, took) = refused(&hosts, "/tmp/hosts", "--start-limit 10s");
+    eprintln!("refused after {took:?}: {said}");
+    assert!(
+        code == 1 && said.contains("did not find each other in 10 s"),
+        "{said}"
+    );
+    assert!(said.contains("OMPI_MCA_btl_tcp_if_include"), "{said}");
+    nothing_stays(&hosts, 2);
+    // What the message says helps.
+    let with = format!(
+        "OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 {} cat /proc/mounts",
+        run("")
+    );
+    let (code, said) = hosts.sh(0, &with);
+    assert!(
+        code == 0 && said.contains(" /tmp/m fuse.forebay "),
+        "{said}"
+    );
+}
+
+#[test]
+fn full_domain_names_are_names_of_hosts() {
+    let Some((_turn, hosts)) = hosts(2) else {
+        return;
+    };
+    for host in 0..2 {
+        // Short names are not known.
+        let (code, said) = hosts.sh(host, "sed -i 's/test h.$/test/' /etc/hosts");
+        assert_eq!(code, 0, "{said}");
+    }
+    let names = "ha.cluster.test\nhb.cluster.test\n";
+    std::fs::write(hosts.bare(0).join("hosts"), names).unwrap();
+    let (code, said) = hosts.sh(0, &format!("{} sh -c 'echo on $FOREBAY_MOUNT'", run("")));
+    assert!(code == 0 && said.contains("on /tmp/m\n"), "{said}");
+    nothing_stays(&hosts, 2);
+}

@@ -233,6 +233,14 @@ impl Hosts {
             .enter(&["ip", "link", "set", &format!("port{host}"), "master", "br0"]);
     }
 
+    /// Takes `/tmp/forebay` away from the host.
+    pub fn remove_program(&self, host: usize) {
+        let below = self.bare(host).join("forebay");
+        let script = format!("umount /tmp/forebay {} && rm /tmp/forebay", below.display());
+        let (code, said) = self.sh(host, &script);
+        assert_eq!(code, 0, "{said}");
+    }
+
     /// Gives each host an interface that reaches no other one, with the same address on all, as container engines do.
     pub fn add_lonely_interface(&self) {
         for host in &self.hosts {

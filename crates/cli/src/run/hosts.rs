@@ -6,7 +6,7 @@
 //! node2 slots=2      two servers
 //! ```
 use crate::fail::{Context, Failure, Result};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
 /// A line of the file.
@@ -35,16 +35,37 @@ pub fn read(path: &Path) -> Result<Vec<Host>> {
         )
         .map_err(usage)?;
     let hosts = parse(&text, path)?;
+    let mut here = false;
     for (line, host) in &hosts {
-        (host.name.as_str(), 0)
+        let addresses = (host.name.as_str(), 0)
             .to_socket_addrs()
             .or_fail(
                 format!("{shown}, line {line}: unknown host {}", host.name),
                 "write a name that this machine can look up",
             )
             .map_err(usage)?;
+        here |= addresses.into_iter().any(is_here);
+    }
+    if !here {
+        return Err(Failure::usage(
+            format!(
+                "the host file {shown} does not name this machine, {}",
+                this_machine()
+            ),
+            "add it: the command runs here and would have no mount; or start `forebay run` on a host of the file",
+        ));
     }
     Ok(hosts.into_iter().map(|(_, host)| host).collect())
+}
+
+/// Whether the address is one of this machine: only to those can a socket be bound.
+fn is_here(address: SocketAddr) -> bool {
+    UdpSocket::bind(address).is_ok()
+}
+
+fn this_machine() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
 }
 
 /// The hosts with their line numbers.

@@ -13,7 +13,7 @@ use crate::control::{Ask, Client};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table::{self, How};
 use crate::output::tell;
-use crate::serve::{OVER, RUN, Report, Seat, host};
+use crate::serve::{OVER, RUN, Report, Seat, UNREACHED, host};
 use crate::settings::{Resolved, TABLE};
 use rustix::process::{Pid, Signal};
 use std::io::Write;
@@ -41,7 +41,14 @@ struct Launched {
     child: Child,
     reports: Reports,
     seats: Vec<Seat>,
+    /// The launcher's name.
     name: String,
+    /// The path of this program, which is the same on all hosts.
+    program: String,
+    /// How many servers there are to be.
+    servers: u32,
+    /// Where, if that is known.
+    hosts: Vec<Host>,
     limit: Duration,
 }
 
@@ -58,14 +65,22 @@ pub fn start(
     let one_host = on_one_host(launcher, hosts.as_deref());
     let mut command = match launcher {
         Launcher::Srun => srun()?,
-        _ => mpirun(args, settings, hosts)?,
+        _ => mpirun(args, settings, hosts.as_deref())?,
+    };
+    let servers = match (launcher, &hosts) {
+        (Launcher::Srun, _) => job_nodes()
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or_default(),
+        (_, Some(hosts)) => hosts.iter().map(|h| h.servers).sum(),
+        (_, None) => u32::from(settings.values.service.nodes),
     };
     if one_host {
         within_one_host(&mut command);
     }
     let name = command.get_program().to_string_lossy().into_owned();
     let program = std::env::current_exe().or_fail("cannot find this program", "report this")?;
-    command.arg(program).arg("serve").arg("--launched");
+    command.arg(&program).arg("serve").arg("--launched");
     command.arg("--store").arg(&args.store);
     command.arg("--mount").arg(&args.mount);
     let texts = settings.texts();
@@ -98,6 +113,9 @@ pub fn start(
         reports: Reports::read(output)?,
         seats: Vec::new(),
         name,
+        program: program.display().to_string(),
+        servers,
+        hosts: hosts.unwrap_or_default(),
         limit: settings.values.stop_limit + MARGIN,
     };
     launched.ready(settings.values.start_limit + MARGIN)?;
@@ -159,7 +177,7 @@ pub fn has_mpirun() -> bool {
     usual().is_some()
 }
 
-fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<Vec<Host>>) -> Result<Command> {
+fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<&[Host]>) -> Result<Command> {
     let open = open_mpi();
     let program = match &args.mpirun {
         Some(program) => program.clone(),
@@ -171,18 +189,22 @@ fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<Vec<Host>>) -> Resu
         })?,
     };
     let mut command = Command::new(program);
-    let servers = match &hosts {
+    let servers = match hosts {
         Some(hosts) => hosts.iter().map(|h| h.servers).sum(),
         None => u32::from(settings.values.service.nodes),
     };
     command.arg("-n").arg(servers.to_string());
-    if let Some(hosts) = &hosts {
+    if let Some(hosts) = hosts {
         let list: Vec<_> = hosts
             .iter()
             .map(|h| format!("{}:{}", h.name, h.servers))
             .collect();
         command.arg(if open { "--host" } else { "-hosts" });
         command.arg(list.join(","));
+        // OpenMPI would cut a full name off at its first dot, and look for what is left of it.
+        if open && hosts.iter().any(|h| h.name.contains('.')) {
+            command.args(["--mca", "orte_keep_fqdn_hostnames", "1"]);
+        }
     }
     if open {
         // A server is not to be tied to one core, nor to end because another one did.
@@ -193,6 +215,19 @@ fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<Vec<Host>>) -> Resu
         }
     }
     Ok(command)
+}
+
+/// The hosts of the file on which no server has begun. Hosts may call themselves otherwise than the file does: those are left out if
+/// any host has begun under another name.
+fn missing_hosts(hosts: &[Host], begun: &[String]) -> Vec<String> {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_string();
+    let known: Vec<String> = hosts.iter().map(|h| short(&h.name)).collect();
+    if begun.iter().any(|name| !known.contains(&short(name))) {
+        return Vec::new();
+    }
+    let begun: Vec<String> = begun.iter().map(|name| short(name)).collect();
+    let missing = hosts.iter().filter(|h| !begun.contains(&short(&h.name)));
+    missing.map(|h| h.name.clone()).collect()
 }
 
 /// Whether PATH has the program.
@@ -238,16 +273,22 @@ fn srun() -> Result<Command> {
 impl Launched {
     fn ready(&mut self, limit: Duration) -> Result {
         let end = Instant::now() + limit;
+        let mut begun = Vec::new();
         loop {
             match self.reports.next(end) {
                 Ok(Report::AllReady(seats)) => {
                     self.seats = seats;
                     return Ok(());
                 }
+                Ok(Report::Begun { host }) => begun.push(host),
+                Ok(Report::Failed {
+                    for_others: true, ..
+                }) => return Err(self.not_together(begun, limit - MARGIN)),
                 Ok(Report::Failed {
                     code,
                     text,
                     follows,
+                    ..
                 }) => return Err(self.reports.cause(Failure { code, text }, follows)),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -257,13 +298,49 @@ impl Launched {
                     ));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Failure::new(
-                        format!("the servers are not ready after {} s", limit.as_secs()),
-                        "see the log in each store; a slow disk may need a larger --start-limit",
-                    ));
+                    return Err(self.not_together(begun, limit));
                 }
             }
         }
+    }
+
+    /// The servers that began did not find the others.
+    fn not_together(&self, mut begun: Vec<String>, limit: Duration) -> Failure {
+        begun.sort();
+        let seconds = limit.as_secs();
+        let begun_on = match &begun[..] {
+            [] => String::from("no host"),
+            hosts => hosts.join(", "),
+        };
+        if begun.len() < self.servers as usize {
+            let missing = missing_hosts(&self.hosts, &begun);
+            let (where_from, look) = match missing.first() {
+                None => (String::new(), String::from("look at the log in each store")),
+                Some(first) => (
+                    format!(", none on {}", missing.join(", ")),
+                    format!(
+                        "look whether it runs there: `ssh {first} {} version`",
+                        self.program
+                    ),
+                ),
+            };
+            return Failure::new(
+                format!(
+                    "{} of {} servers have begun in {seconds} s, on {begun_on}{where_from}",
+                    begun.len(),
+                    self.servers
+                ),
+                format!("{look}; and at what {} may say above", self.name),
+            );
+        }
+        Failure::new(
+            format!(
+                "the servers have begun, on {begun_on}, and did not find each other in {seconds} s"
+            ),
+            format!(
+                "{UNREACHED}; see the log in each store; many hosts, or slow disks, may need a larger --start-limit"
+            ),
+        )
     }
 
     /// Closes the lifeline and waits for the launcher; false if it had to be ended though no server has said that it stopped.

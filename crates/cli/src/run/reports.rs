@@ -92,6 +92,7 @@ impl Reports {
                 code,
                 text,
                 follows: also,
+                ..
             } = report
                 && !also
             {
@@ -231,6 +232,7 @@ mod tests {
             code: 1,
             text: text.into(),
             follows: false,
+            for_others: false,
         }
     }
 

@@ -170,7 +170,7 @@ pub fn until_stopped(
     let used = attended.programs.is_some() && (!over || processes::ranks_run(&callers));
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, points) = (store.clone(), points.clone());
-        move |_| {
+        move |_, _| {
             if !used {
                 super::detach_all(&store, &points);
             }

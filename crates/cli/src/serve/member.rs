@@ -109,6 +109,7 @@ pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + Sync + 'stat
             code: failure.code,
             text: on_this_host(start.until_input_ends, &failure.text),
             follows: *follows,
+            for_others: false,
         });
     }
     // The report has said it; standard error may be the log by now.
@@ -144,6 +145,9 @@ fn serve(
     // `run` starts all servers with one command line; others may give each its own.
     let place = Place::of(&start.store, &start.mount, start.until_input_ends).map_err(first)?;
     let Place { rank, store, point } = place;
+    report(&Report::Begun {
+        host: super::spec::host(),
+    });
     std::env::set_current_dir("/")
         .or_fail("cannot change to /", "report this")
         .map_err(first)?;
@@ -156,16 +160,21 @@ fn serve(
         let (tell, mine) = (report.clone(), mine.clone());
         let (store, point) = (store.clone(), point.clone());
         let launched = start.until_input_ends;
-        Watchdog::start(settings.start_limit, "start-limit", move |failure| {
-            tell(&Report::Failed {
-                code: failure.code,
-                text: on_this_host(launched, &failure.text),
-                follows: false,
-            });
-            if mine.load(Ordering::SeqCst) {
-                detach_all(&store, &[point]);
-            }
-        })
+        Watchdog::start(
+            settings.start_limit,
+            "start-limit",
+            move |failure, for_others| {
+                tell(&Report::Failed {
+                    code: failure.code,
+                    text: on_this_host(launched, &failure.text),
+                    follows: false,
+                    for_others,
+                });
+                if mine.load(Ordering::SeqCst) {
+                    detach_all(&store, &[point]);
+                }
+            },
+        )
     };
 
     let new = !store.join(superblock::NAME).exists();
@@ -198,7 +207,7 @@ fn serve(
     let kept = crate::descriptors::kept(1, options.thread_count(), true).map_err(first)?;
     let pending = Pending::mount(&point, options).map_err(|e| first(Failure::plain(e)))?;
 
-    watchdog.stage("starting MPI");
+    watchdog.stage_with_others("starting MPI");
     let world = join(start, &home, rank).map_err(first)?;
     let member = world.rank();
     tracing::info!(
@@ -213,7 +222,7 @@ fn serve(
         tracing::error!(member, "a member has died; its data answers EIO");
         tell(&Report::Died(member as u16));
     });
-    watchdog.stage("waiting for all members to open their stores and recover");
+    watchdog.stage_with_others("waiting for all members to open their stores and recover");
     let meeting = Arc::new(Meeting::new(world.fabric()));
     let (io, config) = (
         Arc::new(PooledIo::new(OsIo, kept)),
@@ -271,7 +280,7 @@ fn serve(
     };
     let mut late = false;
     let served = attend::until_stopped(attended, settings, (sender, events), || {
-        watchdog.stage("waiting for all mounts");
+        watchdog.stage_with_others("waiting for all mounts");
         let seats = seats(&meeting, &points, limit).map_err(|e| {
             late = follows(&e);
             opening(&store, &e)

@@ -29,6 +29,8 @@ pub(crate) use member::on_this_host;
 #[cfg(feature = "mpi")]
 pub use member::{Start, run as member};
 pub use spec::{Report, Seat, Spec, host};
+#[cfg(feature = "mpi")]
+pub use watchdog::UNREACHED;
 
 use crate::descriptors;
 use crate::fail::{Context, Failure, Result};
@@ -78,6 +80,7 @@ pub fn background() -> Result {
             code: failure.code,
             text: failure.text.clone(),
             follows: false,
+            for_others: false,
         });
         // Standard error may be the starting terminal; the report has said it.
         Failure {
@@ -106,11 +109,12 @@ pub fn run(
     // Until the store is locked, its mounts are those of another server, and none of our business.
     let opened = Arc::new(AtomicBool::new(false));
     let ours = opened.clone();
-    let watchdog = Watchdog::start(settings.start_limit, "start-limit", move |failure| {
+    let watchdog = Watchdog::start(settings.start_limit, "start-limit", move |failure, _| {
         let _ = tell(&Report::Failed {
             code: failure.code,
             text: failure.text.clone(),
             follows: false,
+            for_others: false,
         });
         if ours.load(Ordering::SeqCst) {
             detach_all(&store, &detach);

@@ -24,6 +24,11 @@ pub struct Spec {
 pub enum Report {
     /// What it does now.
     Stage(String),
+    /// The server of a job has begun, on this host.
+    Begun {
+        /// The name of its machine.
+        host: String,
+    },
     /// It holds the store's lock: from here on every mount of the store is its own, or dead.
     Opened,
     /// All mounts answer.
@@ -50,6 +55,9 @@ pub enum Report {
         /// It gave up only because another server did.
         #[serde(default)]
         follows: bool,
+        /// It gave up waiting for the servers on other hosts.
+        #[serde(default)]
+        for_others: bool,
     },
 }
 

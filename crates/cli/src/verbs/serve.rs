@@ -44,6 +44,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
                 code: failure.code,
                 text: serve::on_this_host(true, &failure.text),
                 follows: false,
+                for_others: false,
             });
             return Err(Failure {
                 code: failure.code,
