@@ -20,9 +20,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How often the kernel is told a size that it does not take, because the file changes under it on this node meanwhile.
 const TRIES: u32 = 8;
+/// The longest wait for one look-up. The mount answers, if only with an error, within its service's deadline.
+const LIMIT: Duration = Duration::from_secs(120);
 
 struct Connection {
     notifier: Notifier,
@@ -100,7 +103,7 @@ impl KernelCaches {
         self.renewed.lock().insert(number, Fid(ino.0));
         let mut told = Ok(false);
         for _ in 0..TRIES {
-            told = connection.lookups.size(path.clone()).map(|size| {
+            told = connection.lookups.size(path.clone(), LIMIT).map(|size| {
                 let seen = delegate.seen(Fid(ino.0));
                 seen.is_none_or(|attr| attr.size == size)
             });
@@ -112,6 +115,16 @@ impl KernelCaches {
         // The kernel would keep the file's inode as long as this name.
         let _ = connection.notifier.inval_entry(OWN, OsStr::new(&name));
         told.map(|_| ())
+    }
+
+    /// Has the kernel look up a path below the root of the mount, for at most `limit`.
+    ///
+    /// # Errors
+    /// As `lstat`, and when it takes longer.
+    pub fn look_up(&self, path: &Path, limit: Duration) -> io::Result<()> {
+        let connection = self.connection()?;
+        let path = connection.point.join(path);
+        connection.lookups.size(path, limit).map(|_| ())
     }
 
     /// The file that a name in the mount's own directory stands for just now.

@@ -19,8 +19,6 @@ use std::time::Duration;
 const THREADS: usize = 4;
 /// Stack of a thread; it does little.
 const STACK: usize = 128 << 10;
-/// The longest wait for one look-up. The mount answers, if only with an error, within its service's deadline.
-const LIMIT: Duration = Duration::from_secs(120);
 
 struct Job {
     path: PathBuf,
@@ -65,12 +63,12 @@ impl OwnLookups {
     /// again only if the look-up did not bring it.
     ///
     /// # Errors
-    /// As `lstat`; also when there is no answer in two minutes.
-    pub fn size(&self, path: PathBuf) -> io::Result<u64> {
+    /// As `lstat`; also when there is no answer within `limit`.
+    pub fn size(&self, path: PathBuf, limit: Duration) -> io::Result<u64> {
         let (done, answer) = sync_channel(1);
         let ended = |_| io::Error::from(Errno::SHUTDOWN);
         self.jobs.send(Job { path, done }).map_err(|_| ended(()))?;
-        match answer.recv_timeout(LIMIT) {
+        match answer.recv_timeout(limit) {
             Ok(found) => Ok(found?),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
@@ -112,6 +110,8 @@ fn size(path: &Path) -> Result<u64, Errno> {
 mod tests {
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(60);
+
     #[test]
     fn threads_hold_no_descriptors_of_the_process() {
         let dir = tempfile::tempdir().unwrap();
@@ -119,8 +119,8 @@ mod tests {
         std::fs::write(&path, b"12345").unwrap();
         let _held = std::fs::File::open(&path).unwrap();
         let lookups = OwnLookups::start().unwrap();
-        assert_eq!(lookups.size(path).unwrap(), 5);
-        let missing = lookups.size(dir.path().join("none")).unwrap_err();
+        assert_eq!(lookups.size(path, LIMIT).unwrap(), 5);
+        let missing = lookups.size(dir.path().join("none"), LIMIT).unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
         for thread in &lookups.threads {
             assert!(lookups.is_own(*thread));

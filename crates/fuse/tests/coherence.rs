@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Harness, Rng, Setup, pattern, turn};
+use common::{Harness, Rng, Setup, pattern, start_role, turn};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -15,7 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn roles() {
-    common::roles(|_, _| false);
+    common::roles(|role, args| match (role, args) {
+        // Works in a directory; asked, says where that is now and what the file in it holds.
+        ("inside", [directory]) => {
+            std::env::set_current_dir(directory).unwrap();
+            println!("\nREADY");
+            let _ = std::io::stdin().read(&mut [0]);
+            let here = std::env::current_dir().unwrap();
+            println!("\n{} {}", here.display(), fs::read_to_string("f").unwrap());
+            true
+        }
+        _ => false,
+    });
 }
 
 fn nodes(nodes: u16, posix: bool) -> Option<Harness> {
@@ -368,6 +379,101 @@ fn an_append_behind_what_another_node_appended_is_seen_at_once_on_its_node() {
             let seen = all_by(way, &look, Path::new("")).unwrap();
             assert_eq!(seen.len(), expected.len(), "{way:?}, round {round}");
             assert!(seen == expected, "{way:?}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_moved_on_one_node_can_be_moved_on_another() {
+    let _turn = turn();
+    let Some(h) = nodes(3, false) else { return };
+    let mut failed = Vec::new();
+    for (from, to) in [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2)] {
+        let top = format!("t{from}{to}");
+        let at = |n: usize, rest: &str| h.mount(n).join(&top).join(rest);
+        fs::create_dir_all(at(from, "a/x/deep")).unwrap();
+        fs::create_dir(at(from, "b")).unwrap();
+        for m in 0..3 {
+            assert!(fs::metadata(at(m, "a/x/deep")).unwrap().is_dir());
+        }
+        fs::rename(at(from, "a/x"), at(from, "b/y")).unwrap();
+        if let Err(e) = fs::rename(at(to, "b/y"), at(to, "a/z")) {
+            failed.push((from, to, e));
+            continue;
+        }
+        for m in 0..3 {
+            assert!(fs::metadata(at(m, "a/z/deep")).unwrap().is_dir());
+            assert!(fs::metadata(at(m, "a/x")).is_err());
+            assert!(fs::metadata(at(m, "b/y")).is_err());
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
+fn a_directory_that_is_in_use_here_and_moved_elsewhere_can_be_moved_here() {
+    let _turn = turn();
+    let Some(h) = nodes(2, false) else { return };
+    let at = |n: usize, rest: &str| h.mount(n).join(rest);
+    fs::create_dir_all(at(0, "a/x/deep")).unwrap();
+    fs::create_dir(at(0, "b")).unwrap();
+    fs::write(at(0, "a/x/deep/f"), b"content").unwrap();
+    // A working directory inside it, and an open file.
+    let (mut shell, mut lines) = start_role("inside", &[at(1, "a/x/deep").to_str().unwrap()]);
+    assert!(lines.any(|line| line == "READY"));
+    let open = File::open(at(1, "a/x/deep/f")).unwrap();
+    fs::rename(at(0, "a/x"), at(0, "b/y")).unwrap();
+    fs::rename(at(1, "b/y"), at(1, "a/z")).unwrap();
+    assert_eq!(contents(open), b"content");
+    drop(shell.stdin.take());
+    let told: Vec<String> = lines.collect();
+    let path = fs::canonicalize(at(1, "a/z/deep")).unwrap();
+    let path = format!("{} content", path.display());
+    assert!(told.contains(&path), "{told:?}");
+    assert!(shell.wait().unwrap().success());
+}
+
+#[test]
+fn directories_that_two_nodes_move_at_once_are_neither_lost_nor_doubled() {
+    let _turn = turn();
+    let Some(h) = nodes(2, false) else { return };
+    fs::create_dir_all(h.mount(0).join("a")).unwrap();
+    fs::create_dir_all(h.mount(0).join("b")).unwrap();
+    for n in 0..4 {
+        fs::create_dir_all(h.mount(0).join(format!("a/x{n}/deep"))).unwrap();
+    }
+    // Each node takes directories from wherever they are: one of two that take the same finds nothing there.
+    let movers: Vec<_> = h
+        .all()
+        .into_iter()
+        .zip(0u64..)
+        .map(|(mount, seed)| {
+            std::thread::spawn(move || {
+                let mut rng = Rng(seed);
+                let mut moved = 0;
+                for _ in 0..300 {
+                    let name = format!("x{}", rng.below(4));
+                    let (from, to) = *rng.pick(&[("a", "b"), ("b", "a")]);
+                    let from = mount.join(from).join(&name);
+                    match fs::rename(from, mount.join(to).join(&name)) {
+                        Ok(()) => moved += 1,
+                        Err(e) => match e.raw_os_error() {
+                            // ESTALE: it was moved twice while this call looked for it.
+                            Some(libc::ENOENT | libc::ESTALE) => {}
+                            _ => panic!("seed {seed}: {e}"),
+                        },
+                    }
+                }
+                moved
+            })
+        })
+        .collect();
+    let moved: Vec<u32> = movers.into_iter().map(|m| m.join().unwrap()).collect();
+    assert!(moved.iter().all(|moved| *moved > 0), "{moved:?}");
+    for n in 0..4 {
+        for m in h.all() {
+            let there = |at: &str| m.join(at).join(format!("x{n}/deep")).is_dir();
+            assert!(there("a") != there("b"), "x{n}");
         }
     }
 }

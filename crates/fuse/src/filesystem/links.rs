@@ -138,6 +138,11 @@ impl Filesystem {
         let answer = attempt("rename", own_or(to.0, from.0), || {
             self.rename((fid(from.0), from.1), (fid(to.0), to.1), flags, caller(req))
         });
+        if answer.is_ok() && !self.alone {
+            let exchanged = flags.contains(fuser::RenameFlags::RENAME_EXCHANGE);
+            let (from, to) = ((fid(from.0), from.1), (fid(to.0), to.1));
+            self.places.renamed(from, to, exchanged);
+        }
         if let Some(mark) = mark {
             if answer.is_ok() {
                 mark.renamed(to.0, to.1);

@@ -10,6 +10,7 @@ mod files;
 mod kernel;
 mod links;
 mod locks;
+mod places;
 mod replies;
 mod requests;
 mod team;
@@ -25,6 +26,7 @@ use dirs::Listings;
 use forebay_server::Delegate;
 use fuser::{Errno, Request};
 pub(crate) use locks::{Asked, LockDesk};
+use places::Places;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -37,6 +39,7 @@ pub(crate) struct Filesystem {
     listings: Listings,
     desk: Arc<LockDesk>,
     caches: Arc<KernelCaches>,
+    places: Arc<Places>,
     teams: Arc<TeamDesk>,
     /// One member: nobody else changes names and attributes.
     alone: bool,
@@ -59,6 +62,7 @@ impl Filesystem {
             listings: Listings::default(),
             desk: Arc::default(),
             caches: Arc::default(),
+            places: Arc::default(),
             max_write: options.max_write,
             readahead: options.readahead,
             ended,

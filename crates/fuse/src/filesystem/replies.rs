@@ -78,15 +78,16 @@ impl Filesystem {
         }
     }
 
+    /// How long the kernel may keep attributes and name.
+    pub(super) fn ttls(&self, attr: &Attr) -> (Duration, Duration) {
+        (self.attr_ttl(attr), self.entry_ttl())
+    }
+
     pub(super) fn enter(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
         match answer {
             Ok(attr) => {
-                reply.entry_with_ttls(
-                    &self.attr_ttl(&attr),
-                    &self.entry_ttl(),
-                    &file_attr(&attr),
-                    Generation(0),
-                );
+                let (attr_ttl, entry_ttl) = self.ttls(&attr);
+                reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&attr), Generation(0));
             }
             Err(e) => reply.error(e),
         }

@@ -43,6 +43,7 @@ impl fuser::Filesystem for Filesystem {
         if self.is_team_name(parent, name.as_bytes()) {
             return self.team_lookup(parent, name.as_bytes(), req.pid(), reply);
         }
+        let moved = self.places.due(req.pid());
         let answer = match name.as_bytes() {
             // The kernel resolves these itself on a path: it asks for them only to find again what a file handle names.
             b"." | b".." => self.attempt(req, Note::on(Action::Stat, parent), || {
@@ -54,10 +55,16 @@ impl fuser::Filesystem for Filesystem {
                 Ok(attr)
             }),
         };
-        self.found(answer, reply);
+        self.place(&answer, (fid(parent), name), req.pid());
+        match moved {
+            Some(moved) => self.found_after(moved, answer, reply),
+            None => self.found(answer, reply),
+        }
     }
 
-    fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
+    fn forget(&self, _: &Request, ino: INodeNo, answers: u64) {
+        self.places.forget(fid(ino), answers);
+    }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let own = self.team_attr(ino, req.pid());
@@ -142,6 +149,7 @@ impl fuser::Filesystem for Filesystem {
         let answer = self.attempt(req, Note::at(Action::MakeDirectory, parent, name), || {
             self.make_directory(fid(parent), name, mode, caller(req))
         });
+        self.place(&answer, (fid(parent), name), req.pid());
         self.enter(answer, reply);
     }
 

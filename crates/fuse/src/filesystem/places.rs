@@ -1,0 +1,319 @@
+//! Where the kernel has each directory, and what is done when a look-up finds it elsewhere, because another node moved it.
+//!
+//! The kernel has a directory at one place. When a look-up finds it at another, the kernel moves it there; but this takes
+//! the lock that a rename between directories holds around its own look-ups, so there it fails. The kernel then makes the
+//! whole call once more, and if that fails too, the program gets `ESTALE`. Nothing can be done about a call that holds the
+//! lock. But when it is made again, it begins with the parents, and holds nothing: so the next look-up of the same
+//! thread waits until the mount has looked the directory up in itself, where it is now. That also moves one that is in use (a
+//! working directory, open files), which a notification could only cut off.
+//!
+//! Invariants:
+//! - A directory is kept as long as the kernel knows its inode: as many answers are counted as the kernel then forgets.
+//! - Only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
+//!   descriptors) waits for nothing but time.
+use super::Filesystem;
+use forebay_server::{Attr, Fid, Kind};
+use fuser::{Errno, Generation, ReplyEntry};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest wait of a reply.
+const LIMIT: Duration = Duration::from_millis(500);
+/// Threads remembered that may look up again; they end without a word, so all are forgotten when there are more.
+const MOST_THREADS: usize = 1024;
+/// The deepest directory that is looked up.
+const MOST_DEPTH: usize = 512;
+/// Stack of a thread that waits; it does little.
+const STACK: usize = 256 << 10;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Place {
+    parent: Fid,
+    name: Arc<[u8]>,
+}
+
+impl Place {
+    fn new(parent: Fid, name: &OsStr) -> Place {
+        Place {
+            parent,
+            name: name.as_bytes().into(),
+        }
+    }
+}
+
+struct Known {
+    place: Place,
+    /// The kernel may have it elsewhere still.
+    moved: bool,
+    /// Answers that named it.
+    answers: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    known: HashMap<Fid, Known>,
+    /// Who was found at a place last.
+    at: HashMap<Place, Fid>,
+    /// Threads that were told of a directory that the kernel may have elsewhere, and that directory.
+    told: HashMap<u32, Fid>,
+}
+
+impl Inner {
+    /// `fid` is at `place`, if the kernel knows it at all. The kernel `heard`: it has it there itself.
+    fn put(&mut self, fid: Fid, place: Place, heard: bool) {
+        let Some(known) = self.known.get_mut(&fid) else {
+            return;
+        };
+        if known.place != place {
+            if self.at.get(&known.place) == Some(&fid) {
+                self.at.remove(&known.place);
+            }
+            known.place = place.clone();
+            known.moved = !heard;
+        }
+        self.at.insert(place, fid);
+    }
+
+    /// From the root of the mount.
+    fn path(&self, fid: Fid) -> Option<PathBuf> {
+        let mut names = Vec::new();
+        let mut at = fid;
+        while at != Fid::ROOT {
+            let place = &self.known.get(&at)?.place;
+            names.push(OsStr::from_bytes(&place.name));
+            at = place.parent;
+            // Moves that the kernel has not heard of may look like a loop.
+            if names.len() > MOST_DEPTH {
+                return None;
+            }
+        }
+        Some(names.iter().rev().collect())
+    }
+}
+
+/// A directory to look up before a reply.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    fid: Fid,
+    place: Place,
+    path: PathBuf,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(super) struct Places(Mutex<Inner>);
+
+impl Places {
+    /// A request of `thread` is answered with this directory at this name.
+    pub fn found(&self, fid: Fid, parent: Fid, name: &OsStr, thread: u32) {
+        let place = Place::new(parent, name);
+        let mut inner = self.0.lock();
+        let inner = &mut *inner;
+        let known = inner.known.entry(fid).or_insert_with(|| Known {
+            place: place.clone(),
+            moved: false,
+            answers: 0,
+        });
+        known.answers += 1;
+        inner.put(fid, place, false);
+        if inner.known.get(&fid).is_some_and(|known| known.moved) {
+            if inner.told.len() >= MOST_THREADS {
+                inner.told.clear();
+            }
+            inner.told.insert(thread, fid);
+        }
+    }
+
+    /// A program of this mount has renamed something, or exchanged two names: the kernel moves what it has.
+    pub fn renamed(&self, from: (Fid, &OsStr), to: (Fid, &OsStr), exchanged: bool) {
+        let (from, to) = (Place::new(from.0, from.1), Place::new(to.0, to.1));
+        let mut inner = self.0.lock();
+        let (moved, other) = (inner.at.remove(&from), inner.at.remove(&to));
+        if let Some(moved) = moved {
+            inner.put(moved, to, true);
+        }
+        if let Some(other) = other.filter(|_| exchanged) {
+            inner.put(other, from, true);
+        }
+    }
+
+    /// A request is answered with this directory, and not at a name.
+    pub fn answered(&self, fid: Fid) {
+        if let Some(known) = self.0.lock().known.get_mut(&fid) {
+            known.answers += 1;
+        }
+    }
+
+    /// What `thread` was told of last, if the kernel may still have it elsewhere.
+    pub fn due(&self, thread: u32) -> Option<Moved> {
+        let mut inner = self.0.lock();
+        if inner.told.is_empty() {
+            return None;
+        }
+        let fid = inner.told.remove(&thread)?;
+        let path = inner.path(fid)?;
+        let known = inner.known.get(&fid).filter(|known| known.moved)?;
+        Some(Moved {
+            fid,
+            place: known.place.clone(),
+            path,
+        })
+    }
+
+    /// The kernel has it there now.
+    fn settled(&self, moved: &Moved) {
+        if let Some(known) = self.0.lock().known.get_mut(&moved.fid)
+            && known.place == moved.place
+        {
+            known.moved = false;
+        }
+    }
+
+    /// The kernel forgets so many answers.
+    pub fn forget(&self, fid: Fid, answers: u64) {
+        let mut inner = self.0.lock();
+        if let Some(known) = inner.known.get_mut(&fid) {
+            known.answers = known.answers.saturating_sub(answers);
+            if known.answers == 0 {
+                let place = known.place.clone();
+                inner.known.remove(&fid);
+                if inner.at.get(&place) == Some(&fid) {
+                    inner.at.remove(&place);
+                }
+            }
+        }
+    }
+}
+
+impl Filesystem {
+    /// Notes where the kernel is told of a directory. In a service of one member nobody else moves any.
+    pub(super) fn place(
+        &self,
+        answer: &Result<Attr, Errno>,
+        (parent, name): (Fid, &OsStr),
+        thread: u32,
+    ) {
+        if let Ok(attr) = answer
+            && attr.kind == Kind::Dir
+            && !self.alone
+        {
+            match name.as_bytes() {
+                b"." | b".." => self.places.answered(attr.fid),
+                _ => self.places.found(attr.fid, parent, name, thread),
+            }
+        }
+    }
+
+    /// Answers a look-up after the kernel has heard where a directory is now.
+    pub(super) fn found_after(&self, moved: Moved, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+        let (caches, places) = (self.caches.clone(), self.places.clone());
+        let ready = answer.map(|attr| (self.ttls(&attr), crate::reply::file_attr(&attr)));
+        let work = move || {
+            match caches.look_up(&moved.path, LIMIT) {
+                Ok(()) => places.settled(&moved),
+                // It has moved on, or the thread holds a lock: then the call may fail.
+                Err(error) => {
+                    tracing::debug!(path = %moved.path.display(), %error, "a moved directory is not looked up");
+                }
+            }
+            match ready {
+                Ok(((attr_ttl, entry_ttl), attr)) => {
+                    reply.entry_with_ttls(&attr_ttl, &entry_ttl, &attr, Generation(0));
+                }
+                Err(e) => reply.error(e),
+            }
+        };
+        let thread = std::thread::Builder::new().name("moved directory".into());
+        if let Err(e) = thread.stack_size(STACK).spawn(work) {
+            // The reply went with the closure, and has said EIO.
+            tracing::error!(error = %e, "no thread to look a moved directory up; raise the limit of processes");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Fid = Fid(10);
+    const B: Fid = Fid(11);
+    const X: Fid = Fid(12);
+
+    fn found(places: &Places, fid: Fid, parent: Fid, name: &str, thread: u32) {
+        places.found(fid, parent, OsStr::new(name), thread);
+    }
+
+    #[test]
+    fn the_thread_that_is_told_of_a_moved_directory_has_it_looked_up_once() {
+        let places = Places::default();
+        found(&places, A, Fid::ROOT, "a", 1);
+        found(&places, B, Fid::ROOT, "b", 1);
+        found(&places, X, A, "x", 1);
+        found(&places, X, A, "x", 1);
+        assert_eq!(places.due(1), None);
+        found(&places, X, B, "y", 2);
+        assert_eq!(places.due(1), None);
+        let moved = places.due(2).unwrap();
+        assert_eq!(moved.path, PathBuf::from("b/y"));
+        assert_eq!(places.due(2), None);
+        // Not looked up yet, so the next one who hears of it has to.
+        found(&places, X, B, "y", 3);
+        assert_eq!(places.due(3).as_ref(), Some(&moved));
+        places.settled(&moved);
+        found(&places, X, B, "y", 3);
+        assert_eq!(places.due(3), None);
+    }
+
+    #[test]
+    fn what_the_kernel_forgets_is_forgotten() {
+        let places = Places::default();
+        found(&places, A, Fid::ROOT, "a", 1);
+        found(&places, X, A, "x", 1);
+        found(&places, X, Fid::ROOT, "x", 1);
+        places.forget(X, 1);
+        assert!(places.due(1).is_some());
+        places.forget(X, 1);
+        places.forget(X, 1);
+        places.forget(A, 7);
+        let inner = places.0.lock();
+        assert!(inner.known.is_empty() && inner.at.is_empty());
+        drop(inner);
+        // At another name later it is new to the kernel.
+        found(&places, X, A, "z", 1);
+        assert_eq!(places.due(1), None);
+    }
+
+    #[test]
+    fn what_a_program_of_the_mount_renames_has_not_moved_for_the_kernel() {
+        let places = Places::default();
+        let (x, y) = (OsStr::new("x"), OsStr::new("y"));
+        found(&places, A, Fid::ROOT, "a", 1);
+        found(&places, B, Fid::ROOT, "b", 1);
+        found(&places, X, A, "x", 1);
+        places.renamed((A, x), (B, y), false);
+        found(&places, X, B, "y", 1);
+        assert_eq!(places.due(1), None);
+        places.renamed((B, y), (Fid::ROOT, OsStr::new("a")), true);
+        found(&places, X, Fid::ROOT, "a", 1);
+        found(&places, A, B, "y", 1);
+        assert_eq!(places.due(1), None);
+        // A file that nobody noted.
+        places.renamed((B, x), (A, x), false);
+        found(&places, X, A, "x", 1);
+        assert!(places.due(1).is_some());
+    }
+
+    #[test]
+    fn places_that_seem_to_be_in_a_loop_have_no_path() {
+        let places = Places::default();
+        found(&places, A, B, "a", 1);
+        found(&places, B, A, "b", 1);
+        found(&places, B, A, "c", 1);
+        assert_eq!(places.due(1), None);
+    }
+}
