@@ -2,10 +2,14 @@
 //!
 //! It is the one named by `--config` or `FOREBAY_CONFIG`, or else `forebay/config.toml` in the user's configuration
 //! directory if that exists. An unknown key is an error, for a silently ignored one is worse.
-use crate::fail::{Context, Failure, Result};
+use crate::fail::{Failure, Result};
+use crate::files::read_text;
 use crate::settings::{self, Resolved, SettingArgs, TABLE};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// Longest configuration file, bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// Joins the configuration file, the environment and the command line.
 ///
@@ -71,15 +75,8 @@ fn user_file(environment: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 }
 
 fn read(path: &Path) -> Result<Vec<(String, String)>> {
-    let text = std::fs::read_to_string(path)
-        .or_fail(
-            format!("cannot read the configuration file {}", path.display()),
-            "name a readable file with --config",
-        )
-        .map_err(|f| Failure {
-            code: crate::fail::USAGE,
-            ..f
-        })?;
+    let next = "name a readable file with --config";
+    let text = read_text("configuration file", path, LONGEST, next)?;
     parse(&text, path)
 }
 

@@ -16,6 +16,7 @@ pub mod demo;
 pub mod descriptors;
 pub mod docs;
 pub mod fail;
+mod files;
 pub mod limits;
 pub mod metrics;
 pub mod mount_table;

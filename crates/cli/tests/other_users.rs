@@ -1,7 +1,7 @@
 //! What other users of the machine can put in one's way: names that a terminal obeys, sockets that are not one's own service's.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, command, forebay, fuse, outcome, run};
+use common::{Place, assert_fails, command, forebay, fuse, outcome, run};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -217,4 +217,143 @@ fn a_control_socket_of_another_user_is_not_asked() {
         ask.current_dir("/");
         assert!(said.0 == 1 && said.2.contains(word), "{said:?}");
     }
+}
+
+#[test]
+fn files_that_never_end_are_refused_with_the_limit_and_little_memory() {
+    let place = Place::new();
+    let sparse = |name: &str, head: &str| {
+        let path = place.text(name);
+        std::fs::write(&path, head).unwrap();
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(400 << 20).unwrap();
+        path
+    };
+    let header = "rank,op,file_id,offset,length,start,end\n";
+    let (line, first) = (sparse("line.csv", header), sparse("first.csv", ""));
+    std::fs::write(
+        place.path("far.csv"),
+        format!("{header}0,read,4000000000,0,1,0.1,0.2\n"),
+    )
+    .unwrap();
+    let far = place.text("far.csv");
+    let names = sparse("names.files.csv", "file_id,record_id,basename\n");
+    std::fs::write(
+        place.path("names.csv"),
+        format!("{header}0,read,0,0,1,0.1,0.2\n"),
+    )
+    .unwrap();
+    let named = place.text("names.csv");
+    let zero = "/dev/zero";
+    let trace = ["mount", "a", "b", "--prefetch-trace", zero];
+    for (args, path, limit) in [
+        (&["--config", zero, "mount", "a", "b"][..], zero, "1.0 MiB"),
+        (&["stage", "in", "--manifest", zero], zero, "64.0 MiB"),
+        (&["trace", "stats", zero], zero, "65,536 bytes"),
+        (&["trace", "stats", &line], &line, "65,536 bytes"),
+        (&["trace", "stats", &first], &first, "65,536 bytes"),
+        (&["trace", "stats", &named], &names, "65,536 bytes"),
+        (&["trace", "stats", &far], &far, "1,048,576"),
+        (&trace, zero, "65,536 bytes"),
+    ] {
+        let own = command(args);
+        let mut limited = Command::new("sh");
+        // Of memory there is little, so that reading on ends the program and not the machine.
+        limited
+            .args(["-c", "ulimit -v 600000; exec \"$@\"", "sh"])
+            .arg(own.get_program())
+            .args(own.get_args())
+            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .current_dir(place.path("."));
+        let said = outcome(&run(&mut limited));
+        assert!(said.0 == 1 || said.0 == 2, "{args:?}: {said:?}");
+        assert!(
+            said.2.contains(path) && said.2.contains(limit),
+            "{args:?}: {said:?}"
+        );
+        assert_eq!(said.2.lines().count(), 1, "{said:?}");
+    }
+}
+
+#[test]
+fn a_manifest_with_a_nul_byte_is_refused_by_its_line_before_anything_is_copied() {
+    let place = Place::new();
+    let manifest = place.text("list");
+    std::fs::write(&manifest, "/a /b\n/etc/host\0s /c\n").unwrap();
+    for args in [
+        &["stage", "in", "--manifest", &manifest][..],
+        &["stage", "out", "--manifest", &manifest],
+    ] {
+        assert_fails(&forebay(args), 2, &["line 2", "NUL"]);
+    }
+}
+
+#[test]
+fn traces_and_plots_are_never_written_through_a_link_that_somebody_planted() {
+    let place = Place::new();
+    let (target, plain) = (place.text("precious"), place.text("t.trace"));
+    let made = forebay(&["trace", "gen", "tile", "-o", &plain]);
+    assert_eq!(made.0, 0, "{made:?}");
+    std::fs::write(&target, "mine").unwrap();
+    let link = |name: &str| {
+        std::os::unix::fs::symlink(&target, place.path(name)).unwrap();
+        place.text(name)
+    };
+    let (trace, csv, svg) = (link("l.trace"), link("l.csv"), link("l.svg"));
+    // A CSV comes with a table of names.
+    link("n.files.csv");
+    for args in [
+        &["trace", "gen", "tile", "-o", &trace][..],
+        &["trace", "convert", &plain, &trace],
+        &["trace", "convert", &plain, &csv],
+        &["trace", "convert", &plain, &place.text("n.csv")],
+        &["trace", "plot", &plain, "-o", &svg],
+        &["trace", "record", "-o", &trace, "--", "true"],
+    ] {
+        let said = forebay(args);
+        let (code, _, err) = &said;
+        assert!(
+            *code != 0 && err.contains("symbolic link"),
+            "{args:?}: {said:?}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(&target).unwrap(),
+            "mine",
+            "{args:?}"
+        );
+    }
+    // What is a file is replaced as a whole, and devices are written as ever.
+    let other = place.path("hard.trace");
+    std::fs::write(place.path("old.trace"), "old").unwrap();
+    std::fs::hard_link(place.path("old.trace"), &other).unwrap();
+    for path in [place.text("old.trace"), "/dev/null".into()] {
+        let made = forebay(&["trace", "gen", "tile", "-o", &path]);
+        assert_eq!(made.0, 0, "{made:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "old");
+    assert_eq!(
+        std::fs::read(place.path("old.trace")).unwrap(),
+        std::fs::read(&plain).unwrap()
+    );
+    let left = std::fs::read_dir(place.path(".")).unwrap().flatten();
+    let hidden = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b".");
+    assert_eq!(left.filter(hidden).count(), 0);
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn an_empty_secret_is_refused_instead_of_meaning_none() {
+    let place = Place::new();
+    let args = [
+        "serve",
+        "--store",
+        &place.store(),
+        "--mount",
+        &place.mount_point(),
+    ];
+    for secret in ["", " \n"] {
+        let said = outcome(&run(command(&args).env("FOREBAY_SECRET", secret)));
+        assert_fails(&said, 2, &["FOREBAY_SECRET", "holds no secret", "unset it"]);
+    }
+    assert!(!place.path("s").exists());
 }

@@ -12,8 +12,8 @@
 //! end in seconds, up to nine decimals; error is 0 or an error number. File names may come from a second CSV,
 //! `file_id,record_id,basename`.
 
-use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, Trace, TraceFile};
-use std::io::{BufRead, Write};
+use crate::{Action, Call, Error, NO_OFFSET, Recording, Result, Trace, TraceFile, limits};
+use std::io::{BufRead, Read, Write};
 use std::path::Path;
 
 const FIELDS: [&str; 8] = [
@@ -22,6 +22,8 @@ const FIELDS: [&str; 8] = [
 const HEADER: &str = "rank,op,file_id,offset,length,start,end";
 /// What a recording has behind that.
 const ERROR: &str = ",error";
+/// Longest line, bytes: a name of 4096 bytes and the numbers before it are far shorter.
+const LONGEST_LINE: usize = 65_536;
 const NAMES: &str = "file_id,record_id,basename";
 
 /// Reads the reads and writes of a trace. `path` is for messages; files are named by their number (see [`read_names`]).
@@ -37,12 +39,8 @@ pub fn read(from: impl BufRead, path: &Path) -> Result<Trace> {
 /// # Errors
 /// `Io`, and `Line` for the first line that is not as it should be.
 pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> {
-    let io = |source| Error::Io {
-        path: path.to_owned(),
-        source,
-    };
     let mut line = String::new();
-    from.read_line(&mut line).map_err(io)?;
+    read_line(&mut from, &mut line, &Place { path, line: 1 })?;
     let header = line.trim_end();
     let all = header.strip_suffix(ERROR) == Some(HEADER);
     if header != HEADER && !all {
@@ -56,18 +54,37 @@ pub fn read_recording(mut from: impl BufRead, path: &Path) -> Result<Recording> 
     let mut recording = Recording::default();
     let mut files = 0;
     for number in 2u64.. {
-        line.clear();
-        if from.read_line(&mut line).map_err(io)? == 0 {
+        let place = Place { path, line: number };
+        if !read_line(&mut from, &mut line, &place)? {
             break;
         }
-        let place = Place { path, line: number };
+        limits::more_calls(recording.calls.len(), 1, path)?;
         let call = parse(line.trim_end_matches(['\n', '\r']), all, &place)?;
         recording.ranks = recording.ranks.max(call.rank + 1);
         files = files.max(call.file + 1);
         recording.calls.push(call);
     }
+    limits::numbered("ranks", recording.ranks, recording.calls.len(), path)?;
+    limits::numbered("files", files, recording.calls.len(), path)?;
     recording.files = vec![TraceFile::default(); files as usize];
     Ok(recording)
+}
+
+/// The next line in place of the last one, with its end; false if there is none.
+fn read_line(from: &mut impl BufRead, line: &mut String, place: &Place<'_>) -> Result<bool> {
+    line.clear();
+    let read = from.by_ref().take(LONGEST_LINE as u64 + 1).read_line(line);
+    let read = read.map_err(|source| Error::Io {
+        path: place.path.to_owned(),
+        source,
+    })?;
+    match read > LONGEST_LINE {
+        false => Ok(read > 0),
+        true => Err(Error::Limit {
+            path: place.path.to_owned(),
+            what: format!("line {} is longer than 65,536 bytes", place.line),
+        }),
+    }
 }
 
 /// Reads the table of file names, and names the trace's files by it. Files that it does not name keep their number.
@@ -89,16 +106,22 @@ pub fn read_names(from: impl BufRead, path: &Path, trace: &mut Trace) -> Result<
 ///
 /// # Errors
 /// `Io`, and `Line` as for [`read`].
-pub fn read_file_names(from: impl BufRead, path: &Path, files: &mut [TraceFile]) -> Result<()> {
-    for (index, line) in from.lines().enumerate().skip(1) {
-        let line = line.map_err(|source| Error::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        let (id, rest) = line.split_once(',').unwrap_or((&line, ""));
+pub fn read_file_names(mut from: impl BufRead, path: &Path, files: &mut [TraceFile]) -> Result<()> {
+    let mut text = String::new();
+    for number in 1u64.. {
+        let place = Place { path, line: number };
+        if !read_line(&mut from, &mut text, &place)? {
+            break;
+        }
+        if number == 1 {
+            continue;
+        }
+        let line = text.trim_end_matches('\n');
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        let (id, rest) = line.split_once(',').unwrap_or((line, ""));
         let id: u32 = id.parse().map_err(|_| Error::Line {
             path: path.to_owned(),
-            line: index as u64 + 1,
+            line: number,
             column: 1,
             field: "file_id",
             found: shorten(id),

@@ -44,6 +44,14 @@ pub enum Error {
         /// What is wrong and what to do.
         reason: String,
     },
+    /// A trace has more of something than any trace: it may be another kind of file, or one that never ends.
+    #[error("{}: {what}", path.display())]
+    Limit {
+        /// The trace file.
+        path: PathBuf,
+        /// What there is too much of, and the limit.
+        what: String,
+    },
     /// A workload's description makes no sense.
     #[error("workload {spec:?}: {reason}")]
     Spec {

@@ -18,6 +18,7 @@ pub mod content;
 pub mod csv;
 mod error;
 pub mod format;
+mod limits;
 mod load;
 mod model;
 mod op;

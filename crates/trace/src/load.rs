@@ -1,6 +1,6 @@
 //! Opening a trace file of any kind that this crate reads.
 
-use crate::{Error, Recording, Result, Trace, csv, format};
+use crate::{Error, Recording, Result, Trace, csv, format, limits};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn load(path: &Path) -> Result<Trace> {
 /// A CSV's file names come from the table beside it, `NAME.files.csv` for `NAME.posix.csv` or `NAME.csv`, if there is one.
 ///
 /// # Errors
-/// `Io`, `Line` and `Format`, as the readers say.
+/// `Io`, `Line`, `Format` and `Limit`, as the readers say.
 pub fn open(path: &Path) -> Result<Recording> {
     let io = |source| Error::Io {
         path: path.to_owned(),
@@ -39,7 +39,9 @@ pub fn open(path: &Path) -> Result<Recording> {
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
     if format::is_trace(file.fill_buf().map_err(io)?) {
-        return format::recover(file, path);
+        let recording = format::recover(file, path)?;
+        limits::numbered("ranks", recording.ranks, recording.calls.len(), path)?;
+        return Ok(recording);
     }
     let plain = name.strip_suffix(".zst");
     let mut trace = if plain.is_some() {

@@ -6,8 +6,12 @@
 //! node2 slots=2      two servers
 //! ```
 use crate::fail::{Context, Failure, Result};
+use crate::files::read_text;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
+
+/// Longest host file, bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// A line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +32,8 @@ pub fn read(path: &Path) -> Result<Vec<Host>> {
         code: crate::fail::USAGE,
         ..failure
     };
-    let text = std::fs::read_to_string(path)
-        .or_fail(
-            format!("cannot read the host file {shown}"),
-            "name a file with one host a line",
-        )
-        .map_err(usage)?;
+    let next = "name a file with one host a line";
+    let text = read_text("host file", path, LONGEST, next)?;
     let hosts = parse(&text, path)?;
     let mut here = false;
     for (line, host) in &hosts {

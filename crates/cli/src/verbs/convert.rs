@@ -2,11 +2,12 @@
 use super::trace;
 use crate::args::ConvertArgs;
 use crate::fail::{Context, Result};
+use crate::files::replace;
 use crate::output::{name, tell};
 use crate::units::count;
 use forebay_trace::{Recording, csv, format};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 /// Runs the verb.
@@ -39,12 +40,7 @@ pub fn write(recording: &Recording, to: &Path) -> Result {
 }
 
 fn create(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result {
-    let written = File::create(path).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        write(&mut file)?;
-        file.flush()
-    });
-    written.or_fail(
+    replace(path, write).or_fail(
         format!("cannot write {}", path.display()),
         "name a file in a directory of your own",
     )

@@ -2,10 +2,12 @@
 use super::trace;
 use crate::args::{KindArg, PlotArgs, XArg};
 use crate::fail::{Context, Failure, Result};
+use crate::files::replace;
 use crate::output::{name, tell};
 use crate::units::count;
 use forebay_trace::Kind;
 use forebay_trace::plot::{Chart, Horizontal, Selection, html, svg};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What a file's ending asks for.
@@ -58,7 +60,8 @@ pub fn run(args: &PlotArgs) -> Result {
         };
         let shown = name(&path);
         let next = "name a file in a directory of your own with -o";
-        std::fs::write(&path, bytes).or_fail(format!("cannot write {shown}"), next)?;
+        replace(&path, |file| file.write_all(&bytes))
+            .or_fail(format!("cannot write {shown}"), next)?;
         tell(format!(
             "{shown}: {} calls of {} ranks",
             count(calls as u64),

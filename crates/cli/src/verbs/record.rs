@@ -1,5 +1,6 @@
 //! `forebay trace record`: has the servers of mounts record every request while a command runs, and makes one trace of it.
 use super::convert;
+use super::stage_paths;
 use super::umount::store_of;
 use crate::args::RecordArgs;
 use crate::control::{
@@ -15,7 +16,7 @@ use forebay_trace::{Recording, format};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,8 +94,15 @@ fn output(args: &RecordArgs) -> Result<PathBuf> {
         Some(path) => path.clone(),
         None => PathBuf::from(format!("{}.trace", command_name(args))),
     };
-    let path = mount_table::absolute(&named)?;
     let mounts = mount_table::all()?;
+    // A link in the last place is not followed: it may be anybody's.
+    let path = stage_paths::absolute(&mounts, &named)?;
+    if path.is_symlink() {
+        return Err(Failure::usage(
+            format!("{} is a symbolic link", named.display()),
+            "name the file that it leads to, or another, with -o",
+        ));
+    }
     if mount_table::below(&mounts, &path).is_some_and(|m| mount_table::store(m).is_some()) {
         return Err(Failure::usage(
             format!(
@@ -302,10 +310,14 @@ impl PartDir {
     fn new(output: &Path) -> Result<PartDir> {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let path = output.with_file_name(format!(".{name}.{}", std::process::id()));
-        std::fs::create_dir(&path).or_fail(
-            format!("cannot create {}", path.display()),
-            "name a file in a directory of your own with -o",
-        )?;
+        // For the servers, which are this user's; the calls are nobody else's business yet.
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .or_fail(
+                format!("cannot create {}", path.display()),
+                "name a file in a directory of your own with -o",
+            )?;
         Ok(PartDir(path))
     }
 }

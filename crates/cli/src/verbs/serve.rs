@@ -111,14 +111,28 @@ fn args_mounts(seats: &[crate::serve::Seat]) -> String {
     places.collect::<Vec<_>>().join(", ")
 }
 
+/// Longest secret, bytes.
+#[cfg(feature = "mpi")]
+const LONGEST_SECRET: u64 = 4096;
+
 /// The job's secret: a file that only its owner may read, or else the environment.
 #[cfg(feature = "mpi")]
 fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
+    use std::io::Read;
     use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::MetadataExt;
     let Some(path) = file else {
-        let told = std::env::var_os("FOREBAY_SECRET").unwrap_or_default();
-        return Ok(told.into_vec());
+        let told = std::env::var_os("FOREBAY_SECRET").map(OsStringExt::into_vec);
+        if told
+            .as_ref()
+            .is_some_and(|told| told.trim_ascii().is_empty())
+        {
+            return Err(Failure::usage(
+                "FOREBAY_SECRET is set but holds no secret",
+                "unset it to have none, or set one: `export FOREBAY_SECRET=$(openssl rand -hex 32)`",
+            ));
+        }
+        return Ok(told.unwrap_or_default());
     };
     let shown = path.display();
     let wrong = |what: String, next: String| Err(Failure::usage(what, next));
@@ -127,7 +141,15 @@ fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
             format!("others may read the secret in {shown}"),
             format!("run `chmod 600 {shown}`"),
         ),
-        Ok(_) => match std::fs::read(path) {
+        Ok(_) => match std::fs::File::open(path).and_then(|file| {
+            let mut bytes = Vec::new();
+            file.take(LONGEST_SECRET + 1).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        }) {
+            Ok(bytes) if bytes.len() as u64 > LONGEST_SECRET => wrong(
+                format!("the secret in {shown} is longer than {LONGEST_SECRET} bytes"),
+                format!("write one: `(umask 077; openssl rand -hex 32 > {shown})`"),
+            ),
             // The end of a line is an editor's or `echo`'s, and no part of the secret.
             Ok(bytes) if !bytes.trim_ascii().is_empty() => Ok(bytes.trim_ascii().to_vec()),
             Ok(_) => wrong(

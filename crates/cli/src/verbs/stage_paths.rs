@@ -1,11 +1,15 @@
 //! Which service a stage job is for, and what its paths are called there.
 use crate::args::StageArgs;
 use crate::fail::{Context, Failure, Result};
+use crate::files::read_text;
 use crate::limits::within;
 use crate::mount_table::{self, Mounted};
 use forebay_client::stage::parse_manifest;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Longest manifest, bytes: it has to fit a line of the control socket.
+const LONGEST: u64 = 64 << 20;
 
 /// A store, and the pairs as its service is told them.
 pub struct Resolved {
@@ -64,15 +68,7 @@ pub fn resolve(args: &StageArgs, into: bool) -> Result<Resolved> {
 /// If it cannot be read, or a line of it (2).
 pub fn read(manifest: &Path) -> Result<Vec<(String, PathBuf, PathBuf)>> {
     let shown = manifest.display();
-    let text = std::fs::read_to_string(manifest)
-        .or_fail(
-            format!("cannot read the manifest {shown}"),
-            "name a text file",
-        )
-        .map_err(|f| Failure {
-            code: crate::fail::USAGE,
-            ..f
-        })?;
+    let text = read_text("manifest", manifest, LONGEST, "name a text file")?;
     let pairs = parse_manifest(&text)
         .map_err(|e| Failure::usage(format!("{shown}, line {}", e.line), e.why))?;
     let place = |(line, from, to): (usize, String, String)| {

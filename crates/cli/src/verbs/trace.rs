@@ -2,12 +2,12 @@
 use super::patterns;
 use crate::args::{GenArgs, StatsArgs};
 use crate::fail::{Context, Failure, Result, USAGE};
+use crate::files::replace;
 use crate::output::{json, name, print, tell};
 use crate::table::Table;
 use crate::units::{count, parse_size, size};
 use forebay_trace::patterns::discover;
 use forebay_trace::{Action, Recording, Stats, Trace, format, workload};
-use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 
@@ -39,8 +39,8 @@ pub fn generate(args: &GenArgs) -> Result {
     match &args.output {
         Some(path) => {
             let shown = name(path);
-            let file = File::create(path).or_fail(format!("cannot create {shown}"), next)?;
-            write(BufWriter::new(file), &trace).or_fail(format!("cannot write {shown}"), next)?;
+            replace(path, |file| write(file, &trace))
+                .or_fail(format!("cannot write {shown}"), next)?;
             tell(format!(
                 "{shown}: {} calls of {} ranks",
                 count(trace.ops.len() as u64),

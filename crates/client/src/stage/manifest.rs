@@ -54,6 +54,9 @@ pub fn parse(text: &str) -> Result<Vec<(usize, String, String)>, ManifestError> 
 }
 
 fn words(line: &str) -> Result<Vec<String>, &'static str> {
+    if line.contains('\0') {
+        return Err("a NUL byte, which no path can have");
+    }
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut chars = line.chars();
     while let Some(c) = chars.next() {
@@ -109,6 +112,7 @@ mod tests {
             ("'/a /b", 1, "quote"),
             ("/a \\", 1, "backslash"),
             ("\"\" /b", 1, "empty"),
+            ("/a /b\n/a\0c /b", 2, "NUL"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.line, line, "{text}");
@@ -118,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quoted_paths_come_back_as_they_were(a in "[^\\n\\r]{1,20}", b in "[^\\n\\r]{1,20}") {
+        fn quoted_paths_come_back_as_they_were(a in "[^\\n\\r\\x00]{1,20}", b in "[^\\n\\r\\x00]{1,20}") {
             let quote = |s: &str| format!("\"{}\"", s.replace('\\', "\\\\").replace('"', "\\\""));
             let text = format!("{} {}", quote(&a), quote(&b));
             prop_assert_eq!(parse(&text).unwrap(), [(1, a, b)]);

@@ -41,7 +41,7 @@ pub(crate) use body::put_difference;
 pub use writer::Writer;
 
 use crate::recording::{Loss, Recording, TraceFile};
-use crate::{Call, Error, Result, Trace};
+use crate::{Call, Error, Result, Trace, limits};
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -161,7 +161,10 @@ fn read_blocks(input: &mut Input<'_, impl Read>, start: Vec<u8>) -> Result<Recor
         let sound = match head[0] {
             FILES => body::take_files(&body, count, &mut recording.files),
             PROCESSES => body::take_processes(&body, count, &mut recording.processes),
-            CALLS => body::take_calls(&body, count, &mut recording.calls),
+            CALLS => {
+                limits::more_calls(before, count, input.path)?;
+                body::take_calls(&body, count, &mut recording.calls)
+            }
             END => {
                 let total: Option<[u8; 8]> = body.as_slice().try_into().ok();
                 if total.map(u64::from_le_bytes) != Some(recording.calls.len() as u64) {
