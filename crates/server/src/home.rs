@@ -16,7 +16,7 @@
 //! each writes "ready". Cut off before any is ready, nothing is stored yet, and founding begins anew; cut off later, those
 //! that are not ready have the right id, so they become ready at the next start.
 use crate::layout::{enter, lock, must_be_empty, refuse, trouble};
-use crate::superblock::{Id, NAME, Role, Superblock, random_id};
+use crate::superblock::{self, Id, Role, Superblock, random_id};
 use crate::{Meeting, Member, Result};
 use forebay_storage::Io;
 use serde::{Deserialize, Serialize};
@@ -49,12 +49,12 @@ impl Home {
     /// `Refused`, each with the next step: in use, of another user, foreign, newer, damaged, or of a whole service.
     pub fn open(io: &dyn Io, dir: &Path) -> Result<Home> {
         // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
-        if dir.is_dir() && !io.exists(&dir.join(NAME)).map_err(|e| trouble(dir, &e))? {
+        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| trouble(dir, &e))? {
             must_be_empty(io, dir)?;
         }
         enter(io, dir)?;
         let lock = lock(dir)?;
-        let found = Superblock::read(io, dir)?;
+        let (found, _) = Superblock::read_and_repair(io, dir)?;
         match &found {
             None => must_be_empty(io, dir)?,
             Some(block) if block.role == Role::Service => {
@@ -222,7 +222,7 @@ mod tests {
             let text = got.unwrap_err().to_string();
             assert!(text.contains("the store of member 1 is missing"), "{text}");
         }
-        assert!(!dirs[1].join(NAME).exists());
+        assert!(!dirs[1].join(superblock::NAME).exists());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The directory of a service on disk: whose it is, that only one process uses it, and where each member's store lies.
 //!
 //! ```text
-//! STORE/superblock          of the service
+//! STORE/superblock          of the service; beside it its copy, superblock.copy
 //! STORE/lock                held by the process that runs it; its text is the process id
-//! STORE/node-K/superblock   of member K
+//! STORE/node-K/superblock   of member K, and its copy
 //! STORE/node-K/lock         held by the process that runs member K
 //! STORE/node-K/kv/          its key-value store
 //! STORE/node-K/data/        its segment files
@@ -11,7 +11,7 @@
 //!
 //! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
 //! it is written, or believed.
-use crate::superblock::{NAME, Role, Superblock, random_id};
+use crate::superblock::{self, NAME, Role, Superblock, random_id};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
 use rustix::fs::FlockOperation;
@@ -30,6 +30,8 @@ pub struct Layout {
     pub nodes: Vec<PathBuf>,
     /// Held until dropped.
     pub locks: Vec<File>,
+    /// Superblocks that were damaged or missing, and made again from their copies: sentences for people.
+    pub repaired: Vec<String>,
 }
 
 impl Layout {
@@ -43,12 +45,13 @@ impl Layout {
             return refuse("a service needs at least one node; give `--nodes 1` or more".into());
         }
         // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
-        if dir.is_dir() && !io.exists(&dir.join(NAME)).map_err(|e| trouble(dir, &e))? {
+        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| trouble(dir, &e))? {
             must_be_empty(io, dir)?;
         }
         enter(io, dir)?;
         let mut locks: Vec<File> = lock(dir)?.into_iter().collect();
-        let mut service = match Superblock::read(io, dir)? {
+        let (found, mut repaired) = Superblock::read_and_repair(io, dir)?;
+        let mut service = match found {
             Some(service) => service,
             None => {
                 must_be_empty(io, dir)?;
@@ -85,24 +88,36 @@ impl Layout {
             }
             enter(io, node)?;
             locks.extend(lock(node)?);
-            check_member(io, node, k, &service)?;
+            repaired.extend(check_member(io, node, k, &service)?);
         }
         if !service.ready {
             service.ready = true;
             service.write(io, dir)?;
         }
-        Ok(Layout { nodes, locks })
+        Ok(Layout {
+            nodes,
+            locks,
+            repaired,
+        })
     }
 }
 
-fn check_member(io: &dyn Io, dir: &Path, member: Member, service: &Superblock) -> Result<()> {
+/// What was wrong with its superblock, and put right.
+fn check_member(
+    io: &dyn Io,
+    dir: &Path,
+    member: Member,
+    service: &Superblock,
+) -> Result<Vec<String>> {
     let at = dir.display();
-    match Superblock::read(io, dir)? {
+    let (found, repaired) = Superblock::read_and_repair(io, dir)?;
+    match found {
         None if service.ready => refuse(format!(
             "{at}/{NAME} is missing; put it back from a copy of the store"
         )),
         None => {
-            Superblock::new(Role::Member(member), service.members, service.service).write(io, dir)
+            let block = Superblock::new(Role::Member(member), service.members, service.service);
+            block.write(io, dir).map(|()| repaired)
         }
         Some(found) if found.service != service.service => refuse(format!(
             "{at} belongs to another service; put the right store there, or start with a new directory"
@@ -113,7 +128,7 @@ fn check_member(io: &dyn Io, dir: &Path, member: Member, service: &Superblock) -
                 service.members
             ))
         }
-        Some(_) => Ok(()),
+        Some(_) => Ok(repaired),
     }
 }
 
@@ -199,7 +214,7 @@ fn has_ended(pid: &str) -> bool {
 }
 
 pub(crate) fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
-    let ours = ["lock", "superblock.new", "lost+found"];
+    let ours = ["lock", superblock::NEW, "lost+found"];
     let entries = io.list(dir).map_err(|e| trouble(dir, &e))?;
     match entries.iter().find(|e| !ours.contains(&e.name.as_str())) {
         None => Ok(()),
@@ -263,7 +278,9 @@ mod tests {
         std::fs::rename(dir.join("node-1"), dir.join("node-0")).unwrap();
         std::fs::rename(dir.join("x"), dir.join("node-1")).unwrap();
         assert!(refused(&dir, 2).contains("not the store of member 0"));
-        std::fs::remove_file(dir.join("node-0").join(NAME)).unwrap();
+        for name in [NAME, superblock::COPY] {
+            std::fs::remove_file(dir.join("node-0").join(name)).unwrap();
+        }
         assert!(refused(&dir, 2).contains("missing"));
     }
 

@@ -42,11 +42,11 @@ pub fn open(io: &dyn Io, dirs: &[PathBuf]) -> Result<Layout> {
             (Role::Member(member), _) => members.push((member, dir, block)),
         }
     }
-    of_members(&members)
+    of_members(io, &members)
 }
 
 /// The stores of members that run in processes of their own.
-fn of_members(found: &[(Member, &PathBuf, Superblock)]) -> Result<Layout> {
+fn of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<Layout> {
     let Some((_, first, block)) = found.first() else {
         return refuse("no store is named; name the store of a service".into());
     };
@@ -82,10 +82,16 @@ fn of_members(found: &[(Member, &PathBuf, Superblock)]) -> Result<Layout> {
     }
     let nodes: Vec<PathBuf> = nodes.into_iter().flatten().collect();
     let mut locks = Vec::new();
+    let mut repaired = Vec::new();
     for node in &nodes {
         locks.extend(lock(node)?);
+        repaired.extend(Superblock::read_and_repair(io, node)?.1);
     }
-    Ok(Layout { nodes, locks })
+    Ok(Layout {
+        nodes,
+        locks,
+        repaired,
+    })
 }
 
 fn missing_store(first: &Path, block: &Superblock, missing: usize, named: usize) -> String {

@@ -17,15 +17,24 @@
 //!
 //! A service directory is made in this order: its own superblock (being made), each member's, its own again (ready). Cut
 //! off anywhere, the next start goes on where it stopped. Once it is ready, a missing member is refused, never made anew.
+//!
+//! It stands in two files, `superblock` and `superblock.copy`, replaced in this order, each by a rename that is on disk before the next
+//! begins. So at every moment one of them is whole; both are the same, or the first is newer. The first counts if it is whole, and the copy
+//! if not. The next start writes what is damaged or missing again. A file is damaged if its checksum is wrong: only a whole one says that the
+//! directory is of another version.
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
 use std::path::Path;
 
 /// The version of the directory's layout and of all formats in it. Version 1 kept extents as entries of the key-value store, where
-/// this program would not find them.
-pub const VERSION: u32 = 2;
+/// this program would not find them; version 2 had one copy of superblock and manifest.
+pub const VERSION: u32 = 3;
 /// The name of the file.
 pub const NAME: &str = "superblock";
+/// The name of its copy.
+pub const COPY: &str = "superblock.copy";
+/// A superblock being written, renamed into place when whole.
+pub const NEW: &str = "superblock.new";
 const MAGIC: &[u8; 8] = b"FOREBAY\n";
 const LEN: usize = 64;
 const SUMMED: usize = 60;
@@ -92,7 +101,7 @@ impl Superblock {
         let at = path.display();
         if b.len() < 12 || !b.starts_with(MAGIC) {
             return refuse(format!(
-                "{at} is not a superblock of Forebay; choose another directory for the store"
+                "{at} is not a superblock of Forebay, or damaged; choose another directory for the store, or put back a copy of this file"
             ));
         }
         let version = u32::from_be_bytes([b[8], b[9], b[10], b[11]]);
@@ -106,8 +115,7 @@ impl Superblock {
                 "{at} is of version {version}, which this program does not read; copy the files out with the Forebay that made it"
             ));
         }
-        let expected = crc32c::crc32c(&b[..SUMMED.min(b.len())]).to_be_bytes();
-        if b.len() != LEN || b[SUMMED..] != expected {
+        if !is_whole(b) {
             return refuse(format!(
                 "{at} is damaged (its checksum does not match); put back a copy of it, or start with a new store directory"
             ));
@@ -128,51 +136,141 @@ impl Superblock {
         })
     }
 
-    /// Reads the superblock in `dir`; `None` if there is none.
+    /// Reads the superblock in `dir`, or its copy where that is damaged or missing; `None` if there is neither.
     ///
     /// # Errors
-    /// `Refused` for one that is foreign, newer, damaged or cannot be read.
+    /// `Refused` for one that is foreign or of another version, if both are damaged, or cannot be read.
     pub fn read(io: &dyn Io, dir: &Path) -> Result<Option<Superblock>> {
-        let path = dir.join(NAME);
-        let unreadable = |e| {
-            Error::Refused(format!(
-                "{}: {e}; check who may read the store directory",
-                path.display()
-            ))
-        };
-        if !io.exists(&path).map_err(unreadable)? {
-            return Ok(None);
+        let [first, copy] = read_both(io, dir)?;
+        match (first, copy) {
+            (Found::Whole(block), _) => Ok(Some(block)),
+            (Found::Missing, Found::Missing) => Ok(None),
+            (found, Found::Whole(block)) => {
+                let file = dir.join(NAME);
+                let what = match found {
+                    Found::Missing => "missing",
+                    _ => "damaged",
+                };
+                tracing::warn!(file = %file.display(), "the superblock is {what}; its copy is used");
+                Ok(Some(block))
+            }
+            (Found::Damaged(e), _) | (Found::Missing, Found::Damaged(e)) => Err(e),
         }
-        let file = io.open(&path).map_err(unreadable)?;
-        let mut bytes = [0; LEN + 1];
-        let len = file.read_at(&mut bytes, 0).map_err(unreadable)?;
-        Superblock::decode(&path, &bytes[..len]).map(Some)
     }
 
-    /// Writes the superblock into `dir`, in place of an older one, on disk when it returns.
+    /// As [`read`](Superblock::read), and writes a file that is damaged, missing or older again. The directory must be locked. What was
+    /// wrong is said for people.
+    ///
+    /// # Errors
+    /// As [`read`](Superblock::read).
+    pub fn read_and_repair(io: &dyn Io, dir: &Path) -> Result<(Option<Superblock>, Vec<String>)> {
+        let Some(block) = Superblock::read(io, dir)? else {
+            return Ok((None, Vec::new()));
+        };
+        let found = read_both(io, dir)?;
+        let whole = |f: &Found| matches!(f, Found::Whole(b) if *b == block);
+        if found.iter().all(whole) {
+            return Ok((Some(block), Vec::new()));
+        }
+        // The store can be used without: a full disk takes no copy now.
+        let outcome = match block.write(io, dir) {
+            Ok(()) => "it was made again from the other copy".to_string(),
+            Err(e) => format!("it could not be made again from the other copy: {e}"),
+        };
+        let said = |(found, name): (&Found, &str)| {
+            let what = match found {
+                Found::Whole(_) => return None,
+                Found::Missing => "missing",
+                Found::Damaged(_) => "damaged",
+            };
+            Some(format!(
+                "{} was {what}; {outcome}",
+                dir.join(name).display()
+            ))
+        };
+        let said: Vec<String> = found.iter().zip([NAME, COPY]).filter_map(said).collect();
+        said.iter().for_each(|text| tracing::warn!("{text}"));
+        Ok((Some(block), said))
+    }
+
+    /// Writes the superblock and its copy into `dir`, in place of older ones, on disk when it returns.
     ///
     /// # Errors
     /// `Refused` naming what the disk said.
     pub fn write(&self, io: &dyn Io, dir: &Path) -> Result<()> {
-        let (path, new) = (dir.join(NAME), dir.join("superblock.new"));
-        let written = (|| {
-            if io.exists(&new)? {
-                // Left by a crash in the middle of this.
-                io.remove(&new)?;
-            }
-            let file = io.create(&new)?;
-            file.write_at(&self.encode(), 0)?;
-            file.sync()?;
-            io.rename(&new, &path)?;
-            io.sync_dir(dir)
-        })();
-        written.map_err(|e: std::io::Error| {
-            Error::Refused(format!(
-                "{}: {e}; check the disk and who may write there",
-                path.display()
-            ))
+        let new = dir.join(NEW);
+        [NAME, COPY].iter().try_for_each(|name| {
+            let path = dir.join(name);
+            let written = (|| {
+                if io.exists(&new)? {
+                    // Left by a crash in the middle of this.
+                    io.remove(&new)?;
+                }
+                let file = io.create(&new)?;
+                file.write_at(&self.encode(), 0)?;
+                file.sync()?;
+                io.rename(&new, &path)?;
+                io.sync_dir(dir)
+            })();
+            written.map_err(|e: std::io::Error| {
+                Error::Refused(format!(
+                    "{}: {e}; check the disk and who may write there",
+                    path.display()
+                ))
+            })
         })
     }
+}
+
+/// Whether there is a superblock in `dir`, or a copy of one.
+///
+/// # Errors
+/// Those of looking.
+pub fn is_in(io: &dyn Io, dir: &Path) -> std::io::Result<bool> {
+    Ok(io.exists(&dir.join(NAME))? || io.exists(&dir.join(COPY))?)
+}
+
+/// One of the two files.
+enum Found {
+    Missing,
+    Whole(Superblock),
+    Damaged(Error),
+}
+
+/// The superblock and its copy.
+fn read_both(io: &dyn Io, dir: &Path) -> Result<[Found; 2]> {
+    Ok([
+        read_file(io, &dir.join(NAME))?,
+        read_file(io, &dir.join(COPY))?,
+    ])
+}
+
+/// # Errors
+/// If it cannot be read, or is whole and of another version.
+fn read_file(io: &dyn Io, path: &Path) -> Result<Found> {
+    let unreadable = |e| {
+        Error::Refused(format!(
+            "{}: {e}; check who may read the store directory",
+            path.display()
+        ))
+    };
+    if !io.exists(path).map_err(unreadable)? {
+        return Ok(Found::Missing);
+    }
+    let file = io.open_to_read(path).map_err(unreadable)?;
+    let mut bytes = [0; LEN + 1];
+    let len = file.read_at(&mut bytes, 0).map_err(unreadable)?;
+    let bytes = &bytes[..len];
+    match Superblock::decode(path, bytes) {
+        Ok(block) => Ok(Found::Whole(block)),
+        Err(e) if is_whole(bytes) => Err(e),
+        Err(e) => Ok(Found::Damaged(e)),
+    }
+}
+
+/// Whether the bytes are a superblock as some version wrote it.
+fn is_whole(b: &[u8]) -> bool {
+    b.len() == LEN && b[SUMMED..] == crc32c::crc32c(&b[..SUMMED]).to_be_bytes()
 }
 
 fn refuse<T>(text: String) -> Result<T> {
@@ -228,8 +326,79 @@ mod tests {
     }
 
     #[test]
+    fn one_damaged_missing_or_older_copy_costs_nothing_and_is_made_again() {
+        let (dir, block) = (tempfile::tempdir().unwrap(), sample());
+        for name in [NAME, COPY] {
+            let path = dir.path().join(name);
+            for harm in 0..LEN * 8 + 3 {
+                block.write(&OsIo, dir.path()).unwrap();
+                let mut bytes = block.encode().to_vec();
+                match harm.checked_sub(3) {
+                    Some(bit) => {
+                        bytes[bit / 8] ^= 1 << (bit % 8);
+                        std::fs::write(&path, bytes).unwrap();
+                    }
+                    None if harm == 0 => std::fs::remove_file(&path).unwrap(),
+                    None => std::fs::write(&path, &bytes[..(harm - 1) * 20]).unwrap(),
+                }
+                let found = Superblock::read(&OsIo, dir.path());
+                assert_eq!(found.unwrap().as_ref(), Some(&block), "{name} {harm}");
+                assert!(is_in(&OsIo, dir.path()).unwrap());
+                let (found, said) = Superblock::read_and_repair(&OsIo, dir.path()).unwrap();
+                assert_eq!(found.as_ref(), Some(&block));
+                assert!(said.len() == 1 && said[0].contains(name), "{said:?}");
+                for name in [NAME, COPY] {
+                    assert_eq!(
+                        std::fs::read(dir.path().join(name)).unwrap(),
+                        block.encode()
+                    );
+                }
+                let (_, said) = Superblock::read_and_repair(&OsIo, dir.path()).unwrap();
+                assert!(said.is_empty(), "{said:?}");
+            }
+        }
+        // A crash between both: the first is newer.
+        let newer = sample();
+        std::fs::write(dir.path().join(NAME), newer.encode()).unwrap();
+        let (found, said) = Superblock::read_and_repair(&OsIo, dir.path()).unwrap();
+        assert_eq!((found.as_ref(), said.len()), (Some(&newer), 0));
+        assert_eq!(
+            std::fs::read(dir.path().join(COPY)).unwrap(),
+            newer.encode()
+        );
+        // Both damaged.
+        for name in [NAME, COPY] {
+            std::fs::write(dir.path().join(name), &newer.encode()[..50]).unwrap();
+        }
+        assert!(Superblock::read(&OsIo, dir.path()).is_err());
+    }
+
+    #[test]
+    fn a_crash_at_any_call_leaves_the_older_or_the_newer_one() {
+        use forebay_storage::fault::FaultIo;
+        let dir = Path::new("/store");
+        let (older, newer) = (sample(), sample());
+        for call in 1.. {
+            let io = FaultIo::new(call);
+            io.create_dir_all(dir).unwrap();
+            io.sync_dir(Path::new("/")).unwrap();
+            older.write(&io, dir).unwrap();
+            io.stop_after(call);
+            let done = newer.write(&io, dir).is_ok();
+            let io = FaultIo::with_image(&io.crash(), 1);
+            let found = Superblock::read(&io, dir).unwrap();
+            assert!(found == Some(newer.clone()) || !done && found == Some(older.clone()));
+            let (again, _) = Superblock::read_and_repair(&io, dir).unwrap();
+            assert_eq!(again, found, "call {call}");
+            if done {
+                break;
+            }
+        }
+    }
+
+    #[test]
     fn another_version_says_so() {
-        for (version, advice) in [(9u32, "newer Forebay"), (1, "copy the files out")] {
+        for (version, advice) in [(9u32, "newer Forebay"), (2, "copy the files out")] {
             let mut bytes = sample().encode();
             bytes[8..12].copy_from_slice(&version.to_be_bytes());
             let error = Superblock::decode(Path::new("x"), &bytes).unwrap_err();

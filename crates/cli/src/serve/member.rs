@@ -177,7 +177,7 @@ fn serve(
         )
     };
 
-    let new = !store.join(superblock::NAME).exists();
+    let new = !superblock::is_in(&forebay_storage::OsIo, &store).unwrap_or(false);
     let prepare = || {
         watchdog.stage("preparing the mount point");
         points::prepare(&store, std::slice::from_ref(&point)).map_err(first)

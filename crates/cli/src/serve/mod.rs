@@ -127,7 +127,8 @@ pub fn run(
 
     // A new store has no mounts yet: its mount points are looked at before it is made, for a start that fails should not
     // leave a store behind, of a number of nodes that nobody settled on.
-    let new = !spec.store.join(forebay_server::superblock::NAME).exists();
+    let new =
+        !forebay_server::superblock::is_in(&forebay_storage::OsIo, &spec.store).unwrap_or(false);
     let prepare = || {
         stage(String::from("preparing the mount points"))?;
         points::prepare(&spec.store, &spec.mounts)
