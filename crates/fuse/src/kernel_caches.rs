@@ -8,11 +8,11 @@
 //! Invariant: nothing here is called on a thread that answers requests. Dropping pages waits for reads under way, and the
 //! look-up for its answer.
 use crate::own_lookups::OwnLookups;
+use crate::protocol::{INodeNo, Notifier};
 use crate::reply::OWN;
 use forebay_client::job::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Attr, Fid};
-use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -4,10 +4,10 @@ use crate::errors::MountError;
 use crate::filesystem::Filesystem;
 use crate::open_handles::OpenHandles;
 use crate::options::MountOptions;
+use crate::protocol::{Running, Session};
 use crate::watch::Watch;
 use crate::{kernel, mountpoint, table};
 use forebay_server::Delegate;
-use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
@@ -30,7 +30,7 @@ const JOIN: Duration = Duration::from_secs(10);
 pub struct Mount {
     point: PathBuf,
     device: String,
-    session: Option<BackgroundSession>,
+    session: Option<Running>,
     ended: Receiver<()>,
     watch: Arc<Watch>,
     handles: Arc<OpenHandles>,
@@ -74,22 +74,15 @@ impl Pending {
         let (point, options) = (&self.point, &self.options);
         let (send, ended) = channel();
         let filesystem = Filesystem::new(delegate, options, send);
-        let mut config = Config::default();
-        config.n_threads = Some(options.thread_count());
-        config.clone_fd = true;
-        let acl = if options.allow_other {
-            SessionACL::All
-        } else {
-            SessionACL::Owner
-        };
-        config.acl = acl;
+        // The kernel lets nobody else in either; so does the answer.
+        let owner = (!options.allow_other).then(|| rustix::process::geteuid().as_raw());
         let (caches, watch) = (filesystem.caches(), filesystem.watch());
         let handles = filesystem.handles();
         let (refused, callers) = (filesystem.refused(), filesystem.callers());
-        let started = Session::from_fd(filesystem, connection, acl, config).and_then(|session| {
+        let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             caches.connect(session.notifier(), point)?;
-            session.spawn()
+            session.spawn(options.thread_count())
         });
         let session = match started {
             Ok(session) => session,
@@ -161,9 +154,7 @@ impl Mount {
 
     /// Whether the mount still answers; it ends when someone unmounts it.
     pub fn is_alive(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|s| !s.guard.is_finished())
+        self.session.as_ref().is_some_and(|s| !s.is_finished())
     }
 
     /// Unmounts and waits for the last request. Waits up to 5 seconds for users to go, then cuts them off.

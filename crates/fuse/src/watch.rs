@@ -4,10 +4,10 @@
 //! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So what programs do
 //! is seen as they do it, and not what the kernel made of it.
 use crate::filesystem::Answer;
+use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, Request};
 use crate::reply::OWN;
 use forebay_trace::Action;
 use forebay_trace::record::{Recorder, Seen};
-use fuser::{Errno, FileHandle, FopenFlags, INodeNo, Request};
 use parking_lot::RwLock;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

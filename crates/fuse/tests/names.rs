@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags, Timespec, Timestamps
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -51,15 +52,6 @@ fn names_and_their_errors() {
     assert_eq!(errno(fs::rename(m.join("d"), m.join("d/e"))), libc::EINVAL);
     std::os::unix::fs::symlink("loop", m.join("loop")).unwrap();
     assert_eq!(errno(File::open(m.join("loop"))), libc::ELOOP);
-    assert_eq!(
-        errno(
-            OpenOptions::new()
-                .write(true)
-                .custom_flags(libc::O_TMPFILE)
-                .open(&m)
-        ),
-        libc::EOPNOTSUPP
-    );
     assert_eq!(errno(truncate(&m.join("none"), 0)), libc::ENOENT);
 }
 
@@ -405,4 +397,100 @@ fn device_files_are_made_listed_and_archived_and_do_not_open() {
         2
     );
     fs::remove_dir_all(m.join("d")).unwrap();
+}
+
+/// A file in `dir` without a name.
+fn unnamed(dir: &Path, also: i32) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o640);
+    options.custom_flags(libc::O_TMPFILE | also).open(dir)
+}
+
+/// Gives an open file a name.
+fn name(file: &File, to: &Path) -> rustix::io::Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, path, CWD, to, AtFlags::SYMLINK_FOLLOW)
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_and_is_whole_everywhere() {
+    let Some(mut h) = Harness::four() else { return };
+    let content = pattern(7, 300_000);
+    for (n, mount) in h.all().iter().enumerate() {
+        let dir = mount.join(format!("of{n}"));
+        fs::create_dir(&dir).unwrap();
+        let mut file = unnamed(&dir, 0).unwrap();
+        file.write_all(&content).unwrap();
+        let meta = file.metadata().unwrap();
+        assert_eq!((meta.nlink(), meta.len()), (0, content.len() as u64));
+        assert_eq!(meta.mode(), libc::S_IFREG | 0o640);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        name(&file, &dir.join("first")).unwrap();
+        assert_eq!(file.metadata().unwrap().nlink(), 1);
+        // Directories lie with members: some of these with another one than the file.
+        for other in 0..4 {
+            fs::create_dir_all(mount.join(format!("also{other}"))).unwrap();
+            name(&file, &mount.join(format!("also{other}/{n}"))).unwrap();
+        }
+        assert_eq!(errno(name(&file, &dir.join("first"))), libc::EEXIST);
+        drop(file);
+        for other in h.all() {
+            let path = other.join(format!("of{n}/first"));
+            assert_eq!(fs::metadata(&path).unwrap().nlink(), 5);
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+    }
+    // A name that is taken is no reason to lose the file.
+    let file = unnamed(&h.mount(2), 0).unwrap();
+    for taken in 0..4 {
+        let taken = h.mount(2).join(format!("also{taken}/0"));
+        assert_eq!(errno(name(&file, &taken)), libc::EEXIST);
+    }
+    name(&file, &h.mount(2).join("also3/free")).unwrap();
+    drop(file);
+    assert_eq!(h.stop(), "STOPPED\n");
+    h.serve().unwrap();
+    for n in 0..4 {
+        assert_eq!(fs::read(h.mount(n).join("also1/3")).unwrap(), content);
+        fs::remove_file(h.mount(n).join(format!("of{n}/first"))).unwrap();
+        for also in 0..4 {
+            fs::remove_file(h.mount(n).join(format!("also{also}/{n}"))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_never_gets_a_name_goes_with_its_last_close_or_its_server() {
+    let Some(mut h) = Harness::four() else { return };
+    let m = h.mount(1);
+    fs::create_dir(m.join("d")).unwrap();
+    let file = unnamed(&m.join("d"), libc::O_EXCL).unwrap();
+    assert_eq!(errno(name(&file, &m.join("d/never"))), libc::ENOENT);
+    // What has lost its last name, here or through another mount, gets none again.
+    fs::write(m.join("was"), "x").unwrap();
+    let open = File::open(m.join("was")).unwrap();
+    fs::remove_file(h.mount(3).join("was")).unwrap();
+    assert_eq!(errno(name(&open, &m.join("again"))), libc::ENOENT);
+    assert_eq!(errno(unnamed(&m.join("was"), 0)), libc::ENOENT);
+    assert_eq!(errno(unnamed(&m.join("none"), 0)), libc::ENOENT);
+    drop((file, open));
+    // Removing the directory that it was made in does not touch it; nor does it keep that from going.
+    let mut file = unnamed(&m.join("d"), 0).unwrap();
+    fs::remove_dir(m.join("d")).unwrap();
+    file.write_all(b"still here").unwrap();
+    name(&file, &m.join("kept")).unwrap();
+    drop(file);
+    assert_eq!(fs::read(h.mount(0).join("kept")).unwrap(), b"still here");
+    let mut lost = unnamed(&m, 0).unwrap();
+    lost.write_all(&pattern(3, 1 << 20)).unwrap();
+    lost.sync_all().unwrap();
+    h.kill();
+    h.serve().unwrap();
+    drop(lost);
+    assert_eq!(fs::read(h.mount(0).join("kept")).unwrap(), b"still here");
+    assert_eq!(fs::read_dir(h.mount(2)).unwrap().count(), 1);
+    assert_eq!(h.stop(), "STOPPED\n");
+    let io = std::sync::Arc::new(forebay_storage::OsIo);
+    let found = forebay_server::fsck::check(io, &[h.store()], &mut |_| {}).unwrap();
+    assert!(found.is_sound(), "{found:?}");
 }

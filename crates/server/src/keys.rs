@@ -26,7 +26,8 @@ pub const OUTBOX: Keyspace = Keyspace(7);
 pub const DECISIONS: Keyspace = Keyspace(8);
 /// Logs not sealed yet, by log. Written by `data`.
 pub const LOGS: Keyspace = Keyspace(9);
-/// Inodes without a name that wait for their last close, by fid. Written by `inodes`.
+/// Inodes without a name that wait for their last close, by fid: nothing, or 1 for a file that never had a name and may get one.
+/// Written by `inodes`.
 pub const ORPHANS: Keyspace = Keyspace(10);
 /// Counters (next fid, next log, next sequence), reserved in blocks. Written by `counter`.
 pub const COUNTERS: Keyspace = Keyspace(11);

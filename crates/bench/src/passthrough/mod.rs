@@ -1,7 +1,7 @@
 //! A minimal pass-through file system: every request becomes a system call on a directory. It shows what FUSE itself costs,
 //! so that Forebay is compared with the best a mount can do.
 //!
-//! It uses the same FUSE crate as Forebay and the same class of settings: as many threads, cloned device descriptors, the
+//! It uses the crate `fuser` and the same class of settings as Forebay: as many threads, cloned device descriptors, the
 //! same request sizes and readahead, no write-back cache, time-outs of names and attributes 0, pages kept over opens, no
 //! FLUSH for read-only handles. What passes through is what the benchmark's cases need, and a little more for its tests.
 

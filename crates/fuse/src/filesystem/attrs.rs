@@ -1,18 +1,7 @@
 //! Changing attributes, with the rules for set-id bits that the kernel leaves to the file system.
 use super::{Filesystem, files};
-use crate::reply::time;
-use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, SetTime};
-use fuser::{FileHandle, TimeOrNow};
-
-/// What one request wants changed.
-pub(super) struct Change {
-    pub mode: Option<u32>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub size: Option<u64>,
-    pub atime: Option<TimeOrNow>,
-    pub mtime: Option<TimeOrNow>,
-}
+use crate::protocol::{SetAttrRequest, TimeOrNow};
+use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, SetTime, Time};
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
@@ -22,8 +11,7 @@ impl Filesystem {
     pub(super) fn set_attributes(
         &self,
         fid: Fid,
-        change: Change,
-        fh: Option<FileHandle>,
+        change: SetAttrRequest,
         caller: Caller,
     ) -> Result<Attr> {
         let mut set = SetAttr {
@@ -41,7 +29,7 @@ impl Filesystem {
             set.mode = without_set_ids(&attr);
         }
         self.delegate
-            .setattr(fid, &set, fh.map(files::handle), caller)
+            .setattr(fid, &set, change.fh.map(files::handle), caller)
     }
 
     /// Takes the set-id bits off a file that someone without the right to keep them has changed.
@@ -78,14 +66,14 @@ fn without_set_ids(attr: &Attr) -> Option<u32> {
 fn set_time(to: TimeOrNow) -> SetTime {
     match to {
         TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(t) => SetTime::At(time(t)),
+        TimeOrNow::At(secs, nanos) => SetTime::At(Time { secs, nanos }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::{Lamination, Layout, Time};
+    use forebay_server::{Lamination, Layout};
 
     #[test]
     fn set_ids_go_but_mandatory_locking_and_directories_keep_theirs() {

@@ -7,11 +7,11 @@
 //! Invariants: going on never skips or repeats a name that was there all the time; memory is bounded by the window plus
 //! one name per [`MARK`] entries; a listing started again from 0 sees the directory as it is then.
 use super::Filesystem;
+use crate::protocol::{FileHandle, FileType, INodeNo, ReplyDirectory, Request};
 use crate::reply::{fid, file_type};
 use crate::watch::Note;
 use forebay_server::{DirEntry, Fid, Result};
 use forebay_trace::Action;
-use fuser::{FileHandle, FileType, INodeNo, ReplyDirectory, Request};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;

@@ -9,9 +9,9 @@
 //! bit  0       WRITE: opened for writing
 //! ```
 use super::Filesystem;
+use crate::protocol::{FileHandle, FopenFlags, INodeNo, OpenAccMode, ReplyWrite, WriteFlags};
 use forebay_server::delegate::{AfterWrite, Fallocate, Handle, Opened, Whence};
 use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
-use fuser::{FileHandle, FopenFlags, INodeNo, OpenAccMode, ReplyWrite, WriteFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +36,7 @@ fn has(fh: FileHandle, bit: u64) -> bool {
     fh.0 & bit != 0
 }
 
-pub(super) fn open_flags(flags: fuser::OpenFlags) -> OpenFlags {
+pub(super) fn open_flags(flags: crate::protocol::OpenFlags) -> OpenFlags {
     let mode = flags.acc_mode();
     OpenFlags {
         read: mode != OpenAccMode::O_WRONLY,
@@ -90,7 +90,7 @@ impl Filesystem {
     pub(super) fn open_file(
         &self,
         fid: Fid,
-        flags: fuser::OpenFlags,
+        flags: crate::protocol::OpenFlags,
         caller: Caller,
     ) -> Result<(FileHandle, FopenFlags)> {
         let flags = open_flags(flags);
@@ -106,7 +106,7 @@ impl Filesystem {
         parent: Fid,
         name: &OsStr,
         mode: u32,
-        kernel_flags: fuser::OpenFlags,
+        kernel_flags: crate::protocol::OpenFlags,
         caller: Caller,
     ) -> Result<(Attr, FileHandle, FopenFlags)> {
         let flags = open_flags(kernel_flags);
@@ -148,6 +148,23 @@ impl Filesystem {
         Ok((opened.attr, fh, fopen))
     }
 
+    /// A file without a name (`O_TMPFILE`). The kernel sees to it that one opened with `O_EXCL` never gets one; so does the service.
+    pub(super) fn create_unnamed(
+        &self,
+        dir: Fid,
+        mode: u32,
+        kernel_flags: crate::protocol::OpenFlags,
+        caller: Caller,
+    ) -> Result<(Attr, FileHandle, FopenFlags)> {
+        let flags = open_flags(kernel_flags);
+        let linkable = kernel_flags.0 & libc::O_EXCL == 0;
+        let opened = self
+            .delegate
+            .create_unnamed(dir, mode, linkable, flags, caller)?;
+        let (fh, fopen) = answer(&opened, flags, self.alone, self.watch.exact());
+        Ok((opened.attr, fh, fopen))
+    }
+
     /// Closes an opened file if what followed failed.
     fn or_close<T>(&self, opened: &Opened, result: Result<T>) -> Result<T> {
         if result.is_err() {
@@ -165,7 +182,7 @@ impl Filesystem {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        file_flags: fuser::OpenFlags,
+        file_flags: crate::protocol::OpenFlags,
         caller: Caller,
     ) -> Result<u64> {
         if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) && has(fh, APPEND) {
@@ -212,7 +229,7 @@ impl Filesystem {
             look_again,
         }) = after
         else {
-            return reply.error(fuser::Errno::EBADF);
+            return reply.error(crate::protocol::Errno::EBADF);
         };
         if !drop_pages && !look_again {
             return reply.written(len as u32);
@@ -232,7 +249,7 @@ impl Filesystem {
             Ok(()) => reply.written(len as u32),
             Err(error) => {
                 tracing::error!(inode = ino.0, %error, "the kernel keeps pages from before a direct write");
-                reply.error(fuser::Errno::EIO);
+                reply.error(crate::protocol::Errno::EIO);
             }
         };
         let thread = std::thread::Builder::new().name("direct write".into());
@@ -340,14 +357,14 @@ mod tests {
             direct: false,
             made: false,
         };
-        let flags = open_flags(fuser::OpenFlags(libc::O_RDWR | libc::O_APPEND));
+        let flags = open_flags(crate::protocol::OpenFlags(libc::O_RDWR | libc::O_APPEND));
         let (fh, fopen) = answer(&opened, flags, true, false);
         assert_eq!(handle(fh), 77);
         assert!(has(fh, WRITE) && has(fh, APPEND) && !has(fh, DIRECT));
         assert_eq!(fopen, FopenFlags::FOPEN_KEEP_CACHE);
         let (fh, fopen) = answer(
             &opened,
-            open_flags(fuser::OpenFlags(libc::O_RDONLY | libc::O_APPEND)),
+            open_flags(crate::protocol::OpenFlags(libc::O_RDONLY | libc::O_APPEND)),
             true,
             false,
         );
@@ -411,7 +428,7 @@ mod tests {
             gid: 1000,
         };
         let create = |filesystem: &Filesystem, name: &str, flags| {
-            let flags = fuser::OpenFlags(flags | libc::O_CREAT);
+            let flags = crate::protocol::OpenFlags(flags | libc::O_CREAT);
             let made = filesystem.create_file(Fid::ROOT, OsStr::new(name), 0o400, flags, user);
             made.map(|(_, handle, _)| filesystem.delegate.release(super::handle(handle)).unwrap())
         };

@@ -1,6 +1,6 @@
 //! What a mount and the kernel agree on before the first request.
 use super::Filesystem;
-use fuser::{InitFlags, KernelConfig};
+use crate::protocol::{InitFlags, KernelConfig};
 use std::io;
 
 /// Requests of readahead and direct I/O in flight at once.
@@ -37,12 +37,10 @@ impl Filesystem {
                 ))
             })?;
         }
-        let _ = config.set_max_write(self.max_write);
+        config.set_max_write(self.max_write);
         // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
-        if let Err(most) = config.set_max_readahead(self.readahead) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND);
+        config.set_max_readahead(self.readahead);
+        config.set_max_background(BACKGROUND);
         Ok(())
     }
 }

@@ -2,11 +2,11 @@
 use super::Filesystem;
 use super::requests::caller;
 use super::team::DIRECTORY;
+use crate::protocol::{INodeNo, Request};
 use crate::reply::{attempt, fid};
 use crate::watch::Note;
 use forebay_server::{Attr, Caller, Fid, Kind, NewNode, RenameFlags};
 use forebay_trace::Action;
-use fuser::{INodeNo, Request};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -112,7 +112,7 @@ impl Filesystem {
         ino: INodeNo,
         parent: INodeNo,
         name: &OsStr,
-    ) -> Result<Attr, fuser::Errno> {
+    ) -> Result<Attr, crate::protocol::Errno> {
         let mark = self
             .watch
             .mark(req, Note::on(Action::Link, ino).to(parent, name));
@@ -130,8 +130,8 @@ impl Filesystem {
         req: &Request,
         from: (INodeNo, &OsStr),
         to: (INodeNo, &OsStr),
-        flags: fuser::RenameFlags,
-    ) -> Result<(), fuser::Errno> {
+        flags: crate::protocol::RenameFlags,
+    ) -> Result<(), crate::protocol::Errno> {
         let mark = self
             .watch
             .mark(req, Note::at(Action::Rename, from.0, from.1));
@@ -139,7 +139,7 @@ impl Filesystem {
             self.rename((fid(from.0), from.1), (fid(to.0), to.1), flags, caller(req))
         });
         if answer.is_ok() && !self.alone {
-            let exchanged = flags.contains(fuser::RenameFlags::RENAME_EXCHANGE);
+            let exchanged = flags.contains(crate::protocol::RenameFlags::RENAME_EXCHANGE);
             let (from, to) = ((fid(from.0), from.1), (fid(to.0), to.1));
             self.places.renamed(from, to, exchanged);
         }
@@ -156,16 +156,17 @@ impl Filesystem {
         &self,
         (from, name): (Fid, &OsStr),
         (to, to_name): (Fid, &OsStr),
-        flags: fuser::RenameFlags,
+        flags: crate::protocol::RenameFlags,
         caller: Caller,
     ) -> Result<()> {
-        let known = fuser::RenameFlags::RENAME_NOREPLACE | fuser::RenameFlags::RENAME_EXCHANGE;
+        let known = crate::protocol::RenameFlags::RENAME_NOREPLACE
+            | crate::protocol::RenameFlags::RENAME_EXCHANGE;
         if !known.contains(flags) {
             return Err(Errno::INVAL.into());
         }
         let flags = RenameFlags {
-            no_replace: flags.contains(fuser::RenameFlags::RENAME_NOREPLACE),
-            exchange: flags.contains(fuser::RenameFlags::RENAME_EXCHANGE),
+            no_replace: flags.contains(crate::protocol::RenameFlags::RENAME_NOREPLACE),
+            exchange: flags.contains(crate::protocol::RenameFlags::RENAME_EXCHANGE),
         };
         self.delegate
             .rename(from, name.as_bytes(), to, to_name.as_bytes(), flags, caller)

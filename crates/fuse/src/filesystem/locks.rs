@@ -3,8 +3,8 @@
 //!
 //! What is particular here:
 //! - **Waiting**: a blocked `F_SETLKW` or `flock` waits on a thread of its own, never on one that answers requests.
-//! - **Signals**: the kernel tells of an interrupted request by `FUSE_INTERRUPT`, which `fuser` 0.18 does not pass on (it
-//!   answers `ENOSYS`, and the kernel stops sending it). A killed program would stay until its lock is granted. So the
+//! - **Signals**: the kernel tells of an interrupted request by `FUSE_INTERRUPT`, which the mount does not look at (it
+//!   answers `ENOSYS`, and the kernel stops sending it): a thread that waits for another member cannot be woken by it. A killed program would stay until its lock is granted. So the
 //!   waiting thread looks itself, some times a second, whether its caller has a signal to take (`caller`), and answers
 //!   `EINTR`; the kernel restarts the call or ends it, as the signal wants.
 //! - **Closing**: the kernel gives up an open file's locks (`flock`, OFD) with a `RELEASE` that nobody waits for. So a try
@@ -16,7 +16,7 @@ use super::Filesystem;
 use super::files::handle;
 use crate::caller::Caller;
 use crate::kernel_caches::KernelCaches;
-use crate::lock_flags::is_flock;
+use crate::protocol::{Errno, FileHandle, INodeNo, LockRequest, ReplyEmpty, ReplyLock, Request};
 use crate::reply::attempt;
 use crate::watch::{Mark, Note};
 use forebay_server::Result;
@@ -24,7 +24,6 @@ use forebay_server::delegate::{Delegate, Granted, LockWanted, Locking};
 use forebay_server::locks::Mode;
 use forebay_server::locks::proto::Space;
 use forebay_trace::Action;
-use fuser::{Errno, FileHandle, INodeNo, ReplyEmpty, ReplyLock, Request};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -41,20 +40,7 @@ pub(crate) struct LockDesk {
     pub ended: AtomicBool,
 }
 
-/// A request for a lock, or to give one up, as the kernel puts it.
-pub(crate) struct Asked {
-    pub ino: INodeNo,
-    pub fh: FileHandle,
-    pub owner: u64,
-    pub start: u64,
-    /// The last byte itself.
-    pub last: u64,
-    pub typ: i32,
-    pub pid: u32,
-    pub wait: bool,
-}
-
-impl Asked {
+impl LockRequest {
     fn note(&self) -> Note<'static> {
         let len = self.end().saturating_sub(self.start);
         // A lock to the end of all files has no length in a trace.
@@ -132,8 +118,8 @@ impl Filesystem {
         }
     }
 
-    pub(super) fn set_lock(&self, req: &Request, asked: Asked, reply: ReplyEmpty) {
-        let space = match is_flock(req, &asked) {
+    pub(super) fn lock_or_unlock(&self, req: &Request, asked: LockRequest, reply: ReplyEmpty) {
+        let space = match asked.flock {
             true => Space::Flock,
             false => Space::Record,
         };
@@ -209,7 +195,7 @@ impl Filesystem {
         }
     }
 
-    pub(super) fn get_lock(&self, req: &Request, asked: Asked, reply: ReplyLock) {
+    pub(super) fn look_for_lock(&self, req: &Request, asked: LockRequest, reply: ReplyLock) {
         let wanted = match asked.wanted(Space::Record, false) {
             Ok(wanted) => wanted,
             Err(e) => return reply.error(e),

@@ -12,8 +12,8 @@
 //! - Only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
 //!   descriptors) waits for nothing but time.
 use super::Filesystem;
+use crate::protocol::{Errno, ReplyEntry};
 use forebay_server::{Attr, Fid, Kind};
-use fuser::{Errno, Generation, ReplyEntry};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -223,7 +223,7 @@ impl Filesystem {
             }
             match ready {
                 Ok(((attr_ttl, entry_ttl), attr)) => {
-                    reply.entry_with_ttls(&attr_ttl, &entry_ttl, &attr, Generation(0));
+                    reply.entry_with_ttls(&attr_ttl, &entry_ttl, &attr);
                 }
                 Err(e) => reply.error(e),
             }

@@ -2,12 +2,12 @@
 //!
 //! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is watched, nothing.
 use super::{Answer, Filesystem};
+use crate::protocol::{
+    Errno, FileHandle, FopenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyStatfs, ReplyWrite, ReplyXattr,
+};
 use crate::reply::{file_attr, negative};
 use forebay_server::{Attr, Lamination, Space};
-use fuser::{
-    Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr,
-};
 use std::time::Duration;
 
 /// How long the kernel may keep what cannot change behind its back.
@@ -54,7 +54,7 @@ pub(super) fn room(answer: Result<Space, Errno>, reply: ReplyStatfs) {
             // Files need no room of their own kind: as many as there are free blocks may follow.
             let files = s.files.saturating_add(free);
             let block = BLOCK as u32;
-            reply.statfs(blocks, free, free, files, free, block, NAME, block);
+            reply.statfs(blocks, free, files, free, block, NAME);
         }
         Err(e) => reply.error(e),
     }
@@ -87,7 +87,7 @@ impl Filesystem {
         match answer {
             Ok(attr) => {
                 let (attr_ttl, entry_ttl) = self.ttls(&attr);
-                reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&attr), Generation(0));
+                reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&attr));
             }
             Err(e) => reply.error(e),
         }
@@ -104,7 +104,7 @@ impl Filesystem {
     pub(super) fn found(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
         match answer {
             Err(e) if self.alone && e.code() == libc::ENOENT => {
-                reply.entry(&KEPT, &negative(), Generation(0));
+                reply.entry(&KEPT, &negative());
             }
             answer => self.enter(answer, reply),
         }
@@ -119,7 +119,7 @@ impl Filesystem {
             Ok((attr, fh, flags)) => {
                 // One time-out serves name and attributes here, so the shorter one.
                 let ttl = self.entry_ttl().min(self.attr_ttl(&attr));
-                reply.created(&ttl, &file_attr(&attr), Generation(0), fh, flags);
+                reply.created(&ttl, &file_attr(&attr), fh, flags);
             }
             Err(e) => reply.error(e),
         }

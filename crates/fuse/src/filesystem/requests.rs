@@ -2,25 +2,27 @@
 //! is asked for whoever watches, has a neighbouring file do it, and sends its answer as `replies` says.
 use super::replies::{data, done, give, room, written};
 use super::team::DIRECTORY;
-use super::{Asked, Filesystem, attrs, files};
+use super::{Filesystem, files};
 use crate::open_handles::Key;
+use crate::protocol::{
+    Errno, FileHandle, FopenFlags, Handler, INodeNo, KernelConfig, LockRequest, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    SetAttrRequest, WriteFlags,
+};
 use crate::reply::fid;
 use crate::watch::Note;
 use forebay_client::job::wire::COMMAND;
 use forebay_server::Caller;
 use forebay_trace::Action;
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FopenFlags, INodeNo, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+
+/// What stands for the name of a file that has none, in traces and lists of open files.
+const NO_NAME: &str = "(no name)";
 
 pub(super) fn caller(req: &Request) -> Caller {
     Caller {
@@ -29,12 +31,12 @@ pub(super) fn caller(req: &Request) -> Caller {
     }
 }
 
-impl fuser::Filesystem for Filesystem {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+impl Handler for Filesystem {
+    fn init(&mut self, config: &mut KernelConfig) -> io::Result<()> {
         self.agree(config)
     }
 
-    fn destroy(&mut self) {
+    fn destroy(&self) {
         self.desk.ended.store(true, Ordering::SeqCst);
         let _ = self.ended.send(());
     }
@@ -62,11 +64,11 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn forget(&self, _: &Request, ino: INodeNo, answers: u64) {
+    fn forget(&self, ino: INodeNo, answers: u64) {
         self.places.forget(fid(ino), answers);
     }
 
-    fn getattr(&self, req: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, reply: ReplyAttr) {
         let own = self.team_attr(ino, req.pid());
         if let Some(attr) = own.or_else(|| self.caches.root(ino, req.pid())) {
             return self.show(Ok(attr), reply);
@@ -79,38 +81,13 @@ impl fuser::Filesystem for Filesystem {
         self.show(answer, reply);
     }
 
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let change = attrs::Change {
-            mode,
-            uid,
-            gid,
-            size,
-            atime,
-            mtime,
-        };
-        let note = match size {
+    fn setattr(&self, req: &Request, ino: INodeNo, set: SetAttrRequest, reply: ReplyAttr) {
+        let note = match set.size {
             Some(size) => Note::on(Action::Truncate, ino).range(0, size),
             None => Note::on(Action::SetAttributes, ino),
         };
         let answer = self.attempt(req, note, || {
-            self.set_attributes(fid(ino), change, fh, caller(req))
+            self.set_attributes(fid(ino), set, caller(req))
         });
         self.show(answer, reply);
     }
@@ -127,7 +104,6 @@ impl fuser::Filesystem for Filesystem {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
@@ -137,15 +113,7 @@ impl fuser::Filesystem for Filesystem {
         self.enter(answer, reply);
     }
 
-    fn mkdir(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, reply: ReplyEntry) {
         let answer = self.attempt(req, Note::at(Action::MakeDirectory, parent, name), || {
             self.make_directory(fid(parent), name, mode, caller(req))
         });
@@ -225,19 +193,37 @@ impl fuser::Filesystem for Filesystem {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
-        flags: i32,
+        flags: OpenFlags,
         reply: ReplyCreate,
     ) {
-        let note = Note::at(Action::Create, parent, name).range(flags.unsigned_abs().into(), 0);
+        let note = Note::at(Action::Create, parent, name).range(flags.0.unsigned_abs().into(), 0);
         let answer = self.attempt(req, note, || {
-            let created =
-                self.create_file(fid(parent), name, mode, OpenFlags(flags), caller(req))?;
+            let created = self.create_file(fid(parent), name, mode, flags, caller(req))?;
             let (attr, fh, _) = &created;
             self.handles.named(attr.fid.0, parent.0, name.as_bytes());
             self.handles.opened(Key::File(fh.0), attr.fid.0, req.pid());
             Ok(created)
         });
+        self.created(answer, reply);
+    }
+
+    fn tmpfile(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        mode: u32,
+        flags: OpenFlags,
+        reply: ReplyCreate,
+    ) {
+        let note = Note::at(Action::Create, parent, OsStr::new(NO_NAME));
+        let note = note.range(flags.0.unsigned_abs().into(), 0);
+        let answer = self.attempt(req, note, || {
+            self.create_unnamed(fid(parent), mode, flags, caller(req))
+        });
+        if let Ok((attr, fh, _)) = &answer {
+            self.handles.named(attr.fid.0, parent.0, NO_NAME.as_bytes());
+            self.handles.opened(Key::File(fh.0), attr.fid.0, req.pid());
+        }
         self.created(answer, reply);
     }
 
@@ -248,8 +234,7 @@ impl fuser::Filesystem for Filesystem {
         fh: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
-        owner: Option<LockOwner>,
+        owner: Option<u64>,
         reply: ReplyData,
     ) {
         let note = Note::on(Action::Read, ino)
@@ -274,7 +259,7 @@ impl fuser::Filesystem for Filesystem {
         data: &[u8],
         write_flags: WriteFlags,
         flags: OpenFlags,
-        owner: Option<LockOwner>,
+        owner: Option<u64>,
         reply: ReplyWrite,
     ) {
         let note = Note::on(Action::Write, ino)
@@ -295,90 +280,29 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn flush(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
+    fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, owner: u64, reply: ReplyEmpty) {
         let note = Note::on(Action::Flush, ino).through(fh);
         done(
-            self.attempt(req, note, || self.flush_file(fh, owner.0)),
+            self.attempt(req, note, || self.flush_file(fh, owner)),
             reply,
         );
     }
 
-    fn setlk(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        owner: LockOwner,
-        start: u64,
-        last: u64,
-        typ: i32,
-        pid: u32,
-        wait: bool,
-        reply: ReplyEmpty,
-    ) {
-        let owner = owner.0;
-        let asked = Asked {
-            ino,
-            fh,
-            owner,
-            start,
-            last,
-            typ,
-            pid,
-            wait,
-        };
-        self.set_lock(req, asked, reply);
+    fn set_lock(&self, req: &Request, lock: LockRequest, reply: ReplyEmpty) {
+        self.lock_or_unlock(req, lock, reply);
     }
 
-    fn getlk(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        owner: LockOwner,
-        start: u64,
-        last: u64,
-        typ: i32,
-        pid: u32,
-        reply: ReplyLock,
-    ) {
-        let (owner, wait) = (owner.0, false);
-        let asked = Asked {
-            ino,
-            fh,
-            owner,
-            start,
-            last,
-            typ,
-            pid,
-            wait,
-        };
-        self.get_lock(req, asked, reply);
+    fn get_lock(&self, req: &Request, lock: LockRequest, reply: ReplyLock) {
+        self.look_for_lock(req, lock, reply);
     }
 
-    fn release(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn release(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         let note = Note::on(Action::Close, ino).through(fh);
         self.handles.closed(Key::File(fh.0));
         done(self.attempt(req, note, || self.release_file(fh)), reply);
     }
 
-    fn fsync(&self, req: &Request, ino: INodeNo, fh: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         self.sync_file(req, ino, fh, reply);
     }
 
@@ -422,14 +346,9 @@ impl fuser::Filesystem for Filesystem {
     fn copy_file_range(
         &self,
         req: &Request,
-        ino: INodeNo,
-        fh_in: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        fh_out: FileHandle,
-        offset_out: u64,
+        (ino, fh_in, offset_in): (INodeNo, FileHandle, u64),
+        (ino_out, fh_out, offset_out): (INodeNo, FileHandle, u64),
         len: u64,
-        _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
         let note = Note::on(Action::Copy, ino)
@@ -448,7 +367,7 @@ impl fuser::Filesystem for Filesystem {
         written(answer, reply);
     }
 
-    fn opendir(&self, req: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Request, ino: INodeNo, reply: ReplyOpen) {
         let fh = self.open_directory(req, ino);
         self.handles.opened(Key::Directory(fh.0), ino.0, req.pid());
         reply.opened(fh, FopenFlags::empty());
@@ -472,20 +391,13 @@ impl fuser::Filesystem for Filesystem {
         }
     }
 
-    fn releasedir(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
+    fn releasedir(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         self.handles.closed(Key::Directory(fh.0));
         self.close_directory(req, ino, fh);
         reply.ok();
     }
 
-    fn fsyncdir(&self, req: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, req: &Request, ino: INodeNo, reply: ReplyEmpty) {
         let note = Note::on(Action::SyncDirectory, ino);
         done(
             self.attempt(req, note, || self.delegate.sync_directory(fid(ino))),
@@ -505,7 +417,6 @@ impl fuser::Filesystem for Filesystem {
         name: &OsStr,
         value: &[u8],
         flags: i32,
-        _: u32,
         reply: ReplyEmpty,
     ) {
         let answer = self.attempt(req, Note::on(Action::Attribute, ino), || {
@@ -546,10 +457,8 @@ impl fuser::Filesystem for Filesystem {
         req: &Request,
         ino: INodeNo,
         fh: FileHandle,
-        _: IoctlFlags,
         command: u32,
         data: &[u8],
-        _: u32,
         reply: ReplyIoctl,
     ) {
         if ino == DIRECTORY && command == COMMAND {

@@ -17,13 +17,13 @@ mod calls;
 use super::Filesystem;
 use super::files::{answer, open_flags};
 use crate::caller::Caller as Thread;
+use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, ReplyEntry, ReplyIoctl};
 use crate::reply::{OWN, attempt, file_attr};
 use calls::Calls;
 use forebay_client::job::wire::{Op, Shown, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, Opened};
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, Layout, OpenFlags, Result, Time};
-use fuser::{Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyEntry, ReplyIoctl};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -294,11 +294,11 @@ impl Filesystem {
 
     pub(super) fn team_lookup(&self, parent: INodeNo, name: &[u8], thread: u32, reply: ReplyEntry) {
         if parent != DIRECTORY {
-            return reply.entry(&FOR_EVER, &file_attr(&directory()), Generation(0));
+            return reply.entry(&FOR_EVER, &file_attr(&directory()));
         }
         if let Some(fid) = self.caches.renewed(name) {
             return match self.delegate.seen(fid) {
-                Some(attr) => reply.entry(&Duration::ZERO, &file_attr(&attr), Generation(0)),
+                Some(attr) => reply.entry(&Duration::ZERO, &file_attr(&attr)),
                 None => reply.error(Errno::ESTALE),
             };
         }
@@ -323,7 +323,7 @@ impl Filesystem {
     pub(super) fn team_open(
         &self,
         ino: INodeNo,
-        flags: fuser::OpenFlags,
+        flags: crate::protocol::OpenFlags,
         thread: u32,
     ) -> Option<(FileHandle, FopenFlags)> {
         let flags = open_flags(flags);

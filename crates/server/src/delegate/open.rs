@@ -8,7 +8,7 @@ use super::counted::{Counted, Lost};
 use super::handles::Open;
 use super::open_file::OpenFile;
 use super::{Delegate, Handle, Opened, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest};
+use crate::files::proto::{FilesReply, FilesRequest, Unnamed};
 use crate::meta::proto::{MetaReply, MetaRequest};
 use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
@@ -19,6 +19,8 @@ use std::time::Instant;
 
 /// Most requests to open or close whose answers were lost.
 const TRIES: u32 = 4;
+/// Of a directory: what is made in it takes its group.
+const SETGID: u32 = 0o2000;
 /// How often `create` looks again when what it found is removed before it is open.
 const CREATE_TRIES: u32 = 16;
 
@@ -70,6 +72,47 @@ impl Delegate {
             false => self.combine.create(&new, flags, send)?,
         };
         Ok(self.opened(&attr, flags, counted, made && own))
+    }
+
+    /// Makes a file without a name in directory `dir` and opens it (`O_TMPFILE`). It lies with this member, so nobody else is
+    /// asked but for the directory, and goes with its last close, or this server's end, unless `link` has given it a name.
+    /// `linkable`: that is allowed.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; `ENOENT` if the directory was removed.
+    pub fn create_unnamed(
+        &self,
+        dir: Fid,
+        mode: u32,
+        linkable: bool,
+        flags: OpenFlags,
+        caller: Caller,
+    ) -> Result<Opened> {
+        let _at = self.counters.other();
+        let parent = self.ask_attr(dir)?;
+        match (parent.kind, parent.nlink) {
+            (Kind::Dir, 0) => return Err(Errno::NOENT.into()),
+            (Kind::Dir, _) => {}
+            _ => return Err(Errno::NOTDIR.into()),
+        }
+        let new = Unnamed {
+            mode,
+            uid: caller.uid,
+            gid: match parent.mode & SETGID {
+                0 => caller.gid,
+                _ => parent.gid,
+            },
+            linkable,
+        };
+        let token = self.tokens.next()?;
+        let request = FilesRequest::OpenUnnamed {
+            new,
+            write: flags.write,
+            token,
+        };
+        let made = self.node.peers.files(self.member(), request);
+        let attr = expect_reply!(self.member(), made, FilesReply::Attr(attr) => attr)?;
+        Ok(self.opened(&attr, flags, Counted::new(token, 1), true))
     }
 
     /// A file that is there afterwards, open for so many handles; whether it was made.

@@ -200,6 +200,16 @@ impl Files {
             .unwrap_or_default()
     }
 
+    /// Whether a member holds the file open. Stays so while the caller holds the inode's lock.
+    pub fn is_open(&self, fid: Fid) -> bool {
+        self.shared.opens.is_open(fid)
+    }
+
+    /// A file without a name got its first one: its last close does not remove it. The caller has the inode's lock.
+    pub fn got_name(&self, fid: Fid) {
+        self.shared.opens.got_name(fid);
+    }
+
     /// Whether a member holds the file open for writing. Stays true or false while the caller holds the inode's lock.
     pub fn writers(&self, fid: Fid) -> bool {
         self.shared.opens.writers(fid)

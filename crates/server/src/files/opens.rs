@@ -4,9 +4,9 @@
 //! Invariant: opens change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
 //! lock is held. The table's own lock is the innermost of all.
 use super::Shared;
-use super::proto::FilesReply;
+use super::proto::{FilesReply, Unnamed};
 use crate::inodes::Inode;
-use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result};
+use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
 use forebay_storage::Batch;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -113,6 +113,28 @@ impl Opens {
             None => true,
         }
     }
+    /// Whether any member holds the file open, and it is not being removed.
+    pub(super) fn is_open(&self, fid: Fid) -> bool {
+        let files = self.files.lock();
+        files
+            .get(&fid)
+            .is_some_and(|e| !e.removing && !e.opens.is_empty())
+    }
+    /// A file without a name, which nobody but `open` knows of.
+    fn add_unnamed(&self, fid: Fid, open: (Member, u64), write: bool) {
+        let entry = Entry {
+            opens: BTreeMap::from([(open, write)]),
+            orphan: true,
+            ..Entry::default()
+        };
+        self.files.lock().insert(fid, entry);
+    }
+    /// The file has a name now.
+    pub(super) fn got_name(&self, fid: Fid) {
+        if let Some(entry) = self.files.lock().get_mut(&fid) {
+            entry.orphan = false;
+        }
+    }
     /// From now on opens and commits fail; false if a member holds it open.
     pub(super) fn start_removing(&self, fid: Fid) -> bool {
         let mut files = self.files.lock();
@@ -173,6 +195,29 @@ impl Shared {
         {
             return Err(Errno::STALE.into());
         }
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+
+    /// Makes a file without a name here, open for the asker, who is this member. A crash leaves its orphan record, and so removes
+    /// it. `linkable`: it may get a name.
+    pub(super) fn open_unnamed(
+        &self,
+        from: Member,
+        new: Unnamed,
+        write: bool,
+        token: u64,
+    ) -> Result<FilesReply> {
+        if from != self.member() {
+            return Err(Errno::INVAL.into());
+        }
+        let fid = self.inodes.mint()?;
+        let inode = Inode::unnamed(new.mode, new.uid, new.gid, Time::now());
+        let _inode = self.inodes.lock(fid);
+        let mut batch = Batch::new();
+        self.inodes.put(&mut batch, fid, &inode);
+        self.inodes.put_orphan(&mut batch, fid, new.linkable);
+        self.store.apply(batch)?;
+        self.opens.add_unnamed(fid, (from, token), write);
         Ok(FilesReply::Attr(inode.attr(fid)))
     }
 

@@ -82,6 +82,19 @@ impl Spans {
     }
 }
 
+/// A file that is made without a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unnamed {
+    /// Permission and set-id bits.
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// It may get a name.
+    pub linkable: bool,
+}
+
 /// What members ask each other about file content.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum FilesRequest {
@@ -92,6 +105,15 @@ pub enum FilesRequest {
         fid: Fid,
         /// `truncate` is the delegate's: it sends its own commit afterwards.
         flags: OpenFlags,
+        /// Names this open.
+        token: u64,
+    },
+    /// To the asking member itself: makes a file without a name there (`O_TMPFILE`), and counts its open. Answers `Attr`.
+    OpenUnnamed {
+        /// What it is.
+        new: Unnamed,
+        /// For writing.
+        write: bool,
         /// Names this open.
         token: u64,
     },

@@ -15,6 +15,7 @@ impl Files {
         use FilesRequest as R;
         match request {
             R::Open { fid, flags, token } => files.open(from, fid, flags, token),
+            R::OpenUnnamed { new, write, token } => files.open_unnamed(from, new, write, token),
             R::Close { fid, token } => files.close(from, fid, token),
             R::OpenTeam {
                 fid,

@@ -20,6 +20,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 const STRIPES: usize = 1024;
+/// The orphan record of a file that may get its first name.
+const LINKABLE: [u8; 1] = [1];
 
 /// One member's inodes.
 pub struct Inodes {
@@ -105,6 +107,30 @@ impl Inodes {
         batch.delete(keys::INODES, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
     }
 
+    /// Adds to `batch` the record that a file or directory has no name. `linkable`: it never had one, and may get one.
+    pub fn put_orphan(&self, batch: &mut Batch, fid: Fid, linkable: bool) {
+        let value: &[u8] = if linkable { &LINKABLE } else { &[] };
+        batch.put(
+            keys::ORPHANS,
+            Bytes::copy_from_slice(&fid.0.to_be_bytes()),
+            Bytes::copy_from_slice(value),
+        );
+    }
+
+    /// Adds to `batch` that the inode has a name.
+    pub fn delete_orphan(&self, batch: &mut Batch, fid: Fid) {
+        batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+    }
+
+    /// Whether the inode has no name and may get its first one.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn linkable(&self, fid: Fid) -> Result<bool> {
+        let record = self.store.get(keys::ORPHANS, &fid.0.to_be_bytes())?;
+        Ok(record.is_some_and(|value| value[..] == LINKABLE))
+    }
+
     /// Adds to `batch` the removal of everything kept under this fid in the inode keyspaces: the record, the orphan
     /// record and the extended attributes.
     ///
@@ -112,7 +138,7 @@ impl Inodes {
     /// When the store cannot be read.
     pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
         self.delete(batch, fid);
-        batch.delete(keys::ORPHANS, Bytes::copy_from_slice(&fid.0.to_be_bytes()));
+        self.delete_orphan(batch, fid);
         for item in keys::records_of(&self.store, keys::XATTRS, fid) {
             batch.delete(keys::XATTRS, item?.0);
         }

@@ -59,6 +59,29 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// A new empty file without a name.
+    pub(crate) fn unnamed(mode: u32, uid: u32, gid: u32, now: Time) -> Inode {
+        Inode {
+            kind: Kind::File,
+            mode: mode & 0o7777,
+            uid,
+            gid,
+            nlink: 0,
+            rdev: 0,
+            size: 0,
+            bytes: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            seq: 0,
+            lamination: Lamination::None,
+            parent: Fid(0),
+            dead: false,
+            target: Vec::new(),
+            layout: Layout::Fresh,
+        }
+    }
+
     /// Counts bytes that came and went. Members tell their numbers; no sum of them is an overflow.
     pub fn count(&mut self, added: u64, freed: u64) {
         self.bytes = self.bytes.saturating_add(added).saturating_sub(freed);

@@ -1,5 +1,5 @@
 //! Inodes: fids, locks, records of both versions and of none.
-use super::record::{VERSION, VERSION_1};
+use super::record::{VERSION, VERSION_1, VERSION_2};
 use super::*;
 use crate::{Lamination, Layout, Time};
 use forebay_storage::OsIo;
@@ -95,6 +95,21 @@ fn records_of_version_1_are_read() {
         assert_eq!((inode.mtime.nanos, inode.parent), (3, Fid(1)));
         assert_eq!(inode.layout, layout);
     }
+}
+
+#[test]
+fn records_of_version_2_are_those_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let inodes = Inodes::new(store.clone(), 0).unwrap();
+    let inode = Inode::unnamed(0o640, 7, 8, Time { secs: 2, nanos: 3 });
+    let mut record = super::record::encode(&inode);
+    assert_eq!(record[0], VERSION);
+    record[0] = VERSION_2;
+    let mut batch = Batch::new();
+    batch.put(keys::INODES, 7u64.to_be_bytes().to_vec(), record);
+    store.apply(batch).unwrap();
+    assert_eq!(inodes.get(Fid(7)).unwrap(), inode);
 }
 
 #[test]

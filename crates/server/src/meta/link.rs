@@ -1,4 +1,4 @@
-//! Another name for a file.
+//! Another name for a file, or the first one of a file that was made without.
 use super::{
     Meta, entries, names,
     plan::Plan,
@@ -15,8 +15,8 @@ impl Meta {
             if entries::get(&self.store, dir, name)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
-            let kind = match self.attr_of(fid) {
-                Ok(attr) => attr.kind,
+            let (kind, first) = match self.attr_of(fid) {
+                Ok(attr) => (attr.kind, attr.nlink == 0),
                 Err(Error::Posix(Errno::STALE)) => return Err(Errno::NOENT.into()),
                 Err(e) => return Err(e.into()),
             };
@@ -30,7 +30,10 @@ impl Meta {
                 name: name.to_vec(),
                 is: None,
             });
-            plan.need(Need::Link { fid, time });
+            plan.need(match first {
+                true => Need::Name { fid, time },
+                false => Need::Link { fid, time },
+            });
             plan.step(Step::Entry {
                 dir,
                 name: name.to_vec(),

@@ -39,6 +39,10 @@ pub trait FilesHook: Send + Sync {
     /// The inode lost its last name (it is in `keys::ORPHANS`): remove it now, or at the last close. Called
     /// without locks.
     fn orphaned(&self, fid: Fid);
+    /// Whether some member holds `fid` open. Called with the inode's lock held: take no inode lock.
+    fn is_open(&self, fid: Fid) -> bool;
+    /// A file without a name got its first one, and that has landed. Called with the inode's lock held.
+    fn named(&self, fid: Fid);
     /// Adds to `batch`, which takes the file's last name, the removal of all that is kept of it, if that can be done at
     /// once. Called with the inode's lock held, which is kept until the batch has landed; so is the answer. `None`: nothing
     /// was added, and the file becomes an orphan.
@@ -71,6 +75,12 @@ impl FilesHook for Files {
                 fid.0
             );
         }
+    }
+    fn is_open(&self, fid: Fid) -> bool {
+        Files::is_open(self, fid)
+    }
+    fn named(&self, fid: Fid) {
+        Files::got_name(self, fid);
     }
     fn remove_at_once<'a>(
         &'a self,

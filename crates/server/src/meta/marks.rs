@@ -60,7 +60,7 @@ impl Marks {
                 Need::Empty { fid } => {
                     table.emptied.insert(*fid, id);
                 }
-                Need::Link { .. } | Need::Make { .. } => {}
+                Need::Link { .. } | Need::Make { .. } | Need::Name { .. } => {}
             }
         }
         table.held.insert(id, (needs, Instant::now()));
@@ -91,7 +91,7 @@ impl Marks {
                 Need::Empty { fid } => {
                     table.emptied.remove(&fid);
                 }
-                Need::Link { .. } | Need::Make { .. } => {}
+                Need::Link { .. } | Need::Make { .. } | Need::Name { .. } => {}
             }
         }
         self.released.notify_all();

@@ -3,12 +3,11 @@
 //! A [`Need`] is checked and may say no; a [`Step`] is done after the decision and must always succeed. Both name
 //! inodes and entries of one member only.
 use super::{Meta, Stop, entries, proto::IntentId};
-use crate::{Fid, Kind, Result, Time, inodes::Inode, keys};
-use bytes::Bytes;
+use crate::{Fid, Kind, Result, Time, inodes::Inode};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most names of one file.
 pub const LINK_MAX: u32 = 65_000;
@@ -54,6 +53,14 @@ pub enum Need {
         fid: Fid,
         /// What it is.
         inode: Box<Inode>,
+    },
+    /// The file never had a name, may get one, and is open. The name is counted at once, and taken back if the operation does not
+    /// happen: then the file may get one as before.
+    Name {
+        /// The inode.
+        fid: Fid,
+        /// When.
+        time: Time,
     },
 }
 
@@ -112,7 +119,10 @@ impl Need {
     pub fn guard(&self) -> Fid {
         match self {
             Need::Entry { dir, .. } => *dir,
-            Need::Empty { fid } | Need::Link { fid, .. } | Need::Make { fid, .. } => *fid,
+            Need::Empty { fid }
+            | Need::Link { fid, .. }
+            | Need::Make { fid, .. }
+            | Need::Name { fid, .. } => *fid,
         }
     }
 }
@@ -120,7 +130,10 @@ impl Need {
 impl Need {
     /// It is carried out when it is checked, and taken back if the operation does not happen.
     pub(crate) fn makes(&self) -> bool {
-        matches!(self, Need::Link { .. } | Need::Make { .. })
+        matches!(
+            self,
+            Need::Link { .. } | Need::Make { .. } | Need::Name { .. }
+        )
     }
 
     /// It makes nothing: an operation that only takes away can have it on a full disk.
@@ -144,6 +157,10 @@ pub(crate) struct Work<'a> {
     meta: &'a Meta,
     pub batch: Batch,
     inodes: BTreeMap<Fid, Inode>,
+    /// Files that got their first name.
+    named: Vec<Fid>,
+    /// Files whose first name was taken back.
+    linkable: BTreeSet<Fid>,
     /// What to tell others about once the batch has landed.
     pub after: After,
 }
@@ -163,6 +180,8 @@ impl<'a> Work<'a> {
             meta,
             batch: Batch::new(),
             inodes: BTreeMap::new(),
+            named: Vec::new(),
+            linkable: BTreeSet::new(),
             after: After::default(),
         }
     }
@@ -231,6 +250,20 @@ impl<'a> Work<'a> {
             Need::Make { fid, inode } => {
                 self.inodes.insert(*fid, Inode::clone(inode));
             }
+            Need::Name { fid, time } => {
+                let may = self.meta.inodes.linkable(*fid)? && self.meta.files.is_open(*fid);
+                let inode = self.inode(*fid)?.ok_or(Errno::NOENT)?;
+                if inode.nlink > 0 {
+                    return Err(Stop::Changed);
+                }
+                if !may {
+                    return Err(Errno::NOENT.into());
+                }
+                inode.nlink = 1;
+                inode.ctime = *time;
+                self.meta.inodes.delete_orphan(&mut self.batch, *fid);
+                self.named.push(*fid);
+            }
         }
         Ok(())
     }
@@ -243,6 +276,14 @@ impl<'a> Work<'a> {
                 if let Some(inode) = self.inode(*fid)? {
                     inode.nlink = inode.nlink.saturating_add(1);
                     inode.ctime = *time;
+                }
+            }
+            Need::Name { fid, time } => {
+                if let Some(inode) = self.inode(*fid)? {
+                    inode.nlink = inode.nlink.saturating_add(1);
+                    inode.ctime = *time;
+                    self.meta.inodes.delete_orphan(&mut self.batch, *fid);
+                    self.named.push(*fid);
                 }
             }
             Need::Make { fid, inode } => {
@@ -260,6 +301,13 @@ impl<'a> Work<'a> {
                 fid: *fid,
                 time: *time,
             })?,
+            Need::Name { fid, time } => {
+                self.linkable.insert(*fid);
+                self.step(&Step::Drop {
+                    fid: *fid,
+                    time: *time,
+                })?;
+            }
             Need::Make { fid, .. } => {
                 self.inodes.remove(fid);
                 self.meta.inodes.delete(&mut self.batch, *fid);
@@ -311,11 +359,8 @@ impl<'a> Work<'a> {
     }
 
     fn orphan(&mut self, fid: Fid) {
-        self.batch.put(
-            keys::ORPHANS,
-            Bytes::copy_from_slice(&fid.0.to_be_bytes()),
-            Bytes::new(),
-        );
+        let linkable = self.linkable.contains(&fid);
+        self.meta.inodes.put_orphan(&mut self.batch, fid, linkable);
     }
 
     /// Writes everything as one batch. The caller still has the locks, and settles `After` once they are gone.
@@ -344,6 +389,9 @@ impl<'a> Work<'a> {
         self.meta.apply(self.batch)?;
         for removal in removals {
             removal.landed();
+        }
+        for fid in self.named {
+            self.meta.files.named(fid);
         }
         Ok(self.after)
     }

@@ -1,11 +1,11 @@
 //! Calls of teams under way: a process that is killed does not wait for the end of its call.
 //!
 //! # Invariants
-//! - Each call is answered once: at its end, or before that with `EINTR` if its thread has been killed. `fuser` passes on no
+//! - Each call is answered once: at its end, or before that with `EINTR` if its thread has been killed. The mount looks at no
 //!   `FUSE_INTERRUPT` (see `locks`), so a thread looks itself, some times a second, while calls are under way.
 //! - Signals that do not kill wait for the end: others take part in the call, so it cannot be taken back.
 use crate::caller::Caller;
-use fuser::{Errno, ReplyIoctl};
+use crate::protocol::{Errno, ReplyIoctl};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -134,6 +134,18 @@ pub(super) const CASES: &[Case] = &[
         once: true,
     },
     Case {
+        name: "give a file of another member its first name",
+        setup: |net, _| {
+            net.unnamed(1, 11, true);
+        },
+        op: |net, [_, _, c]| match net.orphans(1)[..] {
+            [fid] => net.link(fid, c, "g").map(drop),
+            _ => Err(Errno::NOENT.into()),
+        },
+        // The file goes with the member that had it open.
+        once: false,
+    },
+    Case {
         name: "unlink the last name of a file of another member",
         setup: |net, [a, _, c]| {
             stray_file(net, a, c, "f", 11);

@@ -191,3 +191,33 @@ fn dead_directories_do_not_pile_up() {
     net.restart();
     assert_eq!((count(keys::INODES), count(keys::ORPHANS)), (1, 0));
 }
+
+#[test]
+fn a_file_without_a_name_gets_its_first_and_loses_its_last() {
+    let net = Net::new(3);
+    let [a, b] = [1, 2].map(|m| net.dir_at(Fid::ROOT, m));
+    for (member, dir) in [(1, a), (1, b)] {
+        let fid = net.unnamed(member, 11, true);
+        assert_eq!(net.orphans(member), [fid]);
+        let linked = net.link(fid, dir, "first").unwrap();
+        assert_eq!((linked.fid, linked.nlink, linked.uid), (fid, 1, 11));
+        assert_eq!(net.orphans(member), []);
+        assert_eq!(net.link(fid, b, "second").unwrap().nlink, 2);
+        assert_eq!(errno(net.link(fid, b, "second")), Errno::EXIST);
+        assert_eq!(net.lookup(dir, "first").unwrap().fid, fid);
+        for (dir, name) in [(dir, "first"), (b, "second")] {
+            net.unlink(dir, name, ROOT).unwrap();
+        }
+        assert_eq!(errno(net.link(fid, b, "again")), Errno::NOENT);
+    }
+    // One that may not get a name, and one that is in the way of nothing when its first name is taken already.
+    let closed = net.unnamed(1, 11, false);
+    assert_eq!(errno(net.link(closed, a, "f")), Errno::NOENT);
+    assert_eq!(errno(net.link(closed, b, "f")), Errno::NOENT);
+    net.create(b, "taken", file(0o644)).unwrap();
+    let fid = net.unnamed(1, 11, true);
+    assert_eq!(errno(net.link(fid, b, "taken")), Errno::EXIST);
+    assert_eq!(net.link(fid, b, "free").unwrap().nlink, 1);
+    assert_eq!(net.orphans(1), [closed]);
+    assert_eq!(net.check(), vec![]);
+}

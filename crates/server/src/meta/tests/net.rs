@@ -90,6 +90,13 @@ impl FilesHook for Remover {
         self.inodes.remove(&mut batch, fid).unwrap();
         self.store.apply(batch).unwrap();
     }
+    fn is_open(&self, _: Fid) -> bool {
+        true
+    }
+    fn named(&self, fid: Fid) {
+        assert_eq!(self.inodes.get(fid).unwrap().nlink, 1, "the first name");
+        assert!(!self.inodes.linkable(fid).unwrap(), "it has a name");
+    }
     fn remove_at_once<'a>(
         &'a self,
         fid: Fid,
@@ -444,6 +451,28 @@ impl Net {
             other => panic!("{other:?}"),
         }
     }
+    /// A file of `member` without a name.
+    pub fn unnamed(&self, member: Member, uid: u32, linkable: bool) -> Fid {
+        let inodes = &self.meta(member).inodes;
+        let fid = inodes.mint().unwrap();
+        let mut batch = forebay_storage::Batch::new();
+        let inode = Inode::unnamed(0o600, uid, 0, tick());
+        inodes.put(&mut batch, fid, &inode);
+        inodes.put_orphan(&mut batch, fid, linkable);
+        self.store(member).apply(batch).unwrap();
+        fid
+    }
+
+    /// The files and directories of `member` without a name.
+    pub fn orphans(&self, member: Member) -> Vec<Fid> {
+        let scan = self
+            .store(member)
+            .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded);
+        scan.map(|item| u64::from_be_bytes(item.unwrap().0[..].try_into().unwrap()))
+            .map(Fid)
+            .collect()
+    }
+
     /// A directory in `parent` that lives at `member`.
     pub fn dir_at(&self, parent: Fid, member: Member) -> Fid {
         let members = self.hosts.len() as u16;

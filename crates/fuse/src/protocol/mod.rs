@@ -1,0 +1,33 @@
+//! The kernel's FUSE protocol, version 7, as much of it as a mount uses: requests are read and decoded, a [`Handler`] is asked,
+//! and its answers are encoded. It knows nothing of what the answers mean.
+//!
+//! ```text
+//! request  | length 4 | opcode 4 | unique 8 | inode 8 | user 4 | group 4 | process 4 | 0 4 | arguments, names, bytes ... |
+//! reply    | length 4 | -errno 4 | unique 8 | answer ... |
+//! notice   | length 4 | code 4   | 0 8      | what ...   |
+//! ```
+//!
+//! Numbers are the machine's own; each module draws what it reads or writes. The protocol is the kernel's user interface
+//! (`linux/fuse.h`), and never changes what it has.
+//!
+//! Invariants:
+//! - A reply goes to the descriptor that its request was read from. A [`Reply`](reply::Reply) that is dropped has said `EIO`,
+//!   so no request stays without an answer.
+//! - What the kernel sends is not trusted to be whole: a request that is too short is answered `EIO`, an unknown one `ENOSYS`,
+//!   upon which the kernel does without it.
+
+mod dispatch;
+mod names;
+mod reply;
+mod session;
+
+pub(crate) use dispatch::{Handler, LockRequest, SetAttrRequest};
+pub(crate) use names::{
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, OpenAccMode, OpenFlags,
+    RenameFlags, Request, TimeOrNow, WriteFlags,
+};
+pub(crate) use reply::{
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+pub(crate) use session::{KernelConfig, Notifier, Running, Session};

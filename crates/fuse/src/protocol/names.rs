@@ -1,0 +1,199 @@
+//! The protocol's nouns.
+use std::io;
+
+/// An inode's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct INodeNo(pub u64);
+
+/// What the kernel calls an open file, chosen by the handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileHandle(pub u64);
+
+/// Why a request failed: a number of the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(i32);
+
+impl Errno {
+    pub const EPERM: Errno = Errno(libc::EPERM);
+    pub const ENOENT: Errno = Errno(libc::ENOENT);
+    pub const EBADF: Errno = Errno(libc::EBADF);
+    pub const EINTR: Errno = Errno(libc::EINTR);
+    pub const EIO: Errno = Errno(libc::EIO);
+    pub const EACCES: Errno = Errno(libc::EACCES);
+    pub const EBUSY: Errno = Errno(libc::EBUSY);
+    pub const EINVAL: Errno = Errno(libc::EINVAL);
+    pub const ENOTTY: Errno = Errno(libc::ENOTTY);
+    pub const ENOSYS: Errno = Errno(libc::ENOSYS);
+    pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
+    pub const EISCONN: Errno = Errno(libc::EISCONN);
+    pub const ENOTCONN: Errno = Errno(libc::ENOTCONN);
+    pub const ESTALE: Errno = Errno(libc::ESTALE);
+
+    /// Of a number that is none of the system's: `EIO`.
+    pub fn from_i32(number: i32) -> Errno {
+        match number {
+            1..=4095 => Errno(number),
+            _ => Errno::EIO,
+        }
+    }
+
+    pub fn code(self) -> i32 {
+        self.0
+    }
+}
+
+impl From<io::Error> for Errno {
+    fn from(error: io::Error) -> Errno {
+        Errno::from_i32(error.raw_os_error().unwrap_or(0))
+    }
+}
+
+/// Who asks: the head of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(super) unique: u64,
+    pub(super) inode: u64,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) pid: u32,
+}
+
+impl Request {
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+    /// The thread, as this process's `/proc` numbers it; 0: the kernel cannot say.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+/// What a directory entry or inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileType {
+    NamedPipe,
+    CharDevice,
+    Directory,
+    BlockDevice,
+    RegularFile,
+    Symlink,
+    Socket,
+}
+
+impl FileType {
+    /// As in the mode of `stat`.
+    pub(super) fn mode(self) -> u32 {
+        match self {
+            FileType::NamedPipe => libc::S_IFIFO,
+            FileType::CharDevice => libc::S_IFCHR,
+            FileType::Directory => libc::S_IFDIR,
+            FileType::BlockDevice => libc::S_IFBLK,
+            FileType::RegularFile => libc::S_IFREG,
+            FileType::Symlink => libc::S_IFLNK,
+            FileType::Socket => libc::S_IFSOCK,
+        }
+    }
+}
+
+/// What `stat` shows; times are seconds since 1970 (any) and nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileAttr {
+    pub ino: INodeNo,
+    pub size: u64,
+    /// Of 512 bytes.
+    pub blocks: u64,
+    pub atime: (i64, u32),
+    pub mtime: (i64, u32),
+    pub ctime: (i64, u32),
+    pub kind: FileType,
+    /// Permission and set-id bits.
+    pub perm: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    pub blksize: u32,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TimeOrNow {
+    Now,
+    /// Seconds since 1970 (any) and nanoseconds.
+    At(i64, u32),
+}
+
+/// As `open` was given them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenFlags(pub i32);
+
+/// Whether a file is read, written or both.
+#[allow(non_camel_case_types)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenAccMode {
+    O_RDONLY,
+    O_WRONLY,
+    O_RDWR,
+}
+
+impl OpenFlags {
+    pub fn acc_mode(self) -> OpenAccMode {
+        match self.0 & libc::O_ACCMODE {
+            libc::O_RDONLY => OpenAccMode::O_RDONLY,
+            libc::O_WRONLY => OpenAccMode::O_WRONLY,
+            // 3 means both too, and is hardly ever used.
+            _ => OpenAccMode::O_RDWR,
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// What the kernel may do with an opened file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct FopenFlags: u32 {
+        const FOPEN_DIRECT_IO = 1 << 0;
+        const FOPEN_KEEP_CACHE = 1 << 1;
+        const FOPEN_NOFLUSH = 1 << 5;
+        const FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6;
+    }
+
+    /// How a write came about.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct WriteFlags: u32 {
+        const FUSE_WRITE_CACHE = 1 << 0;
+        const FUSE_WRITE_KILL_SUIDGID = 1 << 2;
+        const _ = !0;
+    }
+
+    /// Of `renameat2`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct RenameFlags: u32 {
+        const RENAME_NOREPLACE = 1 << 0;
+        const RENAME_EXCHANGE = 1 << 1;
+        const _ = !0;
+    }
+
+    /// What kernel and mount agree on.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct InitFlags: u64 {
+        const FUSE_ASYNC_READ = 1 << 0;
+        const FUSE_POSIX_LOCKS = 1 << 1;
+        const FUSE_ATOMIC_O_TRUNC = 1 << 3;
+        const FUSE_EXPORT_SUPPORT = 1 << 4;
+        const FUSE_BIG_WRITES = 1 << 5;
+        const FUSE_FLOCK_LOCKS = 1 << 10;
+        const FUSE_AUTO_INVAL_DATA = 1 << 12;
+        const FUSE_ASYNC_DIO = 1 << 15;
+        const FUSE_PARALLEL_DIROPS = 1 << 18;
+        const FUSE_MAX_PAGES = 1 << 22;
+        const FUSE_CACHE_SYMLINKS = 1 << 23;
+        const FUSE_EXPLICIT_INVAL_DATA = 1 << 25;
+        const FUSE_HANDLE_KILLPRIV_V2 = 1 << 28;
+        const FUSE_INIT_EXT = 1 << 30;
+        const FUSE_DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        const _ = !0;
+    }
+}

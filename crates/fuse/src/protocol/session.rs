@@ -1,0 +1,304 @@
+//! A connection to the kernel: what both agree on at its start, the threads that read requests, its end, and notices.
+//!
+//! ```text
+//! init     | major 4 | minor 4 | most readahead 4 | flags 4 | flags 4 | 0 44 |
+//! answer   | major 4 | minor 4 | readahead 4 | flags 4 | background 2 | congestion 2 | most of a write 4 | time unit 4 |
+//!          | most pages 2 | 0 2 | flags 4 | 0 28 |                                                          64 bytes
+//! ```
+use super::dispatch::{Arguments, Handler, dispatch, request};
+use super::names::{INodeNo, InitFlags};
+use super::reply::{OUT_HEAD, Reply, ReplyEmpty};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno as System;
+use std::ffi::OsStr;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+const MAJOR: u32 = 7;
+/// The kernel's structures are those of this version.
+const MINOR: u32 = 40;
+/// Older kernels have shorter ones.
+const OLDEST: u32 = 23;
+const INIT: u32 = 26;
+const DESTROY: u32 = 38;
+/// Bytes of the longest head and arguments of a write, generously.
+const ARGUMENTS: usize = 4096;
+/// The shortest buffer that the kernel reads requests into.
+const SHORTEST: usize = 8192;
+/// `_IOR(229, 0, u32)`: joins a descriptor of `/dev/fuse` to a connection.
+const CLONE: libc::Ioctl = 0x8004_e500;
+const INVAL_INODE: u32 = 2;
+const INVAL_ENTRY: u32 = 3;
+
+/// What the kernel offers and the mount takes.
+pub(crate) struct KernelConfig {
+    offered: InitFlags,
+    taken: InitFlags,
+    readahead: u32,
+    most_readahead: u32,
+    background: u16,
+    max_write: u32,
+}
+
+impl KernelConfig {
+    /// Asks for these, all of them or none.
+    ///
+    /// # Errors
+    /// Those that the kernel lacks.
+    pub fn add_capabilities(&mut self, wanted: InitFlags) -> Result<(), InitFlags> {
+        if !self.offered.contains(wanted) {
+            return Err(wanted.difference(self.offered));
+        }
+        self.taken |= wanted;
+        Ok(())
+    }
+    /// Bytes of one write; the kernel may allow less.
+    pub fn set_max_write(&mut self, bytes: u32) {
+        self.max_write = bytes.max(ARGUMENTS as u32);
+    }
+    /// Bytes to read ahead, as far as the kernel goes.
+    pub fn set_max_readahead(&mut self, bytes: u32) {
+        self.readahead = bytes.min(self.most_readahead);
+    }
+    /// Requests of readahead and direct I/O in flight at once.
+    pub fn set_max_background(&mut self, requests: u16) {
+        self.background = requests;
+    }
+
+    fn answer(&self, out: &mut Vec<u8>) {
+        let flags = self.taken.bits();
+        let page = rustix::param::page_size() as u32;
+        let pages = self.max_write.max(self.readahead).div_ceil(page);
+        let put4 = |out: &mut Vec<u8>, n: u32| out.extend_from_slice(&n.to_ne_bytes());
+        let put2 = |out: &mut Vec<u8>, n: u16| out.extend_from_slice(&n.to_ne_bytes());
+        put4(out, MAJOR);
+        put4(out, MINOR);
+        put4(out, self.readahead);
+        put4(out, flags as u32);
+        put2(out, self.background);
+        put2(out, (u32::from(self.background) * 3 / 4) as u16);
+        put4(out, self.max_write);
+        put4(out, 1);
+        put2(out, u16::try_from(pages).unwrap_or(u16::MAX));
+        put2(out, 0);
+        put4(out, (flags >> 32) as u32);
+        out.resize(64, 0);
+    }
+}
+
+/// A connection that has agreed with the kernel, and answers nothing yet.
+pub(crate) struct Session<H> {
+    handler: Arc<H>,
+    device: Arc<OwnedFd>,
+    /// Bytes that a thread reads into.
+    buffer: usize,
+    /// Only this user is answered, unless none is named.
+    owner: Option<u32>,
+}
+
+/// A connection that is answered.
+pub(crate) struct Running(JoinHandle<io::Result<()>>);
+
+impl<H: Handler> Session<H> {
+    /// Waits for the kernel's first request, and agrees. `owner`: whom alone the mount is for.
+    ///
+    /// # Errors
+    /// A kernel too old, or one that lacks what the handler needs; a mount that has ended.
+    pub fn agree(mut handler: H, device: OwnedFd, owner: Option<u32>) -> io::Result<Session<H>> {
+        let device = Arc::new(device);
+        let mut buffer = vec![0; SHORTEST];
+        loop {
+            let Some(bytes) = next(&device, &mut buffer)? else {
+                return Err(io::ErrorKind::NotConnected.into());
+            };
+            let broken = || io::Error::other("the kernel's first request is not of this protocol");
+            let (opcode, head, arguments) = request(bytes).ok_or_else(broken)?;
+            let reply = Reply::new(head.unique, &device);
+            let mut args = Arguments(arguments);
+            let mut number = || args.n4().map_err(|_| broken());
+            let (major, minor) = (number()?, number()?);
+            if opcode != INIT {
+                return Err(broken());
+            }
+            if major > MAJOR {
+                // It asks again in the version that it is told.
+                let versions = [MAJOR.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
+                super::reply::ReplyData(reply).data(&versions);
+                continue;
+            }
+            if major < MAJOR || minor < OLDEST {
+                reply.error(super::Errno::from_i32(libc::EPROTO));
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!(
+                        "the kernel speaks FUSE {major}.{minor}; 7.{OLDEST} is needed (Linux 3.15)"
+                    ),
+                ));
+            }
+            let (most_readahead, low) = (number()?, number()?);
+            let low = InitFlags::from_bits_retain(low.into());
+            let high = match low.contains(InitFlags::FUSE_INIT_EXT) {
+                true => u64::from(number()?) << 32,
+                false => 0,
+            };
+            let offered = low | InitFlags::from_bits_retain(high);
+            let always = InitFlags::FUSE_MAX_PAGES | InitFlags::FUSE_INIT_EXT;
+            let mut config = KernelConfig {
+                offered,
+                taken: offered & always,
+                readahead: most_readahead,
+                most_readahead,
+                background: 16,
+                max_write: 128 << 10,
+            };
+            handler.init(&mut config)?;
+            let mut answer = Vec::with_capacity(64);
+            config.answer(&mut answer);
+            super::reply::ReplyData(reply).data(&answer);
+            return Ok(Session {
+                handler: Arc::new(handler),
+                device,
+                buffer: (config.max_write as usize + ARGUMENTS).max(SHORTEST),
+                owner,
+            });
+        }
+    }
+
+    /// What tells the kernel of changes.
+    pub fn notifier(&self) -> Notifier {
+        Notifier(self.device.clone())
+    }
+
+    /// Answers requests with so many threads until the mount ends.
+    ///
+    /// # Errors
+    /// No more threads, or no more descriptors.
+    pub fn spawn(self, threads: usize) -> io::Result<Running> {
+        let mut devices = vec![self.device.clone()];
+        for _ in 1..threads {
+            devices.push(Arc::new(joined(&self.device)?));
+        }
+        let start = move || {
+            let run = |(number, device): (usize, Arc<OwnedFd>)| {
+                let (handler, buffer, owner) = (self.handler.clone(), self.buffer, self.owner);
+                std::thread::Builder::new()
+                    .name(format!("fuse-{number}"))
+                    .spawn(move || answer_all(&*handler, &device, buffer, owner))
+            };
+            let threads: Vec<_> = devices.into_iter().enumerate().map(run).collect();
+            let mut result = Ok(());
+            for thread in threads {
+                let ended = thread.and_then(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|_| Err(io::Error::other("a thread of the mount failed")))
+                });
+                result = result.and(ended);
+            }
+            self.handler.destroy();
+            result
+        };
+        let thread = std::thread::Builder::new().name("fuse".into());
+        Ok(Running(thread.spawn(start)?))
+    }
+}
+
+impl Running {
+    pub fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// Waits for the end of the mount.
+    ///
+    /// # Errors
+    /// What ended it, if not an unmount.
+    pub fn join(self) -> io::Result<()> {
+        let failed = |_| Err(io::Error::other("a thread of the mount failed"));
+        self.0.join().unwrap_or_else(failed)
+    }
+}
+
+/// Another descriptor of the same connection, so that threads do not wait for each other.
+fn joined(device: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let new = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
+    let source = device.as_raw_fd() as u32;
+    // SAFETY: the request reads four bytes, which `source` has; both descriptors are open during the call.
+    match unsafe { libc::ioctl(new.as_raw_fd(), CLONE, &raw const source) } {
+        0 => Ok(new),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The next request; `None`: the mount has ended.
+fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    loop {
+        match rustix::io::read(device, &mut *buffer) {
+            Ok(len) => return Ok(buffer.get(..len)),
+            // NOENT: the request was given up before it was read.
+            Err(System::NOENT | System::INTR | System::AGAIN) => {}
+            Err(System::NODEV) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn answer_all(
+    handler: &impl Handler,
+    device: &Arc<OwnedFd>,
+    buffer: usize,
+    owner: Option<u32>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; buffer];
+    while let Some(bytes) = next(device, &mut buffer)? {
+        let Some((opcode, head, arguments)) = request(bytes) else {
+            return Err(io::Error::other("the kernel sent what is no request"));
+        };
+        if opcode == DESTROY {
+            ReplyEmpty(Reply::new(head.unique, device)).ok();
+            return Ok(());
+        }
+        dispatch(handler, device, opcode, &head, arguments, owner);
+    }
+    Ok(())
+}
+
+/// Tells the kernel of what it keeps and should not.
+#[derive(Clone)]
+pub(crate) struct Notifier(Arc<OwnedFd>);
+
+impl Notifier {
+    /// The pages of a file are old from `offset` on, `len` bytes (0: to the end; a negative offset: none, only the attributes).
+    ///
+    /// # Errors
+    /// The mount has ended.
+    pub fn inval_inode(&self, ino: INodeNo, offset: i64, len: i64) -> io::Result<()> {
+        let numbers = [ino.0, offset as u64, len as u64].map(u64::to_ne_bytes);
+        self.send(INVAL_INODE, numbers.as_flattened(), &[])
+    }
+
+    /// A name in a directory is old.
+    ///
+    /// # Errors
+    /// The mount has ended, or the directory is busy.
+    pub fn inval_entry(&self, parent: INodeNo, name: &OsStr) -> io::Result<()> {
+        let len = [name.len() as u32, 0].map(u32::to_ne_bytes);
+        let head = [&parent.0.to_ne_bytes()[..], len.as_flattened()].concat();
+        self.send(INVAL_ENTRY, &head, &[name.as_bytes(), &[0]].concat())
+    }
+
+    fn send(&self, code: u32, what: &[u8], name: &[u8]) -> io::Result<()> {
+        let mut head = [0; OUT_HEAD];
+        let len = OUT_HEAD + what.len() + name.len();
+        head[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        head[4..8].copy_from_slice(&code.to_ne_bytes());
+        match rustix::io::writev(&self.0, &[&head[..], what, name].map(IoSlice::new)) {
+            // It does not know the file, or the name.
+            Ok(_) | Err(System::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
