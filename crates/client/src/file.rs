@@ -100,7 +100,8 @@ impl File {
                 .write(self.handle, at, piece, self.caller)
                 .map_err(self.bytes_error("write", at, piece.len() as u64))?;
         }
-        Ok(())
+        let shown = self.delegate.show_elsewhere(self.fid);
+        shown.map_err(self.bytes_error("write", offset, data.len() as u64))
     }
 
     /// Publishes what this node wrote to the file: opens that follow on other nodes see it. It is on disk when this
@@ -128,6 +129,7 @@ impl File {
         };
         self.delegate
             .setattr(self.fid, &set, Some(self.handle), self.caller)
+            .and_then(|_| self.delegate.show_elsewhere(self.fid))
             .at("truncate", &self.path)?;
         Ok(())
     }

@@ -12,20 +12,23 @@ use crate::protocol::{INodeNo, Notifier};
 use crate::reply::OWN;
 use forebay_client::job::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
-use forebay_server::{Attr, Fid};
+use forebay_server::{Attr, Fid, Renewed};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How often the kernel is told a size that it does not take, because the file changes under it on this node meanwhile.
 const TRIES: u32 = 8;
 /// The longest wait for one look-up. The mount answers, if only with an error, within its service's deadline.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// Stack of a thread that waits for the kernel; it does little.
+const STACK: usize = 256 << 10;
 
 struct Connection {
     notifier: Notifier,
@@ -59,6 +62,48 @@ impl KernelCaches {
         self.connection
             .set(connection)
             .map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// From now on what the kernel keeps of a file is made new when another node has changed it and has to know that it is.
+    pub fn follow(self: &Arc<Self>, delegate: &Arc<Delegate>) {
+        let (caches, of) = (Arc::downgrade(self), Arc::downgrade(delegate));
+        let renewal = move |fid: Fid, done: Renewed| {
+            let (Some(caches), Some(delegate)) = (caches.upgrade(), of.upgrade()) else {
+                return done(Ok(()));
+            };
+            let work = move || done(caches.catch_up(&delegate, fid));
+            let thread = std::thread::Builder::new().name("renewal".into());
+            if let Err(e) = thread.stack_size(STACK).spawn(work) {
+                // The other node gets an error, because `done` went with the closure.
+                tracing::error!(error = %e, "no thread to drop old pages; raise the limit of processes");
+            }
+        };
+        delegate.set_kernel_renewal(Some(Arc::new(renewal)));
+    }
+
+    /// Makes the kernel's pages and size of a file as new as what is published.
+    fn catch_up(&self, delegate: &Delegate, fid: Fid) -> forebay_server::Result<()> {
+        let Some(paged) = delegate.look_again_for_kernel(fid)? else {
+            return Ok(());
+        };
+        let renewed = match paged {
+            true => self.renew(delegate, INodeNo(fid.0)),
+            false => self.tell_size(delegate, INodeNo(fid.0)),
+        };
+        match renewed.map_err(|e| e.raw_os_error()) {
+            // The mount has ended, and the kernel's caches with it; or the file's last handle here.
+            Ok(()) | Err(Some(libc::ENODEV | libc::ENOTCONN | libc::ENOENT | libc::ESTALE)) => {
+                Ok(())
+            }
+            Err(number) => {
+                tracing::error!(
+                    fid = fid.0,
+                    ?number,
+                    "the kernel keeps old bytes of a file that another node has changed"
+                );
+                Err(rustix::io::Errno::IO.into())
+            }
+        }
     }
 
     fn connection(&self) -> io::Result<&Connection> {

@@ -205,6 +205,72 @@ fn calls_that_read_the_page_cache_see_under_a_lock_what_read_does() {
     );
 }
 
+#[test]
+fn calls_that_read_the_page_cache_see_every_write_in_posix_consistency() {
+    let _turn = turn();
+    let Some(h) = nodes(2, true) else { return };
+    let a = open(&h.mount(0).join("f"));
+    let b = open(&h.mount(1).join("f"));
+    let mut wrong = Vec::new();
+    for (round, len) in [300_000, 300_000, 4096, 5000, 1, 0, 200_000]
+        .into_iter()
+        .enumerate()
+    {
+        for (n, way) in WAYS.into_iter().enumerate() {
+            let bytes = pattern((round * 3 + n) as u64, len);
+            a.set_len(len as u64).unwrap();
+            a.write_all_at(&bytes, 0).unwrap();
+            assert!(read_at(&b, 0, len + 1) == bytes);
+            let scratch = h.mount(1).join(format!("scratch{}", round * 3 + n));
+            let seen = all_by(way, &b, &scratch).unwrap();
+            if seen != bytes {
+                wrong.push((round, way, bytes.len(), seen.len()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "round, way, bytes there, bytes seen: {wrong:?}"
+    );
+}
+
+#[test]
+fn many_writers_on_two_nodes_in_posix_consistency_do_not_wait_for_each_other_for_ever() {
+    let _turn = turn();
+    let Some(h) = nodes(2, true) else { return };
+    // More writers than threads that answer a mount's requests, each also with the other node's file open.
+    const WRITERS: usize = 12;
+    let writers: Vec<_> = (0..2 * WRITERS)
+        .map(|n| {
+            let (node, n) = (n % 2, n / 2);
+            let own = h.mount(node).join(format!("f{n}"));
+            let read = h.mount(node).join(format!("f{}", (n + 1) % WRITERS));
+            std::thread::spawn(move || {
+                let (own, read) = (open(&own), open(&read));
+                for round in 0..20u64 {
+                    let bytes = pattern(round, 5000);
+                    // A wait that does not end is cut off by the service's deadline, with an error.
+                    own.write_all_at(&bytes, node as u64 * 5000).unwrap();
+                    if round % 5 == 0 {
+                        // Brings pages of the other file into the cache.
+                        all_by(Way::Sendfile, &read, Path::new("")).unwrap();
+                        own.set_len(10_000 + round).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.join().unwrap();
+    }
+    for n in 0..WRITERS {
+        let expected = [pattern(19, 5000), pattern(19, 5000), vec![0; 15]].concat();
+        for m in h.all() {
+            assert!(fs::read(m.join(format!("f{n}"))).unwrap() == expected);
+        }
+    }
+}
+
 /// Bytes of one direct write.
 const WRITE: usize = 128 << 10;
 /// Direct writes under way at once.

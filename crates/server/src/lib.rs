@@ -62,7 +62,7 @@ pub use joined::Joined;
 pub use meeting::Meeting;
 pub use node::Node;
 pub use node_server::NodeServer;
-pub use peers::{Parts, Peers};
+pub use peers::{Parts, Peers, Renewed};
 pub use service::Service;
 pub use status::MemberStatus;
 pub use types::*;

@@ -6,13 +6,14 @@ use crate::files::{Files, proto::*};
 use crate::locks::Locks;
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
 use crate::meta::{Meta, Tender, proto::*};
-use crate::peers::{Load, Parts, answer, deliver};
+use crate::peers::{Load, Parts, Renewed, answer, deliver};
 use crate::{Error, Fid, Member, Peers, Result, inodes::Inodes};
 use bytes::Bytes;
 use forebay_fabric::ring::{self, Collectives};
 use forebay_fabric::{Handler, Message, Rank, Replier};
 use forebay_index::Extent;
 use forebay_storage::{Io, Store};
+use parking_lot::RwLock;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::path::Path;
@@ -45,8 +46,13 @@ pub struct Node {
     pub peers: Arc<Peers>,
     /// What members ask together; its messages travel among their requests.
     pub collectives: Arc<Collectives>,
+    /// Makes new what this node's kernel keeps of a file, if there is a mount.
+    pub kernel: RwLock<Option<Arc<KernelRenewal>>>,
     served: Load,
 }
+
+/// Makes new what a kernel keeps of a file; does not wait itself.
+pub type KernelRenewal = dyn Fn(Fid, Renewed) + Send + Sync;
 
 impl Node {
     /// Builds the parts of a member over its open store, and binds them to `peers`. Nothing is served or recovered yet.
@@ -71,6 +77,7 @@ impl Node {
         let collectives = Arc::new(collectives);
         let node = Arc::new(Node {
             locks,
+            kernel: RwLock::default(),
             served: Load::default(),
             tender: Tender::start(meta.clone(), TEND)?,
             store,
@@ -174,6 +181,13 @@ impl Parts for Node {
     }
     fn notice(&self, notice: Notice) {
         self.locks.notice(notice);
+    }
+    fn renew(&self, fid: Fid, done: Renewed) {
+        let kernel = self.kernel.read().clone();
+        match kernel {
+            Some(renew) => renew(fid, done),
+            None => done(Ok(())),
+        }
     }
 }
 

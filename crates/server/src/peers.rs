@@ -10,7 +10,7 @@
 //! - No call outlives the deadline of the service, also to a dead member.
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
 use crate::proto::{OneWay, Reply, Request, WireError};
-use crate::{Error, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
+use crate::{Error, Fid, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Message, Rank, Replier};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,14 @@ pub trait Parts: Send + Sync {
     }
     /// A lock that this node waits for is there.
     fn notice(&self, _notice: Notice) {}
+    /// What this node's kernel keeps of the file is to become new; `done` hears when it is. Does not wait itself.
+    fn renew(&self, _fid: Fid, done: Renewed) {
+        done(Ok(()));
+    }
 }
+
+/// Hears that a node's kernel keeps nothing old of a file, or why it does.
+pub type Renewed = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// One member's view of all members, itself included.
 pub struct Peers {
@@ -162,6 +169,14 @@ impl Peers {
         }
     }
 
+    /// Returns once the kernel of another member's node keeps nothing of the file that is older than what is published.
+    pub fn renew(&self, to: Member, fid: Fid) -> Result<()> {
+        match self.call(to, Request::Renew(fid))? {
+            (Reply::Renewed, _) => Ok(()),
+            (other, _) => Err(unexpected(to, &other)),
+        }
+    }
+
     /// Tells a node that a lock it waits for is there. It asks by itself if this gets lost.
     pub fn notice(&self, to: Member, notice: Notice) {
         if to == self.member {
@@ -205,6 +220,14 @@ pub fn answer(parts: &dyn Parts, from: Rank, message: Message, replier: Replier)
     let member = from as Member;
     let mut bulk = Vec::new();
     let result = match postcard::from_bytes::<Request>(&message.head) {
+        Ok(Request::Renew(fid)) => {
+            let done = move |renewed: Result<()>| {
+                let renewed = renewed.map(|()| Reply::Renewed);
+                let result: Result<Reply, WireError> = renewed.map_err(|e| WireError::from(&e));
+                replier.reply(Message::new(encode(&result)));
+            };
+            return parts.renew(fid, Box::new(done));
+        }
         Ok(Request::Meta(request)) => parts.meta(member, request).map(Reply::Meta),
         Ok(Request::Files(request)) => parts.files(member, request).map(Reply::Files),
         Ok(Request::Data(request)) => parts.data(member, request).map(|(reply, bytes)| {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Raised when any message changes its meaning; the handshake compares it.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// A request to another member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub enum Request {
     Data(DataRequest),
     /// For advisory locks.
     Locks(LocksRequest),
+    /// For the kernel of the member's node: what it keeps of the file is to be as new as what is published. Answers `Renewed`
+    /// afterwards.
+    Renew(crate::Fid),
 }
 
 /// The answer to the request of the same name.
@@ -35,6 +38,8 @@ pub enum Reply {
     Data(DataReply),
     /// From the keeper of locks.
     Locks(LocksReply),
+    /// The kernel keeps nothing older than what was published before the request.
+    Renewed,
 }
 
 /// A one-way message to another member.

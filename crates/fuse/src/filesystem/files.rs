@@ -10,11 +10,14 @@
 //! ```
 use super::Filesystem;
 use crate::protocol::{FileHandle, FopenFlags, INodeNo, OpenAccMode, ReplyWrite, WriteFlags};
+use crate::reply::attempt;
 use forebay_server::delegate::{AfterWrite, Fallocate, Handle, Opened, Whence};
-use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, Result, SetAttr};
+use forebay_server::{Attr, Caller, Fid, Kind, OpenFlags, SetAttr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+
+type Result<T, E = forebay_server::Error> = std::result::Result<T, E>;
 
 const WRITE: u64 = 1;
 const APPEND: u64 = 2;
@@ -214,48 +217,72 @@ impl Filesystem {
         Ok(placed)
     }
 
-    /// Answers a write past the page cache: after pages that it made old are gone, if there are any, on a thread of its own.
-    pub(super) fn written_directly(
+    /// Answers a write: after pages that it made old are gone, here and elsewhere, if there are any.
+    pub(super) fn written(
         &self,
         (ino, fh): (INodeNo, FileHandle),
-        (expected, placed, len): (u64, u64, usize),
+        (expected, answer, len): (u64, Result<u64, crate::protocol::Errno>, usize),
+        direct: bool,
         reply: ReplyWrite,
     ) {
-        let after = self
-            .delegate
-            .after_direct_write(handle(fh), expected, placed);
-        let Ok(AfterWrite {
-            drop_pages,
-            look_again,
-        }) = after
-        else {
-            return reply.error(crate::protocol::Errno::EBADF);
+        let after = match &answer {
+            Ok(placed) if direct => self
+                .delegate
+                .after_direct_write(handle(fh), expected, *placed)
+                .unwrap_or_default(),
+            _ => AfterWrite::default(),
         };
-        if !drop_pages && !look_again {
-            return reply.written(len as u32);
-        }
         let (delegate, caches) = (self.delegate.clone(), self.caches.clone());
-        let renew = move || -> std::io::Result<()> {
-            if drop_pages {
+        let here = move |placed| -> std::io::Result<()> {
+            if after.drop_pages {
                 caches.drop_pages(ino, placed, len)?;
             }
             // If the owner does not answer, nobody here can read what others appended: the append itself has succeeded.
-            if look_again && delegate.look_again(handle(fh)).is_ok() {
+            if after.look_again && delegate.look_again(handle(fh)).is_ok() {
                 caches.tell_size(&delegate, ino)?;
             }
             Ok(())
         };
-        let work = move || match renew() {
-            Ok(()) => reply.written(len as u32),
-            Err(error) => {
-                tracing::error!(inode = ino.0, %error, "the kernel keeps pages from before a direct write");
-                reply.error(crate::protocol::Errno::EIO);
+        let waits = after != AfterWrite::default();
+        self.shown(ino, answer, waits, move |answer| {
+            let renewed = answer.and_then(|placed| {
+                here(placed).map_err(|error| {
+                    tracing::error!(inode = ino.0, %error, "the kernel keeps pages from before a direct write");
+                    crate::protocol::Errno::EIO
+                })
+            });
+            match renewed {
+                Ok(()) => reply.written(len as u32),
+                Err(e) => reply.error(e),
             }
+        });
+    }
+
+    /// Gives `answer` to `reply` once the kernels of other nodes have heard of the change, if they have to: then, or if the
+    /// reply `waits` for something itself, on a thread of its own.
+    pub(super) fn shown<T: Send + 'static>(
+        &self,
+        ino: INodeNo,
+        answer: Result<T, crate::protocol::Errno>,
+        waits: bool,
+        reply: impl FnOnce(Result<T, crate::protocol::Errno>) + Send + 'static,
+    ) {
+        let unshown = answer.is_ok() && self.delegate.has_unshown(Fid(ino.0));
+        if !unshown && !waits {
+            return reply(answer);
+        }
+        let delegate = self.delegate.clone();
+        let work = move || {
+            let shown = attempt("show a change", ino, || match unshown {
+                true => delegate.show_elsewhere(Fid(ino.0)),
+                false => Ok(()),
+            });
+            reply(shown.and(answer));
         };
-        let thread = std::thread::Builder::new().name("direct write".into());
+        let thread = std::thread::Builder::new().name("change".into());
         if let Err(e) = thread.stack_size(STACK).spawn(work) {
             // The reply went with the closure, and has said EIO.
-            tracing::error!(error = %e, "no thread to drop old pages; raise the limit of processes");
+            tracing::error!(error = %e, "no thread to show a change; raise the limit of processes");
         }
     }
 

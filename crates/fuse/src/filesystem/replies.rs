@@ -3,8 +3,8 @@
 //! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is watched, nothing.
 use super::{Answer, Filesystem};
 use crate::protocol::{
-    Errno, FileHandle, FopenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyStatfs, ReplyWrite, ReplyXattr,
+    Errno, FileHandle, FopenFlags, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use crate::reply::{file_attr, negative};
 use forebay_server::{Attr, Lamination, Space};
@@ -115,13 +115,14 @@ impl Filesystem {
         answer: Result<(Attr, FileHandle, FopenFlags), Errno>,
         reply: ReplyCreate,
     ) {
-        match answer {
-            Ok((attr, fh, flags)) => {
-                // One time-out serves name and attributes here, so the shorter one.
-                let ttl = self.entry_ttl().min(self.attr_ttl(&attr));
-                reply.created(&ttl, &file_attr(&attr), fh, flags);
-            }
+        let ino = answer.as_ref().map_or(INodeNo(0), |a| INodeNo(a.0.fid.0));
+        // One time-out serves name and attributes here, so the shorter one.
+        let ttl = |attr: &Attr| self.entry_ttl().min(self.attr_ttl(attr));
+        let answer = answer.map(|(attr, fh, flags)| (ttl(&attr), file_attr(&attr), fh, flags));
+        // It may have emptied a file that another node made.
+        self.shown(ino, answer, false, move |answer| match answer {
+            Ok((ttl, attr, fh, flags)) => reply.created(&ttl, &attr, fh, flags),
             Err(e) => reply.error(e),
-        }
+        });
     }
 }

@@ -10,7 +10,7 @@ use crate::protocol::{
     ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     SetAttrRequest, WriteFlags,
 };
-use crate::reply::fid;
+use crate::reply::{fid, file_attr};
 use crate::watch::Note;
 use forebay_client::job::wire::COMMAND;
 use forebay_server::Caller;
@@ -20,6 +20,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What stands for the name of a file that has none, in traces and lists of open files.
 const NO_NAME: &str = "(no name)";
@@ -89,7 +90,13 @@ impl Handler for Filesystem {
         let answer = self.attempt(req, note, || {
             self.set_attributes(fid(ino), set, caller(req))
         });
-        self.show(answer, reply);
+        let ttl = answer
+            .as_ref()
+            .map_or(Duration::ZERO, |attr| self.ttls(attr).0);
+        self.shown(ino, answer, false, move |answer| match answer {
+            Ok(attr) => reply.attr(&ttl, &file_attr(&attr)),
+            Err(e) => reply.error(e),
+        });
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -178,13 +185,15 @@ impl Handler for Filesystem {
             Some(opened) => Ok(opened),
             None => self.open_file(fid(ino), flags, caller(req)),
         };
-        match self.attempt(req, note, open) {
-            Ok((fh, flags)) => {
-                self.handles.opened(Key::File(fh.0), ino.0, req.pid());
-                reply.opened(fh, flags);
-            }
-            Err(e) => reply.error(e),
+        let answer = self.attempt(req, note, open);
+        if let Ok((fh, _)) = &answer {
+            self.handles.opened(Key::File(fh.0), ino.0, req.pid());
         }
+        // It may have emptied the file.
+        self.shown(ino, answer, false, move |answer| match answer {
+            Ok((fh, flags)) => reply.opened(fh, flags),
+            Err(e) => reply.error(e),
+        });
     }
 
     fn create(
@@ -272,12 +281,8 @@ impl Handler for Filesystem {
             }
             self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
         });
-        match answer {
-            Ok(placed) if owner.is_some() => {
-                self.written_directly((ino, fh), (offset, placed, data.len()), reply);
-            }
-            answer => written(answer.map(|_| data.len() as u32), reply),
-        }
+        let direct = owner.is_some();
+        self.written((ino, fh), (offset, answer, data.len()), direct, reply);
     }
 
     fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, owner: u64, reply: ReplyEmpty) {
@@ -319,10 +324,8 @@ impl Handler for Filesystem {
         let note = Note::on(Action::Allocate, ino)
             .through(fh)
             .range(offset, len);
-        done(
-            self.attempt(req, note, || self.allocate(fh, mode, offset, len)),
-            reply,
-        );
+        let answer = self.attempt(req, note, || self.allocate(fh, mode, offset, len));
+        self.shown(ino, answer, false, move |answer| done(answer, reply));
     }
 
     fn lseek(
@@ -364,7 +367,7 @@ impl Handler for Filesystem {
         if let Some(target) = target {
             target.end(&answer);
         }
-        written(answer, reply);
+        self.shown(ino_out, answer, false, move |answer| written(answer, reply));
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, reply: ReplyOpen) {

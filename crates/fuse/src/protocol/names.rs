@@ -16,7 +16,6 @@ pub(crate) struct Errno(i32);
 impl Errno {
     pub const EPERM: Errno = Errno(libc::EPERM);
     pub const ENOENT: Errno = Errno(libc::ENOENT);
-    pub const EBADF: Errno = Errno(libc::EBADF);
     pub const EINTR: Errno = Errno(libc::EINTR);
     pub const EIO: Errno = Errno(libc::EIO);
     pub const EACCES: Errno = Errno(libc::EACCES);

@@ -14,7 +14,7 @@ use super::intervals::Source;
 use super::open_file::{Attempt, OpenFile, State};
 use super::{Delegate, Handle, expect_reply};
 use crate::data::LogId;
-use crate::files::proto::{FilesReply, FilesRequest, Part};
+use crate::files::proto::{FilesReply, FilesRequest, Part, Spans};
 use crate::{Attr, Error, Layout, Result};
 use forebay_index::{Change, RangeMap};
 use rustix::io::Errno;
@@ -34,6 +34,7 @@ struct Done {
     /// The generation before it, if the owner still knows.
     previous: Option<u64>,
     attr: Attr,
+    open_at: Spans,
 }
 
 /// Why a commit gave none.
@@ -157,6 +158,9 @@ impl Delegate {
                     file.fid.owner(),
                     synced,
                 );
+                if self.is_posix() && done.previous != Some(done.seq) {
+                    file.state.lock().unshown.extend(done.open_at.iter());
+                }
                 if let Some(size) = attempt.attr.size {
                     self.give_back(&attempt.layer.above(size));
                 }
@@ -229,7 +233,7 @@ impl Delegate {
             sync,
         };
         let reply = self.node.peers.files(fid.owner(), request);
-        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, previous, attr } => Done { seq, previous, attr })
+        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, previous, attr, open_at } => Done { seq, previous, attr, open_at })
         {
             Ok(done) => Ok(done),
             Err(e) if is_refusal(&e) => {

@@ -7,12 +7,16 @@
 //!
 //! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
 //! either the read sees the write, or the write sees that its pages must go.
+use super::open_file::OpenFile;
 use super::{Delegate, Handle, StalePages};
-use crate::{Fid, Result};
+use crate::node::KernelRenewal;
+use crate::{Error, Fid, Result};
+use forebay_fabric::Error as Fabric;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What a direct write leaves for the mount to do before it is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AfterWrite {
     /// Pages of the range may be old.
     pub drop_pages: bool,
@@ -60,6 +64,56 @@ impl Delegate {
     pub fn look_again(&self, handle: Handle) -> Result<()> {
         let open = self.table.get(handle)?;
         self.refresh(&open.file)
+    }
+
+    /// Whether kernels of other nodes have to hear of a change before the call that made it returns: in posix consistency,
+    /// where the file is open. Direct I/O asks for every byte, but mappings and spliced reads do not.
+    pub fn has_unshown(&self, fid: Fid) -> bool {
+        let unshown = |file: Arc<OpenFile>| !file.state.lock().unshown.is_empty();
+        self.is_posix() && self.table.find(fid).is_some_and(unshown)
+    }
+
+    /// Returns once the kernels of other nodes keep nothing older than what this node published of the file. Not to be
+    /// called on a thread that answers requests of a mount: the other node's mount may wait for this one's in turn.
+    ///
+    /// # Errors
+    /// `EIO` if a node that runs did not hear of it.
+    pub fn show_elsewhere(&self, fid: Fid) -> Result<()> {
+        let Some(file) = self.table.find(fid) else {
+            return Ok(());
+        };
+        let members = std::mem::take(&mut file.state.lock().unshown);
+        let renewed = members.iter().map(|member| {
+            match self.node.peers.renew(*member, fid) {
+                // Its mount ends with it.
+                Err(Error::Fabric(Fabric::Dead(_))) => Ok(()),
+                Err(error) => {
+                    tracing::error!(fid = fid.0, member, %error, "the kernel of another node may show old bytes of a file");
+                    Err(error)
+                }
+                Ok(()) => Ok(()),
+            }
+        });
+        // All are told, whatever becomes of one.
+        renewed.fold(Ok(()), Result::and)
+    }
+
+    /// What makes new what this node's kernel keeps of a file, when another node has changed it; `None`: there is no
+    /// mount any more.
+    pub fn set_kernel_renewal(&self, renewal: Option<Arc<KernelRenewal>>) {
+        *self.node.kernel.write() = renewal;
+    }
+
+    /// Fetches what is published of a file that is open here. Whether the kernel may hold pages of it; `None`: it is not open.
+    ///
+    /// # Errors
+    /// `EIO` if the file's owner does not answer.
+    pub fn look_again_for_kernel(&self, fid: Fid) -> Result<Option<bool>> {
+        let Some(file) = self.table.find(fid) else {
+            return Ok(None);
+        };
+        self.refresh(&file)?;
+        Ok(Some(file.paged.load(Ordering::SeqCst)))
     }
 
     /// The kernel is about to drop all pages of the file, and waits for those on their way.

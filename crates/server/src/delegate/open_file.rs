@@ -20,7 +20,7 @@ use super::memory::PIECE;
 use super::pending::Pending;
 use crate::data::LogId;
 use crate::files::proto::{CommitAttr, Part};
-use crate::{Attr, Fid, Kind, Layout};
+use crate::{Attr, Fid, Kind, Layout, Member};
 use forebay_index::Change;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -77,6 +77,8 @@ pub struct State {
     pub committing: Option<Arc<Attempt>>,
     /// Open handles.
     pub handles: u32,
+    /// Members whose kernels have to hear of what was published (posix consistency).
+    pub unshown: BTreeSet<Member>,
     /// The generation whose pages the kernel may hold.
     pub kernel: Option<u64>,
     /// Logs of closed handles, sealed when nothing of them is pending.
@@ -117,6 +119,7 @@ impl OpenFile {
             pending: Pending::default(),
             committing: None,
             handles: 0,
+            unshown: BTreeSet::new(),
             kernel: None,
             retired: Vec::new(),
             owed: Vec::new(),

@@ -65,6 +65,7 @@ impl Shared {
             seq,
             previous,
             attr,
+            open_at: self.opens.members(id.fid, id.writer),
         })
     }
 

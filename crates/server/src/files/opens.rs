@@ -4,7 +4,7 @@
 //! Invariant: opens change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
 //! lock is held. The table's own lock is the innermost of all.
 use super::Shared;
-use super::proto::{FilesReply, Unnamed};
+use super::proto::{FilesReply, Spans, Unnamed};
 use crate::inodes::Inode;
 use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
 use forebay_storage::Batch;
@@ -94,6 +94,12 @@ impl Opens {
             }
         }
         closed
+    }
+    /// The members that hold the file open, but for `but`.
+    pub(super) fn members(&self, fid: Fid, but: Member) -> Spans {
+        let files = self.files.lock();
+        let opens = files.get(&fid).into_iter().flat_map(|e| e.opens.keys());
+        Spans::of(opens.map(|(member, _)| *member).filter(|m| *m != but))
     }
     /// Whether any member holds the file open for writing.
     pub(super) fn writers(&self, fid: Fid) -> bool {

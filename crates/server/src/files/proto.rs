@@ -294,6 +294,8 @@ pub enum FilesReply {
         previous: Option<u64>,
         /// Attributes now.
         attr: Attr,
+        /// The other members that hold the file open.
+        open_at: Spans,
     },
     /// The part is visible.
     Published {
