@@ -45,11 +45,19 @@ fn block_at(bytes: &[u8], table: u64, offset: u64) -> Option<&[u8]> {
     (sum(block, table, offset) == u32_at(head, 4)).then_some(block)
 }
 
+/// A whole block of a file.
+struct FoundBlock<'a> {
+    /// Where it is, behind its frame.
+    offset: usize,
+    raw: &'a [u8],
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
 /// The metadata region of a table, made again from the blocks that are whole in `bytes`, its file; and whether they are all of them. Where some
 /// are missing, the region has blocks of no bytes and a wrong checksum, so that reads of keys that they may have held fail.
 pub fn rebuild(bytes: &[u8], meta: &TableMeta, format: &dyn BlockFormat) -> Option<(Index, bool)> {
-    // Where each block is, its bytes, its first and its last key.
-    let mut found: Vec<(usize, &[u8], Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut found: Vec<FoundBlock<'_>> = Vec::new();
     let (mut at, mut entries) = (0, 0);
     while at < bytes.len() {
         let block = block_at(&bytes[at..], meta.number, at as u64);
@@ -58,9 +66,13 @@ pub fn rebuild(bytes: &[u8], meta: &TableMeta, format: &dyn BlockFormat) -> Opti
             at += 1;
             continue;
         };
-        let (first, last) = (block.key(0).to_vec(), block.key(block.len() - 1).to_vec());
         entries += block.len() as u64;
-        found.push((at + LENGTH, raw, first, last));
+        found.push(FoundBlock {
+            offset: at + LENGTH,
+            raw,
+            first: block.key(0).to_vec(),
+            last: block.key(block.len() - 1).to_vec(),
+        });
         at += LENGTH + raw.len();
     }
     let complete = entries == meta.entries;
@@ -73,20 +85,19 @@ pub fn rebuild(bytes: &[u8], meta: &TableMeta, format: &dyn BlockFormat) -> Opti
             index::push(region, at as u64, 0, 1, from, to);
         }
     };
-    for (offset, raw, first, last) in &found {
-        if offset - LENGTH > end {
-            missing(&mut region, end, &behind, &before(first));
-        }
-        let crc = crc32c::crc32c(raw);
-        index::push(
-            &mut region,
-            *offset as u64,
-            raw.len() as u32,
-            crc,
+    for block in found {
+        let FoundBlock {
+            offset,
+            raw,
             first,
             last,
-        );
-        behind.clone_from(last);
+        } = block;
+        if offset - LENGTH > end {
+            missing(&mut region, end, &behind, &before(&first));
+        }
+        let (crc, length) = (crc32c::crc32c(raw), raw.len() as u32);
+        index::push(&mut region, offset as u64, length, crc, &first, &last);
+        behind = last;
         behind.push(0);
         end = offset + raw.len();
     }
