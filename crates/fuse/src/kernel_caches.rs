@@ -12,23 +12,20 @@ use crate::protocol::{INodeNo, Notifier};
 use crate::reply::OWN;
 use forebay_client::job::wire::DIRECTORY;
 use forebay_server::delegate::Delegate;
-use forebay_server::{Attr, Fid, Renewed};
+use forebay_server::{Attr, Fid};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How often the kernel is told a size that it does not take, because the file changes under it on this node meanwhile.
 const TRIES: u32 = 8;
 /// The longest wait for one look-up. The mount answers, if only with an error, within its service's deadline.
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Stack of a thread that waits for the kernel; it does little.
-const STACK: usize = 256 << 10;
 
 struct Connection {
     notifier: Notifier,
@@ -64,25 +61,11 @@ impl KernelCaches {
             .map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
-    /// From now on what the kernel keeps of a file is made new when another node has changed it and has to know that it is.
-    pub fn follow(self: &Arc<Self>, delegate: &Arc<Delegate>) {
-        let (caches, of) = (Arc::downgrade(self), Arc::downgrade(delegate));
-        let renewal = move |fid: Fid, done: Renewed| {
-            let (Some(caches), Some(delegate)) = (caches.upgrade(), of.upgrade()) else {
-                return done(Ok(()));
-            };
-            let work = move || done(caches.catch_up(&delegate, fid));
-            let thread = std::thread::Builder::new().name("renewal".into());
-            if let Err(e) = thread.stack_size(STACK).spawn(work) {
-                // The other node gets an error, because `done` went with the closure.
-                tracing::error!(error = %e, "no thread to drop old pages; raise the limit of processes");
-            }
-        };
-        delegate.set_kernel_renewal(Some(Arc::new(renewal)));
-    }
-
     /// Makes the kernel's pages and size of a file as new as what is published.
-    fn catch_up(&self, delegate: &Delegate, fid: Fid) -> forebay_server::Result<()> {
+    ///
+    /// # Errors
+    /// `EIO`: they are not.
+    pub fn catch_up(&self, delegate: &Delegate, fid: Fid) -> forebay_server::Result<()> {
         let Some(paged) = delegate.look_again_for_kernel(fid)? else {
             return Ok(());
         };
@@ -178,6 +161,12 @@ impl KernelCaches {
         self.renewed.lock().get(&number.parse().ok()?).copied()
     }
 
+    /// Whether the thread of a request is one of the mount's own.
+    pub fn is_own(&self, thread: u32) -> bool {
+        let connection = self.connection.get();
+        connection.is_some_and(|c| c.lookups.is_own(thread))
+    }
+
     /// The kernel is told these attributes.
     pub fn told(&self, attr: &Attr) {
         if attr.fid == Fid::ROOT {
@@ -187,8 +176,7 @@ impl KernelCaches {
 
     /// The root's attributes for a look-up of the mount's own, so that it needs no other member.
     pub fn root(&self, ino: INodeNo, thread: u32) -> Option<Attr> {
-        let connection = self.connection.get()?;
-        let own = ino.0 == Fid::ROOT.0 && connection.lookups.is_own(thread);
+        let own = ino.0 == Fid::ROOT.0 && self.is_own(thread);
         own.then(|| self.root.lock().clone()).flatten()
     }
 }

@@ -73,16 +73,16 @@ impl Pending {
         };
         let (point, options) = (&self.point, &self.options);
         let (send, ended) = channel();
-        let filesystem = Filesystem::new(delegate.clone(), options, send);
+        let filesystem = Filesystem::new(delegate, options, send);
         // The kernel lets nobody else in either; so does the answer.
         let owner = (!options.allow_other).then(|| rustix::process::geteuid().as_raw());
+        filesystem.follow();
         let (caches, watch) = (filesystem.caches(), filesystem.watch());
         let handles = filesystem.handles();
         let (refused, callers) = (filesystem.refused(), filesystem.callers());
         let started = Session::agree(filesystem, connection, owner).and_then(|session| {
             // Nothing is answered before `spawn`.
             caches.connect(session.notifier(), point)?;
-            caches.follow(&delegate);
             session.spawn(options.thread_count())
         });
         let session = match started {

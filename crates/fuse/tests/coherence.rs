@@ -477,6 +477,33 @@ fn a_directory_moved_on_one_node_can_be_moved_on_another() {
 }
 
 #[test]
+fn a_directory_moved_elsewhere_can_be_moved_by_descriptors_of_its_parents() {
+    let _turn = turn();
+    let Some(h) = nodes(2, false) else { return };
+    let at = |n: usize, rest: &str| h.mount(n).join(rest);
+    fs::create_dir_all(at(0, "a/x/deep")).unwrap();
+    fs::create_dir(at(0, "b")).unwrap();
+    // Such a call looks up nothing that it does not hold locked.
+    let (a, b) = (
+        File::open(at(1, "a")).unwrap(),
+        File::open(at(1, "b")).unwrap(),
+    );
+    let mut failed = Vec::new();
+    for round in 0..10 {
+        assert!(fs::metadata(at(1, "a/x/deep")).unwrap().is_dir());
+        fs::rename(at(0, "a/x"), at(0, "b/y")).unwrap();
+        // SAFETY: the descriptors are open, and the names are whole for the length of the call.
+        let moved =
+            unsafe { libc::renameat(b.as_raw_fd(), c"y".as_ptr(), a.as_raw_fd(), c"x".as_ptr()) };
+        if moved != 0 {
+            failed.push((round, std::io::Error::last_os_error()));
+            fs::rename(at(0, "b/y"), at(0, "a/x")).unwrap();
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[test]
 fn a_directory_that_is_in_use_here_and_moved_elsewhere_can_be_moved_here() {
     let _turn = turn();
     let Some(h) = nodes(2, false) else { return };

@@ -63,6 +63,7 @@ pub use meeting::Meeting;
 pub use node::Node;
 pub use node_server::NodeServer;
 pub use peers::{Parts, Peers, Renewed};
+pub use proto::KernelNews;
 pub use service::Service;
 pub use status::MemberStatus;
 pub use types::*;

@@ -7,6 +7,7 @@ use crate::locks::Locks;
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
 use crate::meta::{Meta, Tender, proto::*};
 use crate::peers::{Load, Parts, Renewed, answer, deliver};
+use crate::proto::KernelNews;
 use crate::{Error, Fid, Member, Peers, Result, inodes::Inodes};
 use bytes::Bytes;
 use forebay_fabric::ring::{self, Collectives};
@@ -46,13 +47,13 @@ pub struct Node {
     pub peers: Arc<Peers>,
     /// What members ask together; its messages travel among their requests.
     pub collectives: Arc<Collectives>,
-    /// Makes new what this node's kernel keeps of a file, if there is a mount.
+    /// Has this node's kernel hear of what other nodes did, if there is a mount.
     pub kernel: RwLock<Option<Arc<KernelRenewal>>>,
     served: Load,
 }
 
-/// Makes new what a kernel keeps of a file; does not wait itself.
-pub type KernelRenewal = dyn Fn(Fid, Renewed) + Send + Sync;
+/// Has a kernel hear of something; does not wait itself.
+pub type KernelRenewal = dyn Fn(KernelNews, Renewed) + Send + Sync;
 
 impl Node {
     /// Builds the parts of a member over its open store, and binds them to `peers`. Nothing is served or recovered yet.
@@ -182,10 +183,10 @@ impl Parts for Node {
     fn notice(&self, notice: Notice) {
         self.locks.notice(notice);
     }
-    fn renew(&self, fid: Fid, done: Renewed) {
+    fn renew(&self, news: KernelNews, done: Renewed) {
         let kernel = self.kernel.read().clone();
         match kernel {
-            Some(renew) => renew(fid, done),
+            Some(renew) => renew(news, done),
             None => done(Ok(())),
         }
     }

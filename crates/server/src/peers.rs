@@ -9,8 +9,8 @@
 //! - An error comes back as the kind it left as ([`WireError`]); what has no kind of its own becomes [`Error::Peer`].
 //! - No call outlives the deadline of the service, also to a dead member.
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
-use crate::proto::{OneWay, Reply, Request, WireError};
-use crate::{Error, Fid, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
+use crate::proto::{KernelNews, OneWay, Reply, Request, WireError};
+use crate::{Error, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Message, Rank, Replier};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,13 +31,13 @@ pub trait Parts: Send + Sync {
     }
     /// A lock that this node waits for is there.
     fn notice(&self, _notice: Notice) {}
-    /// What this node's kernel keeps of the file is to become new; `done` hears when it is. Does not wait itself.
-    fn renew(&self, _fid: Fid, done: Renewed) {
+    /// This node's kernel has to hear of something; `done` hears when it has. Does not wait itself.
+    fn renew(&self, _news: KernelNews, done: Renewed) {
         done(Ok(()));
     }
 }
 
-/// Hears that a node's kernel keeps nothing old of a file, or why it does.
+/// Hears that a node's kernel has heard, or why it has not.
 pub type Renewed = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// One member's view of all members, itself included.
@@ -169,9 +169,9 @@ impl Peers {
         }
     }
 
-    /// Returns once the kernel of another member's node keeps nothing of the file that is older than what is published.
-    pub fn renew(&self, to: Member, fid: Fid) -> Result<()> {
-        match self.call(to, Request::Renew(fid))? {
+    /// Returns once the kernel of another member's node has heard.
+    pub fn renew(&self, to: Member, news: KernelNews) -> Result<()> {
+        match self.call(to, Request::Renew(news))? {
             (Reply::Renewed, _) => Ok(()),
             (other, _) => Err(unexpected(to, &other)),
         }
@@ -220,13 +220,13 @@ pub fn answer(parts: &dyn Parts, from: Rank, message: Message, replier: Replier)
     let member = from as Member;
     let mut bulk = Vec::new();
     let result = match postcard::from_bytes::<Request>(&message.head) {
-        Ok(Request::Renew(fid)) => {
+        Ok(Request::Renew(news)) => {
             let done = move |renewed: Result<()>| {
                 let renewed = renewed.map(|()| Reply::Renewed);
                 let result: Result<Reply, WireError> = renewed.map_err(|e| WireError::from(&e));
                 replier.reply(Message::new(encode(&result)));
             };
-            return parts.renew(fid, Box::new(done));
+            return parts.renew(news, Box::new(done));
         }
         Ok(Request::Meta(request)) => parts.meta(member, request).map(Reply::Meta),
         Ok(Request::Files(request)) => parts.files(member, request).map(Reply::Files),

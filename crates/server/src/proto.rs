@@ -22,9 +22,22 @@ pub enum Request {
     Data(DataRequest),
     /// For advisory locks.
     Locks(LocksRequest),
-    /// For the kernel of the member's node: what it keeps of the file is to be as new as what is published. Answers `Renewed`
-    /// afterwards.
-    Renew(crate::Fid),
+    /// For the kernel of the member's node, which has to hear of this. Answers `Renewed` afterwards.
+    Renew(KernelNews),
+}
+
+/// What the kernel of another node may keep as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KernelNews {
+    /// The file's bytes or size were changed, and published.
+    Changed(crate::Fid),
+    /// The directory was moved to another parent.
+    Moved {
+        /// Which.
+        fid: crate::Fid,
+        /// Where it is now, from the root on.
+        path: Vec<u8>,
+    },
 }
 
 /// The answer to the request of the same name.
@@ -38,7 +51,7 @@ pub enum Reply {
     Data(DataReply),
     /// From the keeper of locks.
     Locks(LocksReply),
-    /// The kernel keeps nothing older than what was published before the request.
+    /// The kernel has heard of it.
     Renewed,
 }
 

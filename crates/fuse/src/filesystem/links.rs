@@ -10,7 +10,7 @@ use forebay_trace::Action;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 type Result<T, E = forebay_server::Error> = std::result::Result<T, E>;
 
@@ -125,23 +125,25 @@ impl Filesystem {
         answer
     }
 
+    /// Also the directories that have another parent now, and where they are.
     pub(super) fn rename_entry(
         &self,
         req: &Request,
         from: (INodeNo, &OsStr),
         to: (INodeNo, &OsStr),
         flags: crate::protocol::RenameFlags,
-    ) -> Result<(), crate::protocol::Errno> {
+    ) -> (Result<(), crate::protocol::Errno>, Vec<(Fid, PathBuf)>) {
         let mark = self
             .watch
             .mark(req, Note::at(Action::Rename, from.0, from.1));
         let answer = attempt("rename", own_or(to.0, from.0), || {
             self.rename((fid(from.0), from.1), (fid(to.0), to.1), flags, caller(req))
         });
+        let mut moved = Vec::new();
         if answer.is_ok() && !self.alone {
             let exchanged = flags.contains(crate::protocol::RenameFlags::RENAME_EXCHANGE);
             let (from, to) = ((fid(from.0), from.1), (fid(to.0), to.1));
-            self.places.renamed(from, to, exchanged);
+            moved = self.places.renamed(from, to, exchanged);
         }
         if let Some(mark) = mark {
             if answer.is_ok() {
@@ -149,7 +151,7 @@ impl Filesystem {
             }
             mark.end(&answer);
         }
-        answer
+        (answer, moved)
     }
 
     fn rename(

@@ -7,19 +7,26 @@
 //! thread waits until the mount has looked the directory up in itself, where it is now. That also moves one that is in use (a
 //! working directory, open files), which a notification could only cut off.
 //!
+//! So that this is rare, a mount that moves a directory to another parent tells the other nodes, and the call returns when they
+//! have heard. Each looks it up in itself, if its kernel has it. While a mount waits for others so, it does not let others wait: their look-up
+//! might need the lock that its own call holds.
+//!
 //! Invariants:
 //! - A directory is kept as long as the kernel knows its inode: as many answers are counted as the kernel then forgets.
 //! - Only a reply waits, on a thread of its own, and not for long: a call that holds a lock (it names its parents by
 //!   descriptors) waits for nothing but time.
 use super::Filesystem;
-use crate::protocol::{Errno, ReplyEntry};
-use forebay_server::{Attr, Fid, Kind};
+use super::replies::done;
+use crate::kernel_caches::KernelCaches;
+use crate::protocol::{Errno, ReplyEmpty, ReplyEntry};
+use forebay_server::{Attr, Fid, KernelNews, Kind, Renewed};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The longest wait of a reply.
@@ -100,19 +107,22 @@ impl Inner {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     fid: Fid,
-    place: Place,
     path: PathBuf,
 }
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct Places(Mutex<Inner>);
+pub(super) struct Places {
+    inner: Mutex<Inner>,
+    /// Renames of this mount that wait until other nodes have heard of them.
+    telling: AtomicUsize,
+}
 
 impl Places {
-    /// A request of `thread` is answered with this directory at this name.
-    pub fn found(&self, fid: Fid, parent: Fid, name: &OsStr, thread: u32) {
+    /// A request is answered with this directory at this name: one of `thread`, or of the mount's own (`None`).
+    pub fn found(&self, fid: Fid, parent: Fid, name: &OsStr, thread: Option<u32>) {
         let place = Place::new(parent, name);
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let known = inner.known.entry(fid).or_insert_with(|| Known {
             place: place.clone(),
@@ -121,7 +131,9 @@ impl Places {
         });
         known.answers += 1;
         inner.put(fid, place, false);
-        if inner.known.get(&fid).is_some_and(|known| known.moved) {
+        if let Some(thread) = thread
+            && inner.known.get(&fid).is_some_and(|known| known.moved)
+        {
             if inner.told.len() >= MOST_THREADS {
                 inner.told.clear();
             }
@@ -129,54 +141,72 @@ impl Places {
         }
     }
 
-    /// A program of this mount has renamed something, or exchanged two names: the kernel moves what it has.
-    pub fn renamed(&self, from: (Fid, &OsStr), to: (Fid, &OsStr), exchanged: bool) {
+    /// A program of this mount has renamed something, or exchanged two names: the kernel moves what it has. The directories
+    /// that have another parent now, and where they are.
+    pub fn renamed(
+        &self,
+        from: (Fid, &OsStr),
+        to: (Fid, &OsStr),
+        exchanged: bool,
+    ) -> Vec<(Fid, PathBuf)> {
         let (from, to) = (Place::new(from.0, from.1), Place::new(to.0, to.1));
-        let mut inner = self.0.lock();
+        let parents = (from.parent, to.parent);
+        let mut inner = self.inner.lock();
         let (moved, other) = (inner.at.remove(&from), inner.at.remove(&to));
-        if let Some(moved) = moved {
-            inner.put(moved, to, true);
+        let other = other.filter(|_| exchanged);
+        for (fid, place) in [(moved, to), (other, from)] {
+            if let Some(fid) = fid {
+                inner.put(fid, place, true);
+            }
         }
-        if let Some(other) = other.filter(|_| exchanged) {
-            inner.put(other, from, true);
+        let elsewhere = [moved, other].into_iter().flatten();
+        elsewhere
+            .filter(|_| parents.0 != parents.1)
+            .filter_map(|fid| Some((fid, inner.path(fid)?)))
+            .collect()
+    }
+
+    /// Another node says that a directory is at this path now. Whether the kernel may have it elsewhere.
+    fn is_elsewhere(&self, fid: Fid, path: &Path) -> bool {
+        let inner = self.inner.lock();
+        let Some(known) = inner.known.get(&fid) else {
+            return false;
+        };
+        known.moved || inner.path(fid).is_none_or(|own| own != path)
+    }
+
+    /// The kernel has looked the path up: if that is where the directory is, it has it there.
+    fn looked_up(&self, fid: Fid, path: &Path) {
+        let mut inner = self.inner.lock();
+        if inner.path(fid).is_some_and(|own| own == path)
+            && let Some(known) = inner.known.get_mut(&fid)
+        {
+            known.moved = false;
         }
     }
 
     /// A request is answered with this directory, and not at a name.
     pub fn answered(&self, fid: Fid) {
-        if let Some(known) = self.0.lock().known.get_mut(&fid) {
+        if let Some(known) = self.inner.lock().known.get_mut(&fid) {
             known.answers += 1;
         }
     }
 
     /// What `thread` was told of last, if the kernel may still have it elsewhere.
     pub fn due(&self, thread: u32) -> Option<Moved> {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if inner.told.is_empty() {
             return None;
         }
         let fid = inner.told.remove(&thread)?;
         let path = inner.path(fid)?;
-        let known = inner.known.get(&fid).filter(|known| known.moved)?;
-        Some(Moved {
-            fid,
-            place: known.place.clone(),
-            path,
-        })
-    }
-
-    /// The kernel has it there now.
-    fn settled(&self, moved: &Moved) {
-        if let Some(known) = self.0.lock().known.get_mut(&moved.fid)
-            && known.place == moved.place
-        {
-            known.moved = false;
-        }
+        let moved = inner.known.get(&fid)?.moved;
+        moved.then_some(Moved { fid, path })
     }
 
     /// The kernel forgets so many answers.
     pub fn forget(&self, fid: Fid, answers: u64) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if let Some(known) = inner.known.get_mut(&fid) {
             known.answers = known.answers.saturating_sub(answers);
             if known.answers == 0 {
@@ -204,9 +234,70 @@ impl Filesystem {
         {
             match name.as_bytes() {
                 b"." | b".." => self.places.answered(attr.fid),
-                _ => self.places.found(attr.fid, parent, name, thread),
+                _ => {
+                    let thread = (!self.caches.is_own(thread)).then_some(thread);
+                    self.places.found(attr.fid, parent, name, thread);
+                }
             }
         }
+    }
+
+    /// Answers a rename after the kernels of other nodes have heard of directories that it moved.
+    pub(super) fn renamed(
+        &self,
+        (answer, moved): (Result<(), Errno>, Vec<(Fid, PathBuf)>),
+        reply: ReplyEmpty,
+    ) {
+        if moved.is_empty() {
+            return done(answer, reply);
+        }
+        let (delegate, places) = (self.delegate.clone(), self.places.clone());
+        let work = move || {
+            places.telling.fetch_add(1, Ordering::SeqCst);
+            for (fid, path) in moved {
+                delegate.show_moved(fid, path.as_os_str().as_bytes());
+            }
+            places.telling.fetch_sub(1, Ordering::SeqCst);
+            done(answer, reply);
+        };
+        let thread = std::thread::Builder::new().name("moved directory".into());
+        if let Err(e) = thread.stack_size(STACK).spawn(work) {
+            // The reply went with the closure, and has said EIO.
+            tracing::error!(error = %e, "no thread to tell of a moved directory; raise the limit of processes");
+        }
+    }
+
+    /// From now on the kernel hears of what other nodes do, as far as they say so.
+    pub(crate) fn follow(&self) {
+        let weak = (
+            Arc::downgrade(&self.delegate),
+            Arc::downgrade(&self.caches),
+            Arc::downgrade(&self.places),
+        );
+        let renewal = move |news: KernelNews, told: Renewed| {
+            let parts = (weak.0.upgrade(), weak.1.upgrade(), weak.2.upgrade());
+            let (Some(delegate), Some(caches), Some(places)) = parts else {
+                return told(Ok(()));
+            };
+            let work = move || match news {
+                KernelNews::Changed(fid) => told(caches.catch_up(&delegate, fid)),
+                KernelNews::Moved { fid, path } => {
+                    hear_of(
+                        &caches,
+                        &places,
+                        fid,
+                        Path::new(OsStr::from_bytes(&path)),
+                        told,
+                    );
+                }
+            };
+            let thread = std::thread::Builder::new().name("news".into());
+            if let Err(e) = thread.stack_size(STACK).spawn(work) {
+                // The other node gets an error, because `told` went with the closure.
+                tracing::error!(error = %e, "no thread to hear of other nodes; raise the limit of processes");
+            }
+        };
+        self.delegate.set_kernel_renewal(Some(Arc::new(renewal)));
     }
 
     /// Answers a look-up after the kernel has heard where a directory is now.
@@ -215,7 +306,7 @@ impl Filesystem {
         let ready = answer.map(|attr| (self.ttls(&attr), crate::reply::file_attr(&attr)));
         let work = move || {
             match caches.look_up(&moved.path, LIMIT) {
-                Ok(()) => places.settled(&moved),
+                Ok(()) => places.looked_up(moved.fid, &moved.path),
                 // It has moved on, or the thread holds a lock: then the call may fail.
                 Err(error) => {
                     tracing::debug!(path = %moved.path.display(), %error, "a moved directory is not looked up");
@@ -236,6 +327,31 @@ impl Filesystem {
     }
 }
 
+/// Has the kernel look up a directory that another node has moved.
+fn hear_of(caches: &KernelCaches, places: &Places, fid: Fid, path: &Path, told: Renewed) {
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    if !path.components().all(plain) || !places.is_elsewhere(fid, path) {
+        return told(Ok(()));
+    }
+    let look = || match caches.look_up(path, LIMIT) {
+        Ok(()) => places.looked_up(fid, path),
+        Err(error) => {
+            tracing::debug!(path = %path.display(), %error, "a moved directory is not looked up");
+        }
+    };
+    // A rename of this mount that waits for the other node holds locks that the look-up may need.
+    match places.telling.load(Ordering::SeqCst) > 0 {
+        true => {
+            told(Ok(()));
+            look();
+        }
+        false => {
+            look();
+            told(Ok(()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,7 +361,7 @@ mod tests {
     const X: Fid = Fid(12);
 
     fn found(places: &Places, fid: Fid, parent: Fid, name: &str, thread: u32) {
-        places.found(fid, parent, OsStr::new(name), thread);
+        places.found(fid, parent, OsStr::new(name), Some(thread));
     }
 
     #[test]
@@ -264,7 +380,7 @@ mod tests {
         // Not looked up yet, so the next one who hears of it has to.
         found(&places, X, B, "y", 3);
         assert_eq!(places.due(3).as_ref(), Some(&moved));
-        places.settled(&moved);
+        places.looked_up(moved.fid, &moved.path);
         found(&places, X, B, "y", 3);
         assert_eq!(places.due(3), None);
     }
@@ -280,7 +396,7 @@ mod tests {
         places.forget(X, 1);
         places.forget(X, 1);
         places.forget(A, 7);
-        let inner = places.0.lock();
+        let inner = places.inner.lock();
         assert!(inner.known.is_empty() && inner.at.is_empty());
         drop(inner);
         // At another name later it is new to the kernel.
@@ -295,7 +411,12 @@ mod tests {
         found(&places, A, Fid::ROOT, "a", 1);
         found(&places, B, Fid::ROOT, "b", 1);
         found(&places, X, A, "x", 1);
-        places.renamed((A, x), (B, y), false);
+        let moved = places.renamed((A, x), (B, y), false);
+        assert_eq!(moved, [(X, PathBuf::from("b/y"))]);
+        assert!(!places.is_elsewhere(X, Path::new("b/y")));
+        assert!(places.is_elsewhere(X, Path::new("a/x")));
+        assert_eq!(places.renamed((B, y), (B, x), false), []);
+        assert_eq!(places.renamed((B, x), (B, y), false), []);
         found(&places, X, B, "y", 1);
         assert_eq!(places.due(1), None);
         places.renamed((B, y), (Fid::ROOT, OsStr::new("a")), true);

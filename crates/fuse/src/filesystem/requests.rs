@@ -173,10 +173,8 @@ impl Handler for Filesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        done(
-            self.rename_entry(req, (parent, name), (to, to_name), flags),
-            reply,
-        );
+        let renamed = self.rename_entry(req, (parent, name), (to, to_name), flags);
+        self.renamed(renamed, reply);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

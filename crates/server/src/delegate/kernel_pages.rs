@@ -10,6 +10,7 @@
 use super::open_file::OpenFile;
 use super::{Delegate, Handle, StalePages};
 use crate::node::KernelRenewal;
+use crate::proto::KernelNews;
 use crate::{Error, Fid, Result};
 use forebay_fabric::Error as Fabric;
 use std::sync::Arc;
@@ -84,7 +85,7 @@ impl Delegate {
         };
         let members = std::mem::take(&mut file.state.lock().unshown);
         let renewed = members.iter().map(|member| {
-            match self.node.peers.renew(*member, fid) {
+            match self.node.peers.renew(*member, KernelNews::Changed(fid)) {
                 // Its mount ends with it.
                 Err(Error::Fabric(Fabric::Dead(_))) => Ok(()),
                 Err(error) => {
@@ -98,8 +99,22 @@ impl Delegate {
         renewed.fold(Ok(()), Result::and)
     }
 
-    /// What makes new what this node's kernel keeps of a file, when another node has changed it; `None`: there is no
-    /// mount any more.
+    /// The kernels of other nodes hear that a directory is now at `path`, from the root on. One that does not is no
+    /// failure: it finds out when it looks the directory up. As for [`Delegate::show_elsewhere`], on no answering thread.
+    pub fn show_moved(&self, fid: Fid, path: &[u8]) {
+        for member in (0..self.members()).filter(|m| *m != self.member()) {
+            let path = path.to_vec();
+            if let Err(error) = self
+                .node
+                .peers
+                .renew(member, KernelNews::Moved { fid, path })
+            {
+                tracing::debug!(fid = fid.0, member, %error, "a node does not hear of a moved directory");
+            }
+        }
+    }
+
+    /// What has this node's kernel hear of what other nodes did; `None`: there is no mount any more.
     pub fn set_kernel_renewal(&self, renewal: Option<Arc<KernelRenewal>>) {
         *self.node.kernel.write() = renewal;
     }
