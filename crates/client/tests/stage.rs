@@ -21,6 +21,47 @@ fn small() -> Options {
 }
 
 #[test]
+fn devices_are_for_root_to_copy_and_are_named_otherwise() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can make device files");
+        return;
+    }
+    let place = Place::new(2);
+    let source = place.path("source");
+    plant(&source);
+    let devices = ["zero", "disk"];
+    if !devices.iter().all(|name| source.join(name).exists()) {
+        eprintln!("skipped: this user may not make device files");
+        return;
+    }
+    let user = |client: forebay_client::Client| client.with_owner(1000, 1000);
+    let clients = place.clients().into_iter().map(user).collect();
+    let job = place.job_of(
+        clients,
+        Direction::In,
+        &source,
+        Path::new("/tree"),
+        &small(),
+    );
+    let outcome = job.run();
+    let run = staging::Run::of(&job, outcome);
+    assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+    let skipped: Vec<_> = run
+        .lines
+        .iter()
+        .filter(|line| line.kind == LineKind::Skipped && line.text.contains("a device"))
+        .collect();
+    assert_eq!(skipped.len(), 2, "{:?}", run.lines);
+    assert_eq!((run.counts.devices, run.counts.skipped), (0, 3));
+    for name in devices {
+        let there = place.clients()[0].metadata(Path::new("/tree").join(name));
+        assert_eq!(there.unwrap_err().errno(), rustix::io::Errno::NOENT);
+    }
+    let run = place.run(Direction::In, &source, Path::new("/roots"), &small());
+    assert_eq!((run.counts.devices, run.counts.skipped), (2, 1));
+}
+
+#[test]
 fn a_tree_comes_back_as_it_went_in() {
     for nodes in [1, 3] {
         let place = Place::new(nodes);
