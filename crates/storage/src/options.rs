@@ -1,4 +1,5 @@
 //! Settings and counters of a store.
+use std::time::Duration;
 
 /// When a batch counts as safe (design section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,9 @@ pub struct Options {
     pub level0_limit: usize,
     /// Size of level 1; each deeper level may be ten times larger.
     pub level1_bytes: u64,
+    /// Without a batch for so long, what the log holds is brought to table files, and its files go, if they are a 32nd of `wal_bytes` or more.
+    /// Needs `background`.
+    pub idle: Duration,
     /// Flush and compact in threads of their own. If not, the putting thread does both at the limits, so
     /// that a single-threaded run makes the same I/O calls each time.
     pub background: bool,
@@ -57,6 +61,7 @@ impl Default for Options {
             level0_tables: 4,
             level0_limit: 16,
             level1_bytes: 32 << 20,
+            idle: Duration::from_secs(10),
             background: true,
         }
     }

@@ -1,8 +1,11 @@
 //! The two background threads: one flushes, one compacts. Neither sleeps through work: conditions are looked at
 //! under the `signals` lock, which everybody takes who makes one true and wakes. If one panics, the store is poisoned, so
 //! that nobody waits for it.
-use super::core::{Core, PoisonOnPanic, Writer};
+use super::core::{Core, PoisonOnPanic, Signals, Writer};
+use crate::table::TableMeta;
+use crate::wal::writer::LogWriter;
 use crate::{Error, Shortage};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -50,6 +53,7 @@ impl Core {
     fn flush_loop(&self) {
         let _panic = PoisonOnPanic::new(self);
         let mut flushed = None;
+        let mut trimmed = false;
         while !self.stopping() {
             let mut full = false;
             match self.flush_oldest() {
@@ -84,11 +88,62 @@ impl Core {
             // Not in the `match` itself: a view held while sleeping would keep removed tables on the disk.
             let idle = self.view().sealed.is_empty();
             match (idle, full) {
-                (true, _) if flushed.is_none() => self.work.wait(&mut signals),
+                (true, _) if flushed.is_none() => {
+                    if std::mem::take(&mut trimmed) && self.mostly_deleted() {
+                        signals.shrink = true;
+                        self.work.notify_all();
+                    }
+                    if !self.wait_for_pause(&mut signals) {
+                        continue;
+                    }
+                    drop(signals);
+                    trimmed = self.trim();
+                }
                 (false, true) => drop(self.work.wait_for(&mut signals, FULL)),
                 _ => {}
             }
         }
+    }
+
+    /// Waits for work. Whether there was none, nor a batch, for some time, since one came.
+    fn wait_for_pause(&self, signals: &mut MutexGuard<'_, Signals>) -> bool {
+        if !self.grown.load(Ordering::Relaxed) {
+            self.work.wait(signals);
+            return false;
+        }
+        let before = self.visible.load(Ordering::Acquire);
+        let waited = self.work.wait_for(signals, self.options.idle);
+        waited.timed_out() && self.visible.load(Ordering::Acquire) == before && !self.stopping()
+    }
+
+    /// While nothing else is to do: brings what the log holds to table files, the side's too, so that its files go. `false` if it is short.
+    fn trim(&self) -> bool {
+        let Some(mut writer) = self.writer.try_lock_for(PATIENCE) else {
+            return false;
+        };
+        // Before the log is looked at: a batch behind this makes it true again.
+        self.grown.store(false, Ordering::Relaxed);
+        let logs = writer.old.iter().map(|old| old.bytes);
+        let logs: u64 = logs.chain(writer.log.as_ref().map(LogWriter::end)).sum();
+        if logs == 0 || logs < self.options.wal_bytes / 32 {
+            return false;
+        }
+        if let Err(e) = self.seal(&mut writer) {
+            self.note_failure(&e);
+            return false;
+        }
+        if let Some(side) = self.side() {
+            side.hurry();
+        }
+        true
+    }
+
+    /// Whether deletes are half of the entries of all tables, or more.
+    fn mostly_deleted(&self) -> bool {
+        let view = self.view();
+        let sum = |of: fn(&TableMeta) -> u64| view.levels.all().map(|t| of(t.meta())).sum::<u64>();
+        let deletes = sum(|t| t.deletes);
+        deletes > 0 && 2 * deletes >= sum(|t| t.entries)
     }
 
     fn compact_loop(&self) {
@@ -97,7 +152,11 @@ impl Core {
             if self.signals.lock().reclaim {
                 self.reclaim();
             }
-            let result = self.compact_due();
+            let shrink = std::mem::take(&mut self.signals.lock().shrink);
+            let result = match shrink {
+                true => self.compact_all().map(|()| false),
+                false => self.compact_due(),
+            };
             let full = matches!(&result, Err(e) if e.is_transient());
             let reclaims = matches!(&result, Err(e) if e.is_no_space());
             match result {
@@ -123,6 +182,7 @@ impl Core {
                 self.work.wait_for(&mut signals, patience);
                 signals.reclaim |= reclaims;
             } else if !signals.reclaim
+                && !signals.shrink
                 && !self.compaction_due_without(&self.view(), &signals.damaged)
             {
                 self.work.wait(&mut signals);

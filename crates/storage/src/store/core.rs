@@ -85,6 +85,8 @@ pub struct Signals {
     pub shortages: u64,
     /// The disk is full and there are deletes: compact everything to give space back.
     pub reclaim: bool,
+    /// Most entries of the tables may be deleted: compact everything, for there is time.
+    pub shrink: bool,
     /// The last put found no room.
     pub full: bool,
     /// Refused puts, and deletes, since giving space back was last tried.
@@ -127,6 +129,8 @@ pub struct Core {
     /// Where the last compaction of each level ended.
     pub compacting: Mutex<Vec<Vec<u8>>>,
     pub signals: Mutex<Signals>,
+    /// A batch came since the log was last trimmed: the flush thread waits for a pause.
+    pub grown: AtomicBool,
     /// Wakes the background threads.
     pub work: Condvar,
     /// Wakes those who wait for them.

@@ -18,13 +18,17 @@ impl Core {
         let Some(sealed) = view.sealed.first() else {
             return Ok(None);
         };
-        // Its name is on disk once the table's is.
+        // Its name is on disk once the table's is, or else by a sync of the directory for it alone.
         let log = self.newest_log.load(Ordering::Acquire);
         // Only flushes add to an empty store, so it stays empty meanwhile and deletes have nothing to hide.
         let added = self
             .write_table(sealed, view.levels.is_empty())
             .map_err(|e| self.poison_unless_full(e))?;
         let number = added.as_ref().map(|t| t.number);
+        if number.is_none() {
+            let synced = self.io().sync_dir(self.dir());
+            synced.map_err(|e| self.poison_unless_full(Error::hard("sync", self.dir(), e)))?;
+        }
         let side_flushed = self.side_behind();
         // A batch must not come back without what it holds for the side, which only the log has.
         if side_flushed.is_some()
@@ -36,7 +40,7 @@ impl Core {
             return Err(self.poison_unless_full(e));
         }
         let edit = Edit {
-            log: number.map(|_| log),
+            log: Some(log),
             add: added.into_iter().map(|t| (0, t)).collect(),
             flushed: Some(sealed.last),
             side: SideEdit {

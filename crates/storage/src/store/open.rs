@@ -265,9 +265,11 @@ fn replay(
         harmless: file.harmless,
         unsynced: None,
     });
+    let old: Vec<OldLog> = old.collect();
+    let grown = AtomicBool::new(!old.is_empty());
     let writer = Writer {
         log: None,
-        old: old.collect(),
+        old,
         sequence: recovered.last,
         buffer: Vec::new(),
         directory_changed: 0,
@@ -290,6 +292,7 @@ fn replay(
         flushing: Mutex::default(),
         compacting: Mutex::new(vec![Vec::new(); LEVELS]),
         signals: Mutex::default(),
+        grown,
         work: Condvar::new(),
         progress: Condvar::new(),
         next_file: AtomicU64::new(next_file),

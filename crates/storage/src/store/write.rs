@@ -131,6 +131,10 @@ impl Core {
         writer.sequence += group.len() as u64;
         self.visible.store(writer.sequence, Ordering::Release);
         self.count(&self.counters.puts, puts);
+        if writer.log.is_some() && !self.grown.swap(true, Ordering::Relaxed) {
+            // Once after each trim: the flush thread begins to wait for a pause.
+            self.wake();
+        }
         Ok(())
     }
 
