@@ -31,17 +31,10 @@ pub struct NodeServer {
 
 impl NodeServer {
     /// What a start does after all members serve: finish or take back what a crash cut off, namespace first, then
-    /// commits, then what they displaced; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
-    pub const START: [Step; 7] = [
-        |s| {
-            s.node.meta.remake_left();
-            Ok(())
-        },
+    /// commits; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
+    pub const START: [Step; 4] = [
         |s| s.node.meta.recover(),
-        // What was replayed from the logs of a killed process may be in the system's cache only; what follows relies on it.
-        |s| Ok(s.node.store.barrier()?),
         |s| s.node.files.recover(),
-        |s| s.node.files.restore(),
         |s| {
             // The delegates of before ended with their process.
             if let Err(e) = s.node.files.forget_writers() {
@@ -84,6 +77,7 @@ impl NodeServer {
         room: Arc<Room>,
     ) -> Result<NodeServer> {
         let (kv, data) = (dir.join("kv"), dir.join("data"));
+        must_have_records(&*io, &kv, &data)?;
         for sub in [&kv, &data] {
             let made = io.create_dir_all(sub);
             made.map_err(|e| {
@@ -176,6 +170,37 @@ fn sync_segments(io: &dyn Io, dir: &Path) -> Result<()> {
     synced.map_err(|e: std::io::Error| {
         Error::Refused(format!("{}: {e}; check the disk", dir.display()))
     })
+}
+
+/// A store whose records are gone is no new one: made anew, it would take its file data for garbage and remove it.
+fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
+    let there = |path: &Path| {
+        io.exists(path)
+            .map_err(|e| Error::Refused(format!("{}: {e}; check the disk", path.display())))
+    };
+    if there(kv)? {
+        return Ok(());
+    }
+    let cut_off = kv.with_file_name(crate::repair::NEW);
+    if there(&cut_off)? {
+        return Err(Error::Refused(format!(
+            "{}: a repair was cut off before its last step; run `forebay fsck --repair` again",
+            cut_off.display()
+        )));
+    }
+    let segments = there(data)?
+        && io
+            .list(data)
+            .map_err(|e| Error::Refused(format!("{}: {e}; check the disk", data.display())))?
+            .iter()
+            .any(|entry| crate::data::segment_number(&entry.name).is_some());
+    match segments {
+        true => Err(Error::Refused(format!(
+            "{} is missing, and there is file data beside it; put it back from a copy; without one `forebay fsck --repair` sets the data aside",
+            kv.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// A crash leaves logs with bytes that no commit ever named: keeps what extents name, gives the rest back.

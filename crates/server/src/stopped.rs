@@ -6,6 +6,7 @@ use crate::layout::{Layout, lock, refuse};
 use crate::superblock::{Id, Role, Superblock};
 use crate::{Member, Result};
 use forebay_storage::Io;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Opens (and locks) the stores in `dirs`, in any order.
@@ -92,6 +93,124 @@ fn of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<L
         locks,
         repaired,
     })
+}
+
+/// Stores of a service of which some may be damaged or missing.
+pub struct Damaged {
+    /// Where each member's store lies, if it is there.
+    pub nodes: Vec<Option<PathBuf>>,
+    /// Held until dropped.
+    pub locks: Vec<File>,
+    /// What is wrong with the directories.
+    pub damage: Vec<String>,
+}
+
+/// Opens (and locks) what there is of the stores in `dirs`, in any order. A superblock that cannot be read is done without if the others,
+/// or the directory's own entries, tell what it said.
+///
+/// # Errors
+/// `Refused`: in use, no store, stores of several services, or too little is known of them.
+pub fn open_damaged(io: &dyn Io, dirs: &[PathBuf]) -> Result<Damaged> {
+    let mut damage = Vec::new();
+    let mut blocks = Vec::new();
+    for dir in dirs {
+        if !dir.is_dir() {
+            return refuse(format!(
+                "{} is no directory; name the stores that there are",
+                dir.display()
+            ));
+        }
+        let block = match Superblock::read(io, dir) {
+            Ok(Some(block)) => Some(block),
+            Ok(None) => {
+                damage.push(format!("{}: there is no superblock", dir.display()));
+                None
+            }
+            Err(e) => {
+                damage.push(e.to_string());
+                None
+            }
+        };
+        blocks.push((dir, block));
+    }
+    let service = blocks.iter().position(|(dir, block)| match block {
+        Some(block) => block.role == Role::Service,
+        None => dir.join("node-0").is_dir(),
+    });
+    let mut locks = Vec::new();
+    let nodes = match service {
+        Some(_) if dirs.len() > 1 => {
+            return refuse("the store of a whole service is among several; name it alone".into());
+        }
+        Some(_) => {
+            let (dir, block) = &blocks[0];
+            locks.extend(lock(dir)?);
+            let members = match block {
+                Some(block) => block.members,
+                // As many as there are; the last ones may be missing.
+                None => (0..u16::MAX)
+                    .take_while(|k| dir.join(format!("node-{k}")).is_dir())
+                    .count() as u16,
+            };
+            let node = |k: u16| Some(dir.join(format!("node-{k}"))).filter(|node| node.is_dir());
+            (0..members).map(node).collect::<Vec<_>>()
+        }
+        None => places(&blocks)?,
+    };
+    for (member, node) in nodes.iter().enumerate() {
+        match node {
+            Some(node) => locks.extend(lock(node)?),
+            None => damage.push(format!("the store of member {member} is missing")),
+        }
+    }
+    Ok(Damaged {
+        nodes,
+        locks,
+        damage,
+    })
+}
+
+/// Which member's each directory is.
+fn places(blocks: &[(&PathBuf, Option<Superblock>)]) -> Result<Vec<Option<PathBuf>>> {
+    let Some(known) = blocks.iter().find_map(|(_, block)| block.as_ref()) else {
+        return refuse("no superblock of these stores can be read, so it is not known whose they are; put one back from a copy".into());
+    };
+    let mut nodes: Vec<Option<PathBuf>> = vec![None; usize::from(known.members)];
+    for (dir, block) in blocks {
+        let Some(block) = block else { continue };
+        let place = match block.role {
+            Role::Member(member) if block.service == known.service => {
+                nodes.get_mut(usize::from(member))
+            }
+            _ => None,
+        };
+        match place {
+            Some(place @ None) => *place = Some((*dir).clone()),
+            _ => {
+                return refuse(format!(
+                    "{} is no store of the same service, or named twice; name the stores of one",
+                    dir.display()
+                ));
+            }
+        }
+    }
+    let unknown: Vec<&PathBuf> = blocks
+        .iter()
+        .filter(|(_, block)| block.is_none())
+        .map(|(dir, _)| *dir)
+        .collect();
+    let free: Vec<usize> = (0..nodes.len()).filter(|k| nodes[*k].is_none()).collect();
+    match (&unknown[..], &free[..]) {
+        ([], _) => {}
+        ([dir], [k]) => nodes[*k] = Some((*dir).clone()),
+        _ => {
+            return refuse(format!(
+                "{} superblocks cannot be read, and it is not known whose stores these are; put all but one back from copies",
+                unknown.len()
+            ));
+        }
+    }
+    Ok(nodes)
 }
 
 fn missing_store(first: &Path, block: &Superblock, missing: usize, named: usize) -> String {

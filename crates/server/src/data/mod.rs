@@ -39,11 +39,12 @@ mod tests;
 mod write;
 
 pub(crate) use header::{
-    check_header as check_segment_header, name as segment_name, number as segment_number,
+    HEADER as SEGMENT_HEADER, check_header as check_segment_header, name as segment_name,
+    number as segment_number,
 };
 pub(crate) use recover::unsealed as unsealed_logs;
 pub use room::Room;
-pub(crate) use tail::subtract;
+pub(crate) use tail::{merge, subtract};
 
 use crate::{Fid, Member, Result, buffers::Buffers, counter::Counter};
 use clean::Work;
@@ -236,14 +237,6 @@ impl Data {
     /// As the store.
     pub fn sync_records(&self) -> Result<()> {
         self.inner.sync_records()
-    }
-
-    /// As `flush` with `sync`, for all logs, but for what is only buffered.
-    ///
-    /// # Errors
-    /// As `flush`.
-    pub fn sync_all(&self) -> Result<()> {
-        self.inner.sync_all()
     }
 
     /// No more appends; what is not flushed is dropped.

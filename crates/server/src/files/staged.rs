@@ -132,8 +132,7 @@ impl Shared {
                 None => return Ok(FilesReply::Missing),
                 Some(value) => {
                     let mut changes = records::changes_of(&value)?;
-                    let (added, freed) =
-                        self.change(&mut batch, id.fid, &mut changes, seq, None, false)?;
+                    let (added, freed) = self.change(&mut batch, id.fid, &mut changes, seq)?;
                     let record = PublishedRecord { seq, added, freed };
                     batch.put(
                         keys::STAGED,
@@ -151,8 +150,7 @@ impl Shared {
         if sync {
             self.store.sync()?;
         }
-        let freed = matches!(reply, FilesReply::Published { freed, .. } if freed > 0);
-        if freed || self.outbox.holds(id.fid) {
+        if matches!(reply, FilesReply::Published { freed, .. } if freed > 0) {
             self.outbox.wake();
         }
         self.step("applied staged")?;

@@ -1,6 +1,6 @@
 //! The check of all stores of a service, the service stopped: what `forebay fsck` shows.
 //!
-//! Opening the stores replays their logs, as any start does; beyond that nothing is changed. What is checked: every block
+//! Nothing is changed, except where a crash has torn a log: that is cut, as by any start. What is checked: every block
 //! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
 //! segment files; extents against spans, both ways.
 //!
@@ -14,15 +14,16 @@ mod tests;
 
 use crate::data::LogId;
 use crate::inodes::removed_directories;
-use crate::{Member, Result, files, keys, meta, outbox, stopped};
+use crate::rebuild::Look;
+use crate::{LOST_LOG, Member, Result, files, keys, meta, outbox, stopped};
 use forebay_index::csm::engine::Settings;
-use forebay_index::{Extent, ExtentIndex};
-use forebay_storage::{Durability, Io, Options, Store};
+use forebay_index::{Change, Extent, ExtentIndex};
+use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
 use serde::{Deserialize, Serialize};
 use spans::{Live, References};
 use std::collections::HashSet;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One thing that is wrong.
@@ -57,12 +58,21 @@ pub struct Report {
     pub bytes: u64,
     /// Log bytes that no file names and nothing will give back.
     pub leaked: u64,
+    /// Bytes of files that a repair has found lost: extents of [`LOST_LOG`](crate::LOST_LOG).
+    pub lost: u64,
+    /// Notes that tell of a log that ends where something written may be missing.
+    pub may_be_lost: u64,
 }
 
 impl Report {
     /// Whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
+    }
+
+    /// Whether a note tells that something written may be lost: a cut log.
+    pub fn tells_of_loss(&self) -> bool {
+        self.may_be_lost > 0
     }
 
     fn problem(&mut self, part: &str, text: impl ToString) {
@@ -102,6 +112,27 @@ pub fn check(
     dirs: &[PathBuf],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
+    run(io, dirs, Look::Bytes, progress)
+}
+
+/// The same without reading log bytes: only the records are checked, and whether segment files are long enough.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_records(
+    io: Arc<dyn Io>,
+    dirs: &[PathBuf],
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
+    run(io, dirs, Look::Lengths, progress)
+}
+
+fn run(
+    io: Arc<dyn Io>,
+    dirs: &[PathBuf],
+    look: Look,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report> {
     let layout = stopped::open(&*io, dirs)?;
     let mut report = Report {
         members: layout.nodes.len() as u16,
@@ -114,20 +145,7 @@ pub fn check(
     });
     let mut members = Vec::new();
     for (member, node) in (0..).zip(&layout.nodes) {
-        let options = Options {
-            durability: Durability::Process,
-            ..Options::default()
-        };
-        // Without a thread of its own: a check merges nothing.
-        let settings = Settings {
-            background: false,
-            ..Settings::default()
-        };
-        let opened = Store::open(io.clone(), &node.join("kv"), options).and_then(|store| {
-            let index = ExtentIndex::open(&store, settings)?;
-            Ok((store, index))
-        });
-        match opened {
+        match open(&io, &node.join("kv"), member, &mut report) {
             Ok((store, index)) => members.push(MemberStore {
                 member,
                 data: node.join("data"),
@@ -147,8 +165,8 @@ pub fn check(
     });
     let mut damaged = HashSet::new();
     for m in &members {
-        let index = m.index.engine().check();
-        for damage in m.store.check().into_iter().chain(index) {
+        let index = m.index.engine().survey();
+        for damage in m.store.survey().into_iter().chain(index) {
             damaged.insert(m.member);
             report.problem("store", format!("member {}: {damage}", m.member));
         }
@@ -173,6 +191,7 @@ pub fn check(
         &members,
         layout.nodes.len(),
         &damaged,
+        look,
         &mut report,
         progress,
     )?;
@@ -180,6 +199,53 @@ pub fn check(
         m.store.close()?;
     }
     Ok(report)
+}
+
+/// Opens a store to look at it. What a start would find, this finds; where a start would do nothing but go on, nothing is changed.
+fn open(
+    io: &Arc<dyn Io>,
+    kv: &Path,
+    member: Member,
+    report: &mut Report,
+) -> Result<(Store, ExtentIndex)> {
+    let options = Options {
+        durability: Durability::Process,
+        ..Options::default()
+    };
+    let mut store = Store::salvage(io.clone(), kv, options.clone())?;
+    if !store.opened().damage.is_empty() {
+        // What a crash has torn is cut by a start, and what is behind it goes too; what is damaged is refused.
+        let log = |damage: &&Damage| matches!(damage.lost, Lost::Batches { .. });
+        match Store::open(io.clone(), kv, options) {
+            Ok(opened) => store = opened,
+            Err(e) => {
+                for damage in store.opened().damage.iter().filter(log) {
+                    report.may_be_lost += 1;
+                    report.problem("store", format!("member {member}: {damage}"));
+                }
+                return Err(e.into());
+            }
+        }
+    }
+    let opened = store.opened();
+    for damage in &opened.damage {
+        report.may_be_lost += u64::from(damage.lost != Lost::Nothing);
+        report.notes.push(format!("member {member}: {damage}"));
+    }
+    if let LogEnd::Unclean { last, synced } = opened.end {
+        report.may_be_lost += 1;
+        report.notes.push(format!(
+            "member {member}: it was not closed; what came behind batch {last} of its log, if anything, is lost (through batch {synced} \
+             everything was on disk)"
+        ));
+    }
+    // Without a thread of its own: a check merges nothing.
+    let settings = Settings {
+        background: false,
+        ..Settings::default()
+    };
+    let index = ExtentIndex::open(&store, settings)?;
+    Ok((store, index))
 }
 
 /// Inodes that can be read; damage is reported with the store.
@@ -213,6 +279,10 @@ fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
 
 /// Whether the bytes of an extent are there.
 fn stored(live: &[Option<Live>], extent: &Extent, place: &dyn Fn() -> String, report: &mut Report) {
+    if extent.log == LOST_LOG {
+        report.lost += extent.len;
+        return;
+    }
     match live.get(usize::from(extent.member)) {
         None => report.problem(
             "extents",
@@ -237,6 +307,12 @@ fn stored(live: &[Option<Live>], extent: &Extent, place: &dyn Fn() -> String, re
     }
 }
 
+/// Logs that a crash left open; none if that cannot be read, which is told with the store.
+fn unsealed(m: &MemberStore) -> HashSet<LogId> {
+    let logs = crate::data::unsealed_logs(&m.store).unwrap_or_default();
+    logs.into_iter().map(|(log, _)| log).collect()
+}
+
 /// Spans and segments of each member, and extents against them. `damaged`: members whose records are not all known; their
 /// bytes are verified as far as they are, and nothing is compared with them.
 fn data(
@@ -244,6 +320,7 @@ fn data(
     members: &[MemberStore],
     all: usize,
     damaged: &HashSet<Member>,
+    look: Look,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
@@ -252,14 +329,16 @@ fn data(
         total += spans::stored_bytes(&m.store)?;
     }
     let mut live: Vec<Option<Live>> = (0..all).map(|_| None).collect();
+    let mut unreadable = Vec::new();
     for m in members {
-        let checked = spans::check(io, m, report, &mut |done| {
+        let checked = spans::check(io, m, look, report, &mut |done| {
             progress(Progress {
                 stage: "data",
                 done,
                 total,
             });
         })?;
+        unreadable.push(checked.unreadable);
         if !damaged.contains(&m.member) {
             segments::check(io, m, &checked.places, report)?;
             live[usize::from(m.member)] = Some(checked.live);
@@ -271,6 +350,16 @@ fn data(
         total,
     });
     let mut named = References::new(all);
+    // What a crash may leave: the next start takes back what was staged for commits that were never decided.
+    let mut undecided = References::new(all);
+    let stores: Vec<(Member, &Store)> = members.iter().map(|m| (m.member, &*m.store)).collect();
+    for commit in files::check::decided_commits(&stores).0 {
+        for change in &commit.changes {
+            if let Change::Put(extent) = change {
+                named.add(extent.member, extent.log, extent.addr, extent.len);
+            }
+        }
+    }
     for m in members {
         let entries = match m.index.iter() {
             Ok(entries) => entries,
@@ -308,7 +397,7 @@ fn data(
             stored(&live, &extent, &place, report);
         }
         for extent in files::check::staged_extents(&m.store)? {
-            named.add(extent.member, extent.log, extent.addr, extent.len);
+            undecided.add(extent.member, extent.log, extent.addr, extent.len);
         }
         match outbox::waiting(&m.store) {
             Ok(waiting) => waiting
@@ -317,19 +406,40 @@ fn data(
             Err(e) => report.problem("files", format!("member {}: {e}", m.member)),
         }
     }
-    if members.len() < all || !damaged.is_empty() {
+    let all_known = members.len() == all && damaged.is_empty();
+    for (m, unreadable) in members.iter().zip(unreadable) {
+        let unsealed = unsealed(m);
+        let mut unacknowledged = 0u64;
+        for span in unreadable {
+            let unnamed = all_known && !named.names(m.member, span.log, &span.live);
+            match unnamed && unsealed.contains(&span.log) {
+                true => unacknowledged += 1,
+                false => report.problem("data", span.text),
+            }
+        }
+        if unacknowledged > 0 {
+            report.notes.push(format!(
+                "member {}: {unacknowledged} spans of logs that were not closed have lost their bytes, as a power cut leaves them; no file names them, and the next start gives them back",
+                m.member
+            ));
+        }
+    }
+    if report.lost > 0 {
+        report.notes.push(format!(
+            "{} bytes of files are lost since a repair and answer EIO; its report names the files; replace or remove them",
+            report.lost
+        ));
+    }
+    if !all_known {
         return Ok(());
     }
     for m in members {
-        let unsealed: HashSet<LogId> = crate::data::unsealed_logs(&m.store)?
-            .into_iter()
-            .map(|(log, _)| log)
-            .collect();
+        let unsealed = unsealed(m);
         let Some(Some(live)) = live.get(usize::from(m.member)) else {
             continue;
         };
         let mut leaked = 0;
-        for (log, range) in live.without(&named.of(m.member)) {
+        for (log, range) in live.without(&named.and(&undecided).of(m.member)) {
             if !unsealed.contains(&log) {
                 leaked += range.end - range.start;
             }

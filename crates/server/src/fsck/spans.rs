@@ -2,6 +2,7 @@
 use super::{MemberStore, Report};
 use crate::data::spans::{Span, all, checksums};
 use crate::data::{LogId, subtract};
+use crate::rebuild::Look;
 use crate::{Member, Result};
 use forebay_storage::{File, Io, Store};
 use std::collections::HashMap;
@@ -26,6 +27,14 @@ pub struct Place {
 pub struct Checked {
     pub live: Live,
     pub places: Vec<Place>,
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A span whose bytes are not what was written: a problem, unless nobody was told that they are there.
+pub struct Unreadable {
+    pub log: LogId,
+    pub live: Range<u64>,
+    pub text: String,
 }
 
 /// Live log addresses: by log and start, joined.
@@ -89,6 +98,16 @@ impl References {
             named.push((log, addr..addr.saturating_add(len)));
         }
     }
+    /// Whether any of these addresses is named.
+    pub fn names(&self, member: Member, log: LogId, range: &Range<u64>) -> bool {
+        let mut named = self.0[usize::from(member)].iter();
+        named.any(|(l, r)| *l == log && r.start < range.end && range.start < r.end)
+    }
+    /// These and those.
+    pub fn and(&self, other: &References) -> References {
+        let both = |(a, b): (&Vec<_>, &Vec<_>)| [&a[..], &b[..]].concat();
+        References(self.0.iter().zip(&other.0).map(both).collect())
+    }
     /// What is named of one member, sorted and joined.
     pub fn of(&self, member: Member) -> Vec<(LogId, Range<u64>)> {
         let mut named = self.0[usize::from(member)].clone();
@@ -119,12 +138,14 @@ pub fn stored_bytes(store: &Store) -> Result<u64> {
 pub fn check(
     io: &dyn Io,
     m: &MemberStore,
+    look: Look,
     report: &mut Report,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Checked> {
     let mut checked = Checked {
         live: Live::default(),
         places: Vec::new(),
+        unreadable: Vec::new(),
     };
     let mut files = Files {
         io,
@@ -162,7 +183,10 @@ pub fn check(
             log: span.log,
             addr: span.stored.start,
         });
-        verify(&mut files, &span, &mut buffer, report);
+        for text in verify(&mut files, &span, look, &mut buffer) {
+            let (log, live) = (span.log, span.live.clone());
+            checked.unreadable.push(Unreadable { log, live, text });
+        }
         report.bytes += span.stored_len();
         progress(report.bytes);
     }
@@ -170,7 +194,8 @@ pub fn check(
     Ok(checked)
 }
 
-fn verify(files: &mut Files<'_>, span: &Span, buffer: &mut Vec<u8>, report: &mut Report) {
+/// What is wrong with the bytes of the span.
+fn verify(files: &mut Files<'_>, span: &Span, look: Look, buffer: &mut Vec<u8>) -> Vec<String> {
     let name = crate::data::segment_name(span.segment);
     let path = files.m.data.join(&name);
     let what = format!(
@@ -182,33 +207,39 @@ fn verify(files: &mut Files<'_>, span: &Span, buffer: &mut Vec<u8>, report: &mut
     );
     buffer.clear();
     buffer.resize(span.stored_len() as usize, 0);
+    if look == Look::Lengths {
+        let len = files.get(span.segment).and_then(|file| match file {
+            Some(file) => file.len(),
+            None => Ok(0),
+        });
+        return match len {
+            Ok(len) if len >= u64::from(span.offset) + span.stored_len() => Vec::new(),
+            Ok(len) => vec![format!("{what}: the file is missing or ends at byte {len}")],
+            Err(e) => vec![format!("{what}: {e}")],
+        };
+    }
     let read = match files.get(span.segment) {
         Ok(Some(file)) => file.read_at(buffer, u64::from(span.offset)),
-        Ok(None) => return report.problem("data", format!("{what}: the file is missing")),
+        Ok(None) => return vec![format!("{what}: the file is missing")],
         Err(e) => Err(e),
     };
     match read {
         Ok(n) if n == buffer.len() => {}
         Ok(n) => {
-            return report.problem(
-                "data",
-                format!("{what}: the file ends after {n} of {} bytes", buffer.len()),
-            );
+            let len = buffer.len();
+            return vec![format!("{what}: the file ends after {n} of {len} bytes")];
         }
-        Err(e) => return report.problem("data", format!("{what}: {e}")),
+        Err(e) => return vec![format!("{what}: {e}")],
     }
     let found = checksums(span.stored.start, buffer);
-    for (i, (expected, found)) in span.crcs.iter().zip(&found).enumerate() {
-        if expected != found {
+    let pairs = span.crcs.iter().zip(&found).enumerate();
+    let damaged = pairs.filter(|(_, (expected, found))| expected != found);
+    damaged
+        .map(|(i, (expected, found))| {
             let at = span.place(span.piece(i).start);
-            report.problem(
-                "data",
-                format!(
-                    "{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x})"
-                ),
-            );
-        }
-    }
+            format!("{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x})")
+        })
+        .collect()
 }
 
 struct Files<'a> {

@@ -105,6 +105,47 @@ fn a_sound_service_has_no_problems_and_all_bytes_are_read() {
     start(dir.path()).stop().unwrap();
 }
 
+/// A service that was killed, and the place of a span in a log that no file names yet, one piece long.
+fn killed_with_an_unnamed_span() -> (TempDir, std::path::PathBuf, Span) {
+    let dir = service();
+    let service = start(dir.path());
+    let node = service.nodes()[0].clone();
+    let log = node.data.create_log(Fid::new(0, 77)).unwrap();
+    node.data.append(log, &[7; 3000]).unwrap();
+    node.data.flush(log, false).unwrap();
+    let spans = crate::data::spans::overlapping(&node.store, log, 0..u64::MAX);
+    let span = spans.last().unwrap().unwrap();
+    drop((node, service));
+    let segment = crate::data::segment_name(span.segment);
+    let path = dir.path().join("node-0/data").join(segment);
+    (dir, path, span)
+}
+
+#[test]
+fn bytes_that_a_power_cut_took_before_any_file_named_them_are_a_note() {
+    let (dir, path, span) = killed_with_an_unnamed_span();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let zeros = vec![0; span.stored_len() as usize];
+    file.write_all_at(&zeros, u64::from(span.offset)).unwrap();
+    let report = run(&dir);
+    assert_eq!(report.problems, []);
+    let told = |n: &&String| n.contains("1 spans of logs that were not closed");
+    assert_eq!(
+        report.notes.iter().filter(told).count(),
+        1,
+        "{:#?}",
+        report.notes
+    );
+    start(dir.path()).stop().unwrap();
+    let report = run(&dir);
+    assert_eq!(report.problems, []);
+    assert!(
+        !report.notes.iter().any(|n| told(&n)),
+        "{:#?}",
+        report.notes
+    );
+}
+
 #[test]
 fn a_flipped_bit_in_a_segment_is_found() {
     let dir = service();

@@ -6,7 +6,7 @@
 //! - The lock of a directory also serialises changes of its entries.
 //! - No one holds an inode lock while it calls another member.
 //! - A fid is handed out once, also across crashes.
-mod record;
+pub(crate) mod record;
 
 use crate::counter::Counter;
 use crate::{Error, Fid, Kind, Member, Result, keys};

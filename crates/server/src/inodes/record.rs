@@ -119,7 +119,7 @@ impl Inode {
 }
 /// Writes a record of keyspace `INODES`.
 #[expect(clippy::expect_used, reason = "proved beside the call")]
-pub(super) fn encode(inode: &Inode) -> Vec<u8> {
+pub(crate) fn encode(inode: &Inode) -> Vec<u8> {
     // postcard fails only for sequences of unknown length and full fixed buffers: an inode has neither.
     postcard::to_extend(inode, vec![VERSION]).expect("an inode has no type that postcard refuses")
 }

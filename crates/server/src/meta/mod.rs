@@ -16,7 +16,7 @@ mod applied;
 mod attrs;
 pub mod check;
 mod create;
-mod entries;
+pub(crate) mod entries;
 mod gate;
 mod intents;
 mod link;
@@ -26,7 +26,7 @@ mod marks;
 pub(crate) mod names;
 mod plan;
 pub mod proto;
-mod records;
+pub(crate) mod records;
 mod recover;
 mod remove;
 mod rename;
@@ -197,12 +197,13 @@ impl Meta {
                 intent,
                 below,
                 part,
-            } => self.apply_part(intent, below, &part).map(done),
-            R::Remake {
-                intent,
-                below,
-                makes,
-            } => self.remake(intent, below, makes).map(done),
+            } => {
+                let missing = self.apply_part(intent, below, &part)?;
+                Ok(match missing.is_empty() {
+                    true => MetaReply::Done,
+                    false => MetaReply::Missing(missing),
+                })
+            }
             R::Sync => Ok(done(self.store.barrier()?)),
             R::Abort { intent } => self.abort(intent).map(done),
             R::Ask { intent } => Ok(MetaReply::Live(self.intents.is_live(intent))),

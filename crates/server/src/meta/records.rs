@@ -20,9 +20,9 @@
 //! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
 use super::{
     proto::IntentId,
-    steps::{Need, Step},
+    steps::{Entry, Need, Step},
 };
-use crate::{Error, Member, Result, keys};
+use crate::{Error, Fid, Member, Result, keys};
 use forebay_storage::{Batch, Store};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ops::Bound;
@@ -42,6 +42,8 @@ pub(crate) enum Tag {
 pub(crate) struct Intent {
     /// Every other member that takes part, and what is left to do there.
     pub parts: Vec<(Member, Part)>,
+    /// Entries that the coordinator's own batch made, of inodes at other members.
+    pub names: Vec<Named>,
     /// The operation holds the gate of directory moves.
     pub gate: bool,
 }
@@ -49,10 +51,21 @@ pub(crate) struct Intent {
 /// What is left to do at a member that takes part in a decided operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Inodes that it made when it prepared: made again if a power cut took them back.
+    /// What it made when it prepared: made again if a power cut took it back.
     pub makes: Vec<Need>,
     /// Its steps (none: it only forgets what it prepared).
     pub steps: Vec<Step>,
+}
+
+/// An entry that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Named {
+    /// The directory.
+    pub dir: Fid,
+    /// The name in it.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub entry: Entry,
 }
 
 const VERSION: u8 = 2;
@@ -118,6 +131,21 @@ pub(crate) fn all<T: DeserializeOwned>(store: &Store, tag: Tag) -> Result<Vec<(I
         ));
     }
     Ok(records)
+}
+
+/// All records of a kind that can be read, by id.
+pub(crate) fn readable<T: DeserializeOwned>(store: &Store, tag: Tag) -> Vec<(IntentId, T)> {
+    let (from, to) = ([tag as u8], [tag as u8 + 1]);
+    let records = store.scan(keys::INTENTS, Bound::Included(&from), Bound::Excluded(&to));
+    let read = |(key, value): (bytes::Bytes, bytes::Bytes)| {
+        let (coordinator, number) = key.get(1..)?.split_first_chunk::<2>()?;
+        let id = IntentId {
+            coordinator: u16::from_be_bytes(*coordinator),
+            number: u64::from_be_bytes(number.try_into().ok()?),
+        };
+        Some((id, decode(&key, &value).ok()?))
+    };
+    records.filter_map(Result::ok).filter_map(read).collect()
 }
 
 fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T> {

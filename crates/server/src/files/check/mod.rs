@@ -13,10 +13,11 @@ use super::records::{self, CommitId};
 use crate::inodes::{Inode, Inodes};
 use crate::{Error, Fid, Kind, Layout, Member, Result, keys};
 use forebay_index::{Change, Extent, ExtentIndex, RangeMap, SLICE};
-use forebay_storage::Store;
+use forebay_storage::{Batch, Store};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound::Unbounded;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Checks the content side of all members; `stores` has every member's.
@@ -71,6 +72,100 @@ pub(crate) fn staged_extents(store: &Store) -> Result<Vec<Extent>> {
         }
     }
     Ok(extents)
+}
+
+/// One member's part of a commit that was decided and not yet published there.
+pub(crate) struct DecidedCommit {
+    pub(crate) fid: Fid,
+    pub(crate) seq: u64,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// The parts that the next start would publish, in the order of their commits, and files of which a commit was decided. What cannot be
+/// read is left out.
+pub(crate) fn decided_commits(stores: &[(Member, &Store)]) -> (Vec<DecidedCommit>, HashSet<Fid>) {
+    let records = |keyspace, store: &Store| {
+        let records = store.scan(keyspace, Unbounded, Unbounded);
+        records.filter_map(Result::ok).collect::<Vec<_>>()
+    };
+    let mut decisions = HashMap::new();
+    for (_, store) in stores {
+        for (key, value) in records(keys::DECISIONS, store) {
+            if key.first() == Some(&records::DECISION)
+                && let (Ok(id), Ok((seq, members))) =
+                    (CommitId::from_key(&key), records::decision_of(&value))
+            {
+                decisions.insert(id, (seq, members));
+            }
+        }
+    }
+    let mut commits = Vec::new();
+    for (member, store) in stores {
+        for (key, value) in records(keys::STAGED, store) {
+            if key.first() == Some(&records::STAGED_CHANGES)
+                && let (Ok(id), Ok(changes)) =
+                    (CommitId::from_key(&key), records::changes_of(&value))
+                && let Some((seq, members)) = decisions.get(&id)
+                && members.contains(member)
+            {
+                commits.push(DecidedCommit {
+                    fid: id.fid,
+                    seq: *seq,
+                    changes,
+                });
+            }
+        }
+    }
+    commits.sort_by_key(|commit| commit.seq);
+    (commits, decisions.keys().map(|id| id.fid).collect())
+}
+
+/// The record that says which members hold parts of a file: key and value for `keys::DECISIONS`.
+pub(crate) fn holders_record(fid: Fid, members: &[Member]) -> (bytes::Bytes, bytes::Bytes) {
+    (records::span_key(fid), records::span_value(members))
+}
+
+/// What the patterns of a file hold, and what is not held.
+pub(crate) struct PatternGaps {
+    /// Parts of the file that neither its patterns nor its extents hold.
+    pub(crate) gaps: Vec<Range<u64>>,
+    /// Bytes that the patterns hold.
+    pub(crate) bytes: u64,
+    /// Log ranges of these. The offsets say nothing.
+    pub(crate) extents: Vec<Extent>,
+    /// Parts of the file whose log bytes are missing.
+    pub(crate) missing: Vec<Range<u64>>,
+}
+
+/// The parts of the file that an extent holds and whose log bytes are not there.
+pub(crate) type Missing<'a> = dyn Fn(&Extent) -> Vec<Range<u64>> + 'a;
+
+/// Looks for gaps in `[0, size)`, at most `most` of them; then all behind the last counts as one.
+///
+/// # Errors
+/// When the store or the index cannot be read.
+pub(crate) fn pattern_gaps(
+    store: &Store,
+    index: &ExtentIndex,
+    fid: Fid,
+    size: u64,
+    most: usize,
+    missing: &Missing<'_>,
+) -> Result<PatternGaps> {
+    patterns::check::gaps(store, index, fid, size, most, missing)
+}
+
+/// Adds to `batch` how many bytes of each pattern of the file are displaced, after extents were laid over them.
+///
+/// # Errors
+/// When the store or the index cannot be read.
+pub(crate) fn recount_patterns(
+    store: &Store,
+    index: &ExtentIndex,
+    batch: &mut Batch,
+    fid: Fid,
+) -> Result<()> {
+    patterns::check::recount(store, index, batch, fid)
 }
 
 /// The log ranges that patterns in this store name, by file.

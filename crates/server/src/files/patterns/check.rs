@@ -3,10 +3,12 @@ use super::log_ranges::LogRanges;
 use super::over::{Over, Read, page};
 use super::records;
 use super::table::{Table, visible};
+use crate::files::check::{Missing, PatternGaps};
 use crate::{Fid, Result, keys};
 use forebay_index::{Extent, ExtentIndex};
-use forebay_storage::Store;
+use forebay_storage::{Batch, Store};
 use std::ops::Bound::Unbounded;
+use std::ops::Range;
 
 /// What the patterns of one file hold.
 #[derive(Debug)]
@@ -44,6 +46,94 @@ pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<Held>> {
         of(fid, &table, &|range| page(index, fid, range))
     };
     fids.into_iter().map(one).collect()
+}
+
+/// See [`recount_patterns`](crate::files::check::recount_patterns).
+pub(crate) fn recount(
+    store: &Store,
+    index: &ExtentIndex,
+    batch: &mut Batch,
+    fid: Fid,
+) -> Result<()> {
+    let mut table = super::load(store, fid)?;
+    table.recount(&|range| page(index, fid, range))?;
+    for part in &table.parts {
+        let key = part.id.key(fid, records::HIDDEN);
+        match part.hidden {
+            0 => batch.delete(keys::PATTERNS, key),
+            hidden => batch.put(keys::PATTERNS, key, records::hidden_value(hidden)),
+        }
+    }
+    Ok(())
+}
+
+/// See [`pattern_gaps`](crate::files::check::pattern_gaps).
+pub(crate) fn gaps(
+    store: &Store,
+    index: &ExtentIndex,
+    fid: Fid,
+    size: u64,
+    most: usize,
+    missing: &Missing<'_>,
+) -> Result<PatternGaps> {
+    let mut unheld = Vec::new();
+    let mut ranges = LogRanges::default();
+    let table = super::load(store, fid)?;
+    let read = |range| page(index, fid, range);
+    let mut over = Over::new(&read, 0..u64::MAX);
+    let (mut gaps, mut at, mut bytes) = (Vec::<Range<u64>>::new(), 0, 0);
+    visible(table.map(), &table, 0..u64::MAX, &mut |piece| {
+        let end = (piece.offset + piece.len).min(size);
+        if piece.offset > at && at < size && gaps.len() < most {
+            gaps.push(at..piece.offset.min(size));
+        }
+        at = match gaps.len() < most {
+            true => at.max(end),
+            false => at,
+        };
+        over.uncovered(piece, &mut |p| {
+            bytes += p.len;
+            ranges.add(p.source, p.addr..p.addr + p.len);
+            unheld.extend(missing(&Extent {
+                offset: p.offset,
+                len: p.len,
+                member: p.source.member,
+                log: p.source.log,
+                addr: p.addr,
+                seq: p.sequence,
+            }));
+        });
+    });
+    over.done()?;
+    if at < size {
+        gaps.push(at..size);
+    }
+    // What the index holds is no gap.
+    let mut left = Vec::new();
+    for gap in gaps {
+        let mut from = gap.start;
+        while from < gap.end {
+            let (extents, all) = page(index, fid, from..gap.end)?;
+            for extent in &extents {
+                if extent.offset > from {
+                    left.push(from..extent.offset);
+                }
+                from = from.max(extent.end());
+            }
+            if all {
+                if from < gap.end {
+                    left.push(from..gap.end);
+                }
+                break;
+            }
+        }
+    }
+    Ok(PatternGaps {
+        gaps: left,
+        bytes,
+        extents: ranges.sorted().extents(),
+        missing: unheld,
+    })
 }
 
 fn of(fid: Fid, table: &Table, over: &Read<'_>) -> Result<Held> {

@@ -32,6 +32,39 @@ struct Known {
     rooted: bool,
 }
 
+/// Operations over several members that a crash cut off, of one store; what cannot be read is left out.
+pub(crate) struct Unfinished {
+    /// Decided here.
+    pub(crate) intents: Vec<(IntentId, Intent)>,
+    /// Promised to other members.
+    pub(crate) prepared: Vec<(IntentId, Vec<Need>)>,
+    applied: HashSet<IntentId>,
+    watermarks: HashMap<Member, u64>,
+}
+
+impl Unfinished {
+    /// Of the store of a member.
+    pub(crate) fn read(store: &Store) -> Unfinished {
+        let applied: Vec<(IntentId, ())> = records::readable(store, Tag::Applied);
+        let watermarks: Vec<(IntentId, u64)> = records::readable(store, Tag::Watermark);
+        Unfinished {
+            intents: records::readable(store, Tag::Intent),
+            prepared: records::readable(store, Tag::Prepared),
+            applied: applied.into_iter().map(|(id, ())| id).collect(),
+            watermarks: watermarks
+                .into_iter()
+                .map(|(id, number)| (id.coordinator, number))
+                .collect(),
+        }
+    }
+
+    /// Whether this member has done its steps of the intent.
+    pub(crate) fn has_applied(&self, id: IntentId) -> bool {
+        let below = self.watermarks.get(&id.coordinator).copied();
+        self.applied.contains(&id) || below.is_some_and(|below| id.number < below)
+    }
+}
+
 #[derive(Default)]
 struct Check {
     members: HashSet<Member>,

@@ -1,0 +1,276 @@
+//! Everything that can be read of the members' stores, before it is judged.
+//!
+//! Inodes and entries are held in memory, some hundred bytes each; the records of content stay where they are and are read again as they
+//! are needed.
+use super::log_bytes::LogBytes;
+use super::losses::Losses;
+use super::{Look, Source, is_member};
+use crate::inodes::{self, Inode};
+use crate::meta::{check::Unfinished, entries, steps::Entry};
+use crate::{Fid, LOST_LOG, Member, Result, files, keys};
+use forebay_index::csm::engine::Settings;
+use forebay_index::{Extent, ExtentIndex};
+use forebay_storage::{Damage, Io, Lost, Options, Store};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound::Unbounded;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One member's store.
+pub struct MemberStore {
+    pub member: Member,
+    /// `None`: nothing of it can be read.
+    pub store: Option<Arc<Store>>,
+    pub index: Option<ExtentIndex>,
+    /// Some record of it may be lost.
+    pub damaged: bool,
+    /// Live addresses of its logs, by log and start.
+    pub live: HashMap<u64, Vec<Range<u64>>>,
+    /// Those of them whose bytes are damaged or missing.
+    bad: HashMap<u64, Vec<Range<u64>>>,
+}
+
+/// See the head of this file.
+pub struct Collected {
+    pub members: Vec<MemberStore>,
+    pub inodes: HashMap<Fid, Inode>,
+    pub entries: BTreeMap<(Fid, Vec<u8>), Entry>,
+    pub orphans: HashSet<Fid>,
+    /// Operations over several members that a crash cut off.
+    pub unfinished: Vec<(Member, Unfinished)>,
+    /// Parts of commits over several members that were decided, in the order of the commits.
+    pub decided: Vec<files::check::DecidedCommit>,
+    /// Files of which a commit was decided: their bytes need not be counted yet.
+    pub unsettled: HashSet<Fid>,
+    counters: HashMap<(Member, Vec<u8>), u64>,
+}
+
+/// The fid that a key begins with.
+pub fn fid_of(key: &[u8]) -> Option<Fid> {
+    let (fid, _) = key.split_first_chunk::<8>()?;
+    Some(Fid(u64::from_be_bytes(*fid)))
+}
+
+impl Collected {
+    pub fn read(
+        io: &Arc<dyn Io>,
+        sources: &[Source],
+        look: Look,
+        losses: &mut Losses,
+    ) -> Result<Collected> {
+        let mut collected = Collected {
+            members: Vec::new(),
+            inodes: HashMap::new(),
+            entries: BTreeMap::new(),
+            orphans: HashSet::new(),
+            unfinished: Vec::new(),
+            decided: Vec::new(),
+            unsettled: HashSet::new(),
+            counters: HashMap::new(),
+        };
+        for (member, source) in (0..).zip(sources) {
+            let m = open(io, member, source, losses)?;
+            collected.members.push(m);
+        }
+        for (at, source) in sources.iter().enumerate() {
+            collected.names(at, losses);
+            collected.spans(at, LogBytes::new(&**io, source, look));
+        }
+        let stores: Vec<(Member, &Store)> = collected
+            .members
+            .iter()
+            .filter_map(|m| Some((m.member, &**m.store.as_ref()?)))
+            .collect();
+        let (decided, unsettled) = files::check::decided_commits(&stores);
+        let unfinished = stores
+            .iter()
+            .map(|(member, store)| (*member, Unfinished::read(store)))
+            .collect();
+        collected.unfinished = unfinished;
+        (collected.decided, collected.unsettled) = (decided, unsettled);
+        Ok(collected)
+    }
+
+    fn names(&mut self, at: usize, losses: &mut Losses) {
+        let member = self.members[at].member;
+        let Some(store) = self.members[at].store.clone() else {
+            return;
+        };
+        let mut odd = 0u64;
+        // Items that cannot be read are told with the damage of the store.
+        let scan = |keyspace| {
+            store
+                .scan(keyspace, Unbounded, Unbounded)
+                .filter_map(Result::ok)
+        };
+        for (key, value) in scan(keys::INODES) {
+            let inode = fid_of(&key)
+                .filter(|fid| fid.owner() == member && key.len() == 8)
+                .and_then(|fid| Some((fid, inodes::decode(fid, &value).ok()?)));
+            match inode {
+                Some((fid, inode)) => drop(self.inodes.insert(fid, inode)),
+                None => odd += 1,
+            }
+        }
+        for item in entries::all(&store) {
+            match item {
+                Ok((dir, name, entry)) if dir.owner() == member => {
+                    self.entries.insert((dir, name), entry);
+                }
+                Ok(_) => odd += 1,
+                Err(_) => {}
+            }
+        }
+        let orphans = scan(keys::ORPHANS).filter_map(|(key, _)| fid_of(&key));
+        self.orphans.extend(orphans);
+        for (name, value) in scan(keys::COUNTERS) {
+            if let Ok(value) = <[u8; 8]>::try_from(&value[..]) {
+                self.counters
+                    .insert((member, name.to_vec()), u64::from_be_bytes(value));
+            }
+        }
+        if odd > 0 {
+            losses.damage.push(format!(
+                "member {member}: {odd} records of names that make no sense"
+            ));
+        }
+    }
+
+    fn spans(&mut self, at: usize, mut bytes: LogBytes<'_>) {
+        let m = &mut self.members[at];
+        let Some(store) = &m.store else { return };
+        for span in crate::data::spans::all(store).filter_map(Result::ok) {
+            let bad = bytes.damaged(&span);
+            if !bad.is_empty() {
+                m.bad.entry(span.log).or_default().extend(bad);
+            }
+            let ranges = m.live.entry(span.log).or_default();
+            match ranges.last_mut() {
+                Some(last) if last.end == span.live.start => last.end = span.live.end,
+                _ => ranges.push(span.live),
+            }
+        }
+    }
+
+    /// A number that the counter has not given out, as far as is known.
+    pub fn counter(&self, member: Member, name: &[u8]) -> u64 {
+        let told = self.counters.get(&(member, name.to_vec())).copied();
+        let used = match name {
+            b"fid" => {
+                let fids = self
+                    .inodes
+                    .keys()
+                    .chain(self.entries.values().map(|e| &e.fid));
+                let own = fids.filter(|fid| fid.owner() == member);
+                own.map(|fid| fid.0 & ((1 << 48) - 1)).max()
+            }
+            b"log" => {
+                let logs = self.members[usize::from(member)].live.keys();
+                logs.copied().filter(|log| *log != LOST_LOG).max()
+            }
+            _ => None,
+        };
+        told.unwrap_or(1).max(used.map_or(1, |n| n + 1))
+    }
+
+    /// The parts of an extent whose bytes are not there.
+    pub fn missing(&self, extent: &Extent) -> Vec<Range<u64>> {
+        let addresses = extent.addr..extent.addr.saturating_add(extent.len);
+        let m = self.members.get(usize::from(extent.member));
+        let live = m.and_then(|m| m.live.get(&extent.log));
+        let left = crate::data::subtract(addresses, live.map_or(&[], Vec::as_slice));
+        let offset = |addr: u64| extent.offset + (addr - extent.addr);
+        left.into_iter()
+            .map(|r| offset(r.start)..offset(r.end))
+            .collect()
+    }
+
+    /// Bytes of an extent that are there and damaged.
+    pub fn damaged(&self, extent: &Extent) -> u64 {
+        let m = self.members.get(usize::from(extent.member));
+        let Some(bad) = m.and_then(|m| m.bad.get(&extent.log)) else {
+            return 0;
+        };
+        let end = extent.addr.saturating_add(extent.len);
+        let within = |r: &Range<u64>| r.end.min(end).saturating_sub(r.start.max(extent.addr));
+        bad.iter().map(within).sum()
+    }
+
+    /// Whether records of this inode's member may be lost. Of members that there are not, all are.
+    pub fn is_uncertain(&self, fid: Fid) -> bool {
+        !is_member(fid, self.members.len()) || self.members[usize::from(fid.owner())].damaged
+    }
+
+    /// Whether any member's records may be lost.
+    pub fn any_uncertain(&self) -> bool {
+        self.members.iter().any(|m| m.damaged)
+    }
+}
+
+fn open(
+    io: &Arc<dyn Io>,
+    member: Member,
+    source: &Source,
+    losses: &mut Losses,
+) -> Result<MemberStore> {
+    let mut m = MemberStore {
+        member,
+        store: None,
+        index: None,
+        damaged: false,
+        live: HashMap::new(),
+        bad: HashMap::new(),
+    };
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let settings = Settings {
+        background: false,
+        ..Settings::default()
+    };
+    let Some(kv) = &source.kv else {
+        // Told by whoever looked for it.
+        m.damaged = true;
+        return Ok(m);
+    };
+    let opened = Store::salvage(io.clone(), kv, options).and_then(|store| {
+        let index = ExtentIndex::open(&store, settings)?;
+        Ok((store, index))
+    });
+    let (store, index) = match opened {
+        Ok(opened) => opened,
+        Err(e) => {
+            m.damaged = true;
+            losses.damage.push(format!(
+                "member {member}: nothing of its records can be read: {e}"
+            ));
+            losses.spans_lost.push(member);
+            return Ok(m);
+        }
+    };
+    let found = store.survey();
+    let all = store.opened().damage.iter().chain(&found);
+    let mut spans_lost = false;
+    let mut tell = |damage: &Damage| {
+        m.damaged |= damage.lost != Lost::Nothing;
+        spans_lost |= match &damage.lost {
+            Lost::Nothing | Lost::SideKeys { .. } => false,
+            Lost::Batches { .. } => true,
+            Lost::Keys { first, last } => {
+                let spans = keys::SPANS.0;
+                first.first().is_none_or(|k| *k <= spans)
+                    && last.first().is_none_or(|k| *k >= spans)
+            }
+        };
+        losses.damage.push(format!("member {member}: {damage}"));
+    };
+    all.for_each(&mut tell);
+    index.engine().survey().iter().for_each(tell);
+    if spans_lost {
+        losses.spans_lost.push(member);
+    }
+    m.store = Some(Arc::new(store));
+    m.index = Some(index);
+    Ok(m)
+}

@@ -1,0 +1,243 @@
+//! New records for a service whose stores are damaged, made of all that can be read of the old ones: what `forebay fsck --repair` puts
+//! in place, and what `forebay mount --salvage` serves.
+//!
+//! | step | module | what it does |
+//! |---|---|---|
+//! | read | `collect`, `log_bytes` | all records of all members that are whole; what is damaged, and which records it may have held |
+//! | names | `names` | entries and inodes are made to fit each other again |
+//! | content | `content` | extents against sizes, byte counts and spans |
+//! | write | this file | one new key-value store a member, with the index |
+//!
+//! Invariants:
+//! - The old stores and segment files are only read: new records name the bytes where they lie. Damaged pieces of segment files are
+//!   told, and named as ever: reading them is `EIO` by their checksums.
+//! - No wrong byte: what a lost record may have said of a file reads as `EIO` (an extent of [`LOST_LOG`]), never as a hole, an older
+//!   byte or an end of the file. An entry whose inode is lost keeps its name.
+//! - An inode without a name gets one in `/lost+found`; a directory whose inode is lost is made again with what is in it.
+//! - Every file that is not as it was is in the [`Losses`] with its path.
+//!
+//! What a crash left unfinished is finished (decided commits, renames of which the intent is there) or taken back, as a start does.
+//! Freed bytes on their way to another member are forgotten: they take room, nothing else.
+
+mod collect;
+mod content;
+mod log_bytes;
+mod losses;
+mod names;
+
+pub use losses::{Loss, Losses};
+
+use crate::inodes::record;
+use crate::{Error, Fid, Kind, Member, Result, keys};
+use collect::Collected;
+use content::Content;
+use forebay_index::ExtentIndex;
+use forebay_index::csm::engine::Settings;
+use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
+use names::Names;
+use std::ops::Bound::Unbounded;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Records of a batch.
+const BATCH: usize = 1000;
+/// What a counter is moved on by: its newest record may be among what is lost, so it may have given out more than is known. Fids have
+/// 48 bits.
+const COUNTER_LEAP: u64 = 1 << 32;
+/// The counters of a member's store.
+const COUNTERS: [&[u8]; 6] = [b"fid", b"seq", b"intent", b"log", b"token", b"life"];
+
+/// What there is of one member.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Its key-value store, which may be damaged; `None`: there is none.
+    pub kv: Option<PathBuf>,
+    /// Its segment files.
+    pub data: Option<PathBuf>,
+}
+
+/// How far file data is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Whether the segment files are there and long enough.
+    Lengths,
+    /// Every piece is read and compared with its checksum, which takes as long as reading everything does.
+    Bytes,
+}
+
+/// A new store as it is filled.
+struct Target {
+    store: Store,
+    index: ExtentIndex,
+    batch: Batch,
+}
+
+impl Target {
+    fn create(io: &Arc<dyn Io>, kv: &std::path::Path) -> Result<Target> {
+        let options = Options {
+            durability: Durability::Process,
+            background: false,
+            ..Options::default()
+        };
+        io.create_dir_all(kv).map_err(|e| {
+            Error::Refused(format!(
+                "{}: {e}; check the disk and who may write there",
+                kv.display()
+            ))
+        })?;
+        let store = Store::open(io.clone(), kv, options)?;
+        let settings = Settings {
+            background: false,
+            ..Settings::default()
+        };
+        let index = ExtentIndex::open(&store, settings)?;
+        Ok(Target {
+            store,
+            index,
+            batch: Batch::new(),
+        })
+    }
+
+    fn put(
+        &mut self,
+        keyspace: Keyspace,
+        key: impl Into<bytes::Bytes>,
+        value: impl Into<bytes::Bytes>,
+    ) -> Result<()> {
+        self.batch.put(keyspace, key, value);
+        match self.batch.len() < BATCH {
+            true => Ok(()),
+            false => self.apply(),
+        }
+    }
+
+    fn apply(&mut self) -> Result<()> {
+        match self.batch.is_empty() {
+            true => Ok(()),
+            false => Ok(self.store.apply(std::mem::take(&mut self.batch))?),
+        }
+    }
+}
+
+/// Reads the members' stores and writes new ones: member K's into the directory `targets[K]`, which is new or empty. `progress` hears
+/// what is done.
+///
+/// # Errors
+/// When the disk cannot be read or a new store cannot be written. Damage is no error: what it costs is in the answer.
+pub fn rebuild(
+    io: &Arc<dyn Io>,
+    sources: &[Source],
+    targets: &[PathBuf],
+    look: Look,
+    progress: &mut dyn FnMut(&'static str),
+) -> Result<Losses> {
+    let mut losses = Losses::default();
+    progress("reading what is whole");
+    let mut collected = Collected::read(io, sources, look, &mut losses)?;
+    let mut stores = Vec::new();
+    for kv in targets {
+        stores.push(Target::create(io, kv)?);
+    }
+    progress("joining names and files");
+    let mut names = Names::of(&mut collected, &mut losses);
+    progress("copying records");
+    copy(&collected, &names, &mut stores)?;
+    progress("comparing files with their bytes");
+    let mut content = Content::new(&collected);
+    content.write(&mut names, &mut stores, &mut losses)?;
+    progress("writing names");
+    write_names(&names, &mut stores)?;
+    counters(&collected, &mut stores)?;
+    for target in &mut stores {
+        target.apply()?;
+        target.index.engine().compact()?;
+        target.store.compact()?;
+        target.store.close()?;
+    }
+    losses.files = names.inodes.len() as u64;
+    losses.sort();
+    Ok(losses)
+}
+
+/// What belongs to files that there are, as it is. Damaged values of these keyspaces cost what they name when they are read.
+fn copy(collected: &Collected, names: &Names, targets: &mut [Target]) -> Result<()> {
+    for (m, target) in collected.members.iter().zip(targets) {
+        let Some(store) = &m.store else { continue };
+        for keyspace in [keys::XATTRS, keys::PATTERNS, keys::SPANS] {
+            for item in store.scan(keyspace, Unbounded, Unbounded) {
+                // Told with the damage of the store.
+                let Ok((key, value)) = item else { continue };
+                let fid = || collect::fid_of(&key);
+                let belongs = keyspace == keys::SPANS
+                    || fid().is_some_and(|fid| names.inodes.contains_key(&fid));
+                if belongs {
+                    target.put(keyspace, key, value)?;
+                }
+            }
+        }
+        target.apply()?;
+    }
+    Ok(())
+}
+
+fn write_names(names: &Names, targets: &mut [Target]) -> Result<()> {
+    for (fid, inode) in &names.inodes {
+        let Some(target) = targets.get_mut(usize::from(fid.owner())) else {
+            continue;
+        };
+        let key = fid.0.to_be_bytes().to_vec();
+        if names.orphans.contains(fid) {
+            target.put(keys::ORPHANS, key.clone(), Vec::new())?;
+        }
+        target.put(keys::INODES, key, record::encode(inode))?;
+    }
+    for ((dir, name), entry) in &names.entries {
+        if let Some(target) = targets.get_mut(usize::from(dir.owner())) {
+            crate::meta::entries::set(&mut target.batch, *dir, name, Some(*entry));
+            if target.batch.len() >= BATCH {
+                target.apply()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn counters(collected: &Collected, targets: &mut [Target]) -> Result<()> {
+    for (m, target) in collected.members.iter().zip(targets) {
+        for name in COUNTERS {
+            let known = collected.counter(m.member, name);
+            let next = known.saturating_add(COUNTER_LEAP);
+            target.put(keys::COUNTERS, name, next.to_be_bytes().to_vec())?;
+        }
+    }
+    Ok(())
+}
+
+/// An inode of which only the kind is known: closed to others, until its user says more.
+fn blank(kind: Kind, parent: Fid) -> crate::inodes::Inode {
+    let now = crate::Time::now();
+    crate::inodes::Inode {
+        kind,
+        mode: if kind == Kind::Dir { 0o700 } else { 0o600 },
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        nlink: 1,
+        rdev: 0,
+        size: 0,
+        bytes: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        seq: 0,
+        lamination: crate::Lamination::None,
+        parent,
+        dead: false,
+        target: Vec::new(),
+        layout: crate::Layout::Fresh,
+    }
+}
+
+/// Whose store an inode belongs in, if there is such a member.
+fn is_member(fid: Fid, members: usize) -> bool {
+    usize::from(fid.owner() as Member) < members
+}
