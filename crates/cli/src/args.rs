@@ -120,7 +120,10 @@ pub struct DemoArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "With --nodes 4 the mounts are MOUNTPOINT/0 to MOUNTPOINT/3, or MOUNTPOINT with {node} replaced. \
-        The command returns once all mounts are ready; the service goes on in the background and writes STORE/log."
+        The command returns once all mounts are ready; the service goes on in the background and writes STORE/log.\n\n\
+        With --salvage the store is only read, and there is one mount however many nodes it has. Files that are whole read as ever; what \
+        is lost of the others answers EIO, and STORE/salvage.txt lists it. Of servers in processes of their own name the stores by one \
+        path with {rank} in it; one that is missing is done without. docs/damage.md says what to do with a damaged store."
 )]
 pub struct MountArgs {
     /// Directory that holds the data
@@ -132,6 +135,12 @@ pub struct MountArgs {
     /// Stay in the foreground and log to standard error; Ctrl-C stops cleanly
     #[arg(long)]
     pub foreground: bool,
+    /// Mount what is whole of a damaged store, read-only
+    #[arg(long)]
+    pub salvage: bool,
+    /// Where --salvage makes new records while it runs, about as large as the store without its file data [default: TMPDIR, else /var/tmp]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "salvage")]
+    pub scratch: Option<PathBuf>,
     /// Settings of the service
     #[command(flatten)]
     pub settings: SettingArgs,
@@ -364,7 +373,10 @@ pub struct StageStatusArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 the store is sound, 1 problems were found or the check failed, 2 wrong usage. \
-        The check changes nothing."
+        The check changes nothing.\n\n\
+        --repair makes new records of all that can be read, says what is lost and what it will do, and asks. The damaged records \
+        are kept in damaged-T in each member's store, with a report beside the first store's directories, until you remove them. With \
+        --repair the exit code is 0 if the store can be used afterwards, even if files have lost bytes; docs/damage.md says more."
 )]
 pub struct FsckArgs {
     /// The store; of servers in processes of their own the stores of all, or one path with {rank} in it
@@ -373,6 +385,12 @@ pub struct FsckArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    /// Put new records of all that can be read in place of damaged ones
+    #[arg(long, conflicts_with = "json")]
+    pub repair: bool,
+    /// Repair without asking
+    #[arg(long, requires = "repair")]
+    pub yes: bool,
 }
 
 /// Arguments of `completions`.

@@ -67,6 +67,7 @@ impl Stage {
                 mounts: Vec::new(),
                 settings: settings.texts(),
                 with_parent: true,
+                salvage: None,
             },
             limit: settings.values.start_limit,
             server: None,

@@ -14,6 +14,7 @@ use crate::metrics::Endpoint;
 use crate::processes;
 use crate::settings::Settings;
 use forebay_fuse::Mount;
+use forebay_server::salvage::Salvage;
 use forebay_server::{Delegate, MemberStatus, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,10 @@ pub trait Hosted: Send {
     fn members(&self) -> u16;
     /// Where the member's directory lies in the store of this process, relative to it.
     fn home(&self, member: u16) -> PathBuf;
+    /// Whether nothing can be changed.
+    fn is_read_only(&self) -> bool {
+        false
+    }
     /// Tells the members in other processes that this one stops, and why;
     /// `over`: the programs that the service was there for have ended.
     fn leave(&self, why: &str, over: bool);
@@ -65,6 +70,40 @@ impl Hosted for Service {
 
     fn stop(self: Box<Self>, _limit: Duration) -> forebay_server::Result<()> {
         Service::stop(*self)
+    }
+}
+
+impl Hosted for Salvage {
+    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        self.service()?.glance(patience)
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
+        self.service()
+            .map_or_else(|_| Vec::new(), Hosted::delegates)
+    }
+
+    fn members(&self) -> u16 {
+        self.service().map_or(0, Service::members)
+    }
+
+    fn home(&self, member: u16) -> PathBuf {
+        // Absolute: nothing is written to the store.
+        self.scratch().join(format!("node-{member}"))
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn leave(&self, _why: &str, _over: bool) {}
+
+    fn stop(self: Box<Self>, _limit: Duration) -> forebay_server::Result<()> {
+        Salvage::stop(*self)
     }
 }
 

@@ -28,7 +28,7 @@ pub use launcher::{OVER, RUN};
 pub(crate) use member::on_this_host;
 #[cfg(feature = "mpi")]
 pub use member::{Start, run as member};
-pub use spec::{Report, Seat, Spec, host};
+pub use spec::{Report, SalvageSpec, Seat, Spec, host};
 #[cfg(feature = "mpi")]
 pub use watchdog::UNREACHED;
 
@@ -36,11 +36,12 @@ use crate::descriptors;
 use crate::fail::{Context, Failure, Result};
 use crate::metrics::Endpoint;
 use crate::mount_table::{self, How};
-use crate::settings::Resolved;
-use attend::{Attended, Programs};
+use crate::settings::{Resolved, Settings};
+use attend::{Attended, Hosted, Programs};
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::Service;
-use forebay_storage::{OsIo, PooledIo};
+use forebay_server::salvage::Salvage;
+use forebay_storage::{Io, OsIo, PooledIo};
 use log::Log;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -140,12 +141,12 @@ pub fn run(
     let options = MountOptions {
         source: mount_table::source(&spec.store),
         allow_other: settings.allow_other,
+        read_only: spec.salvage.is_some(),
         ..MountOptions::default()
     };
     let kept = descriptors::kept(spec.mounts.len().max(1), options.thread_count(), false)?;
     let io = Arc::new(PooledIo::new(OsIo, kept));
-    let service = Service::start(io, &spec.store, settings.service.clone())
-        .map_err(|e| opening(&spec.store, &e))?;
+    let service = open(io, spec, &settings, &stage)?;
     opened.store(true, Ordering::SeqCst);
     report(&Report::Opened).or_fail("the starting process is gone", "start again")?;
     if !foreground {
@@ -174,8 +175,14 @@ pub fn run(
             spec.mounts.len(),
             point.display()
         ))?;
-        let delegate = service.delegate(member as u16);
-        let mount = Mount::start(delegate, point, options.clone()).map_err(Failure::plain);
+        let delegates = service.delegates();
+        let Some((_, delegate)) = delegates.get(member) else {
+            return Err(Failure::new(
+                format!("there is no node {member}"),
+                "report this",
+            ));
+        };
+        let mount = Mount::start(delegate.clone(), point, options.clone()).map_err(Failure::plain);
         match mount {
             Ok(mount) => mounts.push(mount),
             Err(failure) => {
@@ -189,7 +196,7 @@ pub fn run(
         settings: spec.settings.clone(),
         points: spec.mount_status(),
         mounts,
-        service: Box::new(service),
+        service,
         office: None,
         metrics,
         programs: spec.with_parent.then(|| Programs {
@@ -205,6 +212,40 @@ pub fn run(
         }
         Ok(heard)
     })
+}
+
+/// Opens what the specification names.
+fn open(
+    io: Arc<dyn Io>,
+    spec: &Spec,
+    settings: &Settings,
+    stage: &dyn Fn(String) -> Result,
+) -> Result<Box<dyn Hosted>> {
+    let Some(salvage) = &spec.salvage else {
+        let service = Service::start(io, &spec.store, settings.service.clone());
+        return Ok(Box::new(service.map_err(|e| opening(&spec.store, &e))?));
+    };
+    let mut unheard = Ok(());
+    let mut progress = |step: &'static str| {
+        if let Err(failure) = stage(format!("salvaging {}: {step}", spec.store.display())) {
+            unheard = Err(failure);
+        }
+    };
+    let service = Salvage::start(
+        io,
+        &salvage.stores,
+        &salvage.scratch,
+        &settings.service,
+        &mut progress,
+    );
+    let service = service.map_err(|e| opening(&spec.store, &e))?;
+    unheard?;
+    let list = SalvageSpec::list(&spec.store);
+    std::fs::write(&list, service.losses().text()).or_fail(
+        format!("cannot write {}", list.display()),
+        "check the disk and who may write there",
+    )?;
+    Ok(Box::new(service))
 }
 
 /// This process stops when the one that started it ends.

@@ -17,6 +17,25 @@ pub struct Spec {
     pub settings: BTreeMap<String, String>,
     /// The server ends with the process that started it (demo and replay).
     pub with_parent: bool,
+    /// Only what is whole is served, and only to read.
+    #[serde(default)]
+    pub salvage: Option<SalvageSpec>,
+}
+
+/// What a server that salvages needs to know besides.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SalvageSpec {
+    /// The store of a whole service, or the stores of its members, absolute.
+    pub stores: Vec<PathBuf>,
+    /// Where new records are made, absolute.
+    pub scratch: PathBuf,
+}
+
+impl SalvageSpec {
+    /// Where the list of what is not whole goes.
+    pub fn list(store: &Path) -> PathBuf {
+        store.join("salvage.txt")
+    }
 }
 
 /// One line from a starting server.
@@ -86,7 +105,29 @@ impl Spec {
     /// # Errors
     /// If a path is missing or in use, or one lies in the other.
     pub fn new(store: &Path, mountpoint: &Path, settings: &Resolved) -> Result<Spec> {
-        let nodes = settings.values.service.nodes;
+        Spec::of_nodes(store, mountpoint, settings, settings.values.service.nodes)
+    }
+
+    /// What is whole of the stores, mounted at one place; the first of them has the log and the socket.
+    ///
+    /// # Errors
+    /// As [`Spec::new`].
+    pub fn to_salvage(
+        salvage: SalvageSpec,
+        mountpoint: &Path,
+        settings: &Resolved,
+    ) -> Result<Spec> {
+        let Some(first) = salvage.stores.first() else {
+            return Err(Failure::usage("no store is there", "name one that is"));
+        };
+        let spec = Spec::of_nodes(first, mountpoint, settings, 1)?;
+        Ok(Spec {
+            salvage: Some(salvage),
+            ..spec
+        })
+    }
+
+    fn of_nodes(store: &Path, mountpoint: &Path, settings: &Resolved, nodes: u16) -> Result<Spec> {
         let store = crate::mount_table::absolute(store)?;
         let mounts = points(mountpoint, nodes)?;
         if let Some(point) = mounts
@@ -107,6 +148,7 @@ impl Spec {
             mounts,
             settings: settings.texts(),
             with_parent: false,
+            salvage: None,
         })
     }
 

@@ -6,12 +6,17 @@ use crate::output::{self, escaped, print};
 use crate::progress;
 use crate::units::{counted, size};
 use forebay_server::fsck::{self, Report};
+use forebay_server::repair::Repair;
 use forebay_server::superblock::Superblock;
 use forebay_storage::OsIo;
 use indicatif::ProgressBar;
 use std::fmt::Write as _;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Ranks whose stores are looked for, if those of the first ones are damaged or missing.
+const LOOKED_FOR: u16 = 64;
 
 /// Runs the verb.
 ///
@@ -19,6 +24,9 @@ use std::sync::Arc;
 /// If problems were found, which are on standard output by then; or if the store cannot be checked at all.
 pub fn run(args: &FsckArgs) -> Result {
     let stores = stores(&args.stores)?;
+    if args.repair {
+        return repair(&stores, args.yes);
+    }
     let bar = progress::bytes("fsck", 0);
     let report = check(&stores, &bar);
     bar.finish_and_clear();
@@ -41,26 +49,108 @@ pub fn run(args: &FsckArgs) -> Result {
     }
 }
 
+/// Repairs the store: says what is damaged, what is lost and what will be done, asks, does it, and checks the result.
+fn repair(stores: &[PathBuf], yes: bool) -> Result {
+    if !yes && !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "--repair asks before it changes anything, and standard input is no terminal",
+            "add --yes",
+        ));
+    }
+    let bar = progress::bytes("fsck", 0);
+    // One that cannot be checked at all is not sound.
+    let sound = records(stores, &bar).is_ok_and(|report| report.is_sound());
+    let mut progress = |step: &'static str| bar.set_message(format!("repair: {step}"));
+    let prepared = Repair::prepare(stores, &mut progress);
+    bar.finish_and_clear();
+    let prepared = prepared
+        .map_err(|e| Failure::plain(format!("cannot repair the store {}: {e}", name(stores))))?;
+    print(prepared.losses().text())?;
+    if sound && !prepared.is_needed() {
+        prepared.discard().map_err(Failure::plain)?;
+        return match prepared.losses().damaged_files {
+            0 => print("there is nothing to repair\n"),
+            files => {
+                print(format!(
+                    "the records are whole; bytes of {} are damaged where they lie, which no repair mends: replace or remove what is named above\n",
+                    counted(files, "file")
+                ))?;
+                Err(Failure::silent())
+            }
+        };
+    }
+    let steps = prepared.steps().into_iter();
+    print(
+        steps
+            .map(|step| format!("to do: {step}\n"))
+            .collect::<String>(),
+    )?;
+    if !yes && !agreed()? {
+        prepared.discard().map_err(Failure::plain)?;
+        return Err(Failure::new("nothing was changed", "say yes, or add --yes"));
+    }
+    let report = prepared.put_in_place().map_err(Failure::plain)?;
+    drop(prepared);
+    let bar = progress::bytes("fsck", 0);
+    let after = records(stores, &bar);
+    bar.finish_and_clear();
+    let after = after?;
+    print(text(&after, &name(stores)))?;
+    print(format!("repaired; the report is {}\n", report.display()))?;
+    match after.problems.iter().find(|p| p.part != "data") {
+        None => Ok(()),
+        Some(_) => Err(Failure::new(
+            "the repair has left problems",
+            "copy out what can be read with `forebay mount --salvage`, and report this",
+        )),
+    }
+}
+
+/// As [`check`], of the records alone.
+fn records(stores: &[PathBuf], bar: &ProgressBar) -> Result<Report> {
+    let mut progress = |p: fsck::Progress| bar.set_message(format!("fsck: {}", p.stage));
+    fsck::check_records(Arc::new(OsIo), stores, &mut progress)
+        .map_err(|e| Failure::plain(format!("cannot check the store {}: {e}", name(stores))))
+}
+
+/// Asks on the terminal.
+fn agreed() -> Result<bool> {
+    print("do this? [y/N] ")?;
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.or_fail("cannot read the answer", "add --yes")?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
 /// The stores' paths; one with `{rank}` in it stands for those of all ranks.
-fn stores(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub fn stores(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut stores = Vec::new();
     for store in named {
         let text = store.to_string_lossy();
         let of = |rank: u16| {
             mount_table::absolute(Path::new(&text.replace("{rank}", &rank.to_string())))
         };
-        let first = of(0)?;
-        let mut ranks = 1;
-        if text.contains("{rank}")
-            && let Some(block) = Superblock::read(&OsIo, &first).map_err(Failure::plain)?
-        {
-            ranks = block.members;
-        }
-        for rank in 0..ranks {
+        for rank in 0..ranks(&text, &of)? {
             stores.push(of(rank)?);
         }
     }
     Ok(stores)
+}
+
+/// How many ranks a path stands for: of a damaged or missing store any other one of them says it.
+fn ranks(text: &str, of: &dyn Fn(u16) -> Result<PathBuf>) -> Result<u16> {
+    if !text.contains("{rank}") {
+        return Ok(1);
+    }
+    let mut failure = None;
+    for rank in 0..LOOKED_FOR {
+        match Superblock::read(&OsIo, &of(rank)?) {
+            Ok(Some(block)) => return Ok(block.members),
+            Ok(None) => {}
+            Err(e) => failure = failure.or(Some(e)),
+        }
+    }
+    failure.map_or(Ok(1), |e| Err(Failure::plain(e)))
 }
 
 /// The stores as a report names them.
@@ -137,12 +227,12 @@ fn text(report: &Report, shown: &str) -> String {
         (0, _) => writeln!(out, "{shown} is sound"),
         (n, 0) => writeln!(
             out,
-            "{shown} has {}: what needs damaged bytes answers EIO, all else can be read; copy it out",
+            "{shown} has {}: what needs damaged bytes answers EIO, all else can be read; copy it out, or run `forebay fsck --repair`",
             counted(n as u64, "problem")
         ),
         (n, _) => writeln!(
             out,
-            "{shown} has {} and cannot be started; put the named files back from a copy",
+            "{shown} has {} and cannot be started; put the named files back from a copy, or run `forebay fsck --repair`; `forebay mount --salvage` reads what is whole",
             counted(n as u64, "problem")
         ),
     };

@@ -2,8 +2,9 @@
 use crate::args::MountArgs;
 use crate::config_file;
 use crate::fail::{Failure, Result};
+use crate::mount_table;
 use crate::output::{name, print};
-use crate::serve::{self, Report, Spec};
+use crate::serve::{self, Report, SalvageSpec, Spec};
 use crate::server_process::ServerProcess;
 use std::io::Write;
 use std::path::Path;
@@ -20,7 +21,10 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
             "load it: `modprobe fuse`, and install fuse3",
         ));
     }
-    let spec = Spec::new(&args.store, &args.mountpoint, &settings)?;
+    let spec = match args.salvage {
+        true => Spec::to_salvage(to_salvage(args)?, &args.mountpoint, &settings)?,
+        false => Spec::new(&args.store, &args.mountpoint, &settings)?,
+    };
     let ready = ready_line(&spec, &args.mountpoint);
     if args.foreground {
         return serve::run(&spec, true, move |report| match report {
@@ -46,8 +50,29 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
     ))
 }
 
+/// The stores that there are of those named.
+fn to_salvage(args: &MountArgs) -> Result<SalvageSpec> {
+    let mut stores = super::fsck::stores(std::slice::from_ref(&args.store))?;
+    if stores.len() > 1 {
+        stores.retain(|store| store.is_dir());
+    }
+    let scratch = match &args.scratch {
+        Some(dir) => dir.clone(),
+        None => std::env::var_os("TMPDIR").map_or_else(|| "/var/tmp".into(), Into::into),
+    };
+    let scratch = mount_table::absolute(&scratch)?;
+    Ok(SalvageSpec { stores, scratch })
+}
+
 fn ready_line(spec: &Spec, mountpoint: &Path) -> String {
     let store = name(&spec.store);
+    if spec.salvage.is_some() {
+        return format!(
+            "what is whole of {store} is mounted read-only on {}; {} lists what is not",
+            name(mountpoint),
+            name(&SalvageSpec::list(&spec.store))
+        );
+    }
     match spec.mounts.as_slice() {
         [one] => format!("{store} is mounted on {}", name(one)),
         [first, .., last] => format!("{store} is mounted on {} to {}", name(first), name(last)),

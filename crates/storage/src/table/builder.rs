@@ -2,7 +2,7 @@
 //!
 //! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
 //! next open removes.
-use super::{TableMeta, filter, footer::Footer, frame, index};
+use super::{TableMeta, filter, footer::Footer, index};
 use crate::block::{BlockFormat, Entry};
 use crate::names;
 use crate::{Error, File, Io, Result};
@@ -108,14 +108,11 @@ impl<'a> TableBuilder<'a> {
             return Ok(());
         };
         let at = self.buffer.len();
-        self.buffer.extend_from_slice(&[0; frame::LENGTH]);
         self.format.encode(&entries, &mut self.buffer);
-        let offset = self.written + at as u64;
-        frame::fill(&mut self.buffer[at..], self.number, offset);
-        let block = &self.buffer[at + frame::LENGTH..];
+        let block = &self.buffer[at..];
         index::push(
             &mut self.region,
-            offset + frame::LENGTH as u64,
+            self.written + at as u64,
             block.len() as u32,
             crc32c::crc32c(block),
             first,

@@ -199,6 +199,11 @@ impl StageDesk {
 
     fn start(self: &Arc<StageDesk>, spec: StageSpec, asker: u32) -> Result<u64, String> {
         let plan = Plan::new(&spec)?;
+        if spec.into && self.hosting.is_read_only() {
+            return Err(String::from(
+                "this service is read-only: it salvages a damaged store; copy out of it, and into another one",
+            ));
+        }
         let avoid = self.places()?;
         self.refuse_own(&spec, &avoid)?;
         let mut state = lock(&self.state);

@@ -75,6 +75,11 @@ impl Hosting {
         self.store.join(service.home(member)).join("stage")
     }
 
+    /// Whether nothing can be copied into the service.
+    pub fn is_read_only(&self) -> bool {
+        self.with(|service| service.is_read_only()).unwrap_or(false)
+    }
+
     /// Paths of this machine that are the service's own.
     pub fn places(&self) -> Vec<PathBuf> {
         let points = self.points.iter();
