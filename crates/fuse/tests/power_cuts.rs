@@ -9,7 +9,8 @@ mod cuts;
 use common::{Rng, pattern, role_apart};
 use cuts::rig::{Rig, Setup, serve};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -24,6 +25,12 @@ fn roles() {
             }
             ("service", args) => serve(args),
             ("renames over members", _) => renames_over_members(),
+            ("overwrites", [nodes]) => overwrites(nodes.parse().unwrap()),
+            ("history", [seed, nodes, disk, cuts]) => {
+                let [seed, nodes, disk, cuts] =
+                    [seed, nodes, disk, cuts].map(|n| n.parse().unwrap());
+                cuts::history::run(seed, nodes as u16, disk != 0, cuts);
+            }
             _ => return false,
         }
         true
@@ -56,6 +63,40 @@ const LIMIT: Duration = Duration::from_secs(240);
 #[test]
 fn renames_over_members_leave_each_synced_file_in_one_place() {
     apart("renames over members", &[], LIMIT);
+}
+
+#[test]
+fn overwriting_without_a_sync_leaves_synced_bytes_old_or_new() {
+    apart("overwrites", &["1"], LIMIT);
+}
+
+#[test]
+fn overwriting_without_a_sync_leaves_synced_bytes_old_or_new_over_members() {
+    apart("overwrites", &["4"], LIMIT);
+}
+
+/// Short form: 2 seeds of each kind with 5 cuts. `SOAK=1`: 500 cuts in all. `FOREBAY_SEED=n` replays one seed.
+#[test]
+fn what_was_synced_survives_cuts_anywhere() {
+    let (seeds, cuts) = if common::soak() { (10, 13) } else { (2, 5) };
+    let one = std::env::var("FOREBAY_SEED")
+        .ok()
+        .map(|s| s.parse::<u64>().unwrap());
+    for seed in one.map_or(0..seeds, |s| s..s + 1) {
+        for (nodes, disk) in [(1, 0), (4, 0), (1, 1), (4, 1)] {
+            let args = [
+                seed.to_string(),
+                nodes.to_string(),
+                disk.to_string(),
+                cuts.to_string(),
+            ];
+            println!(
+                "seed {seed}, {nodes} nodes, durability {}",
+                ["process", "disk"][disk]
+            );
+            apart("history", &args.each_ref().map(|a| a.as_str()), LIMIT);
+        }
+    }
 }
 
 fn put(path: &Path, bytes: &[u8], sync: bool) {
@@ -129,6 +170,104 @@ fn renames_over_members() {
             wrong.is_empty(),
             "cut {cut} at {at} of {begin}..{end}, {loss:?}: {wrong:#?}"
         );
-        rig.end_of_cut(after);
+        assert_eq!(rig.end_of_cut(after), Vec::<String>::new());
+    }
+}
+
+/// A file that was synced, what is done to it without a sync, and what it may be then.
+struct Overwrite {
+    name: &'static str,
+    change: fn(&Path),
+    /// Bytes that each read must be from, by offset; lengths that the file may have.
+    later: Vec<u8>,
+}
+
+fn overwrites(nodes: u16) {
+    let rig = Rig::start();
+    let setup = Setup { nodes, disk: false };
+    let served = rig.serve(&rig.store(), setup);
+    let m = served.mount(0);
+    let old = vec![b'o'; 10_000];
+    let half = [vec![b'n'; 5000], vec![b'o'; 5000]].concat();
+    let cases = [
+        Overwrite {
+            name: "in place",
+            change: |path| {
+                let file = File::options().write(true).open(path).unwrap();
+                file.write_all_at(&[b'n'; 5000], 0).unwrap();
+            },
+            later: half,
+        },
+        Overwrite {
+            name: "truncated and written",
+            change: |path| put(path, &[b'n'; 10_000], false),
+            later: vec![b'n'; 10_000],
+        },
+        Overwrite {
+            name: "twice",
+            change: |path| {
+                for _ in 0..2 {
+                    let file = File::options().write(true).open(path).unwrap();
+                    file.write_all_at(&[b'n'; 3000], 2000).unwrap();
+                }
+            },
+            later: [vec![b'o'; 2000], vec![b'n'; 3000], vec![b'o'; 5000]].concat(),
+        },
+    ];
+    for case in &cases {
+        fs::create_dir(m.join(case.name)).unwrap();
+        put(&m.join(case.name).join("file"), &old, true);
+        put(&m.join(case.name).join("other"), b"-", true);
+        File::open(m.join(case.name)).unwrap().sync_all().unwrap();
+    }
+    File::open(m).unwrap().sync_all().unwrap();
+    let begin = rig.position();
+    // By another node than the one that wrote it, if there is one.
+    let by = served.mount(usize::from(nodes - 1));
+    for case in &cases {
+        (case.change)(&by.join(case.name).join("file"));
+    }
+    // What brings records to disk, of the directory's own member and of all.
+    for case in &cases {
+        put(&m.join(case.name).join("other"), b"+", true);
+    }
+    File::open(m).unwrap().sync_all().unwrap();
+    let end = rig.position();
+    // Freed bytes are given back in the background.
+    std::thread::sleep(Duration::from_millis(1500));
+    let last = rig.position();
+    let recording = rig.end(served);
+    let mut random = Rng(6);
+    for cut in 0..if common::soak() { 40 } else { 6 } {
+        let at = match cut {
+            0 => end,
+            1 => last,
+            _ => begin + random.below((last - begin + 1) as u64) as usize,
+        };
+        let (loss, after) = rig.cut(&recording, at, cut, setup);
+        for case in &cases {
+            let path = after.mount(0).join(case.name).join("file");
+            let mut read = Vec::new();
+            let result = File::open(&path).unwrap().read_to_end(&mut read);
+            assert!(
+                result.is_ok(),
+                "{}, cut {cut} at {at} of {begin}..{end}..{last}, {loss:?}: {result:?}",
+                case.name
+            );
+            assert!(
+                read.is_empty() && case.name.starts_with("truncated") || read.len() == old.len(),
+                "{}: {} bytes",
+                case.name,
+                read.len()
+            );
+            for (i, byte) in read.iter().enumerate() {
+                assert!(
+                    *byte == old[i] || *byte == case.later[i],
+                    "{}, cut {cut}: byte {i} is {byte}",
+                    case.name
+                );
+            }
+        }
+        assert_eq!(rig.end_of_cut(after), Vec::<String>::new());
     }
 }

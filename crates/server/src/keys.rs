@@ -31,6 +31,8 @@ pub const LOGS: Keyspace = Keyspace(9);
 pub const ORPHANS: Keyspace = Keyspace(10);
 /// Counters (next fid, next log, next sequence), reserved in blocks. Written by `counter`.
 pub const COUNTERS: Keyspace = Keyspace(11);
+/// What commits displaced whose own bytes may not be on disk yet, by number. Written by `outbox`.
+pub const DISPLACED: Keyspace = Keyspace(12);
 
 /// The first key behind all that start with `prefix`. `None`: there is none, for `prefix` has only bytes 255.
 pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {

@@ -31,10 +31,17 @@ pub struct NodeServer {
 
 impl NodeServer {
     /// What a start does after all members serve: finish or take back what a crash cut off, namespace first, then
-    /// commits; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
-    pub const START: [Step; 4] = [
+    /// commits, then what they displaced; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
+    pub const START: [Step; 7] = [
+        |s| {
+            s.node.meta.remake_left();
+            Ok(())
+        },
         |s| s.node.meta.recover(),
+        // What was replayed from the logs of a killed process may be in the system's cache only; what follows relies on it.
+        |s| Ok(s.node.store.barrier()?),
         |s| s.node.files.recover(),
+        |s| s.node.files.restore(),
         |s| {
             // The delegates of before ended with their process.
             if let Err(e) = s.node.files.forget_writers() {

@@ -4,15 +4,21 @@
 //! - A message is written in the batch that made it true (an index change that displaced extents), and leaves the store
 //!   only after the member has answered. So it arrives at least once; freeing twice is harmless.
 //! - The store is synced before a message goes out: after a crash of the machine the index must not name bytes that the
-//!   other member has already given back.
+//!   other member has already given back. For the same reason what a commit without a sync displaced becomes a message only once
+//!   the bytes of that commit are on disk (`displaced`).
 //!
 //! ```text
 //! OUTBOX   key  | member 2 | number 8 |    numbers grow, also across restarts
 //!          val  | 1 | log 8, address 8, length 8 ... |
 //! ```
+mod displaced;
+
+pub(crate) use displaced::Held;
+
 use crate::files::Links;
-use crate::{Error, Member, Result, keys};
+use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
+use displaced::Displaced;
 use forebay_index::Extent;
 use forebay_storage::{Batch, Snapshot, Store};
 use parking_lot::{Condvar, Mutex};
@@ -21,13 +27,15 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const VERSION: u8 = 1;
 /// Ranges that one message to a member carries, about.
 const RANGES: usize = 4096;
 /// Deliveries in a row that look only behind what was delivered last.
 const QUICK: u32 = 64;
+/// How long messages gather before they are delivered: one sync of their bytes serves all of them.
+const GATHER: Duration = Duration::from_millis(500);
 /// How long to wait before a member that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -39,6 +47,7 @@ pub struct Outbox {
     store: Arc<Store>,
     links: Arc<dyn Links>,
     next: AtomicU64,
+    displaced: Displaced,
     /// One delivery at a time.
     delivery: Mutex<Reach>,
     state: Mutex<State>,
@@ -83,6 +92,7 @@ impl Outbox {
             next = next.max(message_key(&entry?.0)?.1 + 1);
         }
         Ok(Outbox {
+            displaced: Displaced::open(store.clone())?,
             store,
             links,
             next: AtomicU64::new(next),
@@ -135,6 +145,36 @@ impl Outbox {
         }
     }
 
+    /// Adds to `batch`, a commit's, what it displaces and what it writes in pages of older bytes. Its own bytes need not be on disk: these
+    /// are given back once they are. Call `wake` once the batch is applied.
+    pub(crate) fn hold(&self, batch: &mut Batch, held: &Held) {
+        self.displaced.add(batch, held);
+    }
+
+    /// Whether something may be held back of the file: then all that is committed to it is named to `hold` as written beside.
+    pub fn holds(&self, fid: Fid) -> bool {
+        self.displaced.has(fid)
+    }
+
+    /// These members wrote bytes of a commit, in segments already, that is about to land and need not be on disk.
+    pub fn wrote(&self, writers: impl IntoIterator<Item = Member>) {
+        self.displaced.wrote(writers);
+    }
+
+    /// What earlier runs held back, by number.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or a record is damaged.
+    pub(crate) fn left(&self) -> Result<Vec<(u64, Held)>> {
+        self.displaced.left()
+    }
+
+    /// Adds to `batch` the end of a record that an earlier run left, and the messages for what is not needed of it.
+    pub fn settle(&self, batch: &mut Batch, number: u64, freed: &[Extent]) {
+        batch.delete(keys::DISPLACED, number.to_be_bytes().to_vec());
+        self.add(batch, freed);
+    }
+
     /// There may be something to deliver.
     pub fn wake(&self) {
         self.state.lock().woken = true;
@@ -146,7 +186,7 @@ impl Outbox {
     /// # Errors
     /// When the store cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        let mut count = 0;
+        let mut count = displaced::read(&self.store, 0)?.len() as u64;
         for entry in self
             .store
             .scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded)
@@ -163,7 +203,10 @@ impl Outbox {
     /// The first member's that could not be reached; the others have got theirs.
     pub fn drain(&self) -> Result<()> {
         let mut reach = self.delivery.lock();
-        let mut failure = Ok(());
+        let sync = |member| self.links.sync_data(member);
+        let mut failure = self
+            .displaced
+            .release(sync, |batch, freed| self.add(batch, freed));
         let mut failed: Vec<Member> = Vec::new();
         let mut all = reach.delivered.is_empty() || reach.quick >= QUICK;
         reach.quick = if all { 0 } else { reach.quick + 1 };
@@ -226,6 +269,11 @@ impl Outbox {
                         false => self.wake.wait(&mut state),
                     }
                 }
+                if state.closed {
+                    return;
+                }
+                let until = Instant::now() + GATHER;
+                while !state.closed && !self.wake.wait_until(&mut state, until).timed_out() {}
                 if state.closed {
                     return;
                 }
@@ -301,7 +349,10 @@ impl Queue {
 /// # Errors
 /// When the store cannot be read, or a message is damaged.
 pub(crate) fn waiting(store: &Store) -> Result<Vec<(Member, Range)>> {
-    let mut waiting = Vec::new();
+    let held = displaced::read(store, 0)?.into_iter();
+    let extents = held.flat_map(|(_, held)| held.extents);
+    let ranges = extents.map(|e| (e.member, (e.log, e.addr, e.len)));
+    let mut waiting: Vec<(Member, Range)> = ranges.collect();
     for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
         let (key, value) = entry?;
         let (member, mut ranges) = (message_key(&key)?.0, Vec::new());

@@ -252,6 +252,31 @@ fn a_killed_store_says_where_its_log_ended() {
     );
 }
 
+/// A salvaged store with a damaged table tells it, shows nothing wrong, and all but what that may have held.
+fn costs_what_it_tells(bad: &Image, model: &Model, options: &Options, what: &str) {
+    let store = salvage(bad, options);
+    let damage = store.survey();
+    assert!(!damage.is_empty(), "{what}: not told");
+    let inside = |key: &(u8, Vec<u8>)| {
+        let key = [&[key.0], &key.1[..]].concat();
+        damage.iter().any(|d| match &d.lost {
+            Lost::Keys { first, last } => first[..] <= key[..] && key[..] <= last[..],
+            _ => false,
+        })
+    };
+    let (held, _) = salvaged(&store);
+    for (key, value) in &held {
+        assert_eq!(model.get(key), Some(value), "{what}: {key:?}");
+    }
+    for (key, value) in model {
+        match store.get(Keyspace(key.0), &key.1) {
+            Ok(got) => assert_eq!(got.as_deref(), Some(&value[..]), "{what}"),
+            Err(_) => assert!(inside(key), "{what}: {key:?}"),
+        }
+        assert!(inside(key) || held.contains_key(key), "{what}: {key:?}");
+    }
+}
+
 #[test]
 fn a_flipped_bit_in_a_table_costs_its_block_when_salvaged() {
     let (image, model, options) = built();
@@ -263,28 +288,56 @@ fn a_flipped_bit_in_a_table_costs_its_block_when_salvaged() {
             let mut bad = image.clone();
             assert!(bad.flip_bit(&path, bit));
             let what = format!("{} bit {bit} of {bits}", path.display());
+            costs_what_it_tells(&bad, &model, &options, &what);
+        }
+    }
+}
+
+#[test]
+fn a_table_cut_short_keeps_its_whole_blocks() {
+    let (image, model, options) = built();
+    let mut random = Random(5);
+    for path in file(&image, ".tbl") {
+        let length = image.files().find(|(p, _)| **p == path).unwrap().1.len();
+        for _ in 0..soak(30, 2_000) {
+            let cut = random.below(length as u64) as usize;
+            let mut bad = image.clone();
+            bad.bytes_mut(&path).unwrap().truncate(cut);
+            let what = format!("{} cut at {cut} of {length}", path.display());
+            costs_what_it_tells(&bad, &model, &options, &what);
             let store = salvage(&bad, &options);
+            let lost = store.survey().iter().any(|d| d.lost != Lost::Nothing);
+            let blocks = blocks_end(&image, &path);
+            assert_eq!(lost, cut < blocks, "{what}, blocks end at {blocks}");
+        }
+    }
+}
+
+/// Where the blocks of a table end: its footer says where the filter begins.
+fn blocks_end(image: &Image, path: &Path) -> usize {
+    let bytes = image.files().find(|(p, _)| *p == path).unwrap().1;
+    let at = bytes.len() - 64 + 24;
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
+}
+
+#[test]
+fn a_table_with_a_damaged_filter_region_or_footer_is_read_whole() {
+    let (image, model, options) = built();
+    let mut random = Random(6);
+    for path in file(&image, ".tbl") {
+        let length = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64;
+        let from = blocks_end(&image, &path) as u64;
+        for _ in 0..soak(60, 20_000) {
+            let bit = from * 8 + random.below((length - from) * 8);
+            let mut bad = image.clone();
+            assert!(bad.flip_bit(&path, bit));
+            let what = format!("{} bit {bit} of {}", path.display(), length * 8);
+            let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
+            assert_eq!(contents(&store).unwrap(), model, "{what}");
             let damage = store.survey();
             assert!(!damage.is_empty(), "{what}: not told");
-            let inside = |key: &(u8, Vec<u8>)| {
-                let key = [&[key.0], &key.1[..]].concat();
-                damage.iter().any(|d| match &d.lost {
-                    Lost::Keys { first, last } => first[..] <= key[..] && key[..] <= last[..],
-                    _ => false,
-                })
-            };
-            let (held, _) = salvaged(&store);
-            for (key, value) in &held {
-                assert_eq!(model.get(key), Some(value), "{what}: {key:?}");
-            }
-            for (key, value) in &model {
-                let got = store.get(Keyspace(key.0), &key.1);
-                match got {
-                    Ok(got) => assert_eq!(got.as_deref(), Some(&value[..]), "{what}"),
-                    Err(_) => assert!(inside(key), "{what}: {key:?}"),
-                }
-                assert!(inside(key) || held.contains_key(key), "{what}: {key:?}");
-            }
+            assert!(damage.iter().all(|d| d.lost == Lost::Nothing), "{what}");
+            assert_eq!(salvaged(&salvage(&bad, &options)).0, model, "{what}");
         }
     }
 }

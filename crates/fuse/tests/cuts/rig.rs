@@ -185,14 +185,20 @@ impl Rig {
         (loss, served)
     }
 
-    /// Ends a service that started after a cut, in order; its store must be sound.
-    pub fn end_of_cut(&self, mut after: Served) {
+    /// Ends a service that started after a cut, in order; what is wrong with the records of its store then.
+    pub fn end_of_cut(&self, mut after: Served) -> Vec<String> {
         drop(after.child.stdin.take());
         assert!(after.child.wait().unwrap().success());
         let report =
             fsck::check(Arc::new(OsIo), &[after.store().to_path_buf()], &mut |_| {}).unwrap();
-        assert!(report.is_sound(), "{:#?}", report.problems);
+        // Bytes that were never synced may be lost, and so what lies in segments; names, attributes and records may not.
+        let ours = |problem: &&fsck::Problem| {
+            !["data", "segments", "extents"].contains(&&problem.part[..])
+        };
+        let wrong: Vec<_> = report.problems.iter().filter(ours).collect();
+        let wrong: Vec<String> = wrong.iter().map(|p| p.text.clone()).collect();
         drop(after.on.take());
+        wrong
     }
 }
 

@@ -239,6 +239,14 @@ impl Data {
         self.inner.sync_records()
     }
 
+    /// As `flush` with `sync`, for all logs, but for what is only buffered.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn sync_all(&self) -> Result<()> {
+        self.inner.sync_all()
+    }
+
     /// No more appends; what is not flushed is dropped.
     ///
     /// # Errors

@@ -26,6 +26,13 @@ pub enum DataRequest {
         /// Log, first address, length.
         ranges: Vec<(LogId, u64, u64)>,
     },
+    /// All log bytes that were written before are on disk when it answers, and the records that find them.
+    Sync,
+    /// Which of these can be read whole: verified, not sent. Answers `Readable`.
+    Verify {
+        /// Log, first address, length.
+        ranges: Vec<(LogId, u64, u64)>,
+    },
     /// How full the member is.
     Space,
 }
@@ -33,8 +40,10 @@ pub enum DataRequest {
 /// The answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum DataReply {
-    /// To `Free`.
+    /// To `Free` and `Sync`.
     Done,
+    /// To `Verify`, in the order asked.
+    Readable(Vec<bool>),
     /// To `Read`; the bytes are in the bulk.
     Read,
     /// To `Space`, in bytes.

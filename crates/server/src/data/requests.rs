@@ -4,6 +4,9 @@ use super::{Data, LogRange, READ_BYTES};
 use crate::{Error, Result};
 use bytes::Bytes;
 
+/// Bytes that are verified at once.
+const VERIFIED: u64 = 1 << 20;
+
 impl Data {
     /// Answers another member. The bulk of a read: one buffer a piece, in order.
     ///
@@ -19,6 +22,26 @@ impl Data {
                     .collect();
                 self.free(&ranges)?;
                 Ok((DataReply::Done, Vec::new()))
+            }
+            DataRequest::Sync => {
+                self.sync_all()?;
+                Ok((DataReply::Done, Vec::new()))
+            }
+            DataRequest::Verify { ranges } => {
+                let readable = ranges.into_iter().map(|(log, addr, len)| {
+                    let mut at = addr;
+                    let end = addr.saturating_add(len);
+                    let mut buffer = vec![0; len.min(VERIFIED) as usize];
+                    while at < end {
+                        let some = (end - at).min(VERIFIED);
+                        if self.read(log, at, &mut buffer[..some as usize]).is_err() {
+                            return false;
+                        }
+                        at += some;
+                    }
+                    true
+                });
+                Ok((DataReply::Readable(readable.collect()), Vec::new()))
             }
             DataRequest::Space => {
                 let (live, total, free) = self.space()?;

@@ -11,7 +11,7 @@ use crate::{Member, Result};
 use forebay_storage::{File, Io};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,6 +60,10 @@ pub struct Segments {
     table: Mutex<HashMap<u32, Usage>>,
     /// New segments and full ones (`true`), whose names and bytes the cleaner brings to disk ahead of any flush.
     ahead: Mutex<Vec<(Arc<Segment>, bool)>>,
+    /// Segments that were written since all were last brought to disk.
+    written: Mutex<BTreeSet<u32>>,
+    /// Held by whoever brings all of them to disk.
+    syncing: Mutex<()>,
 }
 
 impl Segments {
@@ -79,6 +83,8 @@ impl Segments {
             lanes: [const { Mutex::new(None) }; LANES],
             table: Mutex::new(table),
             ahead: Mutex::default(),
+            written: Mutex::default(),
+            syncing: Mutex::default(),
         }
     }
 
@@ -165,7 +171,9 @@ impl Segments {
         segment
             .file
             .write_at(bytes, u64::from(offset))
-            .map_err(|e| io_error("write", &segment.path, e))
+            .map_err(|e| io_error("write", &segment.path, e))?;
+        self.written.lock().insert(segment.number);
+        Ok(())
     }
 
     /// A segment for reading. `None`: there is no such file.

@@ -344,6 +344,13 @@ impl Inner {
         self.sync_segments(&mut state)
     }
 
+    pub(super) fn sync_all(&self) -> Result<()> {
+        self.health.check()?;
+        let synced = self.segments.sync_written();
+        synced.map_err(|e| self.health.note_sync(e))?;
+        self.sync_records()
+    }
+
     pub(super) fn sync_records(&self) -> Result<()> {
         let synced = self.store.sync();
         synced.map_err(|e| self.health.note_sync(e.into()))

@@ -222,17 +222,22 @@ impl Delegate {
                 return Err(Failure::Refused(e));
             }
         }
-        let staged = attempt.staged.iter().map(|part| part.member).collect();
-        let request = FilesRequest::Commit {
+        let staged = || attempt.staged.iter().map(|part| part.member).collect();
+        let request = |sync| FilesRequest::Commit {
             fid,
             token,
             own: attempt.own.clone(),
             patterns: attempt.patterns.clone(),
-            staged,
+            staged: staged(),
             attr: attempt.attr.clone(),
             sync,
         };
-        let reply = self.node.peers.files(fid.owner(), request);
+        let mut reply = self.node.peers.files(fid.owner(), request(sync));
+        if matches!(reply, Ok(FilesReply::SyncFirst)) {
+            self.flush_logs(file, attempt, parts, true)
+                .map_err(failed)?;
+            reply = self.node.peers.files(fid.owner(), request(true));
+        }
         match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, previous, attr, open_at } => Done { seq, previous, attr, open_at })
         {
             Ok(done) => Ok(done),

@@ -15,11 +15,17 @@ use super::proto::{CommitAttr, FilesReply};
 use super::publish::Decision;
 use super::records::{self, CommitId};
 use crate::inodes::Inode;
+use crate::outbox::Held;
 use crate::{Error, Kind, Lamination, Layout, Member, Result, Time, keys};
 use forebay_index::{Change, Extent};
-use forebay_storage::Batch;
+use forebay_storage::{Batch, Durability};
 use rustix::io::Errno;
 use std::sync::Arc;
+
+/// Truncated files whose next content is watched.
+const CUT_FILES: usize = 1 << 16;
+/// The kernel reads pages.
+const PAGE: u64 = 4096;
 
 /// A commit as it was asked for.
 pub(super) struct Commit {
@@ -42,7 +48,9 @@ impl Shared {
             None => {
                 self.unpublished_elsewhere(&commit)?;
                 let prepared = self.prepare(id.fid, &commit.own, segments)?;
-                let (seq, previous) = self.decide(&mut commit, prepared)?;
+                let Some((seq, previous)) = self.decide(&mut commit, prepared)? else {
+                    return Ok(FilesReply::SyncFirst);
+                };
                 self.tidy(id.fid);
                 (seq, Some(previous))
             }
@@ -81,8 +89,8 @@ impl Shared {
         }
     }
 
-    /// Step 2. Returns the sequence, and the one before it.
-    fn decide(&self, commit: &mut Commit, prepared: Prepared) -> Result<(u64, u64)> {
+    /// Step 2. Returns the sequence, and the one before it. `None`, and nothing happened: see [`FilesReply::SyncFirst`].
+    fn decide(&self, commit: &mut Commit, prepared: Prepared) -> Result<Option<(u64, u64)>> {
         let id = commit.id;
         let _inode = self.inodes.lock(id.fid);
         let mut inode = self.inodes.get(id.fid)?;
@@ -112,6 +120,9 @@ impl Shared {
             let all = empties(own) && commit.patterns.is_empty();
             let done = self.change_patterned(&mut batch, id.fid, &inode, own, prepared, seq)?;
             (added, freed) = (done.added, done.freed);
+            if freed > 0 && !commit.sync && self.is_ordered() {
+                return Ok(None);
+            }
             table = Some(done.table);
             if all {
                 layout = Layout::Fresh;
@@ -120,7 +131,9 @@ impl Shared {
                 self.delete_prefix(&mut batch, keys::PATTERNS, &id.fid.0.to_be_bytes())?;
             }
         } else if !commit.own.is_empty() {
-            (added, freed) = self.change(&mut batch, id.fid, &mut commit.own, seq)?;
+            let size = Some(inode.size);
+            (added, freed) =
+                self.change(&mut batch, id.fid, &mut commit.own, seq, size, commit.sync)?;
         }
         inode.count(added, freed);
         apply_attr(&mut inode, &commit.attr);
@@ -154,7 +167,7 @@ impl Shared {
         }
         self.decisions.add(decision);
         self.outcomes.remember(id, seq);
-        if freed > 0 {
+        if freed > 0 || self.outbox.holds(id.fid) {
             self.outbox.wake();
         }
         if commit.attr.size.is_some() {
@@ -166,7 +179,25 @@ impl Shared {
             synced.map_err(|e| self.too_late(&e))?;
         }
         self.step("decided")?;
-        Ok((seq, previous))
+        Ok(Some((seq, previous)))
+    }
+
+    /// Whether these puts are the first since a truncate took away content. That may have been given back already, and must not
+    /// end in a file of the new size that cannot be read: with a record of the puts, a start cuts it again.
+    fn first_after_cut(&self, fid: crate::Fid, changes: &[Change], freed: u64) -> bool {
+        let mut cut = self.cut.lock();
+        if changes.iter().any(|c| matches!(c, Change::Put(_))) {
+            return cut.remove(&fid);
+        }
+        if freed > 0 && cut.len() < CUT_FILES {
+            cut.insert(fid);
+        }
+        false
+    }
+
+    /// Whether a store brings to disk first what must be there first.
+    fn is_ordered(&self) -> bool {
+        self.store.durability() != Durability::None
     }
 
     /// What went wrong after a commit was decided: the writer must ask again, under the same token.
@@ -211,13 +242,16 @@ impl Shared {
         }
     }
 
-    /// Adds to `batch` changes of the own slices under sequence `seq`, and the freed bytes. Returns bytes added and freed.
+    /// Adds to `batch` changes of the own slices under sequence `seq`, and what they displace. Returns bytes added and freed.
+    /// `size`: of the file before, if known. `synced`: the bytes that the changes name are on disk.
     pub(super) fn change(
         &self,
         batch: &mut Batch,
         fid: crate::Fid,
         changes: &mut [Change],
         seq: u64,
+        size: Option<u64>,
+        synced: bool,
     ) -> Result<(u64, u64)> {
         let mut added = 0u64;
         for change in changes.iter_mut() {
@@ -226,9 +260,31 @@ impl Shared {
                 added = added.saturating_add(extent.len);
             }
         }
-        let freed = self.index.change(batch, fid.0, changes)?;
-        self.outbox.add(batch, &freed);
-        Ok((added, total(&freed)))
+        let extents = self.index.change(batch, fid.0, changes)?;
+        let freed = total(&extents);
+        if synced || !self.is_ordered() {
+            self.outbox.add(batch, &extents);
+            return Ok((added, freed));
+        }
+        let puts = changes.iter().filter_map(|change| match change {
+            Change::Put(extent) => Some(extent),
+            Change::Cut { .. } => None,
+        });
+        self.outbox.wrote(puts.clone().map(|e| e.member));
+        let first = self.first_after_cut(fid, changes, freed) || self.outbox.holds(fid);
+        let held = Held {
+            fid,
+            size,
+            extents,
+            beside: puts
+                .filter(|e| first || beside_older(e, size))
+                .map(|e| (e.offset, e.len))
+                .collect(),
+        };
+        if !held.extents.is_empty() || !held.beside.is_empty() {
+            self.outbox.hold(batch, &held);
+        }
+        Ok((added, freed))
     }
 }
 
@@ -245,6 +301,14 @@ fn empties(changes: &[Change]) -> bool {
     };
     let put = |c: &Change| matches!(c, Change::Put(_));
     changes.iter().any(all) && !changes.iter().any(put)
+}
+
+/// Whether an extent shares a page with older bytes of a file of this size (`None`: not known).
+fn beside_older(extent: &Extent, size: Option<u64>) -> bool {
+    let size = size.unwrap_or(u64::MAX);
+    let (start, end) = (extent.offset, extent.end());
+    !start.is_multiple_of(PAGE) && size > start - start % PAGE
+        || !end.is_multiple_of(PAGE) && size > end
 }
 
 /// Bytes of these extents.

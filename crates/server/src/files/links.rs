@@ -16,6 +16,10 @@ pub trait Links: Send + Sync {
     fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply>;
     /// Gives log bytes `(log, address, length)` of member `to` back (idempotent).
     fn free(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<()>;
+    /// All log bytes that member `to` has are on disk, with the records that find them.
+    fn sync_data(&self, to: Member) -> Result<()>;
+    /// Which of these log ranges `(log, address, length)` of member `to` can be read whole.
+    fn readable(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>>;
 }
 
 impl Links for Peers {
@@ -37,6 +41,25 @@ impl Links for Peers {
             other => Err(Error::Peer {
                 member: to,
                 reason: format!("answered a free with {other:?}"),
+            }),
+        }
+    }
+    fn sync_data(&self, to: Member) -> Result<()> {
+        match self.data(to, DataRequest::Sync)?.0 {
+            DataReply::Done => Ok(()),
+            other => Err(Error::Peer {
+                member: to,
+                reason: format!("answered a sync with {other:?}"),
+            }),
+        }
+    }
+    fn readable(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
+        let wanted = ranges.len();
+        match self.data(to, DataRequest::Verify { ranges })?.0 {
+            DataReply::Readable(readable) if readable.len() == wanted => Ok(readable),
+            other => Err(Error::Peer {
+                member: to,
+                reason: format!("answered a question about {wanted} ranges with {other:?}"),
             }),
         }
     }

@@ -32,6 +32,7 @@ mod records;
 mod recover;
 mod remove;
 mod requests;
+mod restore;
 mod staged;
 mod survey;
 mod team_opens;
@@ -57,6 +58,7 @@ use parking_lot::{Mutex, MutexGuard};
 use proto::FilesReply;
 use publish::Decisions;
 use staged::StagedTable;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use team_opens::TeamOpens;
@@ -87,6 +89,8 @@ struct Shared {
     /// Serialise changes of the slices held for other members' files, by file.
     slices: Vec<Mutex<()>>,
     chores: Chores,
+    /// Files that lost content to a truncate, and got none since.
+    cut: Mutex<HashSet<Fid>>,
     #[cfg(test)]
     faults: tests::Faults,
 }
@@ -125,6 +129,7 @@ impl Files {
             tables: patterns::Tables::default(),
             slices: (0..SLICE_LOCKS).map(|_| Mutex::new(())).collect(),
             chores: Chores::default(),
+            cut: Mutex::default(),
             store,
             inodes,
             links,
@@ -162,6 +167,15 @@ impl Files {
     /// When the own store fails. Members that cannot be reached are tried again in the background.
     pub fn recover(&self) -> Result<()> {
         self.shared.recover()
+    }
+
+    /// Puts back what commits of an earlier run displaced whose own bytes a power cut took. All members have recovered, and
+    /// what they hold is on disk.
+    ///
+    /// # Errors
+    /// When the own store fails. What members that cannot be reached have waits for the next start.
+    pub fn restore(&self) -> Result<()> {
+        self.shared.restore()
     }
 
     /// No member has a commit under way that it could ask about again, because all of them have just started: what is

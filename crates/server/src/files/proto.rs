@@ -338,6 +338,9 @@ pub enum FilesReply {
     Surveyed(Vec<Option<Survey>>),
     /// An offset.
     Offset(u64),
+    /// To `Commit`: it did not happen. Its bytes must be on disk before it does, because it displaces some of a pattern, which could not
+    /// be put back: ask again with `sync`.
+    SyncFirst,
     /// To `Publish`: nothing is staged here under that token.
     Missing,
     /// To `Remove`: not finished, ask again.

@@ -132,7 +132,8 @@ impl Shared {
                 None => return Ok(FilesReply::Missing),
                 Some(value) => {
                     let mut changes = records::changes_of(&value)?;
-                    let (added, freed) = self.change(&mut batch, id.fid, &mut changes, seq)?;
+                    let (added, freed) =
+                        self.change(&mut batch, id.fid, &mut changes, seq, None, false)?;
                     let record = PublishedRecord { seq, added, freed };
                     batch.put(
                         keys::STAGED,
@@ -150,7 +151,8 @@ impl Shared {
         if sync {
             self.store.sync()?;
         }
-        if matches!(reply, FilesReply::Published { freed, .. } if freed > 0) {
+        let freed = matches!(reply, FilesReply::Published { freed, .. } if freed > 0);
+        if freed || self.outbox.holds(id.fid) {
             self.outbox.wake();
         }
         self.step("applied staged")?;

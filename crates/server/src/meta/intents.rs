@@ -7,7 +7,7 @@
 //!   now and then, because it costs each of them a sync of its log.
 use super::{
     Meta,
-    proto::{IntentId, MetaReply, MetaRequest},
+    proto::{IntentId, MetaRequest},
     records,
     records::{Intent, Tag},
 };
@@ -131,6 +131,26 @@ impl Meta {
         }
     }
 
+    /// At a start, before any member finishes an intent: what the members made for those that a crash left is there.
+    pub(crate) fn remake_left(&self) {
+        for (id, intent) in self.intents.take_left() {
+            for (member, part) in &intent.parts {
+                if part.makes.is_empty() {
+                    continue;
+                }
+                let request = MetaRequest::Remake {
+                    intent: id,
+                    below: self.intents.below(),
+                    makes: part.makes.clone(),
+                };
+                if let Err(e) = self.call(*member, request) {
+                    tracing::info!("intent {} waits for member {member}: {e}", id.number);
+                }
+            }
+            self.intents.leave(id, intent);
+        }
+    }
+
     fn try_finish(&self, id: IntentId, intent: &Intent) -> Result<(), (Member, Error)> {
         for (member, part) in &intent.parts {
             let below = self.intents.below();
@@ -139,11 +159,7 @@ impl Meta {
                 below,
                 part: part.clone(),
             };
-            let reply = self.call(*member, request).map_err(|e| (*member, e))?;
-            if let MetaReply::Missing(fids) = reply {
-                let dropped = self.drop_names(intent, &fids);
-                dropped.map_err(|e| (self.member(), e))?;
-            }
+            self.call(*member, request).map_err(|e| (*member, e))?;
         }
         if intent.gate {
             // Only now: the next directory move must see the new parents.

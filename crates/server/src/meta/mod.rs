@@ -197,13 +197,12 @@ impl Meta {
                 intent,
                 below,
                 part,
-            } => {
-                let missing = self.apply_part(intent, below, &part)?;
-                Ok(match missing.is_empty() {
-                    true => MetaReply::Done,
-                    false => MetaReply::Missing(missing),
-                })
-            }
+            } => self.apply_part(intent, below, &part).map(done),
+            R::Remake {
+                intent,
+                below,
+                makes,
+            } => self.remake(intent, below, makes).map(done),
             R::Sync => Ok(done(self.store.barrier()?)),
             R::Abort { intent } => self.abort(intent).map(done),
             R::Ask { intent } => Ok(MetaReply::Live(self.intents.is_live(intent))),

@@ -5,7 +5,7 @@
 //! 1. The coordinator takes a number, the gate if directories move, and holds its own needs in memory.
 //!    *Crash:* nothing is on disk but perhaps the gate; the next who wants it asks the coordinator, and it is free.
 //! 2. `Prepare` at each other member: needs are checked and held there, durably, with what they make (a link more, a new
-//!    inode). *Crash:* there is no intent record; whoever meets what is held asks the coordinator, hears that the
+//!    inode), on disk unless that is all new. *Crash:* there is no intent record; whoever meets what is held asks the coordinator, hears that the
 //!    intent is not live, and takes it back. Members also ask when they start.
 //! 3. The commit point: one batch with the coordinator's own changes and the intent record. It is on disk before anything
 //!    else is done, and before what the operation holds is free for others. *Crash after:* the record
@@ -20,22 +20,24 @@
 //! Each store comes back as a beginning of what was written to it, some longer than others.
 //! - *The decision is lost:* it was not on disk, so no step was asked for. What members prepared is taken back as after any crash.
 //! - *A member's steps are lost:* the record is there, because it goes only once they are on disk; 4 is repeated.
-//! - *What a member prepared is lost too:* holds are not needed, because nobody works before recovery is over. What it made is
-//!   in the intent, and made again.
-//! - *So is the inode that got a name:* no fsync had promised it. The member says that it is missing, and the coordinator
-//!   takes the name away that its batch made.
+//! - *What a member prepared:* it is on disk before the decision, and with it all that it builds on: the inode that gets another name, the
+//!   directory that is empty, renames before this one. Without that a repeated step would meet an older state: the file under another name.
+//! - *A new inode* (a directory's, at another member) builds on nothing, so `mkdir` saves that sync: the intent
+//!   holds the inode, and it is made again if it is lost, for all intents of all coordinators before any step.
+//! - *Two coordinators* may move a directory one after the other, and its inode's member prepared for neither: its new parent
+//!   is on disk there before the first is over.
 //!
 //! An operation builds only on what others decided before: their decisions are on disk, because they
 //! free what they hold only then. So no later rename is known of without the earlier ones.
 use super::{
-    Meta, Stop, entries,
+    Meta, Stop,
     proto::{IntentId, MetaRequest},
     records,
-    records::{Intent, Named, Part, Tag},
+    records::{Intent, Part, Tag},
     reply_stop,
     steps::{After, Need, Step, Work},
 };
-use crate::{Error, Fid, Kind, Member, Result};
+use crate::{Error, Fid, Member, Result};
 
 /// An operation: what must be true, and what happens then. The member that runs it coordinates.
 #[derive(Debug, Default)]
@@ -96,23 +98,6 @@ impl Plan {
         }
     }
 
-    /// The entries that `me` makes for inodes of other members.
-    fn names_of(&self, me: Member) -> Vec<Named> {
-        let named = |step: &Step| match step {
-            Step::Entry {
-                dir,
-                name,
-                to: Some(entry),
-            } if entry.fid.owner() != me => Some(Named {
-                dir: *dir,
-                name: name.clone(),
-                entry: *entry,
-            }),
-            _ => None,
-        };
-        self.steps_of(me).iter().filter_map(named).collect()
-    }
-
     /// The other members that take part.
     fn others(&self, me: Member) -> Vec<Member> {
         let all = self
@@ -138,7 +123,6 @@ impl Meta {
         let id = self.intents.begin()?;
         let intent = Intent {
             parts: others.iter().map(|m| (*m, plan.part_of(*m))).collect(),
-            names: plan.names_of(me),
             gate: !plan.moves.is_empty(),
         };
         if let Err(stop) = self.decide(id, plan, &intent) {
@@ -286,13 +270,34 @@ impl Meta {
         }
         records::put(&mut work.batch, Tag::Prepared, id, &needs);
         work.land()?;
+        let new = needs.iter().all(Need::makes);
         self.marks.hold(id, needs);
+        if !new {
+            // On disk before the decision: what is moved, linked or removed is as it is seen here.
+            self.store.barrier()?;
+        }
         Ok(())
     }
 
-    /// At another member: the intent is decided; does its part once, and ends its holds. Answers which inodes that should be
-    /// there are not.
-    pub(crate) fn apply_part(&self, id: IntentId, below: u64, part: &Part) -> Result<Vec<Fid>> {
+    /// At another member, at a start: what it made for a decided intent is there again.
+    pub(crate) fn remake(&self, id: IntentId, below: u64, makes: Vec<Need>) -> Result<()> {
+        self.applied.raise(id, below)?;
+        let _locks = self.inodes.lock_many(makes.iter().map(Need::guard));
+        if self.applied.is_over(id) || self.marks.needs(id).is_some() {
+            return Ok(());
+        }
+        let mut work = Work::reclaiming(self);
+        for need in &makes {
+            work.remake(need);
+        }
+        records::put(&mut work.batch, Tag::Prepared, id, &makes);
+        work.land()?;
+        self.marks.hold(id, makes);
+        Ok(())
+    }
+
+    /// At another member: the intent is decided; does its part once, and ends its holds.
+    pub(crate) fn apply_part(&self, id: IntentId, below: u64, part: &Part) -> Result<()> {
         self.applied.raise(id, below)?;
         let held = self.marks.needs(id);
         let needs = held.iter().flatten().chain(&part.makes);
@@ -301,79 +306,32 @@ impl Meta {
             .chain(part.steps.iter().map(Step::guard));
         let locks = self.inodes.lock_many(guards);
         if self.applied.is_over(id) {
-            return self.missing(part);
+            return Ok(());
         }
         let mut work = Work::reclaiming(self);
         if held.is_none() {
             for need in &part.makes {
-                work.remake(need)?;
+                work.remake(need);
             }
         }
         for step in &part.steps {
             work.step(step)?;
         }
+        let moves = part.steps.iter().any(Step::moves);
         if held.is_some() {
             records::delete(&mut work.batch, Tag::Prepared, id);
         }
         records::put(&mut work.batch, Tag::Applied, id, &());
         let after = work.land()?;
         self.applied.insert(id);
+        if moves {
+            // Another coordinator may be next to move it.
+            self.store.barrier()?;
+        }
         self.marks.release(id);
-        let missing = self.missing(part);
         drop(locks);
         self.settle(after);
-        self.applied.prune(self, id.coordinator)?;
-        missing
-    }
-
-    /// Inodes that got a name by this part and are not here.
-    fn missing(&self, part: &Part) -> Result<Vec<Fid>> {
-        let linked = part.makes.iter().map(Need::guard);
-        let moved = part.steps.iter().filter_map(|step| match step {
-            Step::Moved { fid, .. } => Some(*fid),
-            _ => None,
-        });
-        let mut missing = Vec::new();
-        for fid in linked.chain(moved) {
-            if self.inodes.find(fid)?.is_none() {
-                missing.push(fid);
-            }
-        }
-        Ok(missing)
-    }
-
-    /// At the coordinator: takes away the names of inodes that are not there, if they still have them. They were
-    /// removed since, and have none; or a power cut took them, and nobody can have been promised them.
-    pub(crate) fn drop_names(&self, intent: &Intent, missing: &[Fid]) -> Result<()> {
-        for named in &intent.names {
-            if !missing.contains(&named.entry.fid) {
-                continue;
-            }
-            let _lock = self.inodes.lock(named.dir);
-            if entries::get(&self.store, named.dir, &named.name)? != Some(named.entry) {
-                continue;
-            }
-            tracing::warn!(
-                dir = named.dir.0,
-                name = %named.name.escape_ascii(),
-                "a file that was never brought to disk is lost by a power cut; its name is taken away"
-            );
-            let mut work = Work::reclaiming(self);
-            work.step(&Step::Entry {
-                dir: named.dir,
-                name: named.name.clone(),
-                to: None,
-            })?;
-            if named.entry.kind == Kind::Dir {
-                work.step(&Step::Touch {
-                    dir: named.dir,
-                    links: -1,
-                    time: self.now(),
-                })?;
-            }
-            work.land()?;
-        }
-        Ok(())
+        self.applied.prune(self, id.coordinator)
     }
 
     /// At another member: the intent did not happen, or is over. Takes back what it made here and ends its holds.

@@ -195,7 +195,7 @@ pub enum MetaRequest {
         needs: Vec<Need>,
     },
     /// Between members, leaf: the intent is decided; do this part of it, once however often it is asked. Every intent of
-    /// this coordinator with a number under `below` is over. Answers `Missing` if inodes that it names are not there.
+    /// this coordinator with a number under `below` is over.
     Finish {
         /// Which operation.
         intent: IntentId,
@@ -216,6 +216,18 @@ pub enum MetaRequest {
         /// Which operation.
         intent: IntentId,
     },
+    /// Between members, leaf, at a start: the intent is decided; what was made here when it was prepared is made again, if a power
+    /// cut took it back.
+    Remake {
+        /// Which operation.
+        intent: IntentId,
+
+        /// Intents of the coordinator under this number are over.
+        below: u64,
+
+        /// What was made.
+        makes: Vec<Need>,
+    },
     /// Between members, leaf: what this member did for intents so far is on disk when it answers.
     Sync,
     /// Between members, leaf, to the root's owner: the lock of directory moves. `Abort` gives it back.
@@ -229,7 +241,9 @@ impl MetaRequest {
     /// Only its coordinator prepares and finishes an intent, and says which of its intents are over.
     pub(crate) fn check_sender(&self, from: Member) -> Result<()> {
         match self {
-            MetaRequest::Prepare { intent, .. } | MetaRequest::Finish { intent, .. }
+            MetaRequest::Prepare { intent, .. }
+            | MetaRequest::Remake { intent, .. }
+            | MetaRequest::Finish { intent, .. }
                 if intent.coordinator != from =>
             {
                 Err(Error::Refused(format!(
@@ -282,6 +296,4 @@ pub enum MetaReply {
     Changed,
     /// Whether the intent is still going on.
     Live(bool),
-    /// Done, but these inodes are not there: removed since, or never brought to disk before a power cut.
-    Missing(Vec<Fid>),
 }

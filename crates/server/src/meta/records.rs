@@ -20,9 +20,9 @@
 //! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
 use super::{
     proto::IntentId,
-    steps::{Entry, Need, Step},
+    steps::{Need, Step},
 };
-use crate::{Error, Fid, Member, Result, keys};
+use crate::{Error, Member, Result, keys};
 use forebay_storage::{Batch, Store};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ops::Bound;
@@ -42,8 +42,6 @@ pub(crate) enum Tag {
 pub(crate) struct Intent {
     /// Every other member that takes part, and what is left to do there.
     pub parts: Vec<(Member, Part)>,
-    /// Entries that the coordinator's own batch made, of inodes at other members.
-    pub names: Vec<Named>,
     /// The operation holds the gate of directory moves.
     pub gate: bool,
 }
@@ -51,21 +49,10 @@ pub(crate) struct Intent {
 /// What is left to do at a member that takes part in a decided operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// What it made when it prepared: made again if a power cut took it back.
+    /// Inodes that it made when it prepared: made again if a power cut took them back.
     pub makes: Vec<Need>,
     /// Its steps (none: it only forgets what it prepared).
     pub steps: Vec<Step>,
-}
-
-/// An entry that was made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Named {
-    /// The directory.
-    pub dir: Fid,
-    /// The name in it.
-    pub name: Vec<u8>,
-    /// What it names.
-    pub entry: Entry,
 }
 
 const VERSION: u8 = 2;

@@ -128,12 +128,9 @@ impl Need {
 }
 
 impl Need {
-    /// It is carried out when it is checked, and taken back if the operation does not happen.
+    /// It is a new inode, whatever was there before.
     pub(crate) fn makes(&self) -> bool {
-        matches!(
-            self,
-            Need::Link { .. } | Need::Make { .. } | Need::Name { .. }
-        )
+        matches!(self, Need::Make { .. })
     }
 
     /// It makes nothing: an operation that only takes away can have it on a full disk.
@@ -143,6 +140,17 @@ impl Need {
 }
 
 impl Step {
+    /// A directory gets another parent.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(
+            self,
+            Step::Moved {
+                parent: Some(_),
+                ..
+            }
+        )
+    }
+
     /// The inode whose lock guards it.
     pub fn guard(&self) -> Fid {
         match self {
@@ -269,28 +277,10 @@ impl<'a> Work<'a> {
     }
 
     /// Makes once more what a need made, because a power cut took it back.
-    pub fn remake(&mut self, need: &Need) -> Result<()> {
-        match need {
-            Need::Entry { .. } | Need::Empty { .. } => {}
-            Need::Link { fid, time } => {
-                if let Some(inode) = self.inode(*fid)? {
-                    inode.nlink = inode.nlink.saturating_add(1);
-                    inode.ctime = *time;
-                }
-            }
-            Need::Name { fid, time } => {
-                if let Some(inode) = self.inode(*fid)? {
-                    inode.nlink = inode.nlink.saturating_add(1);
-                    inode.ctime = *time;
-                    self.meta.inodes.delete_orphan(&mut self.batch, *fid);
-                    self.named.push(*fid);
-                }
-            }
-            Need::Make { fid, inode } => {
-                self.inodes.insert(*fid, Inode::clone(inode));
-            }
+    pub fn remake(&mut self, need: &Need) {
+        if let Need::Make { fid, inode } = need {
+            self.inodes.insert(*fid, Inode::clone(inode));
         }
-        Ok(())
     }
 
     /// Takes back what a need made.

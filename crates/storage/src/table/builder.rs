@@ -2,7 +2,7 @@
 //!
 //! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
 //! next open removes.
-use super::{TableMeta, filter, footer::Footer, index};
+use super::{TableMeta, filter, footer::Footer, frame, index};
 use crate::block::{BlockFormat, Entry};
 use crate::names;
 use crate::{Error, File, Io, Result};
@@ -108,11 +108,14 @@ impl<'a> TableBuilder<'a> {
             return Ok(());
         };
         let at = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; frame::LENGTH]);
         self.format.encode(&entries, &mut self.buffer);
-        let block = &self.buffer[at..];
+        let offset = self.written + at as u64;
+        frame::fill(&mut self.buffer[at..], self.number, offset);
+        let block = &self.buffer[at + frame::LENGTH..];
         index::push(
             &mut self.region,
-            self.written + at as u64,
+            offset + frame::LENGTH as u64,
             block.len() as u32,
             crc32c::crc32c(block),
             first,

@@ -6,7 +6,8 @@
 //!  +---------+---------+-----+---------+--------+-----------------+-------------+
 //! ```
 //! [`footer`] locates [`filter`] and metadata region ([`index`]); that region locates the blocks and holds
-//! their checksums. Keys are the keyspace byte followed by the key.
+//! their checksums. Keys are the keyspace byte followed by the key. Each block has a [`frame`] before it: where footer or region are damaged
+//! or cut off, the region is made again from the blocks that are whole.
 //!
 //! # Invariants
 //! - A table file never changes after its builder finished. It goes when no version of the store and no
@@ -15,6 +16,7 @@
 pub mod builder;
 pub mod filter;
 pub mod footer;
+mod frame;
 pub mod index;
 mod reader;
 

@@ -1,7 +1,7 @@
 //! Reading a table file: gets, whole-block reads, and a full check.
 //!
 //! Invariant: no byte of a block is used before its checksum was compared.
-use super::{TableMeta, filter, footer, footer::Footer, index::Index};
+use super::{TableMeta, filter, footer, footer::Footer, frame, index::Index};
 use crate::block::{Block, BlockFormat};
 use crate::cache::BlockCache;
 use crate::damage::{Damage, Lost};
@@ -40,6 +40,8 @@ pub struct Table {
 struct Opened {
     filter: Vec<u8>,
     index: Index,
+    /// What of filter, region and footer is damaged.
+    damage: Vec<Error>,
 }
 
 impl Table {
@@ -120,7 +122,14 @@ impl Table {
         let length = file.len().map_err(|e| Error::io("measure", path, e))?;
         let tail = (footer::LENGTH as u64).min(length);
         let bytes = Table::read(&*file, path, length - tail, tail as usize)?;
-        let footer = Footer::decode(&bytes, length, path)?;
+        let mut damage = Vec::new();
+        let footer = match Footer::decode(&bytes, length, path) {
+            Ok(footer) => footer,
+            Err(e @ Error::Corrupt { .. }) => {
+                return self.rebuilt(&*file, length, Vec::new(), vec![e]);
+            }
+            Err(e) => return Err(e),
+        };
         if footer.format != self.shared.format.id() {
             let reason = format!(
                 "blocks are of format {}, this store reads format {}; open it with the program that wrote it",
@@ -132,19 +141,51 @@ impl Table {
                 reason,
             });
         }
-        let region = Table::read(&*file, path, footer.index_at, footer.index_len as usize)?;
-        let found = crc32c::crc32c(&region);
-        if found != footer.index_crc {
-            return Err(self.corrupt("metadata region", footer.index_at, footer.index_crc, found));
-        }
-        let filter = Table::read(&*file, path, footer.filter_at, footer.filter_len as usize)?;
+        let mut filter = Table::read(&*file, path, footer.filter_at, footer.filter_len as usize)?;
         let found = crc32c::crc32c(&filter);
         if found != footer.filter_crc {
-            return Err(self.corrupt("filter", footer.filter_at, footer.filter_crc, found));
+            let error = self.corrupt("filter", footer.filter_at, footer.filter_crc, found);
+            tracing::error!("{error}; reads go on without it");
+            damage.push(error);
+            // Every key may be there.
+            filter = Vec::new();
         }
-        let index = Index::decode(region)
-            .ok_or_else(|| self.corrupt("metadata region", footer.index_at, 0, 0))?;
-        Ok(Opened { filter, index })
+        let region = Table::read(&*file, path, footer.index_at, footer.index_len as usize)?;
+        let found = crc32c::crc32c(&region);
+        let index = (found == footer.index_crc).then(|| Index::decode(region));
+        let Some(index) = index.flatten() else {
+            let (at, expected) = (footer.index_at, footer.index_crc);
+            damage.push(self.corrupt("metadata region", at, expected, found));
+            return self.rebuilt(&*file, length, filter, damage);
+        };
+        Ok(Opened {
+            filter,
+            index,
+            damage,
+        })
+    }
+
+    /// The table without its metadata region: from its blocks.
+    fn rebuilt(
+        &self,
+        file: &dyn File,
+        length: u64,
+        filter: Vec<u8>,
+        damage: Vec<Error>,
+    ) -> Result<Opened> {
+        // More than it had is none of it, and may be too much for the memory.
+        let length = length.min(self.meta.bytes) as usize;
+        let bytes = Table::read(file, &self.path, 0, length)?;
+        let rebuilt = frame::rebuild(&bytes, &self.meta, &*self.shared.format);
+        let (index, complete) = rebuilt.ok_or_else(|| self.corrupt("order of blocks", 0, 0, 0))?;
+        for error in &damage {
+            tracing::error!(complete, "{error}; its blocks were looked for instead");
+        }
+        Ok(Opened {
+            filter,
+            index,
+            damage,
+        })
     }
 
     /// The value of `key` (keyspace byte first): `None` if it is not here, `Some(None)` if deleted.
@@ -251,6 +292,18 @@ impl Table {
         Ok(blocks)
     }
 
+    /// Whether block `i`, which is whole, could be found without the metadata region.
+    fn check_frame(&self, opened: &Opened, i: usize) -> Result<()> {
+        let place = opened.index.place(i);
+        let offset = place.offset.saturating_sub(frame::LENGTH as u64);
+        let length = frame::LENGTH + place.length as usize;
+        let bytes = Table::read(&*self.file()?, &self.path, offset, length)?;
+        match frame::is_whole(&bytes, self.meta.number, offset) {
+            true => Ok(()),
+            false => Err(self.corrupt("frame of block", offset, 0, 0)),
+        }
+    }
+
     /// Reads everything and compares it with the filter, the key ranges and the manifest.
     pub fn check(&self, damage: &mut Vec<Damage>) {
         let whole = || Lost::Keys {
@@ -258,13 +311,17 @@ impl Table {
             last: self.meta.last.clone(),
         };
         // A fresh reader, so that what is cached or already open hides nothing.
-        let opened = match self.open() {
+        let mut opened = match self.open() {
             Ok(opened) => opened,
             Err(error) => {
                 let lost = whole();
                 return damage.push(Damage { error, lost });
             }
         };
+        for error in std::mem::take(&mut opened.damage) {
+            let lost = Lost::Nothing;
+            damage.push(Damage { error, lost });
+        }
         let before = damage.len();
         let mut entries = 0;
         for i in 0..opened.index.len() {
@@ -282,6 +339,10 @@ impl Table {
                 }
             };
             entries += block.len() as u64;
+            if let Err(error) = self.check_frame(&opened, i) {
+                let lost = Lost::Nothing;
+                damage.push(Damage { error, lost });
+            }
             let ranged = !block.is_empty()
                 && block.key(0) == opened.index.first(i)
                 && block.key(block.len() - 1) == opened.index.last(i);

@@ -334,11 +334,14 @@ impl Engine {
         let mut found = Vec::new();
         self.view().tables().for_each(|t| t.check(&mut found));
         let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
-        let damage = found.into_iter().map(|(error, first, last)| Damage {
+        let damage = found.into_iter().map(|(error, range)| Damage {
             error,
-            lost: Lost::SideKeys {
-                first: bytes(first),
-                last: bytes(last),
+            lost: match range {
+                None => Lost::Nothing,
+                Some((first, last)) => Lost::SideKeys {
+                    first: bytes(first),
+                    last: bytes(last),
+                },
             },
         });
         damage.collect()

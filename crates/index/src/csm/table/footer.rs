@@ -12,14 +12,17 @@
 //!  +--------------------------------------------------------------------+--------+
 //! ```
 //! Little-endian. `crc`: CRC32C of bytes 0..60. Later versions keep magic, version and crc in place.
+//!
+//! A copy, with a copy of the region behind it, is at the beginning of the file, for a file whose end is damaged or cut off; there `region at` is
+//! 64.
 use forebay_storage::{Error, Result};
 use std::path::Path;
 
 /// Bytes of a footer.
 pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"FBYIDX\r\n";
-/// Version written, and the newest read.
-const VERSION: u32 = 1;
+/// Version written, and the only one read. In version 1 there was no copy at the beginning.
+const VERSION: u32 = 2;
 
 /// A footer's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,50 +76,62 @@ impl Footer {
     /// Reads the footer of the file `path` of `length` bytes from its last bytes.
     ///
     /// # Errors
-    /// `Format`: cut short, foreign, or of a newer version. `Corrupt`: damaged.
+    /// `Format`: of another version. `Corrupt`: cut short, foreign, or damaged.
     pub fn decode(bytes: &[u8], length: u64, path: &Path) -> Result<Footer> {
-        let format = |reason: String| {
-            let path = path.to_path_buf();
-            Err(Error::Format { path, reason })
-        };
-        let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
-            return format(format!(
-                "it has {length} bytes, too few for a table of the index: it was cut short; run `forebay fsck`"
-            ));
-        };
-        if bytes[..8] != MAGIC {
-            return format(String::from(
-                "it does not end as a table of the index does: it was cut short, or is something else; run `forebay fsck`",
-            ));
+        let offset = length.saturating_sub(LENGTH as u64);
+        let footer = Footer::read(bytes, offset, path)?;
+        let end = footer.region_at.checked_add(footer.region_len.into());
+        match end == Some(offset) {
+            true => Ok(footer),
+            false => Err(corrupt(path, offset, 0, 0)),
         }
-        let (expected, found) = (u32_at(bytes, 60), crc32c::crc32c(&bytes[..60]));
-        let corrupt = || Error::Corrupt {
-            path: path.to_path_buf(),
-            what: "footer",
-            offset: length - LENGTH as u64,
-            expected,
-            found,
+    }
+
+    /// Reads the copy from the first bytes of the file.
+    ///
+    /// # Errors
+    /// As [`decode`](Footer::decode).
+    pub fn decode_copy(bytes: &[u8], path: &Path) -> Result<Footer> {
+        let footer = Footer::read(bytes, 0, path)?;
+        match footer.region_at == LENGTH as u64 {
+            true => Ok(footer),
+            false => Err(corrupt(path, 0, 0, 0)),
+        }
+    }
+
+    fn read(bytes: &[u8], offset: u64, path: &Path) -> Result<Footer> {
+        let Ok(bytes) = <&[u8; LENGTH]>::try_from(bytes) else {
+            return Err(corrupt(path, offset, LENGTH as u32, bytes.len() as u32));
         };
-        if expected != found {
-            return Err(corrupt());
+        let (expected, found) = (u32_at(bytes, 60), crc32c::crc32c(&bytes[..60]));
+        if bytes[..8] != MAGIC || expected != found {
+            return Err(corrupt(path, offset, expected, found));
         }
         let version = u32_at(bytes, 8);
         if version != VERSION {
-            return format(format!(
-                "it has version {version}, this program knows {VERSION}; use a newer Forebay"
-            ));
+            return Err(Error::Format {
+                path: path.to_path_buf(),
+                reason: format!(
+                    "it has version {version}, this program knows {VERSION}; use a newer Forebay"
+                ),
+            });
         }
-        let footer = Footer {
+        Ok(Footer {
             blocks: u32_at(bytes, 12),
             records: u64_at(bytes, 16),
             region_at: u64_at(bytes, 24),
             region_len: u32_at(bytes, 32),
             region_crc: u32_at(bytes, 36),
-        };
-        let end = footer.region_at.checked_add(footer.region_len.into());
-        if end.and_then(|end| end.checked_add(LENGTH as u64)) != Some(length) {
-            return Err(corrupt());
-        }
-        Ok(footer)
+        })
+    }
+}
+
+fn corrupt(path: &Path, offset: u64, expected: u32, found: u32) -> Error {
+    Error::Corrupt {
+        path: path.to_path_buf(),
+        what: "footer",
+        offset,
+        expected,
+        found,
     }
 }

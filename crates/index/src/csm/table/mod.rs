@@ -1,8 +1,9 @@
 //! Table files: up to 256 compressed blocks in key order, a metadata region, a footer (MetaKV, figure 4).
 //!
 //! ```text
-//!  | block 0 | block 1 | ... | metadata region | footer, 64 bytes |
+//!  | footer, 64 bytes | metadata region | block 0 | block 1 | ... | metadata region | footer, 64 bytes |
 //! ```
+//! The copy at the beginning is read if the end is damaged or cut off.
 //!
 //! | file | what |
 //! |---|---|

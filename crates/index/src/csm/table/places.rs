@@ -17,6 +17,8 @@ pub struct Places {
     /// Those of the greatest.
     lasts: Box<[u64]>,
     rest: Box<[Rest]>,
+    /// Where the first block starts in the file.
+    start: u64,
 }
 
 /// What only those need who read the block.
@@ -42,6 +44,7 @@ impl Places {
             fids: fids.map(|p| (p.first.fid, p.last.fid)).collect(),
             firsts: list.iter().map(|p| p.first.offset).collect(),
             lasts: list.iter().map(|p| p.last.offset).collect(),
+            start: list.first().map_or(0, |p| p.offset),
             rest: list
                 .iter()
                 .map(|p| Rest {
@@ -90,7 +93,8 @@ impl Places {
     /// Where block `i` starts in the file, bytes.
     #[inline]
     pub fn offset(&self, i: usize) -> u64 {
-        i.checked_sub(1).map_or(0, |before| self.rest[before].end)
+        i.checked_sub(1)
+            .map_or(self.start, |before| self.rest[before].end)
     }
 
     /// Where block `i` ends in the file, bytes.

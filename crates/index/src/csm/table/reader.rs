@@ -197,12 +197,22 @@ impl Table {
         }
     }
 
-    /// Reads everything and reports all damage, with the least and the greatest key that it may have held.
-    pub fn check(&self, damage: &mut Vec<(Error, Key, Key)>) {
+    /// Reads everything and reports all damage, with the least and the greatest key that it may have held, if it held any.
+    pub fn check(&self, damage: &mut Vec<(Error, Option<(Key, Key)>)>) {
         // From the file, whatever is in memory.
-        let places = match self.open().and_then(|file| self.read_places(&*file)) {
-            Ok(places) => places,
-            Err(e) => return damage.push((e, self.meta.first, self.meta.last)),
+        let file = match self.open() {
+            Ok(file) => file,
+            Err(e) => return damage.push((e, Some((self.meta.first, self.meta.last)))),
+        };
+        let places = match (self.places_at_end(&*file), self.places_at_start(&*file)) {
+            (Ok(places), Ok(_)) => places,
+            (Ok(places), Err(e)) | (Err(e), Ok(places)) => {
+                damage.push((e, None));
+                places
+            }
+            (Err(e), Err(_)) => {
+                return damage.push((e, Some((self.meta.first, self.meta.last))));
+            }
         };
         let mut records = Vec::new();
         for place in &places {
@@ -212,7 +222,7 @@ impl Table {
                 Ok(_) => self.corrupt("block layout", place.offset, place.crc, place.crc),
                 Err(e) => e,
             };
-            damage.push((error, place.first, place.last));
+            damage.push((error, Some((place.first, place.last))));
         }
     }
 
@@ -233,7 +243,22 @@ impl Table {
         Ok(bytes)
     }
 
+    /// All blocks' places: from the end of the file, or from its beginning if the end is damaged or cut off.
     fn read_places(&self, file: &dyn File) -> Result<Vec<Place>> {
+        let error = match self.places_at_end(file) {
+            Err(e @ Error::Corrupt { .. }) => e,
+            read => return read,
+        };
+        match self.places_at_start(file) {
+            Ok(places) => {
+                tracing::error!("{error}; the copy at its beginning is used");
+                Ok(places)
+            }
+            Err(_) => Err(error),
+        }
+    }
+
+    fn places_at_end(&self, file: &dyn File) -> Result<Vec<Place>> {
         let length = file.len();
         let length = length.map_err(|e| Error::io("measure", &self.path, e))?;
         let tail = length.min(TAIL);
@@ -248,18 +273,39 @@ impl Table {
             Some(region) => region.to_vec(),
             None => self.read_at(file, footer.region_at, region_len)?,
         };
-        let (expected, found) = (footer.region_crc, crc32c::crc32c(&region));
-        let corrupt = || self.corrupt("metadata region", footer.region_at, expected, found);
-        if expected != found {
-            return Err(corrupt());
+        let places = self.places_of(&footer, &region)?;
+        match places.last().map(Place::end) == Some(footer.region_at) {
+            true => Ok(places),
+            false => Err(self.wrong_region(&footer, &region)),
         }
-        let places = region::decode(&region, footer.blocks, footer.region_at);
+    }
+
+    fn places_at_start(&self, file: &dyn File) -> Result<Vec<Place>> {
+        let bytes = self.read_at(file, 0, footer::LENGTH)?;
+        let footer = Footer::decode_copy(&bytes, &self.path)?;
+        // A length that does not fit into the file is wrong, and may be too much for the memory.
+        let length = u64::from(footer.region_len).min(self.meta.bytes);
+        let region = self.read_at(file, footer.region_at, length as usize)?;
+        self.places_of(&footer, &region)
+    }
+
+    fn places_of(&self, footer: &Footer, region: &[u8]) -> Result<Vec<Place>> {
+        if footer.region_crc != crc32c::crc32c(region) {
+            return Err(self.wrong_region(footer, region));
+        }
+        let first = footer::LENGTH as u64 + u64::from(footer.region_len);
+        let places = region::decode(region, footer.blocks, first);
         let places = places.filter(|places| {
             let ends = places.first().zip(places.last());
             ends.is_some_and(|(a, b)| a.first == self.meta.first && b.last == self.meta.last)
                 && places.iter().map(|p| u64::from(p.records)).sum::<u64>() == self.meta.records
         });
-        places.ok_or_else(corrupt)
+        places.ok_or_else(|| self.wrong_region(footer, region))
+    }
+
+    fn wrong_region(&self, footer: &Footer, region: &[u8]) -> Error {
+        let (expected, found) = (footer.region_crc, crc32c::crc32c(region));
+        self.corrupt("metadata region", footer.region_at, expected, found)
     }
 
     fn corrupt(&self, what: &'static str, offset: u64, expected: u32, found: u32) -> Error {
@@ -351,14 +397,19 @@ mod tests {
                 let mut bad = whole.clone();
                 bad[bit / 8] ^= 1 << (bit % 8);
                 std::fs::write(&file, &bad).unwrap();
-                prop_assert!(all(&open()).is_err(), "bit {} of {} bytes", bit, whole.len());
+                let read = all(&open());
+                prop_assert!(read.is_err() || read.unwrap() == records, "bit {} of {} bytes", bit, whole.len());
                 let mut errors = Vec::new();
                 open().check(&mut errors);
                 prop_assert!(!errors.is_empty());
             }
             for cut in [0, 1, 63, 64, whole.len() / 2, whole.len() - 1] {
                 std::fs::write(&file, &whole[..cut.min(whole.len() - 1)]).unwrap();
-                prop_assert!(all(&open()).is_err());
+                let read = all(&open());
+                prop_assert!(read.is_err() || read.unwrap() == records, "cut at {cut}");
+                let mut errors = Vec::new();
+                open().check(&mut errors);
+                prop_assert!(!errors.is_empty());
             }
         }
     }
@@ -376,13 +427,13 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         let mut newer = whole.clone();
         let at = newer.len() - footer::LENGTH;
-        newer[at + 8] = 2;
+        newer[at + 8] = 3;
         let sum = crc32c::crc32c(&newer[at..at + 60]);
         newer[at + 60..].copy_from_slice(&sum.to_le_bytes());
         std::fs::write(&file, newer).unwrap();
         let said = table.places().unwrap_err().to_string();
         assert!(
-            said.contains("version 2") && said.contains("newer Forebay"),
+            said.contains("version 3") && said.contains("newer Forebay"),
             "{said}"
         );
         std::fs::write(&file, whole).unwrap();

@@ -5,7 +5,7 @@
 //!  first fid | first offset | last fid | last offset | records | deletes, 0 or 1 | length | CRC32C
 //! ```
 //!
-//! Blocks stand one behind the other from the start of the file, so their offsets are the sums of the lengths before.
+//! Blocks stand one behind the other from the first on, so their offsets are the sums of the lengths before.
 use super::super::block::{self, Block};
 use super::super::record::Key;
 use forebay_codec::{Columns, Encoder};
@@ -53,7 +53,7 @@ impl Place {
     }
 }
 
-/// Appends the region of these blocks, which follow each other from offset 0.
+/// Appends the region of these blocks, which follow each other.
 pub fn encode(places: &[Place], out: &mut Vec<u8>) {
     let fields: [fn(&Place) -> u64; COLUMNS] = [
         |p| p.first.fid,
@@ -69,8 +69,8 @@ pub fn encode(places: &[Place], out: &mut Vec<u8>) {
     Encoder::default().encode(&columns.each_ref().map(|c| &c[..]), out);
 }
 
-/// Reads the region of `blocks` blocks that end at `end`. `None` if it is not one.
-pub fn decode(bytes: &[u8], blocks: u32, end: u64) -> Option<Vec<Place>> {
+/// Reads the region of `blocks` blocks, the first of them at `start`. `None` if it is not one.
+pub fn decode(bytes: &[u8], blocks: u32, start: u64) -> Option<Vec<Place>> {
     let columns = Columns::<COLUMNS>::open(bytes, (blocks as usize).min(MOST))?;
     if columns.rows() != blocks as usize {
         return None;
@@ -80,7 +80,7 @@ pub fn decode(bytes: &[u8], blocks: u32, end: u64) -> Option<Vec<Place>> {
         columns.column(k, field)?;
     }
     let mut places = Vec::with_capacity(columns.rows());
-    let mut offset = 0;
+    let mut offset = start;
     let rows = (0..columns.rows()).map(|i| fields.each_ref().map(|field| field[i]));
     for [
         fid,
@@ -113,5 +113,5 @@ pub fn decode(bytes: &[u8], blocks: u32, end: u64) -> Option<Vec<Place>> {
     }
     let ascending = places.iter().all(|p| p.first <= p.last)
         && places.windows(2).all(|pair| pair[0].last < pair[1].first);
-    (ascending && offset == end).then_some(places)
+    ascending.then_some(places)
 }

@@ -1,5 +1,5 @@
 //! Writing a table file.
-use super::footer::Footer;
+use super::footer::{self, Footer};
 use super::region::{self, Place};
 use crate::csm::block::Block;
 use crate::csm::record::Key;
@@ -59,6 +59,7 @@ impl Writer {
 
     /// Adds a block, whose keys are above those before.
     pub fn add(&mut self, block: &Block) {
+        // Where it is in the file is known once all are there; the region needs only its length.
         self.places.push(Place::of(block, self.bytes.len() as u64));
         self.bytes.extend_from_slice(&block.bytes);
     }
@@ -75,27 +76,37 @@ impl Writer {
     ///
     /// # Panics
     /// If no block was added.
-    pub fn finish(mut self) -> Result<(Meta, Arc<dyn File>)> {
-        let end = self.bytes.len() as u64;
-        region::encode(&self.places, &mut self.bytes);
-        let region = &self.bytes[end as usize..];
-        let footer = Footer {
+    pub fn finish(self) -> Result<(Meta, Arc<dyn File>)> {
+        let mut region = Vec::new();
+        region::encode(&self.places, &mut region);
+        let first = Footer {
             blocks: self.places.len() as u32,
             records: self.places.iter().map(|p| u64::from(p.records)).sum(),
-            region_at: end,
+            region_at: footer::LENGTH as u64,
             region_len: region.len() as u32,
-            region_crc: crc32c::crc32c(region),
+            region_crc: crc32c::crc32c(&region),
         };
-        self.bytes.extend_from_slice(&footer.encode());
-        if let Err(e) = self.file.write_at(&self.bytes, 0) {
+        let last = Footer {
+            region_at: (footer::LENGTH + region.len() + self.bytes.len()) as u64,
+            ..first
+        };
+        let parts = [
+            &first.encode()[..],
+            &region,
+            &self.bytes,
+            &region,
+            &last.encode(),
+        ];
+        let bytes = parts.concat();
+        if let Err(e) = self.file.write_at(&bytes, 0) {
             let error = Error::io("write", &self.path, e);
             self.abandon();
             return Err(error);
         }
         let meta = Meta {
             number: self.number,
-            bytes: self.bytes.len() as u64,
-            records: footer.records,
+            bytes: bytes.len() as u64,
+            records: first.records,
             first: self.places[0].first,
             last: self.places[self.places.len() - 1].last,
             deletes: self.places.iter().any(|p| p.deletes),

@@ -1,6 +1,6 @@
 //! Bringing segments to disk: when a flush asks for it, and ahead of that in the background.
 //!
-//! Invariant: only `sync` and `sync_number` promise anything, and only of bytes written before; what is done ahead makes them quick.
+//! Invariant: only `sync`, `sync_number` and `sync_written` promise anything, and only of bytes written before; what is done ahead makes them quick.
 use super::{Segment, Segments};
 use crate::Result;
 use crate::data::quota::io_error;
@@ -21,6 +21,23 @@ impl Segments {
                 .sync_dir(&self.dir)
                 .map_err(|e| io_error("sync", &self.dir, e))?;
             segment.named.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// All bytes written so far, to any segment, are on disk when it returns.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn sync_written(&self) -> Result<()> {
+        // Who finds nothing to do must not return while another is still at it.
+        let _one = self.syncing.lock();
+        let written = std::mem::take(&mut *self.written.lock());
+        for number in &written {
+            if let Err(e) = self.sync_number(*number) {
+                self.written.lock().extend(written);
+                return Err(e);
+            }
         }
         Ok(())
     }

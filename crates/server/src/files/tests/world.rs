@@ -93,6 +93,12 @@ impl Links for TestLinks {
         }
         Ok(())
     }
+    fn sync_data(&self, _to: Member) -> Result<()> {
+        Ok(())
+    }
+    fn readable(&self, _to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
+        Ok(vec![true; ranges.len()])
+    }
 }
 
 /// A planned commit: its parts are staged, the owner does not know of it yet.
@@ -191,6 +197,7 @@ impl World {
         self.stop(k);
         self.start(k);
         self.files(k).recover().unwrap();
+        self.files(k).restore().unwrap();
     }
 
     fn life(&self, k: Member) -> Life {
@@ -404,16 +411,20 @@ impl World {
     /// Commits what is planned; after an error of the owner the staged parts are dropped.
     pub(super) fn finish(&self, p: &Planned) -> Result<(u64, Attr)> {
         let (fid, token, writer) = (p.fid, p.token, p.writer);
-        let commit = FilesRequest::Commit {
+        let commit = |sync| FilesRequest::Commit {
             fid,
             token,
             own: p.own.clone(),
             patterns: p.patterns.clone(),
             staged: p.staged.clone(),
             attr: p.attr.clone(),
-            sync: false,
+            sync,
         };
-        match self.insist(writer, fid.owner(), commit) {
+        let mut answer = self.insist(writer, fid.owner(), commit(false));
+        if matches!(answer, Ok(FilesReply::SyncFirst)) {
+            answer = self.insist(writer, fid.owner(), commit(true));
+        }
+        match answer {
             Ok(FilesReply::Committed { seq, attr, .. }) => Ok((seq, attr)),
             Ok(other) => panic!("{other:?}"),
             Err(error @ Error::Fabric(_)) => Err(error),

@@ -1,0 +1,176 @@
+//! What commits displaced whose own bytes may not be on disk yet: not given back before they are.
+//!
+//! A commit without a sync takes effect at once, and its records may reach the disk long before its bytes do: the kernel
+//! writes what it likes. After a power cut the index then names bytes that are not there. So what such a
+//! commit displaces stays where it is, with a record of what it was, in the batch of the commit. From time to time the members that
+//! have the new bytes bring them to disk, once for all commits; then the displaced ones become messages of the outbox. A
+//! start looks at the records that are left, and puts back what they hold where the new bytes cannot be read (`files/restore`).
+//!
+//! ```text
+//! DISPLACED  key  | number 8 |    grows in the order of commits here, also across restarts
+//!            val  | 1 | postcard: Held |
+//! ```
+//!
+//! Invariants:
+//! - The bytes of a commit are in a segment before its record is; so a sync that begins after the record was seen covers them.
+//! - A record of an earlier run is left to `restore`: only it knows whether the bytes made it to the disk.
+use super::{RANGES, damaged};
+use crate::{Error, Fid, Member, Result, keys};
+use forebay_index::Extent;
+use forebay_storage::{Batch, Store};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const VERSION: u8 = 1;
+/// Records that one batch turns into messages.
+const TOGETHER: usize = 256;
+
+/// What one commit displaced here, and what it wrote beside older bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    /// The file.
+    pub fid: Fid,
+    /// Its size before, where that is known: at its owner.
+    pub size: Option<u64>,
+    /// What was displaced.
+    pub extents: Vec<Extent>,
+    /// First bytes and lengths of what was written in pages that have older bytes too: the kernel reads whole pages, so
+    /// these must be readable for the older ones to be.
+    pub beside: Vec<(u64, u64)>,
+}
+
+/// The records of one member.
+pub(super) struct Displaced {
+    store: Arc<Store>,
+    next: AtomicU64,
+    /// Records below are of earlier runs.
+    first: u64,
+    /// Members that wrote bytes of commits since they were last asked to bring them to disk.
+    writers: Mutex<BTreeSet<Member>>,
+    /// Files that got a record since the last release, and since the one before: a record may land just behind a release.
+    files: Mutex<[HashSet<Fid>; 2]>,
+}
+
+impl Displaced {
+    pub fn open(store: Arc<Store>) -> Result<Displaced> {
+        let mut next = 0;
+        for entry in store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded) {
+            next = next.max(number(&entry?.0)? + 1);
+        }
+        Ok(Displaced {
+            store,
+            next: AtomicU64::new(next),
+            first: next,
+            writers: Mutex::default(),
+            files: Mutex::default(),
+        })
+    }
+
+    /// Members that wrote bytes of a commit that is about to land.
+    pub fn wrote(&self, writers: impl IntoIterator<Item = Member>) {
+        self.writers.lock().extend(writers);
+    }
+
+    /// Whether there may be records of the file that are not released. All that is committed to it then needs one of its own: at a
+    /// restore the older records must not be taken for what was before it.
+    pub fn has(&self, fid: Fid) -> bool {
+        self.files.lock().iter().any(|files| files.contains(&fid))
+    }
+
+    pub fn add(&self, batch: &mut Batch, held: &Held) {
+        self.files.lock()[0].insert(held.fid);
+        // One record at least: it may hold nothing but what was written beside.
+        let mut parts = held.extents.chunks(RANGES);
+        let (mut part, mut beside) = (parts.next().unwrap_or_default(), &held.beside[..]);
+        loop {
+            let record = Held {
+                extents: part.to_vec(),
+                beside: beside.to_vec(),
+                ..*held
+            };
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let mut value = vec![VERSION];
+            // Holds no type that postcard cannot write.
+            value.extend(postcard::to_stdvec(&record).unwrap_or_default());
+            batch.put(keys::DISPLACED, number.to_be_bytes().to_vec(), value);
+            beside = &[];
+            match parts.next() {
+                Some(next) => part = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Turns the records of this run into messages, once `sync` has brought all bytes of a member to disk.
+    ///
+    /// # Errors
+    /// As `sync` and the store: the records stay.
+    pub fn release(
+        &self,
+        sync: impl Fn(Member) -> Result<()>,
+        message: impl Fn(&mut Batch, &[Extent]),
+    ) -> Result<()> {
+        {
+            let mut files = self.files.lock();
+            files[1] = std::mem::take(&mut files[0]);
+        }
+        let records = self.records(self.first)?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut writers = std::mem::take(&mut *self.writers.lock());
+        while let Some(writer) = writers.first().copied() {
+            if let Err(e) = sync(writer) {
+                self.writers.lock().extend(writers);
+                return Err(e);
+            }
+            writers.remove(&writer);
+        }
+        for some in records.chunks(TOGETHER) {
+            let mut batch = Batch::reclaiming();
+            for (number, held) in some {
+                batch.delete(keys::DISPLACED, number.to_be_bytes().to_vec());
+                message(&mut batch, &held.extents);
+            }
+            self.store.apply(batch)?;
+        }
+        Ok(())
+    }
+
+    /// The records of earlier runs, in order.
+    pub fn left(&self) -> Result<Vec<(u64, Held)>> {
+        let mut left = self.records(0)?;
+        left.retain(|(number, _)| *number < self.first);
+        Ok(left)
+    }
+
+    fn records(&self, from: u64) -> Result<Vec<(u64, Held)>> {
+        read(&self.store, from)
+    }
+}
+
+/// All records from this number on.
+pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, Held)>> {
+    let mut records = Vec::new();
+    let from = from.to_be_bytes();
+    for entry in store.scan(keys::DISPLACED, Bound::Included(&from), Bound::Unbounded) {
+        let (key, value) = entry?;
+        let held = match value.split_first() {
+            Some((&VERSION, rest)) => {
+                postcard::from_bytes(rest).map_err(|_| damaged("displaced extents"))?
+            }
+            _ => return Err(damaged("version")),
+        };
+        records.push((number(&key)?, held));
+    }
+    Ok(records)
+}
+
+fn number(key: &[u8]) -> Result<u64, Error> {
+    let key = <[u8; 8]>::try_from(key);
+    key.map(u64::from_be_bytes).map_err(|_| damaged("key"))
+}
