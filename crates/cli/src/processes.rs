@@ -90,6 +90,12 @@ pub fn below(top: u32, spared: &[u32]) -> Vec<u32> {
     found
 }
 
+/// Whether the process runs the program that this one does.
+pub fn runs_this_program(pid: u32) -> bool {
+    let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    program(pid).is_some_and(|path| Some(path) == program(std::process::id()))
+}
+
 /// Variables that the launchers of MPI and Slurm give each of their processes.
 const OF_RANKS: [&[u8]; 5] = [
     b"OMPI_COMM_WORLD_RANK=",

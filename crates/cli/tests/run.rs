@@ -132,6 +132,39 @@ fn a_killed_server_is_a_failure_and_leaves_no_mount() {
 }
 
 #[test]
+fn a_service_that_is_stopped_ends_the_command_and_no_line_lands_below_its_mount() {
+    if !fuse() {
+        return;
+    }
+    let forced = |place: &Place| {
+        let (code, _, err) = forebay(&["umount", "--force", &place.text("m/1")]);
+        assert_eq!(code, 0, "{err}");
+    };
+    let signalled = |place: &Place| {
+        let pid = rustix::process::Pid::from_raw(place.pid() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    };
+    for stop in [&forced as &dyn Fn(&Place), &signalled] {
+        let place = place();
+        // A builtin: nothing else tells the shell that its file is gone.
+        let script = "echo ready; while :; do echo x >> ${FOREBAY_MOUNTS##*:}/f; done 2>/dev/null";
+        let mut args = args(&place, "2", script);
+        args.insert(1, "--stop-limit");
+        args.insert(2, "20s");
+        let mut child = started(&args);
+        soon("lines are written", || {
+            std::fs::metadata(place.0.path("m/1/f")).is_ok_and(|meta| meta.len() > 0)
+        });
+        stop(&place.0);
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        nothing(&place.0);
+        let below = std::fs::read_to_string(place.0.path("m/1/f"));
+        let lines = below.map(|text| text.lines().count());
+        assert!(lines.is_err(), "lines below the mount: {lines:?}");
+    }
+}
+
+#[test]
 fn wrong_input_is_one_line_and_starts_nothing() {
     let place = place();
     let (place, store, mount) = (&place.0, &place.1, &place.2);

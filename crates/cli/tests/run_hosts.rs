@@ -74,6 +74,8 @@ fn nothing_stays(hosts: &Hosts, n: usize) {
             assert!(Instant::now() < end, "left on {name}: {left:?} {mounts}");
             std::thread::sleep(Duration::from_millis(50));
         }
+        let log = std::fs::read_to_string(hosts.bare(host).join("s/log")).unwrap_or_default();
+        assert!(!log.contains("panicked"), "{log}");
         let mut bare = std::fs::read_dir(hosts.bare(host).join("m")).unwrap();
         let found = bare.next().map(|entry| {
             let path = entry.unwrap().path();
@@ -93,7 +95,7 @@ fn nothing_stays(hosts: &Hosts, n: usize) {
 
 /// Starts `run` on host 0 with a command of one rank on each host that writes by path for ever, whatever comes of it.
 fn writing(hosts: &Hosts, n: usize, more: &str) -> Child {
-    let writer = "while :; do echo x >> /tmp/m/$(hostname); sleep 0.01; done 2>/dev/null";
+    let writer = "trap '' TERM HUP INT; while :; do echo x >> /tmp/m/$(hostname); sleep 0.01; done 2>/dev/null";
     for host in 0..n {
         std::fs::write(hosts.bare(host).join("writer"), writer).unwrap();
     }
@@ -195,7 +197,12 @@ fn a_killed_run_ends_the_command_and_no_line_lands_below_a_mount() {
 }
 
 #[test]
-fn ranks_that_outlive_their_launcher_find_no_bare_directory() {
+fn ranks_that_outlive_their_killed_launcher_find_no_bare_directory() {
+    no_line_is_lost(|hosts| hosts.signal(0, first(hosts, "mpirun", "/tmp/writer"), "KILL"));
+}
+
+#[test]
+fn ranks_that_do_not_obey_a_signal_to_run_find_no_bare_directory() {
     no_line_is_lost(|hosts| hosts.signal(0, first(hosts, "/tmp/forebay run", ""), "TERM"));
 }
 

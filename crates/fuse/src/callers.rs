@@ -3,7 +3,6 @@
 //! Kept are process groups, for what opens a file is often a child that lives for that alone. A group that was seen stays; a request
 //! costs one look at a table of the processes seen last.
 use parking_lot::Mutex;
-use rustix::process::Pid;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,12 +32,15 @@ impl Callers {
             return;
         }
         place.store(process, Ordering::Relaxed);
+        // `getpgid(0)` is this process's own.
+        if process == 0 {
+            return;
+        }
+        // SAFETY: takes and gives numbers. Not `rustix`, which takes a group that this process cannot see, 0, for impossible.
+        let group = unsafe { libc::getpgid(process as libc::pid_t) };
         // Fails only if it has ended: then its request was cut off.
-        if let Some(pid) = Pid::from_raw(process as i32)
-            && let Ok(group) = rustix::process::getpgid(Some(pid))
-        {
-            let group = group.as_raw_nonzero().get() as u32;
-            self.groups.lock().insert(group);
+        if group > 0 {
+            self.groups.lock().insert(group as u32);
         }
     }
 

@@ -380,16 +380,24 @@ impl Launched {
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Asked to end, a launcher ends its servers first; it is killed if that takes longer than `limit`.
+    /// Asked to end, a launcher ends its servers first; it is killed if that takes longer than `limit`, with what it has started to reach
+    /// other hosts.
     fn end_launcher(&mut self, limit: Duration) {
         self.signal(Signal::TERM);
         let end = Instant::now() + limit;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
+        // Servers end by themselves, and those that watch their mounts last.
+        let mut below = crate::processes::below(self.child.id(), &[]);
+        below.retain(|pid| !crate::processes::runs_this_program(*pid));
         // Fails only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for pid in below.iter().filter_map(|pid| Pid::from_raw(*pid as i32)) {
+            // The same.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
     }
 
     /// Asks a living server on this machine to stop, which tells all others; false if there is none.

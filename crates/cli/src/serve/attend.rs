@@ -130,13 +130,16 @@ pub struct Attended {
     pub programs: Option<Programs>,
 }
 
+/// Takes why a service stops early, and process groups.
+pub type OnEarlyStop = Box<dyn Fn(&str, &BTreeSet<u32>) + Send>;
+
 /// The programs that a service was started for, by `run` or one of its kind. As long as they may run there is a mount that
 /// answers with an error: the directory below would take their files without a word.
 pub struct Programs {
     /// The process that stops the service only when they have ended, if it is on this machine.
     pub starter: Option<u32>,
-    /// Hears that, and why, the service stops before they have ended.
-    pub early: Box<dyn Fn(&str) + Send>,
+    /// Hears that, and why, the service stops before they have ended, and the process groups of all that have used the mounts.
+    pub early: OnEarlyStop,
 }
 
 /// Serves until told to stop. `ready` is called once everything answers; it says whether anyone heard that.
@@ -201,11 +204,11 @@ pub fn until_stopped(
         false => Stop::because("whoever started it is gone"),
     };
     tracing::info!("{why}: stopping");
+    let callers: BTreeSet<u32> = attended.mounts.iter().flat_map(Mount::callers).collect();
     if let Some(programs) = attended.programs.as_ref().filter(|_| !over) {
-        (programs.early)(&why);
+        (programs.early)(&why, &callers);
     }
     // Ranks on this machine may outlive their launcher, on another one, by a moment.
-    let callers: BTreeSet<u32> = attended.mounts.iter().flat_map(Mount::callers).collect();
     let used = attended.programs.is_some() && (!over || processes::ranks_run(&callers));
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, points) = (store.clone(), points.clone());

@@ -4,7 +4,7 @@
 //! mount, then MPI. Until the members have agreed and recovered, the mount makes whoever touches it wait.
 //!
 //! Invariant: one that stops makes all stop.
-use super::attend::{self, Attended, Hosted, Programs};
+use super::attend::{self, Attended, Hosted, OnEarlyStop, Programs};
 use super::events::Event;
 use super::launcher::{follow, starter, users};
 use super::log::Log;
@@ -17,6 +17,7 @@ use crate::control::{Health, MountStatus, Peer};
 use crate::fail::{Context, Failure, Result};
 use crate::metrics::Endpoint;
 use crate::mount_table;
+use crate::processes;
 use crate::settings::{Resolved, Settings};
 use forebay_fabric::mpi::{self, Ending, Identity, Job, StartError, Timing, World};
 use forebay_fuse::{MountOptions, Pending};
@@ -25,8 +26,8 @@ use forebay_storage::{OsIo, PooledIo};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 /// What the server is started with.
 pub struct Start {
@@ -260,7 +261,7 @@ fn serve(
         // Fails only if nobody listens any more, and then it stops already.
         let _ = told.send(Event::Told { why, over });
     });
-    let early = Arc::new(AtomicBool::new(false));
+    let early = Arc::new(OnceLock::new());
     let points = vec![MountStatus {
         member: member as u16,
         path: point,
@@ -296,9 +297,8 @@ fn serve(
     if started.load(Ordering::SeqCst) {
         // Well or not: the failure says more.
         report(&Report::Stopped(member as u16));
-        // As long as this process runs so does the launcher, on every machine; and its dead mounts stay until that has ended.
-        if let Some(input) = input.filter(|_| early.load(Ordering::SeqCst)) {
-            let _ = input.recv_timeout(settings.stop_limit);
+        if let Some(callers) = early.get() {
+            outlast_programs(callers, input, settings.stop_limit);
         }
     }
     served.map_err(|failure| (failure, late))
@@ -326,15 +326,33 @@ fn stop_when_alone(world: &World, events: mpsc::Sender<Event>) {
     });
 }
 
-/// Reports that the member stops before the command has ended, and sets the flag.
+/// Waits, after a stop before the command has ended, until it has. As long as the process that gets standard input runs, so does
+/// the launcher, on every machine, and dead mounts stay until that has ended. Slurm ends the processes that watch them with the step:
+/// there each server waits for the ranks of its machine itself.
+fn outlast_programs(callers: &BTreeSet<u32>, input: Option<mpsc::Receiver<()>>, limit: Duration) {
+    let end = Instant::now() + limit;
+    if let Some(input) = input {
+        // Nothing is ever sent: it ends with the other end.
+        let _ = input.recv_timeout(limit);
+    }
+    while users(true).is_empty() && processes::ranks_run(callers) && Instant::now() < end {
+        std::thread::sleep(RANKS_LOOK);
+    }
+}
+
+/// Between looks at the processes of this machine.
+const RANKS_LOOK: Duration = Duration::from_millis(200);
+
+/// Reports that the member stops before the command has ended, and keeps who has used the mount.
 fn stops_early(
     member: u16,
     report: &(impl Fn(&Report) + Clone + Send + Sync + 'static),
-    flag: &Arc<AtomicBool>,
-) -> Box<dyn Fn(&str) + Send> {
-    let (report, flag) = (report.clone(), flag.clone());
-    Box::new(move |why| {
-        flag.store(true, Ordering::SeqCst);
+    early: &Arc<OnceLock<BTreeSet<u32>>>,
+) -> OnEarlyStop {
+    let (report, early) = (report.clone(), early.clone());
+    Box::new(move |why, callers| {
+        // A service stops once.
+        let _ = early.set(callers.clone());
         let why = why.into();
         report(&Report::Stopping { member, why });
     })

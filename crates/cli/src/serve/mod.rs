@@ -201,7 +201,7 @@ pub fn run(
         metrics,
         programs: spec.with_parent.then(|| Programs {
             starter: parent().pop(),
-            early: Box::new(|_| {}),
+            early: Box::new(|_, _| {}),
         }),
     };
     attend::until_stopped(attended, &settings, (sender, events), || {
