@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Harness, errno, pattern, sh, soak, truncate};
+use common::{Harness, Setup, errno, pattern, sh, soak, truncate};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags, Timespec, Timestamps};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -399,6 +399,22 @@ fn device_files_are_made_listed_and_archived_and_do_not_open() {
     fs::remove_dir_all(m.join("d")).unwrap();
 }
 
+/// Linux passes `O_TMPFILE` on to FUSE from 6.2 on.
+fn kernel_passes_tmpfile() -> bool {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (6, 2) {
+        eprintln!("skipped: Linux {release} knows no O_TMPFILE on FUSE");
+    }
+    version >= (6, 2)
+}
+
 /// A file in `dir` without a name.
 fn unnamed(dir: &Path, also: i32) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
@@ -414,6 +430,9 @@ fn name(file: &File, to: &Path) -> rustix::io::Result<()> {
 
 #[test]
 fn a_file_without_a_name_gets_one_and_is_whole_everywhere() {
+    if !kernel_passes_tmpfile() {
+        return;
+    }
     let Some(mut h) = Harness::four() else { return };
     let content = pattern(7, 300_000);
     for (n, mount) in h.all().iter().enumerate() {
@@ -461,6 +480,9 @@ fn a_file_without_a_name_gets_one_and_is_whole_everywhere() {
 
 #[test]
 fn a_file_that_never_gets_a_name_goes_with_its_last_close_or_its_server() {
+    if !kernel_passes_tmpfile() {
+        return;
+    }
     let Some(mut h) = Harness::four() else { return };
     let m = h.mount(1);
     fs::create_dir(m.join("d")).unwrap();
@@ -493,4 +515,33 @@ fn a_file_that_never_gets_a_name_goes_with_its_last_close_or_its_server() {
     let io = std::sync::Arc::new(forebay_storage::OsIo);
     let found = forebay_server::fsck::check(io, &[h.store()], &mut |_| {}).unwrap();
     assert!(found.is_sound(), "{found:?}");
+}
+
+#[test]
+fn with_one_member_a_file_without_a_name_is_shown_as_it_is() {
+    if !kernel_passes_tmpfile() {
+        return;
+    }
+    let setup = Setup {
+        nodes: 1,
+        ..Setup::default()
+    };
+    let Some(h) = Harness::start(setup) else {
+        return;
+    };
+    let m = h.mount(0);
+    // The kernel keeps names and attributes here, also that there is no such name.
+    assert_eq!(errno(fs::metadata(m.join("f"))), libc::ENOENT);
+    let mut file = unnamed(&m, 0).unwrap();
+    file.write_all(b"text").unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    name(&file, &m.join("f")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
+    name(&file, &m.join("g")).unwrap();
+    assert_eq!(fs::metadata(m.join("f")).unwrap().nlink(), 2);
+    assert_eq!(fs::read(m.join("g")).unwrap(), b"text");
+    fs::remove_file(m.join("f")).unwrap();
+    fs::remove_file(m.join("g")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    assert_eq!(errno(name(&file, &m.join("f"))), libc::ENOENT);
 }
