@@ -188,11 +188,13 @@ fn replay(
     let expected = match state.mark {
         Mark::Open => Expected {
             flushed,
+            synced: own_flushed.max(side_flushed),
             last: None,
             file: state.log.filter(|_| !new),
         },
         Mark::Closed(last) => Expected {
             flushed,
+            synced: flushed,
             last: Some(last),
             file: None,
         },
@@ -232,8 +234,7 @@ fn replay(
     };
     let recovered = recovery::recover(io, dir, &found.logs, expected, mode, apply)?;
     damage.extend(recovered.damage);
-    // Flushed ones are not read again, so the log may end before them.
-    let last = recovered.last.max(own_flushed).max(side_flushed);
+    let last = recovered.last;
     let end = match state.mark {
         _ if new => LogEnd::New,
         Mark::Closed(closed) if closed == last => LogEnd::Clean,

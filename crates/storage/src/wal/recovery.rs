@@ -47,8 +47,10 @@ pub enum Mode {
 /// What the manifest tells of the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Expected {
-    /// Batches through this one are in tables.
+    /// Batches through this one are in tables, the side's too.
     pub flushed: u64,
+    /// Batches through this one are in tables, or in those of the side: the log had them on disk before, for the other.
+    pub synced: u64,
     /// The last batch, if the store was closed.
     pub last: Option<u64>,
     /// A log file that there is.
@@ -210,14 +212,27 @@ fn missing(dir: &Path, numbers: &[u64], expected: Expected, last: u64) -> Option
             },
         });
     }
-    let gone = expected.file.filter(|file| !numbers.contains(file))?;
-    let what = "log (the file is missing)";
-    Some(Damage {
-        error: error(names::log(dir, gone), what, gone, 0),
-        lost: Lost::Batches {
-            first: last + 1,
-            last: None,
-        },
+    let file = expected.file?;
+    if !numbers.contains(&file) {
+        let what = "log (the file is missing)";
+        return Some(Damage {
+            error: error(names::log(dir, file), what, file, 0),
+            lost: Lost::Batches {
+                first: last + 1,
+                last: None,
+            },
+        });
+    }
+    (last < expected.synced).then(|| {
+        let path = names::log(dir, numbers.last().copied().unwrap_or(file));
+        let what = "log end (tables hold a part of later batches), file";
+        Damage {
+            error: error(path, what, expected.synced, last),
+            lost: Lost::Batches {
+                first: last + 1,
+                last: Some(expected.synced),
+            },
+        }
     })
 }
 
