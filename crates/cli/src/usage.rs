@@ -1,6 +1,8 @@
 //! Turns the command-line parser's errors into our one line; help and version stay as they are.
+use crate::args::Cli;
 use crate::fail;
 use crate::output::tell;
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Prints the error (or the help that was asked for); gives the exit code.
@@ -16,14 +18,17 @@ pub fn report(error: &clap::Error) -> u8 {
             fail::USAGE
         }
         _ => {
-            tell(format!("forebay: {}", line(error)));
+            let args: Vec<String> = std::env::args_os()
+                .map(|arg| arg.to_string_lossy().into_owned())
+                .collect();
+            tell(format!("forebay: {}", line(error, &args)));
             fail::USAGE
         }
     }
 }
 
-/// What is wrong, the parser's tip if it has one, and where the help is.
-fn line(error: &clap::Error) -> String {
+/// What is wrong with the words `args`, the parser's tip if it has one, and where the help is.
+fn line(error: &clap::Error, args: &[String]) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text
@@ -43,7 +48,29 @@ fn line(error: &clap::Error) -> String {
         Some(ContextValue::StyledStr(usage)) => verb(&usage.to_string()),
         _ => String::from("forebay"),
     };
-    format!("{what}; see `{verb} --help`")
+    let tip = match error.kind() {
+        ErrorKind::UnknownArgument => apart(&verb, args),
+        _ => None,
+    };
+    let tip = tip.map(|joined| format!("; write `{joined}`"));
+    format!("{what}{}; see `{verb} --help`", tip.unwrap_or_default())
+}
+
+/// A flag whose value must be joined to it and stands apart, as it would have to be written.
+fn apart(verb: &str, args: &[String]) -> Option<String> {
+    let mut command = Cli::command();
+    for word in verb.split(' ').skip(1) {
+        command = command.find_subcommand(word)?.clone();
+    }
+    let joined = |flag: &str| {
+        let mut all = command.get_arguments();
+        all.any(|arg| arg.get_long() == Some(flag) && arg.is_require_equals_set())
+    };
+    args.windows(2).find_map(|pair| {
+        let flag = pair[0].strip_prefix("--")?;
+        let value = &pair[1];
+        (joined(flag) && !value.starts_with('-')).then(|| format!("--{flag}={value}"))
+    })
 }
 
 /// "Usage: forebay trace gen [OPTIONS] <KIND>" -> "forebay trace gen".
@@ -58,7 +85,6 @@ fn verb(usage: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
     use clap::Parser;
 
     #[test]
@@ -81,11 +107,16 @@ mod tests {
                 ["64MiB", "--help`"],
             ),
             (
+                &["forebay", "status", "s", "--watch", "1"][..],
+                ["write `--watch=1`;", "see `forebay status --help`"],
+            ),
+            (
                 &["forebay", "trace", "replay", "x"][..],
                 ["--mounts", "see `forebay trace replay --help`"],
             ),
         ] {
-            let line = line(&Cli::try_parse_from(args).unwrap_err());
+            let words: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
+            let line = line(&Cli::try_parse_from(args).unwrap_err(), &words);
             assert!(!line.contains('\n'), "{line}");
             for part in parts {
                 assert!(line.contains(part), "{part} in {line}");

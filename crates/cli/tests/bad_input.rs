@@ -1,8 +1,10 @@
 //! Bad input is refused in one line that says what, where and what next, with the right exit code; nothing is lost.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, assert_fails, forebay, fuse};
+use common::{Place, assert_fails, forebay, fuse, outcome, run};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 
 #[test]
 fn a_directory_of_something_else_is_refused_untouched() {
@@ -284,4 +286,75 @@ fn nothing_to_check_or_to_show_is_said() {
         1,
         &["nothing is mounted"],
     );
+}
+
+#[test]
+fn a_store_inside_another_one_is_refused() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    place.umount_well();
+    for inner in ["s/inner", "s/node-0/inner"] {
+        let said = forebay(&["mount", &place.text(inner), &place.mount_point()]);
+        assert_fails(&said, 2, &["lies in the store", "outside"]);
+        assert!(!place.path(inner).exists());
+    }
+}
+
+#[test]
+fn budgets_that_cannot_be_are_refused() {
+    let place = Place::new();
+    assert_fails(&place.mount(&["--quota", "0"]), 2, &["--quota", "none"]);
+    let much = place.mount(&["--memory", "1024T"]);
+    assert_fails(&much, 2, &["1.0 PiB", "this machine has", "--memory"]);
+    assert!(!place.path("s").exists());
+}
+
+#[test]
+fn an_interval_that_stands_apart_from_its_flag_is_told_how_it_is_written() {
+    let place = Place::new();
+    let (store, at) = (place.store(), place.text("1"));
+    let apart = forebay(&["status", &store, "--watch", "1"]);
+    assert_fails(&apart, 2, &["write `--watch=1`"]);
+    assert_fails(
+        &forebay(&["status", "--watch", &at]),
+        1,
+        &["`--watch=1 STORE`"],
+    );
+}
+
+#[test]
+fn a_mount_that_is_refused_leaves_no_new_store() {
+    if !fuse() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    // A socket of metrics that cannot be, and a mount point that no file system can be mounted on for this user.
+    let nowhere = format!("unix:{}", place.text("none/metrics"));
+    let (code, _, err) = place.mount(&["--metrics", &nowhere]);
+    assert!(code == 1 && err.contains("none"), "{err}");
+    assert!(!place.path("s").exists(), "{err}");
+    // An ordinary user may not let others in unless /etc/fuse.conf says so.
+    std::fs::set_permissions(place.path("."), PermissionsExt::from_mode(0o777)).unwrap();
+    let program = place.path("forebay");
+    std::fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
+    let mut other = std::process::Command::new(&program);
+    std::fs::create_dir(place.path("om")).unwrap();
+    std::os::unix::fs::chown(place.path("om"), Some(54321), None).unwrap();
+    let args = [
+        "mount",
+        "--allow-other",
+        &place.text("os"),
+        &place.text("om"),
+    ];
+    other.args(args).uid(54321).gid(54321).current_dir("/");
+    let (code, out, err) = outcome(&run(other.env("XDG_CONFIG_HOME", "/nonexistent")));
+    if code == 0 {
+        eprintln!("skipped: /etc/fuse.conf lets everybody let others in: {out}");
+        assert_eq!(forebay(&["umount", &place.text("om")]).0, 0);
+        return;
+    }
+    assert!(!place.path("os").exists(), "{err}");
 }

@@ -221,3 +221,27 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_that_does_not_answer_is_named_with_its_process_once_that_is_known() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut client = Client {
+            stream: BufReader::new(ours),
+            store: "/s".into(),
+            pid: 0,
+        };
+        client.limit(Duration::from_millis(1)).unwrap();
+        let text = client.line().unwrap_err().text;
+        assert!(
+            text.starts_with("the service of /s does not answer;"),
+            "{text}"
+        );
+        client.pid = 7;
+        let text = client.line().unwrap_err().text;
+        assert!(text.contains("/s (pid 7) does not answer"), "{text}");
+    }
+}

@@ -28,7 +28,7 @@ pub use launcher::{OVER, RUN};
 pub(crate) use member::on_this_host;
 #[cfg(feature = "mpi")]
 pub use member::{Start, run as member};
-pub use spec::{Report, SalvageSpec, Seat, Spec, host};
+pub use spec::{Report, SalvageSpec, Seat, Spec, host, outside_stores};
 #[cfg(feature = "mpi")]
 pub use watchdog::UNREACHED;
 
@@ -38,7 +38,7 @@ use crate::metrics::Endpoint;
 use crate::mount_table::{self, How};
 use crate::settings::{Resolved, Settings};
 use attend::{Attended, Hosted, Programs};
-use forebay_fuse::{Mount, MountOptions};
+use forebay_fuse::{MountOptions, Pending};
 use forebay_server::Service;
 use forebay_server::salvage::Salvage;
 use forebay_storage::{Io, OsIo, PooledIo};
@@ -126,29 +126,55 @@ pub fn run(
         report(&Report::Stage(text)).or_fail("the starting process is gone", "start again")
     };
 
-    // A new store has no mounts yet: its mount points are looked at before it is made, for a start that fails should not
-    // leave a store behind, of a number of nodes that nobody settled on.
+    // A new store has no mounts yet: all that may be refused comes before it is made, for a start that fails should not
+    // leave a store behind, of a number of nodes that nobody settled on. Who touches a mount waits until it is.
     let new =
         !forebay_server::superblock::is_in(&forebay_storage::OsIo, &spec.store).unwrap_or(false);
-    let prepare = || {
-        stage(String::from("preparing the mount points"))?;
-        points::prepare(&spec.store, &spec.mounts)
-    };
-    if new {
-        prepare()?;
-    }
-    stage(format!("opening the store {}", spec.store.display()))?;
     let options = MountOptions {
         source: mount_table::source(&spec.store),
         allow_other: settings.allow_other,
         read_only: spec.salvage.is_some(),
         ..MountOptions::default()
     };
+    let prepare = || {
+        stage(String::from("preparing the mount points"))?;
+        points::prepare(&spec.store, &spec.mounts)?;
+        let address = settings.metrics.as_ref();
+        let metrics = address
+            .map(|address| Endpoint::open(address, 0))
+            .transpose()?;
+        if spec.with_parent && !spec.mounts.is_empty() {
+            watch::start(&spec.store, &parent())?;
+        }
+        let mount = |(member, point): (usize, &PathBuf)| {
+            stage(format!(
+                "mounting node {member} of {} on {}",
+                spec.mounts.len(),
+                point.display()
+            ))?;
+            Pending::mount(point, options.clone()).map_err(Failure::plain)
+        };
+        let pending = spec.mounts.iter().enumerate().map(mount);
+        // What is mounted by then is unmounted with the list.
+        let pending = pending.collect::<Result<Vec<Pending>>>()?;
+        Ok::<_, Failure>((metrics, pending))
+    };
+    let own_mounts = || {
+        opened.store(true, Ordering::SeqCst);
+        report(&Report::Opened).or_fail("the starting process is gone", "start again")
+    };
+    let early = match new {
+        true => Some(prepare()?),
+        false => None,
+    };
+    if new {
+        own_mounts()?;
+    }
+    stage(format!("opening the store {}", spec.store.display()))?;
     let kept = descriptors::kept(spec.mounts.len().max(1), options.thread_count(), false)?;
     let io = Arc::new(PooledIo::new(OsIo, kept));
     let service = open(io, spec, &settings, &stage)?;
-    opened.store(true, Ordering::SeqCst);
-    report(&Report::Opened).or_fail("the starting process is gone", "start again")?;
+    own_mounts()?;
     if !foreground {
         log.move_to(&spec.store)?;
     }
@@ -158,32 +184,13 @@ pub fn run(
         spec.store.display(),
         settings.service
     );
-    if !new {
-        prepare()?;
-    }
-    let address = settings.metrics.as_ref();
-    let metrics = address
-        .map(|address| Endpoint::open(address, 0))
-        .transpose()?;
-    if spec.with_parent && !spec.mounts.is_empty() {
-        watch::start(&spec.store, &parent())?;
-    }
+    let (metrics, pending) = match early {
+        Some(early) => early,
+        None => prepare()?,
+    };
     let mut mounts = Vec::new();
-    for (member, point) in spec.mounts.iter().enumerate() {
-        stage(format!(
-            "mounting node {member} of {} on {}",
-            spec.mounts.len(),
-            point.display()
-        ))?;
-        let delegates = service.delegates();
-        let Some((_, delegate)) = delegates.get(member) else {
-            return Err(Failure::new(
-                format!("there is no node {member}"),
-                "report this",
-            ));
-        };
-        let mount = Mount::start(delegate.clone(), point, options.clone()).map_err(Failure::plain);
-        match mount {
+    for (pending, (_, delegate)) in pending.into_iter().zip(service.delegates()) {
+        match pending.answer(delegate).map_err(Failure::plain) {
             Ok(mount) => mounts.push(mount),
             Err(failure) => {
                 detach_all(&spec.store, &spec.mounts);

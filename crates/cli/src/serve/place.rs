@@ -66,6 +66,7 @@ impl Place {
             );
             return Err(Failure::usage(what, "name two separate directories"));
         }
+        super::spec::outside_stores(&store)?;
         Ok(Place { rank, store, point })
     }
 }

@@ -1,10 +1,14 @@
 //! What a server process is told, and what it reports back while it starts. Both travel as JSON over pipes.
 use crate::control::MountStatus;
 use crate::fail::{Failure, Result};
+use crate::limits::within;
+use crate::output::name;
 use crate::settings::Resolved;
+use forebay_storage::OsIo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Everything a server process needs to know.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -105,7 +109,11 @@ impl Spec {
     /// # Errors
     /// If a path is missing or in use, or one lies in the other.
     pub fn new(store: &Path, mountpoint: &Path, settings: &Resolved) -> Result<Spec> {
-        Spec::of_nodes(store, mountpoint, settings, settings.values.service.nodes)
+        let nodes = settings.values.service.nodes;
+        settings.fits_machine(u64::from(nodes))?;
+        let spec = Spec::of_nodes(store, mountpoint, settings, nodes)?;
+        outside_stores(&spec.store)?;
+        Ok(spec)
     }
 
     /// What is whole of the stores, mounted at one place; the first of them has the log and the socket.
@@ -165,6 +173,28 @@ impl Spec {
             path: path.clone(),
         };
         self.mounts.iter().enumerate().map(mount).collect()
+    }
+}
+
+/// A store inside another one's directory would be lost with that one, and is no part of it.
+///
+/// # Errors
+/// A usage failure that names the store it lies in.
+pub fn outside_stores(store: &Path) -> Result {
+    let above: Vec<PathBuf> = store.ancestors().skip(1).map(PathBuf::from).collect();
+    let shown = name(store);
+    let is_store = |dir: &PathBuf| forebay_server::superblock::is_in(&OsIo, dir).unwrap_or(false);
+    let found = within(
+        Duration::from_secs(10),
+        &format!("looking at the directories above {shown}"),
+        move || above.into_iter().find(is_store),
+    )?;
+    match found {
+        None => Ok(()),
+        Some(outer) => Err(Failure::usage(
+            format!("{shown} lies in the store {}", name(&outer)),
+            "name a directory outside of it",
+        )),
     }
 }
 

@@ -10,6 +10,7 @@ mod values;
 pub use table::{Setting, Settings, TABLE, find};
 
 use crate::fail::{Failure, Result};
+use crate::units::{counted, size};
 use clap::{Arg, ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -137,6 +138,35 @@ impl Resolved {
         })
     }
 
+    /// Whether the memory budgets of `servers` of them fit this machine, where `what` runs. Those that nobody chose are not
+    /// looked at beyond one: few servers ever use all of theirs.
+    ///
+    /// # Errors
+    /// A usage failure with what they need and what there is.
+    pub fn fits_machine(&self, servers: u64) -> Result {
+        let servers = match self.source("memory") {
+            Source::Default => 1,
+            _ => servers,
+        };
+        let info = rustix::system::sysinfo();
+        let there = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+        let each = self.values.service.memory;
+        let needed = each.saturating_mul(servers);
+        if needed <= there {
+            return Ok(());
+        }
+        let nodes = counted(servers, "node");
+        Err(Failure::usage(
+            format!(
+                "{nodes} with a memory budget of {} each need {}, and this machine has {}",
+                size(each),
+                size(needed),
+                size(there)
+            ),
+            "give less with --memory",
+        ))
+    }
+
     /// The text of every setting, to hand to another process.
     pub fn texts(&self) -> BTreeMap<String, String> {
         self.texts
@@ -244,6 +274,7 @@ mod tests {
     fn a_wrong_value_names_its_place() {
         for (result, place) in [
             (resolve(&[("memory", "x")], &[], &[]), "memory in c.toml"),
+            (resolve(&[], &[], &[("quota", "0")]), "--quota"),
             (
                 resolve(&[], &[("FOREBAY_NODES", "0")], &[]),
                 "FOREBAY_NODES",
@@ -380,6 +411,28 @@ mod tests {
         assert_eq!(taken(resolve(&[(key, "1M")], &env, &[])), 2);
         assert_eq!(taken(resolve(&[(key, "1M")], &env, &[(key, "4M")])), 4);
         assert_eq!(taken(resolve(&[], &env, &[(key, "auto")])), 3);
+    }
+
+    #[test]
+    fn more_memory_than_the_machine_has_is_refused_with_both() {
+        let fits = |memory, servers| {
+            let given = resolve(&[], &[], &[("memory", memory)]).unwrap();
+            given.fits_machine(servers)
+        };
+        assert_eq!(fits("16M", 2), Ok(()));
+        // Sixteen times what the largest machines have.
+        for (memory, servers) in [("1024T", 1), ("512T", 64)] {
+            let failure = fits(memory, servers).unwrap_err();
+            assert_eq!(failure.code, crate::fail::USAGE);
+            for part in ["PiB", "this machine has", "--memory"] {
+                assert!(failure.text.contains(part), "{failure}");
+            }
+        }
+        // A budget that nobody chose is no reason not to try.
+        assert_eq!(
+            resolve(&[], &[], &[]).unwrap().fits_machine(1 << 40),
+            Ok(())
+        );
     }
 
     #[test]

@@ -128,7 +128,13 @@ pub const TABLE: &[Setting] = &[
             s.service.quota = if text == "none" {
                 None
             } else {
-                Some(parse_size(text)?)
+                let bytes = parse_size(text)?;
+                if bytes == 0 {
+                    return Err(format!(
+                        "'{text}' leaves no room for any file; write a size such as 10G, or none for no quota"
+                    ));
+                }
+                Some(bytes)
             };
             Ok(())
         },

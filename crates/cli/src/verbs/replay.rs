@@ -169,6 +169,8 @@ fn in_library(
     settings: &Resolved,
 ) -> Result<Report> {
     let store = crate::mount_table::absolute(store)?;
+    crate::serve::outside_stores(&store)?;
+    settings.fits_machine(u64::from(settings.values.service.nodes))?;
     let shown = store.display();
     let config = settings.values.service.clone();
     let nodes = config.nodes;

@@ -93,6 +93,7 @@ fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<crate::serve::Star
             "the launcher says how many there are, as in `mpirun -n 4 forebay serve`",
         ));
     }
+    settings.fits_machine(1)?;
     Ok(crate::serve::Start {
         store: args.store.clone(),
         mount: args.mount.clone(),

@@ -5,6 +5,7 @@ use crate::control::{Answer, Ask, Client, Member, NoServer, Rates, Status};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table;
 use crate::output::{json, lines, print, screen};
+use crate::units::parse_duration;
 use crate::verbs::umount::store_of;
 use forebay_server::delegate::Traffic;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -38,24 +39,31 @@ pub fn run(args: &StatusArgs) -> Result {
         return watch(args, &store, interval);
     }
     let until = Instant::now() + COUNTING;
-    let mut status = ask(&store)?;
+    let mut status = ask(&store, false)?;
     while status.members.iter().any(|m| m.figures.files.is_none()) && Instant::now() < until {
         std::thread::sleep(AGAIN);
-        status = ask(&store)?;
+        status = ask(&store, false)?;
     }
     let shown = show(args, &status)?;
     print(shown)
 }
 
-fn ask(store: &Path) -> Result<Status> {
+fn ask(store: &Path, watched: bool) -> Result<Status> {
     let mut client = match Client::connect(store) {
         Ok(client) => client,
         Err(NoServer::Failed(failure)) => return Err(failure),
         Err(NoServer::NotRunning) => {
             let shown = store.display();
+            let next = match store.file_name().and_then(|name| name.to_str()) {
+                // `--watch 1`: what was meant for the flag is taken for the store.
+                Some(n) if watched && parse_duration(n).is_ok() && !store.exists() => {
+                    format!("if it is an interval, write `--watch={n} STORE`")
+                }
+                _ => format!("start it with `forebay mount {shown} MOUNTPOINT`"),
+            };
             return Err(Failure::new(
                 format!("no Forebay service runs on {shown}"),
-                format!("start it with `forebay mount {shown} MOUNTPOINT`"),
+                next,
             ));
         }
     };
@@ -123,7 +131,7 @@ fn watch(args: &StatusArgs, store: &Path, interval: Duration) -> Result {
     let mut last: Option<Look> = None;
     loop {
         let begun = Instant::now();
-        let mut status = ask(store)?;
+        let mut status = ask(store, true)?;
         let look = Look::at(&status, Instant::now());
         if let Some(last) = &last {
             last.rate(&mut status, &look);
