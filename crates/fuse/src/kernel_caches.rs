@@ -61,14 +61,16 @@ impl KernelCaches {
             .map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Makes the kernel's pages and size of a file as new as what is published.
+    /// Makes the kernel's size of a file, and its pages if it is `paged`, as new as `delegate` sees the file.
     ///
     /// # Errors
     /// `EIO`: they are not.
-    pub fn catch_up(&self, delegate: &Delegate, fid: Fid) -> forebay_server::Result<()> {
-        let Some(paged) = delegate.look_again_for_kernel(fid)? else {
-            return Ok(());
-        };
+    pub fn catch_up(
+        &self,
+        delegate: &Delegate,
+        fid: Fid,
+        paged: bool,
+    ) -> forebay_server::Result<()> {
         let renewed = match paged {
             true => self.renew(delegate, INodeNo(fid.0)),
             false => self.tell_size(delegate, INodeNo(fid.0)),
@@ -133,7 +135,11 @@ impl KernelCaches {
         for _ in 0..TRIES {
             told = connection.lookups.size(path.clone(), LIMIT).map(|size| {
                 let seen = delegate.seen(Fid(ino.0));
-                seen.is_none_or(|attr| attr.size == size)
+                let same = seen.is_none_or(|attr| attr.size == size);
+                if same {
+                    delegate.told_size(Fid(ino.0), size);
+                }
+                same
             });
             if !matches!(told, Ok(false)) {
                 break;

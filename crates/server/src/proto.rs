@@ -29,8 +29,8 @@ pub enum Request {
 /// What the kernel of another node may keep as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KernelNews {
-    /// The file's bytes or size were changed, and published.
-    Changed(crate::Fid),
+    /// A file's bytes or size were changed, and published: as it is since.
+    Changed(crate::Attr),
     /// The directory was moved to another parent.
     Moved {
         /// Which.

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
+use forebay_server::{Config, Consistency, KernelNews};
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn an_fsync_shows_what_others_had_published_and_says_that_pages_are_old() {
@@ -70,4 +72,55 @@ fn pages_are_kept_over_own_commits_and_dropped_after_a_foreign_one() {
     let last = open_here();
     assert!(!last.keep_cache, "a foreign commit came before the own one");
     here.release(last.handle).unwrap();
+}
+
+#[test]
+fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posix_consistency() {
+    let dir = scratch();
+    let posix = Config {
+        consistency: Consistency::Posix,
+        ..config(2)
+    };
+    let service = start(&dir, posix);
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = heard.clone();
+    there.set_kernel_renewal(Some(Arc::new(
+        move |news, told: forebay_server::Renewed| {
+            hears.lock().unwrap().push(news);
+            told(Ok(()));
+        },
+    )));
+    let write = |at, bytes: &[u8]| {
+        here.write(handle, at, bytes, ROOT).unwrap();
+        here.show_elsewhere(fid).unwrap();
+        assert!(!here.has_unshown(fid));
+        heard
+            .lock()
+            .unwrap()
+            .drain(..)
+            .map(|news| match news {
+                KernelNews::Changed(attr) => there.changed_elsewhere(&attr),
+                other => panic!("{other:?}"),
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(write(0, b"nobody there"), []);
+    let open = there.open(fid, BOTH).unwrap();
+    // What the open told it, it may not have taken.
+    assert_eq!(write(0, b"NOBODY"), [Some(false)]);
+    there.told_size(fid, 12);
+    assert_eq!(write(0, b"nobody"), [None]);
+    assert_eq!(write(10, b"longer"), [Some(false)]);
+    there.told_size(fid, 16);
+    there.enters_page_cache(open.handle).unwrap();
+    assert_eq!(write(0, b"NOBODY"), [Some(true)]);
+    there.dropping_pages(fid);
+    assert_eq!(write(0, b"nobody"), [None]);
+    // Its own write may have the kernel think otherwise.
+    there.write(open.handle, 0, b"x", ROOT).unwrap();
+    assert_eq!(write(0, b"NOBODY"), [Some(false)]);
+    there.release(open.handle).unwrap();
+    assert_eq!(write(0, b"nobody"), []);
 }

@@ -244,6 +244,7 @@ impl Filesystem {
             Ok(())
         };
         let waits = after != AfterWrite::default();
+        let delegate = self.delegate.clone();
         self.shown(ino, answer, waits, move |answer| {
             let renewed = answer.and_then(|placed| {
                 here(placed).map_err(|error| {
@@ -252,7 +253,10 @@ impl Filesystem {
                 })
             });
             match renewed {
-                Ok(()) => reply.written(len as u32),
+                Ok(()) => {
+                    reply.written(len as u32);
+                    delegate.size_is_uncertain(Fid(ino.0));
+                }
                 Err(e) => reply.error(e),
             }
         });

@@ -279,9 +279,14 @@ impl Filesystem {
             let (Some(delegate), Some(caches), Some(places)) = parts else {
                 return told(Ok(()));
             };
-            let work = move || match news {
-                KernelNews::Changed(fid) => told(caches.catch_up(&delegate, fid)),
-                KernelNews::Moved { fid, path } => {
+            let work: Box<dyn FnOnce() + Send> = match news {
+                KernelNews::Changed(attr) => match delegate.changed_elsewhere(&attr) {
+                    Some(paged) => {
+                        Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
+                    }
+                    None => return told(Ok(())),
+                },
+                KernelNews::Moved { fid, path } => Box::new(move || {
                     hear_of(
                         &caches,
                         &places,
@@ -289,7 +294,7 @@ impl Filesystem {
                         Path::new(OsStr::from_bytes(&path)),
                         told,
                     );
-                }
+                }),
             };
             let thread = std::thread::Builder::new().name("news".into());
             if let Err(e) = thread.stack_size(STACK).spawn(work) {

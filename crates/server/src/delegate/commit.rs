@@ -158,6 +158,7 @@ impl Delegate {
                     file.fid.owner(),
                     synced,
                 );
+                file.state.lock().told = None;
                 if self.is_posix() && done.previous != Some(done.seq) {
                     file.state.lock().unshown.extend(done.open_at.iter());
                 }

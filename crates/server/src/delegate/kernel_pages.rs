@@ -11,7 +11,7 @@ use super::open_file::OpenFile;
 use super::{Delegate, Handle, StalePages};
 use crate::node::KernelRenewal;
 use crate::proto::KernelNews;
-use crate::{Error, Fid, Result};
+use crate::{Attr, Error, Fid, Result};
 use forebay_fabric::Error as Fabric;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,9 +83,12 @@ impl Delegate {
         let Some(file) = self.table.find(fid) else {
             return Ok(());
         };
-        let members = std::mem::take(&mut file.state.lock().unshown);
+        let (members, attr) = {
+            let mut state = file.state.lock();
+            (std::mem::take(&mut state.unshown), state.attr.clone())
+        };
         let renewed = members.iter().map(|member| {
-            match self.node.peers.renew(*member, KernelNews::Changed(fid)) {
+            match self.node.peers.renew(*member, KernelNews::Changed(attr.clone())) {
                 // Its mount ends with it.
                 Err(Error::Fabric(Fabric::Dead(_))) => Ok(()),
                 Err(error) => {
@@ -119,16 +122,30 @@ impl Delegate {
         *self.node.kernel.write() = renewal;
     }
 
-    /// Fetches what is published of a file that is open here. Whether the kernel may hold pages of it; `None`: it is not open.
-    ///
-    /// # Errors
-    /// `EIO` if the file's owner does not answer.
-    pub fn look_again_for_kernel(&self, fid: Fid) -> Result<Option<bool>> {
-        let Some(file) = self.table.find(fid) else {
-            return Ok(None);
-        };
-        self.refresh(&file)?;
-        Ok(Some(file.paged.load(Ordering::SeqCst)))
+    /// Another node has published a change of a file, which is so since. What the kernel has to hear: that its pages may be
+    /// old (true), or just the size; `None`: it has no pages, and that size.
+    pub fn changed_elsewhere(&self, attr: &Attr) -> Option<bool> {
+        let file = self.table.find(attr.fid)?;
+        let mut state = file.state.lock();
+        state.observe(attr);
+        let paged = file.paged.load(Ordering::SeqCst);
+        (paged || state.told != Some(state.size())).then_some(paged)
+    }
+
+    /// The kernel has made a file at least as long as a write of this node reaches, though it may have been cut meanwhile.
+    pub fn size_is_uncertain(&self, fid: Fid) {
+        if let Some(file) = self.table.find(fid) {
+            file.state.lock().told = None;
+        }
+    }
+
+    /// The kernel has been seen to have this size for a file that is open here.
+    pub fn told_size(&self, fid: Fid, size: u64) {
+        if let Some(file) = self.table.find(fid) {
+            let mut state = file.state.lock();
+            // A write of this node may have changed it meanwhile.
+            state.told = Some(size).filter(|size| *size == state.size());
+        }
     }
 
     /// The kernel is about to drop all pages of the file, and waits for those on their way.

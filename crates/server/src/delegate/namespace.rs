@@ -253,11 +253,13 @@ impl Delegate {
                 let mut state = file.state.lock();
                 state.observe(&attr);
                 // Answers overtake each other: never show an older size than this node has seen.
-                if attr.generation < state.attr.generation {
+                let shown = if attr.generation < state.attr.generation {
                     state.shown()
                 } else {
                     state.show(attr)
-                }
+                };
+                state.tells(shown.size);
+                shown
             }
             _ => attr,
         }

@@ -294,7 +294,9 @@ impl Delegate {
             let _ = self.publish(&file, self.always_sync);
         }
         let (attr, keep_cache, fresh) = {
-            let state = file.state.lock();
+            let mut state = file.state.lock();
+            let size = state.size();
+            state.tells(size);
             let keep = state.kernel == Some(state.attr.generation);
             (
                 state.shown(),

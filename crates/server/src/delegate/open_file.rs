@@ -77,6 +77,8 @@ pub struct State {
     pub committing: Option<Arc<Attempt>>,
     /// Open handles.
     pub handles: u32,
+    /// The size that the kernel has for certain.
+    pub told: Option<u64>,
     /// Members whose kernels have to hear of what was published (posix consistency).
     pub unshown: BTreeSet<Member>,
     /// The generation whose pages the kernel may hold.
@@ -119,6 +121,7 @@ impl OpenFile {
             pending: Pending::default(),
             committing: None,
             handles: 0,
+            told: None,
             unshown: BTreeSet::new(),
             kernel: None,
             retired: Vec::new(),
@@ -189,6 +192,11 @@ impl State {
     pub fn size(&self) -> u64 {
         let committing = self.committing.as_ref().map_or(0, |a| a.layer.end());
         self.attr.size.max(committing).max(self.pending.end())
+    }
+
+    /// The kernel is about to hear of this size, and may take it or not.
+    pub fn tells(&mut self, size: u64) {
+        self.told = self.told.filter(|told| *told == size);
     }
 
     /// The attributes as this node sees them.

@@ -59,6 +59,8 @@ impl Delegate {
             let before = pending.intervals.len();
             pending.put(range.clone(), appended(self.member(), log, addr));
             pending.reach(range.end);
+            state.told = None;
+            let pending = &mut state.pending;
             pending.touch(Time::now());
             pending.attr.clear_setid |= setid;
             let full = pending.dropped.len() >= MOST_DROPPED;
