@@ -196,3 +196,36 @@ fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
     }
     place.umount_well();
 }
+
+#[test]
+fn a_service_that_cannot_close_its_store_leaves_no_mount() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    let pid = place.pid();
+    std::fs::write(place.path("m/f"), "there").unwrap();
+    limit_to(pid, Some(3));
+    rustix::process::kill_process(
+        Pid::from_raw(pid as i32).unwrap(),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while forebay_cli::processes::lives(pid) {
+        assert!(Instant::now() < end, "{}", place.log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mounts = || {
+        let all = forebay_cli::mount_table::all().unwrap();
+        let point = place.path("m");
+        all.iter().filter(|m| m.point == point).count()
+    };
+    assert_eq!(mounts(), 0, "{}", place.log());
+    place.mount_well(&[]);
+    assert_eq!(mounts(), 1);
+    assert_eq!(std::fs::read_to_string(place.path("m/f")).unwrap(), "there");
+    place.umount_well();
+    assert_eq!(mounts(), 0);
+}

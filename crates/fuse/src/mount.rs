@@ -93,7 +93,7 @@ impl Pending {
                 return Err(error);
             }
         };
-        let device = device(point);
+        let device = device(point).unwrap_or_default();
         set_readahead(&device, options.readahead);
         Ok(Mount {
             point: point.clone(),
@@ -207,7 +207,8 @@ impl Mount {
     fn take_out(&self) -> Result<(), MountError> {
         let until = Instant::now() + GRACE;
         let mut pause = Duration::from_millis(1);
-        while device(&self.point) == self.device {
+        // Where the list cannot be read it is taken for ours: then the call says so if it is not there.
+        while device(&self.point).map_or(true, |there| there == self.device) {
             match kernel::unmount(&self.point) {
                 Ok(()) => return Ok(()),
                 Err(e)
@@ -242,13 +243,13 @@ impl Drop for Mount {
 }
 
 /// The device number of what is mounted on `point`; empty if nothing of ours is.
-fn device(point: &Path) -> String {
-    let all = table::mounts().unwrap_or_default();
-    let entry = all.into_iter().rev().find(|e| e.point == point);
-    entry
-        .filter(|e| e.is_forebay())
-        .map(|e| e.device)
-        .unwrap_or_default()
+fn device(point: &Path) -> io::Result<String> {
+    let entry = table::mounts()?
+        .into_iter()
+        .rev()
+        .find(|e| e.point == point);
+    let ours = entry.filter(|e| e.is_forebay()).map(|e| e.device);
+    Ok(ours.unwrap_or_default())
 }
 
 /// The kernel starts FUSE mounts with 128 KiB of readahead and lets only the administrator raise it.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client: {"forebay":1,"program":"0.1.0"}                  server: {"forebay":1,"program":"0.1.0","pid":4711}
-//! client: "Status" | {"Stop":{"force":false}}              server: {"Status":{...}} | "Stopped" | {"Refused":"..."}
+//! client: "Status" | {"Stop":{"force":false}}              server: {"Status":{...}} | {"Stopped":{"dead":[]}} | {"Refused":"..."}
 //! client: {"Stage":"List"} | {"Stage":{"Look":...}} ...    server: {"Stage":{"Jobs":[...]}} ...
 //! client: {"Record":{"Start":{...}}} ...                   server: {"Record":{"Started":[...]}} ...
 //! ```
@@ -73,13 +73,27 @@ pub enum Ask {
     Record(RecordAsk),
 }
 
+/// A member that the others have declared dead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadMember {
+    /// Its number.
+    pub member: u16,
+    /// The name of its machine, as the machine itself says it.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+}
+
 /// What the server answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Answer {
     /// To [`Ask::Status`].
     Status(Box<Status>),
     /// To [`Ask::Stop`]: unmounted, closed and unlocked.
-    Stopped,
+    Stopped {
+        /// Members that had been declared dead: whether their processes have ended is not known to the service.
+        dead: Vec<DeadMember>,
+    },
     /// To [`Ask::Stage`].
     Stage(StageAnswer),
     /// To [`Ask::Record`].

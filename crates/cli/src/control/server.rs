@@ -249,7 +249,7 @@ mod tests {
     impl Answerer for Echo {
         fn answer(&self, ask: Ask, _asker: u32) -> Answer {
             match ask {
-                Ask::Stop { force: true } => Answer::Stopped,
+                Ask::Stop { force: true } => Answer::Stopped { dead: Vec::new() },
                 _ => Answer::Refused("no; try force".into()),
             }
         }
@@ -276,7 +276,7 @@ mod tests {
         );
         assert!(matches!(
             client.ask(&Ask::Stop { force: true }, limit),
-            Ok(Answer::Stopped)
+            Ok(Answer::Stopped { .. })
         ));
         drop(listener);
         assert!(!store.join(NAME).exists());
@@ -297,7 +297,10 @@ mod tests {
         }
         let stop = Ask::Stop { force: true };
         let limit = Duration::from_secs(10);
-        assert!(matches!(clients[0].ask(&stop, limit), Ok(Answer::Stopped)));
+        assert!(matches!(
+            clients[0].ask(&stop, limit),
+            Ok(Answer::Stopped { .. })
+        ));
         clients.pop();
         // The server sees the end of the connection a moment later.
         let end = std::time::Instant::now() + limit;

@@ -223,6 +223,7 @@ mod tests {
             member,
             host: format!("node{member}"),
             mount: "/m".into(),
+            pid: 7,
         };
         (0..3).map(seat).collect()
     }

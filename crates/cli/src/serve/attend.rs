@@ -8,8 +8,8 @@ use super::rates::RateDesk;
 use super::record::RecordDesk;
 use super::stage::StageDesk;
 use super::watchdog::Watchdog;
-use crate::control::{Answer, Listener, MountStatus, Peer};
-use crate::fail::{Context, Result};
+use crate::control::{Answer, DeadMember, Listener, MountStatus, Peer};
+use crate::fail::{Context, Failure, Result};
 use crate::metrics::Endpoint;
 use crate::processes;
 use crate::settings::Settings;
@@ -36,6 +36,10 @@ pub trait Hosted: Send {
     /// Whether nothing can be changed.
     fn is_read_only(&self) -> bool {
         false
+    }
+    /// Members in other processes that were declared dead, and where they ran; none if there are no other processes.
+    fn dead(&self) -> Vec<DeadMember> {
+        Vec::new()
     }
     /// Tells the members in other processes that this one stops, and why;
     /// `over`: the programs that the service was there for have ended.
@@ -199,17 +203,27 @@ pub fn until_stopped(
     tracing::info!("ready");
 
     let starter = attended.programs.as_ref().and_then(|p| p.starter);
-    let Stop { why, over, reply } = match heard {
+    let Stop {
+        why,
+        over,
+        expelled,
+        reply,
+    } = match heard {
         true => wait(&events, &desk, starter),
         false => Stop::because("whoever started it is gone"),
     };
     tracing::info!("{why}: stopping");
-    let callers: BTreeSet<u32> = attended.mounts.iter().flat_map(Mount::callers).collect();
+    let mut mounts = attended.mounts;
+    let callers: BTreeSet<u32> = mounts.iter().flat_map(Mount::callers).collect();
+    // What was declared dead answers nobody any more, at once; its mounts stay as those of a process that was killed.
+    if expelled {
+        mounts.drain(..).for_each(Mount::refuse);
+    }
     if let Some(programs) = attended.programs.as_ref().filter(|_| !over) {
         (programs.early)(&why, &callers);
     }
     // Ranks on this machine may outlive their launcher, on another one, by a moment.
-    let used = attended.programs.is_some() && (!over || processes::ranks_run(&callers));
+    let used = expelled || attended.programs.is_some() && (!over || processes::ranks_run(&callers));
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, points) = (store.clone(), points.clone());
         move |_, _| {
@@ -235,18 +249,19 @@ pub fn until_stopped(
         // The process that watches the mounts detaches them once nobody is left.
         true => {
             super::watch::tell_callers(&callers);
-            attended.mounts.into_iter().for_each(Mount::refuse);
+            mounts.into_iter().for_each(Mount::refuse);
         }
-        false => unmount(&limit, attended.mounts, &points),
+        false => unmount(&limit, mounts, &points),
     }
     records.close();
+    let dead = running.as_ref().map_or(Vec::new(), |r| r.dead());
     let result = match running {
         Some(running) => close(&limit, &store, running, settings.stop_limit),
         None => Ok(()),
     };
     if let Some(reply) = reply {
         let answer = match &result {
-            Ok(()) => Answer::Stopped,
+            Ok(()) => Answer::Stopped { dead },
             Err(failure) => Answer::Refused(failure.text.clone()),
         };
         // Whoever asked may have gone.
@@ -254,7 +269,13 @@ pub fn until_stopped(
     }
     listener.close(Duration::from_secs(2));
     tracing::info!("stopped");
-    result
+    match expelled {
+        true => result.and(Err(Failure::new(
+            why,
+            "its store is as after a kill: start it with the others again",
+        ))),
+        false => result,
+    }
 }
 
 /// Why a server stops.
@@ -262,6 +283,8 @@ struct Stop {
     why: String,
     /// The programs that the service was there for have ended.
     over: bool,
+    /// The others have declared this process dead.
+    expelled: bool,
     /// Whom to tell when it has.
     reply: Option<mpsc::SyncSender<Answer>>,
 }
@@ -271,6 +294,7 @@ impl Stop {
         Stop {
             why: why.into(),
             over: false,
+            expelled: false,
             reply: None,
         }
     }
@@ -283,6 +307,13 @@ fn wait(events: &mpsc::Receiver<Event>, desk: &Desk, starter: Option<u32>) -> St
         match event {
             Event::Signal(signal) => return Stop::because(format!("signal {signal}")),
             Event::Unmounted => return Stop::because("every mount was unmounted"),
+            #[cfg(feature = "mpi")]
+            Event::Expelled(why) => {
+                return Stop {
+                    expelled: true,
+                    ..Stop::because(why)
+                };
+            }
             #[cfg(feature = "mpi")]
             Event::Told { why, over } => {
                 return Stop {

@@ -13,7 +13,7 @@ use super::place::Place;
 use super::spec::Seat;
 use super::watchdog::Watchdog;
 use super::{Report, detach_all, follow_parent, opening, points, watch};
-use crate::control::{Health, MountStatus, Peer};
+use crate::control::{DeadMember, Health, MountStatus, Peer};
 use crate::fail::{Context, Failure, Result};
 use crate::metrics::Endpoint;
 use crate::mount_table;
@@ -47,6 +47,8 @@ pub struct Start {
 struct Together {
     joined: Joined,
     world: World,
+    /// Where all members run, once all are ready.
+    seats: Arc<OnceLock<Vec<Seat>>>,
 }
 
 impl Hosted for Together {
@@ -79,6 +81,21 @@ impl Hosted for Together {
 
     fn home(&self, _member: u16) -> PathBuf {
         PathBuf::new()
+    }
+
+    fn dead(&self) -> Vec<DeadMember> {
+        let is_dead = |member: u16| {
+            let mut peers = self.world.peers().into_iter();
+            peers.any(|p| p.rank == u32::from(member) && p.health == mpi::Health::Dead)
+        };
+        let seats = self.seats.get().into_iter().flatten();
+        let dead = seats.filter(|seat| is_dead(seat.member));
+        dead.map(|seat| DeadMember {
+            member: seat.member,
+            host: seat.host.clone(),
+            pid: seat.pid,
+        })
+        .collect()
     }
 
     fn leave(&self, why: &str, over: bool) {
@@ -219,9 +236,22 @@ fn serve(
         settings.service
     );
     let tell = report.clone();
+    let expelled = Arc::new(AtomicBool::new(false));
+    let (outside, told_so) = (expelled.clone(), sender.clone());
+    world.on_expulsion(move |by| {
+        outside.store(true, Ordering::SeqCst);
+        let why = format!(
+            "member {by} and others have declared this server dead: it was not heard for longer than the deadline, and they go on without it"
+        );
+        // Fails only if it stops already.
+        let _ = told_so.send(Event::Expelled(why));
+    });
     world.on_death(move |member| {
-        tracing::error!(member, "a member has died; its data answers EIO");
-        tell(&Report::Died(member as u16));
+        // It is this one that is dead, then.
+        if !expelled.load(Ordering::SeqCst) {
+            tracing::error!(member, "a member has died; its data answers EIO");
+            tell(&Report::Died(member as u16));
+        }
     });
     watchdog.stage_with_others("waiting for all members to open their stores and recover");
     let meeting = Arc::new(Meeting::new(world.fabric()));
@@ -262,6 +292,7 @@ fn serve(
         let _ = told.send(Event::Told { why, over });
     });
     let early = Arc::new(OnceLock::new());
+    let known = Arc::new(OnceLock::new());
     let points = vec![MountStatus {
         member: member as u16,
         path: point,
@@ -271,7 +302,11 @@ fn serve(
         settings: start.settings.texts(),
         points: points.clone(),
         mounts: vec![mount],
-        service: Box::new(Together { joined, world }),
+        service: Box::new(Together {
+            joined,
+            world,
+            seats: known.clone(),
+        }),
         office: Some(office),
         metrics,
         programs: start.until_input_ends.then(|| Programs {
@@ -289,6 +324,8 @@ fn serve(
         drop(meeting);
         drop(watchdog);
         started.store(true, Ordering::SeqCst);
+        // Set once, here.
+        let _ = known.set(seats.clone());
         if rank == 0 {
             report(&Report::AllReady(seats));
         }
@@ -437,6 +474,7 @@ fn seats(
         member: mount.member,
         host: super::spec::host(),
         mount: mount.path.clone(),
+        pid: std::process::id(),
     });
     let shown = serde_json::to_vec(&seat).unwrap_or_default();
     let all = meeting.exchange(shown, limit)?;

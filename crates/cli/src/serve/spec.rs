@@ -93,6 +93,8 @@ pub struct Seat {
     pub host: String,
     /// Where.
     pub mount: PathBuf,
+    /// Its process, as its machine numbers it.
+    pub pid: u32,
 }
 
 /// The name of this machine.

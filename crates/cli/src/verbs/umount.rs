@@ -1,9 +1,9 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
-use crate::control::{Answer, Ask, Client, NoServer};
+use crate::control::{Answer, Ask, Client, DeadMember, NoServer};
 use crate::fail::{Failure, Result};
 use crate::mount_table::{self, How, Mounted};
-use crate::output::{name, print};
+use crate::output::{escaped, name, print};
 use crate::units::counted;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// A server ends its own stop after `stop_limit`, which may be longer than this only if the user said so.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Runs the verb.
+/// Runs the verb: well if every process of the service has ended and those that lived have closed their stores, whichever members had
+/// died before.
 ///
 /// # Errors
 /// If files are open, nothing of ours is there, or the service does not stop.
@@ -26,8 +27,8 @@ pub fn run(args: &UmountArgs) -> Result {
     match Client::connect(&store) {
         Ok(mut client) => {
             let pid = client.pid;
-            match client.ask(&Ask::Stop { force: args.force }, LIMIT) {
-                Ok(Answer::Stopped) => {}
+            let dead = match client.ask(&Ask::Stop { force: args.force }, LIMIT) {
+                Ok(Answer::Stopped { dead }) => dead,
                 Ok(_) => {
                     return Err(Failure::new(
                         "the service gave an unknown answer",
@@ -35,12 +36,13 @@ pub fn run(args: &UmountArgs) -> Result {
                     ));
                 }
                 // It may have been stopping already, and is gone now.
-                Err(_) if !crate::processes::lives(pid) => {}
+                Err(_) if !crate::processes::lives(pid) => Vec::new(),
                 Err(failure) => return Err(failure),
-            }
+            };
             gone(pid, &store)?;
+            let told = end_dead(&dead, &store, args.force)?;
             print(format!(
-                "{} is unmounted and its service has stopped\n",
+                "{} is unmounted and its service has stopped{told}\n",
                 name(&store)
             ))
         }
@@ -87,6 +89,84 @@ pub fn store_of(mounts: &[Mounted], path: &Path) -> Result<Option<PathBuf>> {
             "name one mount point",
         )),
     }
+}
+
+/// Ends what still runs of members that had been declared dead, on this machine; what is to be said of them.
+///
+/// # Errors
+/// If a process of the service runs on, or may do so.
+fn end_dead(dead: &[DeadMember], store: &Path, force: bool) -> Result<String> {
+    let mut left = Vec::new();
+    for DeadMember { member, host, pid } in dead {
+        if *host != crate::serve::host() {
+            left.push(format!(
+                "member {member}, declared dead, may still run on {} (pid {pid})",
+                escaped(host)
+            ));
+        } else if !ended(*pid, force) {
+            left.push(format!(
+                "member {member}, declared dead, still runs (pid {pid})"
+            ));
+        }
+    }
+    if left.is_empty() {
+        let members: Vec<String> = dead.iter().map(|d| d.member.to_string()).collect();
+        return Ok(match members.len() {
+            0 => String::new(),
+            n => format!(
+                "; {} {} had died: what was not committed then is lost",
+                if n == 1 { "member" } else { "members" },
+                members.join(", ")
+            ),
+        });
+    }
+    Err(Failure::new(
+        format!(
+            "{} is unmounted and its server has stopped, but not all of the service: {}",
+            store.display(),
+            left.join("; ")
+        ),
+        "run `forebay umount` on their hosts, or end them with `kill -KILL`; one that finds out that it is dead ends by itself",
+    ))
+}
+
+/// Time for a server that was declared dead to stop when it is told to.
+const DEAD_STOP: Duration = Duration::from_secs(20);
+/// The same when it is killed.
+const KILLED_STOP: Duration = Duration::from_secs(5);
+
+/// Ends a server of this machine that the others do without, also if it was stopped by a signal; whether it has ended.
+fn ended(pid: u32, force: bool) -> bool {
+    use rustix::process::{Pid, Signal, kill_process};
+    let Some(process) = Pid::from_raw(pid as i32).filter(|_| is_server(pid)) else {
+        return true;
+    };
+    // Each fails only if it has ended, or is another user's, and then it is seen to run.
+    let _ = kill_process(process, Signal::TERM);
+    let _ = kill_process(process, Signal::CONT);
+    if wait_until_ended(pid, DEAD_STOP) || !force {
+        return !is_server(pid);
+    }
+    let _ = kill_process(process, Signal::KILL);
+    wait_until_ended(pid, KILLED_STOP)
+}
+
+/// Whether the number is still that of a server: it may be any process's by now.
+fn is_server(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    words.any(|word| word == b"serve") && crate::processes::lives(pid)
+}
+
+fn wait_until_ended(pid: u32, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    while is_server(pid) {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }
 
 /// Waits until the process has ended, so that the store is free for the next one.
