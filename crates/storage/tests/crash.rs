@@ -142,3 +142,33 @@ fn with_background_threads_too() {
         }
     }
 }
+
+#[test]
+fn a_crash_while_a_store_is_opened_after_a_crash_is_no_damage() {
+    for seed in 0..soak(12, 300) {
+        let steps = history(seed, 60);
+        let states = states(&steps);
+        for durability in [Durability::Process, Durability::Disk] {
+            let io = FaultIo::new(seed);
+            io.stop_after(60 + seed * 29 % 230);
+            if let Ok(store) = open(&io, &options(durability)) {
+                run(&store, &steps);
+            }
+            let image = io.crash();
+            for call in 1..60 {
+                let what = format!("{durability:?} seed {seed} call {call}");
+                let io = FaultIo::with_image(&image, seed * 100 + call);
+                io.stop_after(call);
+                let done = open(&io, &options(durability)).is_ok();
+                let io = FaultIo::with_image(&io.crash(), call);
+                let store =
+                    open(&io, &options(durability)).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let held = contents(&store).unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert!(states.contains(&held), "{what}");
+                if done {
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -161,7 +161,7 @@ pub fn recover(
         if !cut.torn {
             return Err(cut.error());
         }
-        cut_log(io, dir, numbers, &cut)?;
+        cut_log(io, dir, numbers, &cut, expected.file)?;
         tracing::warn!(
             file = %cut.path.display(), offset = cut.offset, last_batch = last,
             "log cut at its last whole record: what followed was torn by a crash"
@@ -173,10 +173,21 @@ pub fn recover(
             );
             damage.push(behind);
         }
-        files.truncate(cut.file + usize::from(cut.offset > 0));
-        if let Some(file) = files.last_mut().filter(|_| cut.offset > 0) {
+        let keep = cut.file + usize::from(cut.offset > 0);
+        if let Some(file) = files[..keep].last_mut().filter(|_| cut.offset > 0) {
             file.bytes = cut.offset;
         }
+        // What is left of the file that the manifest names is an empty one.
+        let behind = files.split_off(keep);
+        let named = behind
+            .into_iter()
+            .filter(|f| Some(f.number) == expected.file);
+        files.extend(named.map(|file| Replayed {
+            last: 0,
+            bytes: 0,
+            harmless: Vec::new(),
+            ..file
+        }));
     }
     for file in &files {
         let path = names::log(dir, file.number);
@@ -450,24 +461,30 @@ fn head(number: u64, bytes: &[u8], path: &Path) -> Result<Head> {
     }
 }
 
-/// Removes everything behind the cut, last file first.
-fn cut_log(io: &dyn Io, dir: &Path, numbers: &[u64], cut: &Cut) -> Result<()> {
+/// Removes everything behind the cut, last file first. Of the file that the manifest names, `named`, the bytes go only: after another crash it
+/// would be missed.
+fn cut_log(io: &dyn Io, dir: &Path, numbers: &[u64], cut: &Cut, named: Option<u64>) -> Result<()> {
+    let shorten = |path: &Path, length| {
+        let file = io.open(path).map_err(|e| Error::io("open", path, e))?;
+        file.set_len(length)
+            .map_err(|e| Error::io("cut", path, e))?;
+        file.sync().map_err(|e| Error::hard("sync", path, e))
+    };
     let keep = cut.file + usize::from(cut.offset > 0);
     for number in numbers[keep..].iter().rev() {
         let path = names::log(dir, *number);
+        if Some(*number) == named {
+            shorten(&path, 0)?;
+            continue;
+        }
         io.remove(&path)
             .map_err(|e| Error::io("remove", &path, e))?;
         io.sync_dir(dir).map_err(|e| Error::hard("sync", dir, e))?;
     }
-    if cut.offset > 0 {
-        let file = io
-            .open(&cut.path)
-            .map_err(|e| Error::io("open", &cut.path, e))?;
-        file.set_len(cut.offset)
-            .map_err(|e| Error::io("cut", &cut.path, e))?;
-        file.sync().map_err(|e| Error::hard("sync", &cut.path, e))?;
+    match cut.offset {
+        0 => Ok(()),
+        offset => shorten(&cut.path, offset),
     }
-    Ok(())
 }
 
 /// Reads one log file's records up to `end` bytes and reports all damage but that at `harmless` places, for a store
