@@ -105,6 +105,7 @@ mirror=$(sources | sed -nE 's/^(URIs:|deb( \[[^]]*\])?) *(https?:[^ ]*\/debian\/
 [ -n "$mirror" ] || stop "no source of Debian's packages in /etc/apt"
 
 root=$(mktemp -d -p "$directory" forebay-fresh.XXXXXX)
+chmod 755 "$root" # it becomes `/`, which every user goes through
 cleanup() {
   if [ -n "$keep" ]; then
     echo "fresh: kept $root" >&2
