@@ -18,7 +18,7 @@ stop() {
 
 # What runs inside: process 1 of the new namespaces, with the root at $1. The rest of the arguments are the commands.
 inside() {
-  local root=$1 toolchain=$2 device
+  local root=$1 toolchain=$2 device LOOP=
   shift 2
   # A root that is a mount of its own is in the mount table, as `/` is on every machine.
   mount --make-rprivate /
@@ -42,6 +42,7 @@ inside() {
   mknod -m 666 "$root/dev/tty" c 5 0
   mknod -m 666 "$root/dev/fuse" c 10 229
   if [ -e /dev/loop-control ]; then
+    LOOP=yes
     mknod -m 660 "$root/dev/loop-control" c 10 237
     for device in $(seq 0 63); do mknod -m 660 "$root/dev/loop$device" b 7 "$device"; done
   fi
@@ -64,6 +65,7 @@ inside() {
       PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rust/bin \
       ${CA:+SSL_CERT_FILE=$CA CARGO_HTTP_CAINFO=$CA} \
       FOREBAY_REQUIRE_FUSE=1 FOREBAY_REQUIRE_PROGRAMS=1 FOREBAY_REQUIRE_MPI=1 FOREBAY_REQUIRE_SLURM=1 \
+      FOREBAY_REQUIRE_HOSTS=1 ${LOOP:+FOREBAY_REQUIRE_DISK=1} \
       bash -c "$command" </dev/null || code=$?
     dpkg-query -W -f '${Package} ${Version}\n' | sort >/tmp/after
     echo "==> fresh: $command: exit code $code after $((SECONDS - start)) s, $(($(wc -l </tmp/after) - packages)) packages installed:" >&2

@@ -26,6 +26,9 @@ need_command sqlite3 sqlite3
 need_command git git
 need_command dbench dbench
 need_command setfattr attr
+# A recording disk.
+need_command losetup mount
+need_command mkfs.ext4 e2fsprogs
 # Several hosts made of namespaces.
 need_command ip iproute2
 need_command ssh openssh-client
