@@ -32,8 +32,11 @@ impl Links for Frees {
         self.got.lock().extend(ranges.into_iter().map(|r| (to, r)));
         Ok(())
     }
-    fn sync_data(&self, _to: Member) -> Result<()> {
-        Ok(())
+    fn sync_data(&self, to: Member) -> Result<()> {
+        match self.dead.lock().contains(&to) {
+            true => Err(Errno::IO.into()),
+            false => Ok(()),
+        }
     }
     fn readable(&self, _to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
         Ok(vec![true; ranges.len()])
@@ -158,4 +161,49 @@ fn a_damaged_message_is_an_error_not_a_wrong_free() {
         assert!(read_ranges(value, &mut Vec::new()).is_err());
     }
     assert!(message_key(b"short").is_err());
+}
+
+#[test]
+fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let links = Arc::new(Frees::default());
+    let store = open(dir.path());
+    let outbox = Outbox::open(store.clone(), links.clone()).unwrap();
+    let hold = |outbox: &Outbox, fid, addr| {
+        let mut batch = Batch::new();
+        outbox.wrote([1]);
+        let held = Held {
+            fid: Fid(fid),
+            size: Some(10),
+            extents: vec![extent(0, addr)],
+            beside: Vec::new(),
+        };
+        outbox.hold(&mut batch, &held);
+        store.apply(batch).unwrap();
+    };
+    hold(&outbox, 5, 0);
+    assert!(outbox.holds(Fid(5)) && !outbox.holds(Fid(6)));
+    links.dead.lock().push(1);
+    outbox.drain().unwrap_err();
+    assert!(
+        links.got.lock().is_empty(),
+        "the writer's bytes are not on disk"
+    );
+    links.dead.lock().clear();
+    outbox.drain().unwrap();
+    assert_eq!(*links.got.lock(), [(0, (7, 0, 10))]);
+    assert_eq!(outbox.pending().unwrap(), 0);
+    // What an earlier run left is looked at before it goes.
+    hold(&outbox, 6, 100);
+    let outbox = Outbox::open(store.clone(), links.clone()).unwrap();
+    outbox.drain().unwrap();
+    assert_eq!(links.got.lock().len(), 1);
+    let left = outbox.left().unwrap();
+    assert_eq!((left.len(), left[0].1.fid), (1, Fid(6)));
+    let mut batch = Batch::new();
+    outbox.settle(&mut batch, left[0].0, &left[0].1.extents);
+    store.apply(batch).unwrap();
+    outbox.drain().unwrap();
+    assert_eq!(links.got.lock()[1], (0, (7, 100, 10)));
+    assert_eq!(outbox.pending().unwrap(), 0);
 }

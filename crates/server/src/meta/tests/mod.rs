@@ -9,5 +9,6 @@ mod names;
 mod net;
 mod numbers;
 mod peers_down;
+mod power_cuts;
 mod renames;
 mod xattrs;

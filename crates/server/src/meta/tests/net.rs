@@ -232,6 +232,9 @@ impl Net {
     /// What a service does once all its members have started: the namespace's recovery, then the files'.
     pub fn recover(&self) {
         for host in &self.hosts {
+            host.meta.read().clone().unwrap().remake_left();
+        }
+        for host in &self.hosts {
             host.meta.read().clone().unwrap().recover().unwrap();
         }
         for host in &self.hosts {
