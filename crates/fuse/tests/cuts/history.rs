@@ -210,7 +210,8 @@ impl History {
                 let id = now.entries[&place];
                 let old = &now.content[&id];
                 let bytes = self.bytes(9000);
-                let (how, offset) = match self.random.below(3) {
+                let (how, offset) = match self.random.below(4) {
+                    3 => ("rows", self.random.below(old.len() as u64 + 1) as usize),
                     0 => ("append", old.len()),
                     1 => ("rewrite", 0),
                     _ => (
@@ -224,7 +225,18 @@ impl History {
                     .truncate(how == "rewrite")
                     .open(at(&place))
                     .unwrap();
-                file.write_all_at(&bytes, offset as u64).unwrap();
+                // Rows become a pattern.
+                let rows: Vec<usize> = match how {
+                    "rows" => (0..24).map(|k| offset + k * 300).collect(),
+                    _ => vec![offset],
+                };
+                let bytes = match how {
+                    "rows" => bytes[..bytes.len().min(100)].to_vec(),
+                    _ => bytes,
+                };
+                for at in &rows {
+                    file.write_all_at(&bytes, *at as u64).unwrap();
+                }
                 drop(file);
                 if how == "rewrite" {
                     // Between: a moment of its own, that a cut may show.
@@ -236,8 +248,10 @@ impl History {
                     self.now.content.insert(id, bytes.clone());
                 } else {
                     let content = self.now.content.get_mut(&id).unwrap();
-                    content.resize(content.len().max(offset + bytes.len()), 0);
-                    content[offset..offset + bytes.len()].copy_from_slice(&bytes);
+                    for at in rows {
+                        content.resize(content.len().max(at + bytes.len()), 0);
+                        content[at..at + bytes.len()].copy_from_slice(&bytes);
+                    }
                 }
                 self.writers.entry(id).or_default().insert(node);
                 format!(

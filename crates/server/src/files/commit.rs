@@ -116,13 +116,14 @@ impl Shared {
         let (mut added, mut freed, mut table) = (0, 0, None);
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
         if layout == Layout::Patterned && !nothing {
+            if self.must_sync_first(&inode, commit, &prepared) {
+                return Ok(None);
+            }
             let own = &mut commit.own;
             let all = empties(own) && commit.patterns.is_empty();
             let done = self.change_patterned(&mut batch, id.fid, &inode, own, prepared, seq)?;
             (added, freed) = (done.added, done.freed);
-            if freed > 0 && !commit.sync && self.is_ordered() {
-                return Ok(None);
-            }
+            self.first_after_cut(id.fid, own, freed);
             table = Some(done.table);
             if all {
                 layout = Layout::Fresh;
@@ -173,6 +174,12 @@ impl Shared {
         if commit.attr.size.is_some() {
             self.opens.unreserve(id.fid);
         }
+        if commit.sync {
+            self.promises.promise(id.fid);
+            if !commit.patterns.is_empty() || commit.own.iter().any(is_put) {
+                self.cut.lock().remove(&id.fid);
+            }
+        }
         // Fsync: the decision is on disk before any part of it can be.
         if commit.sync && !commit.staged.is_empty() {
             let synced = self.store.sync().map_err(Error::from);
@@ -186,13 +193,27 @@ impl Shared {
     /// end in a file of the new size that cannot be read: with a record of the puts, a start cuts it again.
     fn first_after_cut(&self, fid: crate::Fid, changes: &[Change], freed: u64) -> bool {
         let mut cut = self.cut.lock();
-        if changes.iter().any(|c| matches!(c, Change::Put(_))) {
+        if changes.iter().any(is_put) {
             return cut.remove(&fid);
         }
         if freed > 0 && cut.len() < CUT_FILES {
             cut.insert(fid);
         }
         false
+    }
+
+    /// Whether a commit to a file with patterns may displace what an fsync promised, or share a page with it.
+    fn must_sync_first(&self, inode: &Inode, commit: &Commit, prepared: &Prepared) -> bool {
+        if commit.sync || !self.is_ordered() || !self.promises.may_be(commit.id.fid, inode.seq) {
+            return false;
+        }
+        let starts = commit.own.iter().map(|change| match change {
+            Change::Put(extent) => extent.offset,
+            Change::Cut { start, .. } => *start,
+        });
+        let lowest = starts.chain(prepared.starts()).min();
+        self.cut.lock().contains(&commit.id.fid)
+            || lowest.is_some_and(|start| inode.size > start - start % PAGE)
     }
 
     /// Whether a store brings to disk first what must be there first.
@@ -299,8 +320,11 @@ fn empties(changes: &[Change]) -> bool {
             }
         )
     };
-    let put = |c: &Change| matches!(c, Change::Put(_));
-    changes.iter().any(all) && !changes.iter().any(put)
+    changes.iter().any(all) && !changes.iter().any(is_put)
+}
+
+fn is_put(change: &Change) -> bool {
+    matches!(change, Change::Put(_))
 }
 
 /// Whether an extent shares a page with older bytes of a file of this size (`None`: not known).

@@ -27,6 +27,7 @@ mod opens;
 mod outcomes;
 mod parts;
 mod patterns;
+mod promises;
 mod publish;
 mod records;
 mod recover;
@@ -55,6 +56,7 @@ use forebay_storage::{Batch, Store};
 use opens::Opens;
 use outcomes::Outcomes;
 use parking_lot::{Mutex, MutexGuard};
+use promises::Promises;
 use proto::FilesReply;
 use publish::Decisions;
 use staged::StagedTable;
@@ -89,6 +91,7 @@ struct Shared {
     /// Serialise changes of the slices held for other members' files, by file.
     slices: Vec<Mutex<()>>,
     chores: Chores,
+    promises: Promises,
     /// Files that lost content to a truncate, and got none since.
     cut: Mutex<HashSet<Fid>>,
     #[cfg(test)]
@@ -129,6 +132,7 @@ impl Files {
             tables: patterns::Tables::default(),
             slices: (0..SLICE_LOCKS).map(|_| Mutex::new(())).collect(),
             chores: Chores::default(),
+            promises: Promises::default(),
             cut: Mutex::default(),
             store,
             inodes,
@@ -304,7 +308,9 @@ impl Shared {
     /// The next sequence of a file. The counter jumps ahead at every start, so that a sequence that a machine crash took
     /// back is not issued again. The caller has the inode's lock.
     fn next_seq(&self, inode: &Inode) -> Result<u64> {
-        Ok(self.sequences.next()?.max(inode.seq + 1))
+        let next = self.sequences.next()?;
+        self.promises.issued(next);
+        Ok(next.max(inode.seq + 1))
     }
     /// A place where tests cut the work off.
     #[cfg(test)]

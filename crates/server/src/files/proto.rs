@@ -338,8 +338,8 @@ pub enum FilesReply {
     Surveyed(Vec<Option<Survey>>),
     /// An offset.
     Offset(u64),
-    /// To `Commit`: it did not happen. Its bytes must be on disk before it does, because it displaces some of a pattern, which could not
-    /// be put back: ask again with `sync`.
+    /// To `Commit`: it did not happen. Its bytes must be on disk before it does: it may displace some of a pattern that an fsync
+    /// promised, which could not be put back. Ask again with `sync`.
     SyncFirst,
     /// To `Publish`: nothing is staged here under that token.
     Missing,

@@ -38,6 +38,7 @@ struct AtOnce<'a> {
 impl Removal for AtOnce<'_> {
     fn landed(self: Box<Self>) {
         self.shared.opens.forget(self.fid);
+        self.shared.promises.forget(self.fid);
         self.shared.tables.forget(self.fid);
         if self.freed {
             self.shared.outbox.wake();
@@ -160,6 +161,7 @@ impl Shared {
         self.decisions.forget(fid);
         self.tables.forget(fid);
         self.opens.forget(fid);
+        self.promises.forget(fid);
         if freed {
             self.outbox.wake();
         }

@@ -93,7 +93,8 @@ impl Files {
                 pending_end,
             } => files.append(fid, len, pending_end),
             R::Laminate { fid } => files.laminate(fid),
-            R::Sync { .. } => {
+            R::Sync { fid } => {
+                files.promises.promise(fid);
                 files.store.sync()?;
                 Ok(FilesReply::Done)
             }

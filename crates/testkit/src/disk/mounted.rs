@@ -28,16 +28,29 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts the ext4 of `image` on the directory `point`; its journal is replayed first.
+    /// Mounts the ext4 of `image` on the directory `point`; its journal is replayed first. Where ext4 does not mount, because its
+    /// superblock of two sectors was torn, `e2fsck` mends it, as whoever owns the disk would.
     ///
     /// # Errors
     /// If `mount` fails; what it said.
     pub fn new(image: &Path, point: &Path) -> io::Result<Mounted> {
         // `mount` makes a loop device that goes with the mount, also with a mount namespace that ends.
-        run(Command::new("mount")
-            .args(["-t", "ext4", "-o", "loop"])
-            .arg(image)
-            .arg(point))?;
+        let mount = || {
+            let mut command = Command::new("mount");
+            run(command
+                .args(["-t", "ext4", "-o", "loop"])
+                .arg(image)
+                .arg(point))
+        };
+        if mount().is_err() {
+            // Its status says what it mended; whether that was enough, the mount does.
+            let mut mend = Command::new("e2fsck");
+            mend.args(["-f", "-y"])
+                .arg(image)
+                .stdin(Stdio::null())
+                .output()?;
+            mount()?;
+        }
         Ok(Mounted {
             point: point.to_path_buf(),
         })

@@ -338,6 +338,5 @@ fn what_a_commit_displaces_is_found_while_others_may_use_the_inode() {
     world.finish(&planned).unwrap();
     assert_eq!(world.view(0, fid).unwrap().bytes, 9000);
     let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
-    // Four commits, each looked at twice when it is prepared; two of them displace, and are asked for again with a sync.
-    assert_eq!((count(&free), count(&held)), (12, 0));
+    assert_eq!((count(&free), count(&held)), (8, 0));
 }
