@@ -56,8 +56,15 @@ pub enum Verb {
     /// Record, make, describe, draw and replay traces of parallel I/O
     #[command(subcommand)]
     Trace(TraceVerb),
+    /// Check the settings, or show all and where each comes from
+    #[command(subcommand)]
+    Config(ConfigVerb),
     /// Print the completion script of a shell
     Completions(CompletionsArgs),
+    /// Print the man page, or write the pages of all commands
+    Man(ManArgs),
+    /// Print the version, and what it can read
+    Version(VersionArgs),
     /// The server process of `mount`; the specification comes on standard input
     #[command(name = "__serve", hide = true)]
     Background,
@@ -391,6 +398,49 @@ pub struct FsckArgs {
     /// Repair without asking
     #[arg(long, requires = "repair")]
     pub yes: bool,
+}
+
+/// The verbs of `config`.
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Both read the configuration file, the environment and the flags as every command that starts a service does, and start none."
+)]
+pub enum ConfigVerb {
+    /// Check that every setting is right
+    Check(ConfigArgs),
+    /// Show every setting that would hold, and where it comes from
+    Show(ConfigArgs),
+}
+
+/// Arguments of `config check` and `config show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 all are right, 2 one is wrong; it is named with its place.")]
+pub struct ConfigArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Settings of the service
+    #[command(flatten)]
+    pub settings: SettingArgs,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "To read one: `forebay man | man -l -`. To install all: `forebay man ~/.local/share/man/man1`, then `man forebay-mount`."
+)]
+pub struct ManArgs {
+    /// Write a page for each command into this directory, instead of the first one to standard output
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: Option<PathBuf>,
+}
+
+/// Arguments of `version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `completions`.

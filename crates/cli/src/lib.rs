@@ -32,7 +32,7 @@ pub mod units;
 mod usage;
 mod verbs;
 
-use args::{Cli, StageVerb, TraceVerb, Verb};
+use args::{Cli, ConfigVerb, StageVerb, TraceVerb, Verb};
 use clap::{CommandFactory, Parser};
 
 /// Runs the command line of this process; gives the exit code.
@@ -79,6 +79,10 @@ fn verb(cli: &Cli) -> fail::Result {
             clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);
             output::print(String::from_utf8_lossy(&script))
         }
+        Verb::Config(ConfigVerb::Check(args)) => verbs::config::check(args, config),
+        Verb::Config(ConfigVerb::Show(args)) => verbs::config::show(args, config),
+        Verb::Man(args) => verbs::about::man(args),
+        Verb::Version(args) => verbs::about::version(args),
         Verb::Background => serve::background(),
         Verb::Watch {
             server,

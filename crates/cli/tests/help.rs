@@ -16,7 +16,10 @@ fn the_help_names_every_verb_and_the_first_two_commands() {
         "stage",
         "fsck",
         "trace",
+        "config",
         "completions",
+        "man",
+        "version",
     ] {
         assert!(
             out.lines().any(|l| l.trim_start().starts_with(verb)),
@@ -102,4 +105,41 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), &said[..]), (Some(0), ""), "{args:?}");
     }
+}
+
+#[test]
+fn every_command_has_a_man_page_from_the_same_definitions() {
+    let place = common::Place::new();
+    let dir = place.text("man1");
+    assert_eq!(forebay(&["man", &dir]).0, 0);
+    let page = |name: &str| std::fs::read_to_string(place.path(&format!("man1/{name}.1"))).unwrap();
+    let mount = page("forebay-mount");
+    // A page writes a dash as it is typed.
+    assert!(
+        mount.contains("start\\-limit") && mount.contains("FOREBAY_DURABILITY"),
+        "{mount}"
+    );
+    for name in [
+        "forebay",
+        "forebay-stage-in",
+        "forebay-trace-record",
+        "forebay-config-show",
+    ] {
+        assert!(page(name).contains(".SH NAME"), "{name}");
+    }
+    assert!(!place.path("man1/forebay-__serve.1").exists());
+    let (code, out, err) = forebay(&["man"]);
+    assert!(code == 0 && out == page("forebay"), "{err}");
+}
+
+#[test]
+fn the_version_is_also_told_to_programs() {
+    let (code, out, _) = forebay(&["version", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(code == 0 && value["store_format"].is_u64(), "{out}");
+    assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+    let (code, text, _) = forebay(&["version"]);
+    let first = format!("forebay {}", env!("CARGO_PKG_VERSION"));
+    assert!(code == 0 && text.lines().next() == Some(&first), "{text}");
+    assert_eq!(forebay(&["--version"]).1.trim(), first);
 }

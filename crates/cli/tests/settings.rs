@@ -76,3 +76,60 @@ fn the_users_own_file_is_read_if_it_exists() {
     let result = outcome(&run(command.env("XDG_CONFIG_HOME", place.path("."))));
     assert_fails(&result, 2, &["forebay/config.toml", "from 1 to 64"]);
 }
+
+#[test]
+fn config_shows_every_setting_and_where_it_comes_from() {
+    let place = Place::new();
+    let file = place.text("c.toml");
+    std::fs::write(&file, "nodes = 2\nmemory = \"20MiB\"\nquota = \"1G\"\n").unwrap();
+    let with = |args: &[&str]| {
+        let mut command = command(&[&["--config", &file, "config"], args].concat());
+        outcome(&run(command
+            .env("FOREBAY_MEMORY", "30MiB")
+            .env("FOREBAY_QUOTA", "2G")))
+    };
+    let (code, out, err) = with(&["show", "--json", "--quota", "3G"]);
+    assert_eq!(code, 0, "{err}");
+    let shown: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(shown["file"], *file);
+    for (key, value, from) in [
+        ("nodes", "2", "file"),
+        ("memory", "30MiB", "environment"),
+        ("quota", "3G", "flag"),
+        ("durability", "process", "default"),
+    ] {
+        let setting = &shown["settings"][key];
+        assert_eq!(
+            (&setting["value"], &setting["from"]),
+            (&value.into(), &from.into()),
+            "{out}"
+        );
+    }
+    let all = shown["settings"].as_object().unwrap();
+    assert_eq!(all.len(), forebay_cli::settings::TABLE.len());
+    let (code, out, _) = with(&["show"]);
+    let line = |key: &str| {
+        out.lines()
+            .find(|l| l.starts_with(key))
+            .unwrap()
+            .to_string()
+    };
+    assert!(
+        code == 0 && line("memory").ends_with("FOREBAY_MEMORY"),
+        "{out}"
+    );
+    assert!(
+        line("nodes").ends_with("file") && out.contains(&file),
+        "{out}"
+    );
+    let (code, out, err) = with(&["check"]);
+    assert!(code == 0 && out.contains("3 settings chosen"), "{out}{err}");
+    assert_fails(&with(&["check", "--nodes", "0"]), 2, &["--nodes"]);
+    assert_fails(
+        &with(&["check", "--memory", "1024T"]),
+        2,
+        &["this machine has"],
+    );
+    std::fs::write(&file, "memroy = 1\n").unwrap();
+    assert_fails(&with(&["check"]), 2, &["memroy", "'memory'", &file]);
+}

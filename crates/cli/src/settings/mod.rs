@@ -14,7 +14,7 @@ use crate::units::{counted, size};
 use clap::{Arg, ArgMatches, Command};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +78,8 @@ impl clap::Args for SettingArgs {
 #[derive(Debug, Clone)]
 pub struct Resolved {
     texts: BTreeMap<&'static str, (String, Source)>,
+    /// The configuration file; empty if there is none.
+    file: PathBuf,
     /// The same as values.
     pub values: Settings,
 }
@@ -95,6 +97,7 @@ impl Resolved {
     ) -> Result<Resolved> {
         let mut resolved = Resolved {
             texts: BTreeMap::new(),
+            file: file_path.to_path_buf(),
             values: Settings::unset(),
         };
         for setting in TABLE {
@@ -187,6 +190,11 @@ impl Resolved {
             |_| None,
             &SettingArgs::default(),
         )
+    }
+
+    /// The configuration file, if there is one.
+    pub fn file(&self) -> Option<&Path> {
+        Some(&*self.file).filter(|path| !path.as_os_str().is_empty())
     }
 
     /// Where the value of `key` came from.

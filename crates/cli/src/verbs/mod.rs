@@ -1,4 +1,6 @@
 //! The verbs, one file each; `demo` is a module of its own.
+pub mod about;
+pub mod config;
 pub mod convert;
 pub mod fsck;
 pub mod laminate;

@@ -1,0 +1,57 @@
+//! What the program says of itself: `forebay version`, `forebay man`.
+use crate::args::{Cli, ManArgs, VersionArgs};
+use crate::control;
+use crate::fail::{Context, Result};
+use crate::output::{json, name, print};
+use clap::CommandFactory;
+
+/// `forebay version`.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn version(args: &VersionArgs) -> Result {
+    let version = env!("CARGO_PKG_VERSION");
+    #[cfg(feature = "mpi")]
+    let mpi = forebay_fabric::mpi::library()
+        .lines()
+        .next()
+        .map(str::to_string);
+    #[cfg(not(feature = "mpi"))]
+    let mpi: Option<String> = None;
+    let store = forebay_server::superblock::VERSION;
+    if args.json {
+        return print(json(&serde_json::json!({
+            "version": version,
+            "store_format": store,
+            "control_protocol": control::VERSION,
+            "server_protocol": forebay_server::proto::VERSION,
+            "mpi": mpi,
+            "png": cfg!(feature = "png"),
+        }))?);
+    }
+    let mpi = mpi.as_deref().unwrap_or("none");
+    print(format!(
+        "forebay {version}\nstores of format {store}\nMPI: {mpi}\n"
+    ))
+}
+
+/// `forebay man`.
+///
+/// # Errors
+/// If the directory or a page cannot be written.
+pub fn man(args: &ManArgs) -> Result {
+    let Some(directory) = &args.directory else {
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command)
+            .render(&mut page)
+            .or_fail("cannot make the page", "report this")?;
+        return print(String::from_utf8_lossy(&page));
+    };
+    let shown = name(directory);
+    let next = "name a directory of your own";
+    std::fs::create_dir_all(directory).or_fail(format!("cannot create {shown}"), next)?;
+    clap_mangen::generate_to(Cli::command(), directory)
+        .or_fail(format!("cannot write the pages into {shown}"), next)
+}
