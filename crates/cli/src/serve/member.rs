@@ -49,6 +49,8 @@ struct Together {
     world: World,
     /// Where all members run, once all are ready.
     seats: Arc<OnceLock<Vec<Seat>>>,
+    /// Reports that the member has stopped.
+    stopped: Box<dyn FnOnce() + Send>,
 }
 
 impl Hosted for Together {
@@ -104,6 +106,8 @@ impl Hosted for Together {
 
     fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()> {
         let result = self.joined.stop(limit);
+        // The end of MPI may wait for a launcher that hangs; to the store it makes no difference any more.
+        (self.stopped)();
         if self.world.stop(limit) == Ending::Abandoned {
             tracing::warn!(
                 "a member has died: ended without MPI_Finalize, which would wait for it"
@@ -293,6 +297,7 @@ fn serve(
     });
     let early = Arc::new(OnceLock::new());
     let known = Arc::new(OnceLock::new());
+    let stopped = report.clone();
     let points = vec![MountStatus {
         member: member as u16,
         path: point,
@@ -306,6 +311,7 @@ fn serve(
             joined,
             world,
             seats: known.clone(),
+            stopped: Box::new(move || stopped(&Report::Stopped(member as u16))),
         }),
         office: Some(office),
         metrics,
