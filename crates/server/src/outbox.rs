@@ -29,6 +29,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// The files of which a start may put back what commits displaced. What cannot be read is left out.
+pub(crate) fn displaced_files(store: &Store) -> std::collections::BTreeSet<Fid> {
+    displaced::files(store)
+}
+
 const VERSION: u8 = 1;
 /// Ranges that one message to a member carries, about.
 const RANGES: usize = 4096;

@@ -121,6 +121,13 @@ fn sums(dir: &Path) -> Vec<(PathBuf, u32)> {
     found.into_iter().map(sum).collect()
 }
 
+/// Whether something says that names or newer content may be missing.
+fn tells(losses: &Losses) -> bool {
+    let words = ["overwritten without a sync", "was not closed"];
+    let tells = |note: &String| words.iter().any(|w| note.contains(w));
+    !losses.is_empty() || losses.notes.iter().any(tells)
+}
+
 impl<'a> Tries<'a> {
     pub fn new(made: &'a Made, seed: u64) -> Tries<'a> {
         let mut found = Vec::new();
@@ -231,7 +238,8 @@ impl<'a> Tries<'a> {
         if sums(dir) != before {
             self.fault(place, "the salvage changed the store");
         }
-        match (lost, losses.is_empty()) {
+        let untold = !tells(&losses);
+        match (lost, untold) {
             ((0, _), _) => self.count("salvage: all right"),
             ((_, n @ 1..), true) => {
                 self.fault(place, format!("salvage: {n} names lost without a word"))
@@ -245,7 +253,7 @@ impl<'a> Tries<'a> {
         let repaired = Repair::prepare(&[dir.into()], &mut |_| {}).and_then(|repair| {
             // A repair reads file data too.
             let told = |l: &Loss| repair.losses().lost.contains(l);
-            let same = losses.lost.iter().all(told) && (lost.0 == 0 || !repair.losses().is_empty());
+            let same = losses.lost.iter().all(told) && (lost.0 == 0 || tells(repair.losses()));
             repair.put_in_place().map(|report| (report, same))
         });
         match repaired {

@@ -16,6 +16,7 @@
 //! - A record of an earlier run is left to `restore`: only it knows whether the bytes made it to the disk.
 use super::{RANGES, damaged};
 use crate::{Error, Fid, Member, Result, keys};
+use bytes::Bytes;
 use forebay_index::Extent;
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
@@ -168,6 +169,17 @@ pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, Held)>> {
         records.push((number(&key)?, held));
     }
     Ok(records)
+}
+
+/// The files that records which can be read are of.
+pub(super) fn files(store: &Store) -> BTreeSet<Fid> {
+    let records = store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded);
+    let fid = |value: Bytes| {
+        let (_, rest) = value.split_first()?;
+        Some(postcard::from_bytes::<Held>(rest).ok()?.fid)
+    };
+    let values = records.filter_map(|entry| Some(entry.ok()?.1));
+    values.filter_map(fid).collect()
 }
 
 fn number(key: &[u8]) -> Result<u64, Error> {

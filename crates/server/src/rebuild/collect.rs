@@ -10,7 +10,7 @@ use crate::meta::{check::Unfinished, entries, steps::Entry};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys};
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Extent, ExtentIndex};
-use forebay_storage::{Damage, Io, Lost, Options, Store};
+use forebay_storage::{Damage, Io, LogEnd, Lost, Options, Store};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound::Unbounded;
 use std::ops::Range;
@@ -185,6 +185,13 @@ impl Collected {
             .collect()
     }
 
+    /// Files that have patterns.
+    pub fn pattern_files(&self) -> HashSet<Fid> {
+        let stores = self.members.iter().filter_map(|m| m.store.as_ref());
+        let records = stores.flat_map(|store| store.scan(keys::PATTERNS, Unbounded, Unbounded));
+        records.filter_map(|item| fid_of(&item.ok()?.0)).collect()
+    }
+
     /// Bytes of an extent that are there and damaged.
     pub fn damaged(&self, extent: &Extent) -> u64 {
         let m = self.members.get(usize::from(extent.member));
@@ -269,6 +276,11 @@ fn open(
     index.engine().survey().iter().for_each(tell);
     if spans_lost {
         losses.spans_lost.push(member);
+    }
+    if let LogEnd::Unclean { last, .. } = store.opened().end {
+        losses.notes.push(format!(
+            "member {member}: it was not closed; what came behind batch {last} of its log, if anything, is lost"
+        ));
     }
     m.store = Some(Arc::new(store));
     m.index = Some(index);

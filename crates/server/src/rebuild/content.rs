@@ -185,6 +185,13 @@ impl<'a> Content<'a> {
             laid.put(lost_extent(range, inode.seq));
         }
         let target = &mut targets[usize::from(owner)];
+        // An inode that is made anew, or an older one, does not know of patterns.
+        if keys::records_of(&target.store, keys::PATTERNS, fid)
+            .next()
+            .is_some()
+        {
+            inode.layout = Layout::Patterned;
+        }
         let patterned = inode.layout == Layout::Patterned;
         let mut lost: u64 = missing.iter().map(|r| r.end - r.start).sum();
         let mut pattern_bytes = 0;

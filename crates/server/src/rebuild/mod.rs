@@ -17,7 +17,7 @@
 //! - Every file that is not as it was is in the [`Losses`] with its path.
 //!
 //! What a crash left unfinished is finished (decided commits, renames of which the intent is there) or taken back, as a start does.
-//! Freed bytes on their way to another member are forgotten: they take room, nothing else.
+//! What a start puts back after a power cut (`files/restore`) it puts back here too. Freed bytes on their way to another member are forgotten: they take room, nothing else.
 
 mod collect;
 mod content;
@@ -140,6 +140,25 @@ pub fn rebuild(
     }
     progress("joining names and files");
     let mut names = Names::of(&mut collected, &mut losses);
+    // Files of which only patterns are known; those that have extents are found with them.
+    for fid in collected.pattern_files() {
+        let made = is_member(fid, targets.len()) && collected.is_uncertain(fid);
+        if made && !names.inodes.contains_key(&fid) {
+            names.adopt(fid, &mut losses);
+        }
+    }
+    for m in &collected.members {
+        for fid in m
+            .store
+            .iter()
+            .flat_map(|store| crate::outbox::displaced_files(store))
+        {
+            losses.notes.push(format!(
+                "{}: overwritten without a sync shortly before the service ended; where the new bytes cannot be read, the older ones are shown",
+                names.path(fid)
+            ));
+        }
+    }
     progress("copying records");
     copy(&collected, &names, &mut stores)?;
     progress("comparing files with their bytes");
@@ -163,12 +182,12 @@ pub fn rebuild(
 fn copy(collected: &Collected, names: &Names, targets: &mut [Target]) -> Result<()> {
     for (m, target) in collected.members.iter().zip(targets) {
         let Some(store) = &m.store else { continue };
-        for keyspace in [keys::XATTRS, keys::PATTERNS, keys::SPANS] {
+        for keyspace in [keys::XATTRS, keys::PATTERNS, keys::SPANS, keys::DISPLACED] {
             for item in store.scan(keyspace, Unbounded, Unbounded) {
                 // Told with the damage of the store.
                 let Ok((key, value)) = item else { continue };
                 let fid = || collect::fid_of(&key);
-                let belongs = keyspace == keys::SPANS
+                let belongs = [keys::SPANS, keys::DISPLACED].contains(&keyspace)
                     || fid().is_some_and(|fid| names.inodes.contains_key(&fid));
                 if belongs {
                     target.put(keyspace, key, value)?;
