@@ -20,6 +20,9 @@ use std::time::Duration;
 pub struct MemberStatus {
     /// Its number.
     pub member: u16,
+    /// What was damaged when it was opened, and what may be lost with it, for people.
+    #[serde(default)]
+    pub damage: Vec<String>,
     /// Inodes it owns, of all kinds, without those of removed directories. `None`: not counted yet.
     pub files: Option<u64>,
     /// Sum of the published sizes of the files it owns. `None`: not counted yet.
@@ -112,6 +115,7 @@ impl MemberStatus {
         let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
         members.fold(first, |sum, m| MemberStatus {
             member: sum.member,
+            damage: [&sum.damage[..], &m.damage].concat(),
             files: both(sum.files, m.files),
             logical_bytes: both(sum.logical_bytes, m.logical_bytes),
             extents: both(sum.extents, m.extents),
@@ -297,6 +301,13 @@ impl NodeServer {
         let teams = delegate.map(|d| d.teams().counts()).unwrap_or_default();
         MemberStatus {
             member: node.peers.member(),
+            damage: node
+                .store
+                .opened()
+                .damage
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             files: counted.map(|(c, _)| c.files),
             logical_bytes: counted.map(|(c, _)| c.logical_bytes),
             extents: counted.map(|(c, _)| c.extents),

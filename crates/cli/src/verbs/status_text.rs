@@ -96,6 +96,15 @@ pub fn text(status: &Status, wide: bool) -> String {
     for (member, missing) in &status.missing {
         let _ = writeln!(out, "node {member} is missing: {}", escaped(&missing.why));
     }
+    for member in &status.members {
+        for damage in &member.figures.damage {
+            let number = member.figures.member;
+            let _ = writeln!(
+                out,
+                "node {number} was damaged when it was opened: {damage}"
+            );
+        }
+    }
     let age = status
         .members
         .iter()
@@ -246,6 +255,17 @@ mod tests {
         assert!(line("all").contains("37,037,034"), "{shown}");
         assert!(line("files and extents").contains("7 s ago"), "{shown}");
         assert!(line("node 2: ").contains("pid 4713 on node17"), "{shown}");
+    }
+
+    #[test]
+    fn what_was_damaged_when_a_store_was_opened_is_told_of_its_node() {
+        let mut status = three_of_four();
+        let damage = "wal-0000000002.log: damaged (batches 7 to 9 are missing)";
+        status.members[1].figures.damage.push(damage.into());
+        let line = format!("node 1 was damaged when it was opened: {damage}\n");
+        for wide in [false, true] {
+            assert_eq!(text(&status, wide).matches(&line).count(), 1);
+        }
     }
 
     #[test]
