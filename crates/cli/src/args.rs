@@ -371,6 +371,9 @@ pub struct StageStatusArgs {
     /// End this job; what is finished stays
     #[arg(long, value_name = "JOB", requires = "store")]
     pub cancel: Option<u64>,
+    /// Forget the unfinished jobs that do not run: the same commands would copy everything again
+    #[arg(long, requires = "store", conflicts_with = "cancel")]
+    pub forget: bool,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,

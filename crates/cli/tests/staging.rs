@@ -472,3 +472,37 @@ mod libc_signal {
     pub const KILL: Signal = Signal::KILL;
     pub const INT: Signal = Signal::INT;
 }
+
+#[test]
+fn a_job_that_was_given_up_is_forgotten_when_asked_and_not_before() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    // A file that cannot take the place of a directory with something in it leaves the job unfinished.
+    std::fs::create_dir_all(place.path("m/t/a/b")).unwrap();
+    std::fs::create_dir(place.path("src")).unwrap();
+    std::fs::write(place.path("src/a"), "x").unwrap();
+    std::fs::write(place.path("src/c"), "x").unwrap();
+    let (code, out, err) = forebay(&["stage", "in", &place.text("src"), &place.text("m/t")]);
+    assert_eq!(code, 1, "{out}{err}");
+    place.umount_well();
+    let status = |args: &[&str]| {
+        let (code, out, err) = forebay(&[&["stage", "status", &place.store()], args].concat());
+        assert_eq!(code, 0, "{err}");
+        out
+    };
+    for _ in 0..2 {
+        place.mount_well(&[]);
+        assert!(status(&[]).contains("unfinished"), "{}", status(&[]));
+        place.umount_well();
+    }
+    place.mount_well(&[]);
+    let forgotten = status(&["--forget"]);
+    assert!(forgotten.contains("no stage jobs"), "{forgotten}");
+    place.umount_well();
+    place.mount_well(&[]);
+    assert!(status(&[]).contains("no stage jobs"));
+    place.umount_well();
+}

@@ -33,6 +33,8 @@ pub enum StageAsk {
     },
     /// All jobs.
     List,
+    /// Forgets what is finished of jobs that do not run: they are unfinished no longer.
+    Forget,
     /// Ends a job soon; what is finished stays.
     Cancel {
         /// Its number.
@@ -47,7 +49,7 @@ pub enum StageAnswer {
     Job(u64),
     /// To `Look`.
     Seen(Box<StageJob>),
-    /// To `List`.
+    /// To `List`, and to `Forget`.
     Jobs(Vec<StageJob>),
 }
 

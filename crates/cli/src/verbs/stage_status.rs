@@ -26,7 +26,11 @@ pub fn run(args: &StageStatusArgs) -> Result {
             if let Some(job) = args.cancel {
                 ask(&mut client, StageAsk::Cancel { job }, &store)?;
             }
-            all.push((store.clone(), jobs(&mut client, &store)?));
+            let what = match args.forget {
+                true => StageAsk::Forget,
+                false => StageAsk::List,
+            };
+            all.push((store.clone(), jobs(&mut client, what, &store)?));
         }
         None => {
             let mut stores: Vec<PathBuf> = mounts.iter().filter_map(mount_table::store).collect();
@@ -34,7 +38,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
             stores.dedup();
             for store in stores {
                 match Client::connect(&store) {
-                    Ok(mut client) => match jobs(&mut client, &store) {
+                    Ok(mut client) => match jobs(&mut client, StageAsk::List, &store) {
                         Ok(jobs) => all.push((store, jobs)),
                         // It may end while it is asked.
                         Err(failure) => tell(format!("forebay: {failure}")),
@@ -57,8 +61,8 @@ pub fn run(args: &StageStatusArgs) -> Result {
     print(text)
 }
 
-fn jobs(client: &mut Client, store: &Path) -> Result<Vec<StageJob>> {
-    match ask(client, StageAsk::List, store)? {
+fn jobs(client: &mut Client, what: StageAsk, store: &Path) -> Result<Vec<StageJob>> {
+    match ask(client, what, store)? {
         StageAnswer::Jobs(jobs) => Ok(jobs),
         _ => Err(Failure::new(
             "the service gave an unknown answer",

@@ -87,6 +87,9 @@ impl StageDesk {
                 .find(job)
                 .map(|slot| StageAnswer::Seen(Box::new(slot.show(from, LINES)))),
             StageAsk::List => Ok(StageAnswer::Jobs(self.all())),
+            StageAsk::Forget => self
+                .forget_everywhere()
+                .map(|()| StageAnswer::Jobs(self.all())),
             StageAsk::Cancel { job } => self.cancel(job).map(|()| StageAnswer::Job(job)),
         };
         done.map_or_else(Answer::Refused, Answer::Stage)
@@ -102,11 +105,37 @@ impl StageDesk {
             PartAsk::Look { job, from } => return value(self.part(job)?.look(from, LINES)),
             PartAsk::List => return value(self.list()),
             PartAsk::Start(spec) => self.start_part(*spec)?,
+            PartAsk::Forget => self.forget_unfinished(),
             PartAsk::Cancel { job } => self.part(job)?.report().cancel(),
             PartAsk::End { job, done } => self.end_part(job, done),
             PartAsk::CancelJob { job } => self.find(job)?.report.cancel(),
         }
         value(())
+    }
+
+    /// Forgets what is finished of jobs that do not run here.
+    fn forget_unfinished(&self) {
+        // Held so that none begins meanwhile.
+        let state = lock(&self.state);
+        let parts = lock(&self.parts);
+        for (key, what) in self.hosting.left() {
+            let runs = state.slots.iter().any(|s| s.key == key && s.runs());
+            if !runs && parts.values().all(|part| part.key != key) {
+                tracing::info!("forgot the unfinished stage job {what}");
+                self.hosting.forget(key);
+            }
+        }
+    }
+
+    fn forget_everywhere(&self) -> Result<(), String> {
+        self.forget_unfinished();
+        if let Some(office) = &self.office {
+            let ask = Question::Stage(PartAsk::Forget);
+            for (_, said) in office.ask_all::<()>(&ask, ANSWER) {
+                said?;
+            }
+        }
+        Ok(())
     }
 
     fn find(&self, job: u64) -> Result<Arc<Slot>, String> {

@@ -32,6 +32,8 @@ pub enum PartAsk {
     },
     /// The jobs that you lead, and what earlier runs left with you: `Vec<Listed>`.
     List,
+    /// Forget what is finished of jobs that do not run with you; nothing is answered.
+    Forget,
     /// End a job that you lead; nothing is answered.
     CancelJob {
         /// Its number.
