@@ -101,14 +101,17 @@ fn content(i: u64) -> Vec<u8> {
     pattern(i, 30 + i as usize % 50)
 }
 
-/// A stopped store of one node with many small files; its small memory makes table files of its metadata early.
-fn stored() -> Place {
+/// A store of one node with many small files: stopped, so that its metadata is in tables, or killed, so that it is in the log.
+fn stored(killed: bool) -> Place {
     let place = Place::new();
     place.mount_well(&["--memory", "16MiB"]);
     for i in 0..NAMES {
         std::fs::write(place.path(&format!("m/f{i}")), content(i)).unwrap();
     }
-    place.umount_well();
+    match killed {
+        true => place.kill(),
+        false => place.umount_well(),
+    }
     place
 }
 
@@ -163,12 +166,12 @@ fn one_changed_byte_of_metadata_is_refused_or_an_error_and_never_an_answer() {
     if !fuse() {
         return;
     }
-    let stored = stored();
-    let whole = survey(&copy(&stored), "untouched");
-    assert_eq!((whole.refused, whole.right), (None, NAMES + 1));
     let kv = "s/node-0/kv";
     let mut reported = 0;
     for (end, parts) in [(".tbl", 4), (".log", 2)] {
+        let stored = stored(end == ".log");
+        let whole = survey(&copy(&stored), "untouched");
+        assert_eq!((whole.refused, whole.right), (None, NAMES + 1));
         let found = files(&stored, kv, end);
         assert!(!found.is_empty(), "no file {end}");
         let file = found.iter().max_by_key(|p| p.metadata().unwrap().len());

@@ -57,6 +57,9 @@ impl NodeServer {
         |s| s.delegate.as_ref().map_or(Ok(()), |d| d.stop()),
         |s| {
             s.node.tender.stop();
+            if let Err(e) = s.node.files.release_displaced() {
+                tracing::warn!(member = s.node.peers.member(), error = %e, "bytes that replaced others may not be on disk; the next start looks");
+            }
             // What is not forgotten now is finished once more at the next start.
             s.node.meta.forget_done()
         },

@@ -208,10 +208,7 @@ impl Outbox {
     /// The first member's that could not be reached; the others have got theirs.
     pub fn drain(&self) -> Result<()> {
         let mut reach = self.delivery.lock();
-        let sync = |member| self.links.sync_data(member);
-        let mut failure = self
-            .displaced
-            .release(sync, |batch, freed| self.add(batch, freed));
+        let mut failure = self.release();
         let mut failed: Vec<Member> = Vec::new();
         let mut all = reach.delivered.is_empty() || reach.quick >= QUICK;
         reach.quick = if all { 0 } else { reach.quick + 1 };
@@ -259,6 +256,25 @@ impl Outbox {
                 }
             }
         }
+    }
+
+    /// Brings to disk the bytes of commits that displaced something, and turns what they displaced into messages.
+    ///
+    /// # Errors
+    /// A member whose bytes cannot be brought to disk; its records stay.
+    fn release(&self) -> Result<()> {
+        let sync = |member| self.links.sync_data(member);
+        self.displaced
+            .release(sync, |batch, freed| self.add(batch, freed))
+    }
+
+    /// As [`Outbox::drain`] but for the delivery: after it a start has nothing to put back.
+    ///
+    /// # Errors
+    /// A member whose bytes cannot be brought to disk; the next start looks whether they are there.
+    pub fn release_displaced(&self) -> Result<()> {
+        let _one_at_a_time = self.delivery.lock();
+        self.release()
     }
 
     fn run(&self) {

@@ -260,6 +260,14 @@ impl Files {
         self.shared.outbox.drain()
     }
 
+    /// Before a stop: brings the bytes of commits that displaced something to disk, so that the next start has nothing to put back.
+    ///
+    /// # Errors
+    /// When a member cannot be reached, or its disk fails; the next start looks whether the bytes are there.
+    pub fn release_displaced(&self) -> Result<()> {
+        self.shared.outbox.release_displaced()
+    }
+
     /// Memory that decoded patterns may take, bytes.
     pub fn set_pattern_memory(&self, bytes: u64) {
         self.shared.tables.set_budget(bytes as usize);

@@ -105,6 +105,27 @@ fn a_sound_service_has_no_problems_and_all_bytes_are_read() {
     start(dir.path()).stop().unwrap();
 }
 
+#[test]
+fn a_clean_stop_leaves_no_displaced_bytes_to_put_back() {
+    let dir = service();
+    let service = start(dir.path());
+    let delegate = service.delegate(1);
+    let found = delegate.lookup(Fid::ROOT, b"f0.2").unwrap();
+    let handle = delegate.open(found.fid, WRITE).unwrap().handle;
+    delegate.write(handle, 4096, &[9; 4096], ME).unwrap();
+    delegate.flush(handle).unwrap();
+    delegate.release(handle).unwrap();
+    service.stop().unwrap();
+    for k in 0..2 {
+        let kv = dir.path().join(format!("node-{k}/kv"));
+        let store = Store::open(Arc::new(OsIo), &kv, Options::default()).unwrap();
+        let left = store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded);
+        assert_eq!(left.count(), 0, "member {k}");
+        store.close().unwrap();
+    }
+    assert_eq!(run(&dir).problems, []);
+}
+
 /// A service that was killed, and the place of a span in a log that no file names yet, one piece long.
 fn killed_with_an_unnamed_span() -> (TempDir, std::path::PathBuf, Span) {
     let dir = service();
