@@ -289,7 +289,11 @@ fn serve(
         .answer(joined.delegate())
         .map_err(|e| first(Failure::plain(e)))?;
     let told = sender.clone();
+    let origin = Arc::new(OnceLock::new());
+    let first_told = origin.clone();
     meeting.on_stop(move |request| {
+        // One that hears it later was told by others that only follow.
+        let _ = first_told.set((request.member, request.why.clone()));
         let why = format!("member {} stops: {}", request.member, request.why);
         let over = request.over;
         // Fails only if nobody listens any more, and then it stops already.
@@ -317,7 +321,7 @@ fn serve(
         metrics,
         programs: start.until_input_ends.then(|| Programs {
             starter: starter(),
-            early: stops_early(member as u16, report, &early),
+            early: stops_early(member as u16, report, &early, origin),
         }),
     };
     let mut late = false;
@@ -386,17 +390,22 @@ fn outlast_programs(callers: &BTreeSet<u32>, input: Option<mpsc::Receiver<()>>, 
 /// Between looks at the processes of this machine.
 const RANKS_LOOK: Duration = Duration::from_millis(200);
 
-/// Reports that the member stops before the command has ended, and keeps who has used the mount.
+/// Reports that the member stops before the command has ended, and keeps who has used the mount. `origin`: the member that
+/// this one follows, if it was told to stop, and why that one stops; `run` may hear of it from here first.
 fn stops_early(
     member: u16,
     report: &(impl Fn(&Report) + Clone + Send + Sync + 'static),
     early: &Arc<OnceLock<BTreeSet<u32>>>,
+    origin: Arc<OnceLock<(u16, String)>>,
 ) -> OnEarlyStop {
     let (report, early) = (report.clone(), early.clone());
     Box::new(move |why, callers| {
         // A service stops once.
         let _ = early.set(callers.clone());
-        let why = why.into();
+        let (member, why) = match origin.get() {
+            Some((first, why)) => (*first, why.clone()),
+            None => (member, why.into()),
+        };
         report(&Report::Stopping { member, why });
     })
 }

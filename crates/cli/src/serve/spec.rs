@@ -60,9 +60,9 @@ pub enum Report {
     AllReady(Vec<Seat>),
     /// This member, of another process, has died.
     Died(u16),
-    /// The reporting member stops though the command has not ended.
+    /// The service stops though the command has not ended.
     Stopping {
-        /// The member.
+        /// The member that stopped first, as far as the reporting one knows.
         member: u16,
         /// Why.
         why: String,
