@@ -4,7 +4,8 @@
 //! place of one random file, and reads everything by every way there is: a start, `fsck`, a salvage, a repair and a start after it.
 //! A name that is missing, and bytes that cannot be read, must be told; bytes that are read must be right.
 //!
-//! `FOREBAY_DAMAGE_TRIES` says how many tries of each kind (8), `FOREBAY_DAMAGE_SEED` the seed.
+//! `FOREBAY_DAMAGE_TRIES` says how many tries of each of the six kinds (8; with `SOAK` 170, some 1,000 in all), `FOREBAY_DAMAGE_SEED`
+//! the seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #[path = "damage/store.rs"]
 mod store;
@@ -16,7 +17,12 @@ use tries::{Harm, Tries};
 
 fn number() -> u64 {
     let number = std::env::var("FOREBAY_DAMAGE_TRIES");
-    number.map_or(8, |text| text.parse().unwrap())
+    let usual = if std::env::var_os("SOAK").is_some() {
+        170
+    } else {
+        8
+    };
+    number.map_or(usual, |text| text.parse().unwrap())
 }
 
 fn seed() -> u64 {
