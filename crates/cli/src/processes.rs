@@ -2,6 +2,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 /// Memory of one process in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -138,26 +140,53 @@ pub fn has_guard(run: u32) -> bool {
     })
 }
 
-/// Processes with something open at or below `point`, as far as this user may see them.
+/// Processes with something open at or below `point`, as far as this user may see them, and as far as that can be found out in
+/// [`HOLDERS_LIMIT`]: what a process has mapped cannot be read while it waits in `exec` for a server that does not answer.
 pub fn holders(point: &Path) -> Vec<(u32, String)> {
-    let mut found = Vec::new();
-    for pid in pids() {
-        let base = PathBuf::from(format!("/proc/{pid}"));
-        let files = std::fs::read_dir(base.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|e| e.path());
-        let holds = [base.join("cwd"), base.join("root")]
-            .into_iter()
-            .chain(files)
-            // The text of the link; the file itself is not touched.
-            .filter_map(|link| std::fs::read_link(link).ok())
-            .any(|target| target.starts_with(point))
-            || maps(&base, point);
-        if holds {
-            found.push((pid, name(&base)));
+    let point = point.to_path_buf();
+    gather(HOLDERS_LIMIT, move |found| {
+        let holds_open = |base: &Path| {
+            let files = std::fs::read_dir(base.join("fd")).into_iter().flatten();
+            let links = [base.join("cwd"), base.join("root")].into_iter();
+            links
+                .chain(files.flatten().map(|e| e.path()))
+                // The text of the link; the file itself is not touched.
+                .filter_map(|link| std::fs::read_link(link).ok())
+                .any(|target| target.starts_with(&point))
+        };
+        let all = pids().into_iter().map(|pid| {
+            let base = PathBuf::from(format!("/proc/{pid}"));
+            (pid, base)
+        });
+        // What may wait comes last.
+        let (open, others): (Vec<_>, Vec<_>) = all.partition(|(_, base)| holds_open(base));
+        let mapped = others.into_iter().filter(|(_, base)| maps(base, &point));
+        for (pid, base) in open.into_iter().chain(mapped) {
+            // Nobody listens any more: it took too long.
+            if found.send((pid, name(&base))).is_err() {
+                return;
+            }
         }
+    })
+}
+
+/// The longest look for those that hold files open.
+const HOLDERS_LIMIT: Duration = Duration::from_secs(5);
+
+/// What `look` finds, on a thread of its own, until it ends or the limit is over.
+fn gather<T: Send + 'static>(
+    limit: Duration,
+    look: impl FnOnce(Sender<T>) + Send + 'static,
+) -> Vec<T> {
+    let (send, receive) = channel();
+    let end = Instant::now() + limit;
+    // Without a thread nothing is found.
+    let _ = std::thread::Builder::new()
+        .name("look at processes".into())
+        .spawn(move || look(send));
+    let mut found = Vec::new();
+    while let Ok(one) = receive.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        found.push(one);
     }
     found
 }
@@ -218,6 +247,19 @@ pub fn stacks(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_that_hangs_ends_with_what_was_found() {
+        let (_kept, never) = channel::<()>();
+        let found = gather(Duration::from_millis(50), move |found| {
+            found.send(1).unwrap();
+            // As long as the test runs.
+            let _ = never.recv();
+        });
+        assert_eq!(found, [1]);
+        let found = gather(Duration::from_secs(600), |found| found.send(2).unwrap());
+        assert_eq!(found, [2]);
+    }
 
     #[test]
     fn this_process_lives_and_has_memory_and_threads() {
