@@ -2,6 +2,7 @@
 use super::names::{
     Errno, FileHandle, INodeNo, OpenFlags, RenameFlags, Request, TimeOrNow, WriteFlags,
 };
+use super::opcode;
 use super::reply::{
     Reply, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
@@ -18,8 +19,6 @@ use std::sync::Arc;
 const HEAD: usize = 40;
 /// Of reads and writes: they name their lock owner, as those do that bypass the page cache.
 const HAS_OWNER: u32 = 1 << 1;
-const FORGET: u32 = 2;
-const BATCH_FORGET: u32 = 42;
 
 /// What a `setattr` wants changed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -315,7 +314,7 @@ fn forget(
     ino: INodeNo,
     mut a: Arguments<'_>,
 ) -> Result<(), Short> {
-    if opcode == FORGET {
+    if opcode == opcode::FORGET {
         handler.forget(ino, a.n8()?);
         return Ok(());
     }
@@ -328,8 +327,11 @@ fn forget(
 
 /// Requests that the kernel makes of its own accord, in whosever name.
 fn of_kernel(opcode: u32) -> bool {
-    // Read, write, release, fsync, and their like for directories.
-    matches!(opcode, 15 | 16 | 18 | 20 | 28 | 29 | 30)
+    use opcode::{FSYNC, FSYNCDIR, READ, READDIR, RELEASE, RELEASEDIR, WRITE};
+    matches!(
+        opcode,
+        READ | WRITE | RELEASE | FSYNC | READDIR | RELEASEDIR | FSYNCDIR
+    )
 }
 
 /// Has the handler answer one request.
@@ -341,7 +343,7 @@ pub(super) fn dispatch(
     arguments: &[u8],
     owner: Option<u32>,
 ) {
-    if matches!(opcode, FORGET | BATCH_FORGET) {
+    if matches!(opcode, opcode::FORGET | opcode::BATCH_FORGET) {
         let forgotten = forget(handler, opcode, INodeNo(req.inode), Arguments(arguments));
         if let Err(Short) = forgotten {
             tracing::error!(opcode, "the kernel sent a request that is too short");
@@ -369,51 +371,51 @@ fn decode(
     let ino = INodeNo(req.inode);
     let mut a = Arguments(arguments);
     match opcode {
-        1 => handler.lookup(req, ino, a.name()?, ReplyEntry(new())),
-        3 => handler.getattr(req, ino, ReplyAttr(new())),
-        4 => handler.setattr(req, ino, a.set_attr()?, ReplyAttr(new())),
-        5 => handler.readlink(req, ino, ReplyData(new())),
-        6 => {
+        opcode::LOOKUP => handler.lookup(req, ino, a.name()?, ReplyEntry(new())),
+        opcode::GETATTR => handler.getattr(req, ino, ReplyAttr(new())),
+        opcode::SETATTR => handler.setattr(req, ino, a.set_attr()?, ReplyAttr(new())),
+        opcode::READLINK => handler.readlink(req, ino, ReplyData(new())),
+        opcode::SYMLINK => {
             let (name, target) = (a.name()?, a.name()?);
             handler.symlink(req, ino, name, Path::new(target), ReplyEntry(new()));
         }
         // | mode 4 | device 4 | umask 4 | 0 4 | name |
-        8 => {
+        opcode::MKNOD => {
             let (mode, rdev, ()) = (a.n4()?, a.n4()?, a.skip(8)?);
             handler.mknod(req, ino, a.name()?, mode, rdev, ReplyEntry(new()));
         }
         // | mode 4 | umask 4 | name |
-        9 => {
+        opcode::MKDIR => {
             let (mode, ()) = (a.n4()?, a.skip(4)?);
             handler.mkdir(req, ino, a.name()?, mode, ReplyEntry(new()));
         }
-        10 => handler.unlink(req, ino, a.name()?, ReplyEmpty(new())),
-        11 => handler.rmdir(req, ino, a.name()?, ReplyEmpty(new())),
+        opcode::UNLINK => handler.unlink(req, ino, a.name()?, ReplyEmpty(new())),
+        opcode::RMDIR => handler.rmdir(req, ino, a.name()?, ReplyEmpty(new())),
         // | directory 8 | [flags 4 | 0 4 |] name | name |
-        12 | 45 => {
+        opcode::RENAME | opcode::RENAME2 => {
             let to = a.inode()?;
             let flags = match opcode {
-                12 => 0,
+                opcode::RENAME => 0,
                 _ => (a.n4()?, a.skip(4)?).0,
             };
             let (name, to_name) = (a.name()?, a.name()?);
             let flags = RenameFlags::from_bits_retain(flags);
             handler.rename(req, ino, name, to, to_name, flags, ReplyEmpty(new()));
         }
-        13 => {
+        opcode::LINK => {
             let (file, name) = (a.inode()?, a.name()?);
             handler.link(req, file, ino, name, ReplyEntry(new()));
         }
-        14 => handler.open(req, ino, a.open_flags()?, ReplyOpen(new())),
+        opcode::OPEN => handler.open(req, ino, a.open_flags()?, ReplyOpen(new())),
         // | handle 8 | offset 8 | size 4 | flags 4 | owner 8 | open flags 4 | 0 4 |
-        15 => {
+        opcode::READ => {
             let (fh, offset, size) = (a.handle()?, a.n8()?, a.n4()?);
             let (flags, owner) = (a.n4()?, a.n8()?);
             let owner = (flags & HAS_OWNER != 0).then_some(owner);
             handler.read(req, ino, fh, offset, size, owner, ReplyData(new()));
         }
         // The same, and bytes.
-        16 => {
+        opcode::WRITE => {
             let (fh, offset, size) = (a.handle()?, a.n8()?, a.n4()?);
             let (how, owner) = (a.n4()?, a.n8()?);
             let owner = (how & HAS_OWNER != 0).then_some(owner);
@@ -423,67 +425,71 @@ fn decode(
             let reply = ReplyWrite(new());
             handler.write(req, ino, fh, offset, data, how, flags, owner, reply);
         }
-        17 => handler.statfs(req, ino, ReplyStatfs(new())),
-        18 => handler.release(req, ino, a.handle()?, ReplyEmpty(new())),
-        20 => handler.fsync(req, ino, a.handle()?, ReplyEmpty(new())),
+        opcode::STATFS => handler.statfs(req, ino, ReplyStatfs(new())),
+        opcode::RELEASE => handler.release(req, ino, a.handle()?, ReplyEmpty(new())),
+        opcode::FSYNC => handler.fsync(req, ino, a.handle()?, ReplyEmpty(new())),
         // | size 4 | flags 4 | name | value |
-        21 => {
+        opcode::SETXATTR => {
             let (size, flags, name) = (a.n4()?, a.n4()? as i32, a.name()?);
             let value = a.take(size as usize)?;
             handler.setxattr(req, ino, name, value, flags, ReplyEmpty(new()));
         }
         // | size 4 | 0 4 | [name |]
-        22 => {
+        opcode::GETXATTR => {
             let (size, ()) = (a.n4()?, a.skip(4)?);
             handler.getxattr(req, ino, a.name()?, size, ReplyXattr(new()));
         }
-        23 => handler.listxattr(req, ino, a.n4()?, ReplyXattr(new())),
-        24 => handler.removexattr(req, ino, a.name()?, ReplyEmpty(new())),
+        opcode::LISTXATTR => handler.listxattr(req, ino, a.n4()?, ReplyXattr(new())),
+        opcode::REMOVEXATTR => handler.removexattr(req, ino, a.name()?, ReplyEmpty(new())),
         // | handle 8 | 0 8 | owner 8 |
-        25 => {
+        opcode::FLUSH => {
             let (fh, (), owner) = (a.handle()?, a.skip(8)?, a.n8()?);
             handler.flush(req, ino, fh, owner, ReplyEmpty(new()));
         }
-        27 => handler.opendir(req, ino, ReplyOpen(new())),
-        28 => {
+        opcode::OPENDIR => handler.opendir(req, ino, ReplyOpen(new())),
+        opcode::READDIR => {
             let (fh, offset, size) = (a.handle()?, a.n8()?, a.n4()?);
             let reply = ReplyDirectory::new(new(), size as usize);
             handler.readdir(req, ino, fh, offset, reply);
         }
-        29 => handler.releasedir(req, ino, a.handle()?, ReplyEmpty(new())),
-        30 => handler.fsyncdir(req, ino, ReplyEmpty(new())),
-        31 => handler.get_lock(req, a.lock(ino, false)?, ReplyLock(new())),
-        32 | 33 => handler.set_lock(req, a.lock(ino, opcode == 33)?, ReplyEmpty(new())),
-        // | flags 4 | mode 4 | umask 4 | open flags 4 | name |      51: the name means nothing
-        35 | 51 => {
+        opcode::RELEASEDIR => handler.releasedir(req, ino, a.handle()?, ReplyEmpty(new())),
+        opcode::FSYNCDIR => handler.fsyncdir(req, ino, ReplyEmpty(new())),
+        opcode::GETLK => handler.get_lock(req, a.lock(ino, false)?, ReplyLock(new())),
+        opcode::SETLK | opcode::SETLKW => handler.set_lock(
+            req,
+            a.lock(ino, opcode == opcode::SETLKW)?,
+            ReplyEmpty(new()),
+        ),
+        // | flags 4 | mode 4 | umask 4 | open flags 4 | name |      TMPFILE: the name means nothing
+        opcode::CREATE | opcode::TMPFILE => {
             let (flags, mode, ()) = (a.open_flags()?, a.n4()?, a.skip(8)?);
             let name = a.name()?;
             let reply = ReplyCreate(new());
             match opcode {
-                35 => handler.create(req, ino, name, mode, flags, reply),
+                opcode::CREATE => handler.create(req, ino, name, mode, flags, reply),
                 _ => handler.tmpfile(req, ino, mode, flags, reply),
             }
         }
         // | handle 8 | flags 4 | command 4 | argument 8 | size of it 4 | of the answer 4 | bytes |
-        39 => {
+        opcode::IOCTL => {
             let (fh, (), command) = (a.handle()?, a.skip(4)?, a.n4()?);
             let ((), size, ()) = (a.skip(8)?, a.n4()?, a.skip(4)?);
             let data = a.take(size as usize)?;
             handler.ioctl(req, ino, fh, command, data, ReplyIoctl(new()));
         }
         // | handle 8 | offset 8 | length 8 | mode 4 | 0 4 |
-        43 => {
+        opcode::FALLOCATE => {
             let (fh, offset, len) = (a.handle()?, a.n8()?, a.n8()?);
             let mode = a.n4()? as i32;
             handler.fallocate(req, ino, fh, offset, len, mode, ReplyEmpty(new()));
         }
         // | handle 8 | offset 8 | whence 4 | 0 4 |
-        46 => {
+        opcode::LSEEK => {
             let (fh, offset, whence) = (a.handle()?, a.n8()? as i64, a.n4()? as i32);
             handler.lseek(req, ino, fh, offset, whence, ReplyLseek(new()));
         }
         // | handle 8 | offset 8 | inode 8 | handle 8 | offset 8 | length 8 | flags 8 |
-        47 => {
+        opcode::COPY_FILE_RANGE => {
             let from = (ino, a.handle()?, a.n8()?);
             let to = (a.inode()?, a.handle()?, a.n8()?);
             handler.copy_file_range(req, from, to, a.n8()?, ReplyWrite(new()));

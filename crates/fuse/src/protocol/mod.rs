@@ -18,6 +18,7 @@
 
 mod dispatch;
 mod names;
+mod opcode;
 mod reply;
 mod session;
 

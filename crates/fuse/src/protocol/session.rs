@@ -7,6 +7,7 @@
 //! ```
 use super::dispatch::{Arguments, Handler, dispatch, request};
 use super::names::{INodeNo, InitFlags};
+use super::opcode;
 use super::reply::{OUT_HEAD, Reply, ReplyEmpty};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as System;
@@ -22,8 +23,6 @@ const MAJOR: u32 = 7;
 const MINOR: u32 = 40;
 /// Older kernels have shorter ones.
 const OLDEST: u32 = 23;
-const INIT: u32 = 26;
-const DESTROY: u32 = 38;
 /// Bytes of the longest head and arguments of a write, generously.
 const ARGUMENTS: usize = 4096;
 /// The shortest buffer that the kernel reads requests into.
@@ -120,7 +119,7 @@ impl<H: Handler> Session<H> {
             let mut args = Arguments(arguments);
             let mut number = || args.n4().map_err(|_| broken());
             let (major, minor) = (number()?, number()?);
-            if opcode != INIT {
+            if opcode != opcode::INIT {
                 return Err(broken());
             }
             if major > MAJOR {
@@ -257,7 +256,7 @@ fn answer_all(
         let Some((opcode, head, arguments)) = request(bytes) else {
             return Err(io::Error::other("the kernel sent what is no request"));
         };
-        if opcode == DESTROY {
+        if opcode == opcode::DESTROY {
             ReplyEmpty(Reply::new(head.unique, device)).ok();
             return Ok(());
         }
