@@ -115,15 +115,11 @@ impl Displaced {
         sync: impl Fn(Member) -> Result<()>,
         message: impl Fn(&mut Batch, &[Extent]),
     ) -> Result<()> {
-        {
-            let mut files = self.files.lock();
-            files[1] = std::mem::take(&mut files[0]);
-        }
         let records = self.records(self.first)?;
-        if records.is_empty() {
-            return Ok(());
-        }
-        let mut writers = std::mem::take(&mut *self.writers.lock());
+        let mut writers = match records.is_empty() {
+            true => BTreeSet::new(),
+            false => std::mem::take(&mut *self.writers.lock()),
+        };
         while let Some(writer) = writers.first().copied() {
             if let Err(e) = sync(writer) {
                 self.writers.lock().extend(writers);
@@ -139,6 +135,9 @@ impl Displaced {
             }
             self.store.apply(batch)?;
         }
+        // Only now: where a member cannot be asked, the records stay.
+        let mut files = self.files.lock();
+        files[1] = std::mem::take(&mut files[0]);
         Ok(())
     }
 
