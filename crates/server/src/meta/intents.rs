@@ -204,10 +204,22 @@ impl Meta {
         Ok(())
     }
 
-    /// Tries all committed intents again that wait for it.
+    /// Tries all committed intents again that wait for it. No step is asked for before the decision is on disk: the sync that
+    /// should have brought it there may have failed (`plan`).
     pub(crate) fn finish_left(&self) {
+        let left = self.intents.take_left();
+        if left.is_empty() {
+            return;
+        }
+        if let Err(e) = self.store.barrier() {
+            tracing::info!("decided intents wait for a sync of this store: {e}");
+            for (id, intent) in left {
+                self.intents.leave(id, intent);
+            }
+            return;
+        }
         let mut down = BTreeSet::new();
-        for (id, intent) in self.intents.take_left() {
+        for (id, intent) in left {
             if intent.parts.iter().any(|(member, _)| down.contains(member)) {
                 // One wait for a member that does not answer is enough in a round.
                 self.intents.leave(id, intent);
