@@ -119,6 +119,8 @@ impl Manifest {
         let mut manifest = Manifest::of(io, dir, read.state, end, edits, generation);
         manifest.allocated = length;
         manifest.open_copies()?;
+        // A killed process may have left the last edit in the system's cache only; what it makes superfluous is removed next (2).
+        manifest.sync()?;
         Ok((manifest, read.damage))
     }
 
@@ -254,10 +256,7 @@ impl Manifest {
             |out| edit.encode(out),
         );
         self.write(&bytes)?;
-        let files: Vec<_> = self.copies.iter().map(|c| c.file.clone()).collect();
-        self.io
-            .sync_files(&files)
-            .map_err(|(at, e)| Error::hard("sync", &self.copies[at].path, e))?;
+        self.sync()?;
         self.end += bytes.len() as u64;
         self.edits += 1;
         self.state.apply(edit);
@@ -267,6 +266,13 @@ impl Manifest {
             Err(e) if !e.is_no_space() => Err(e),
             _ => Ok(()),
         }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let files: Vec<_> = self.copies.iter().map(|c| c.file.clone()).collect();
+        self.io
+            .sync_files(&files)
+            .map_err(|(at, e)| Error::hard("sync", &self.copies[at].path, e))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
