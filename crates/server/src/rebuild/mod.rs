@@ -138,6 +138,8 @@ pub fn rebuild(
     for kv in targets {
         stores.push(Target::create(io, kv)?);
     }
+    // While the collected records have all fids that were given out.
+    let counters = counters(&collected);
     progress("joining names and files");
     let mut names = Names::of(&mut collected, &mut losses);
     // Files of which only patterns are known; those that have extents are found with them.
@@ -166,8 +168,10 @@ pub fn rebuild(
     content.write(&mut names, &mut stores, &mut losses)?;
     progress("writing names");
     write_names(&names, &mut stores)?;
-    counters(&collected, &mut stores)?;
-    for target in &mut stores {
+    for (target, counters) in stores.iter_mut().zip(counters) {
+        for (name, next) in COUNTERS.iter().zip(counters) {
+            target.put(keys::COUNTERS, *name, next.to_be_bytes().to_vec())?;
+        }
         target.apply()?;
         target.index.engine().compact()?;
         target.store.compact()?;
@@ -221,15 +225,15 @@ fn write_names(names: &Names, targets: &mut [Target]) -> Result<()> {
     Ok(())
 }
 
-fn counters(collected: &Collected, targets: &mut [Target]) -> Result<()> {
-    for (m, target) in collected.members.iter().zip(targets) {
-        for name in COUNTERS {
-            let known = collected.counter(m.member, name);
-            let next = known.saturating_add(COUNTER_LEAP);
-            target.put(keys::COUNTERS, name, next.to_be_bytes().to_vec())?;
-        }
-    }
-    Ok(())
+/// Of each member, what its counters go on from, in the order of [`COUNTERS`].
+fn counters(collected: &Collected) -> Vec<[u64; COUNTERS.len()]> {
+    let next = |member| {
+        COUNTERS.map(|name| {
+            let known = collected.counter(member, name);
+            known.saturating_add(COUNTER_LEAP)
+        })
+    };
+    collected.members.iter().map(|m| next(m.member)).collect()
 }
 
 /// An inode of which only the kind is known: closed to others, until its user says more.

@@ -258,10 +258,14 @@ impl Names {
 
     /// A file of which only bytes are known gets an inode and a name.
     pub fn adopt(&mut self, fid: Fid, losses: &mut Losses) {
+        let first = self.lost_and_found.is_none();
         self.inodes.insert(fid, blank(Kind::File, Fid::ROOT));
         self.unknown.insert(fid);
         self.find(fid, "its name, owner, mode, times and size", losses);
-        self.count();
+        if first {
+            // For the directory; the file itself has the one link that it was made with.
+            self.count();
+        }
     }
 
     /// Gives an inode a name in `/lost+found`.
