@@ -199,25 +199,28 @@ impl Repair {
     }
 }
 
-/// The new key-value store of the node takes the place of the old one, which goes to `aside`.
+/// The new key-value store of the node takes the place of the old one, which goes to `aside`. The old one never has the name of a new one,
+/// which the next repair would remove.
 fn exchange(node: &Path, aside: &Path) -> Result<()> {
     let (kv, new) = (node.join("kv"), node.join(NEW));
     let sync = |dir: &Path| File::open(dir).and_then(|d| d.sync_all()).at(dir);
-    match renameat_with(CWD, &new, CWD, &kv, RenameFlags::EXCHANGE) {
-        Ok(()) => {
-            sync(node)?;
-            std::fs::rename(&new, aside).at(aside)?;
-        }
-        // There is none, or the file system cannot.
-        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
-            if kv.exists() {
+    if kv.exists() {
+        std::fs::rename(&new, aside).at(aside)?;
+        match renameat_with(CWD, aside, CWD, &kv, RenameFlags::EXCHANGE) {
+            Ok(()) => {
+                sync(node)?;
+                return aside.parent().map_or(Ok(()), sync);
+            }
+            // The file system cannot.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                std::fs::rename(aside, &new).at(&new)?;
                 std::fs::rename(&kv, aside).at(aside)?;
                 sync(node)?;
             }
-            std::fs::rename(&new, &kv).at(&kv)?;
+            Err(e) => return failed(&kv, e),
         }
-        Err(e) => return failed(&kv, e),
     }
+    std::fs::rename(&new, &kv).at(&kv)?;
     sync(node)
 }
 
@@ -280,4 +283,31 @@ fn copy_unknown(from: &Path, places: &[Range<u64>], to: &Path) -> std::io::Resul
         }
     }
     copy.map_or(Ok(()), |file| file.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_records_take_the_place_of_the_old_ones_or_of_none() {
+        for old in [true, false] {
+            let node = tempfile::tempdir().unwrap();
+            let aside = node.path().join("damaged-1");
+            std::fs::create_dir(&aside).unwrap();
+            let put = |store: &str, file: &str| {
+                let store = node.path().join(store);
+                std::fs::create_dir(&store).unwrap();
+                std::fs::write(store.join(file), file).unwrap();
+            };
+            put(NEW, "new");
+            if old {
+                put("kv", "old");
+            }
+            exchange(node.path(), &aside.join("kv")).unwrap();
+            assert!(node.path().join("kv/new").exists());
+            assert!(!node.path().join(NEW).exists());
+            assert_eq!(aside.join("kv/old").exists(), old);
+        }
+    }
 }
