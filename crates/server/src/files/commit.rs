@@ -108,7 +108,7 @@ impl Shared {
             || !commit.staged.is_empty()
             || commit.attr.size.is_some_and(|s| s != inode.size);
         let seq = if content {
-            self.next_seq(&inode)?
+            self.next_seq(id.fid, &inode)?
         } else {
             inode.seq
         };

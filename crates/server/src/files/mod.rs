@@ -315,9 +315,9 @@ impl Shared {
     }
     /// The next sequence of a file. The counter jumps ahead at every start, so that a sequence that a machine crash took
     /// back is not issued again. The caller has the inode's lock.
-    fn next_seq(&self, inode: &Inode) -> Result<u64> {
+    fn next_seq(&self, fid: Fid, inode: &Inode) -> Result<u64> {
         let next = self.sequences.next()?;
-        self.promises.issued(next);
+        self.promises.issued(fid, inode.seq, next);
         Ok(next.max(inode.seq + 1))
     }
     /// A place where tests cut the work off.

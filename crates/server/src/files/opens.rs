@@ -239,7 +239,7 @@ impl Shared {
         }
         if flags.write && inode.lamination == Lamination::Soft {
             inode.lamination = Lamination::None;
-            inode.seq = self.next_seq(inode)?;
+            inode.seq = self.next_seq(fid, inode)?;
             let mut batch = Batch::new();
             self.inodes.put(&mut batch, fid, inode);
             self.store.apply(batch)?;

@@ -18,9 +18,13 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    /// A sequence of this run.
-    pub fn issued(&self, seq: u64) {
-        self.first.get_or_init(|| seq);
+    /// A commit of the file gets a sequence of this run; the last one of the file had `last`. If that was before this run, what
+    /// the file holds stays promised: its next commits are of this run.
+    pub fn issued(&self, fid: Fid, last: u64, seq: u64) {
+        let first = *self.first.get_or_init(|| seq);
+        if (1..first).contains(&last) {
+            self.promise(fid);
+        }
     }
 
     /// What the file holds now is promised.
@@ -41,5 +45,27 @@ impl Promises {
     /// The file is gone.
     pub fn forget(&self, fid: Fid) {
         self.synced.lock().remove(&fid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_run_left_stays_promised_when_a_commit_follows() {
+        let promises = Promises::default();
+        let (old, new) = (Fid(1), Fid(2));
+        assert!(promises.may_be(old, 7));
+        promises.issued(new, 0, 100);
+        promises.issued(old, 7, 101);
+        assert!(promises.may_be(old, 101));
+        assert!(!promises.may_be(new, 100));
+        promises.issued(new, 100, 102);
+        assert!(!promises.may_be(new, 102));
+        promises.promise(new);
+        assert!(promises.may_be(new, 102));
+        promises.forget(old);
+        assert!(!promises.may_be(old, 101));
     }
 }
