@@ -208,7 +208,10 @@ impl Client {
                         0 => format!("the service of {} does not answer", self.store),
                         pid => format!("the service of {} (pid {pid}) does not answer", self.store),
                     },
-                    next,
+                    format!(
+                        "{next}; its process id is in {}/lock: `kill -CONT` wakes one that is stopped",
+                        self.store
+                    ),
                 ))
             }
             Err(e) => Err(Failure::new(

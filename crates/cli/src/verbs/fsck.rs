@@ -70,13 +70,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
         prepared.discard().map_err(Failure::plain)?;
         return match prepared.losses().damaged_files {
             0 => print("there is nothing to repair\n"),
-            files => {
-                print(format!(
-                    "the records are whole; bytes of {} are damaged where they lie, which no repair mends: replace or remove what is named above\n",
-                    counted(files, "file")
-                ))?;
-                Err(Failure::silent())
-            }
+            files => print(format!("the records are whole; {}", lying(files))),
         };
     }
     let steps = prepared.steps().into_iter();
@@ -89,6 +83,7 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
         prepared.discard().map_err(Failure::plain)?;
         return Err(Failure::new("nothing was changed", "say yes, or add --yes"));
     }
+    let files = prepared.losses().damaged_files;
     let report = prepared.put_in_place().map_err(Failure::plain)?;
     drop(prepared);
     let bar = progress::bytes("fsck", 0);
@@ -96,6 +91,9 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
     bar.finish_and_clear();
     let after = after?;
     print(text(&after, &name(stores)))?;
+    if files > 0 {
+        print(format!("this is said of the records; {}", lying(files)))?;
+    }
     print(format!("repaired; the report is {}\n", report.display()))?;
     match after.problems.iter().find(|p| p.part != "data") {
         None => Ok(()),
@@ -104,6 +102,14 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
             "copy out what can be read with `forebay mount --salvage`, and report this",
         )),
     }
+}
+
+/// What is said of files with damaged bytes in segment files.
+fn lying(files: u64) -> String {
+    format!(
+        "bytes of {} are damaged where they lie, which no repair mends: replace or remove what is named above\n",
+        counted(files, "file")
+    )
 }
 
 /// As [`check`], of the records alone.
@@ -227,7 +233,7 @@ fn text(report: &Report, shown: &str) -> String {
         (0, _) => writeln!(out, "{shown} is sound"),
         (n, 0) => writeln!(
             out,
-            "{shown} has {}: what needs damaged bytes answers EIO, all else can be read; copy it out, or run `forebay fsck --repair`",
+            "{shown} has {}: what needs damaged bytes answers EIO, all else can be read; copy it out; `forebay fsck --repair` names the files, and makes damaged records anew",
             counted(n as u64, "problem")
         ),
         (n, _) => writeln!(

@@ -63,8 +63,8 @@ fn describe(file: &Path) -> Result<Described> {
             ("it is not a regular file".to_string(), "name a file in it")
         }
         Err(Errno::NODATA) => (
-            "the service does not know of extents".to_string(),
-            "start it with this forebay",
+            "it is not a regular file, or the service does not know of extents".to_string(),
+            "name a regular file, or start the service with this forebay",
         ),
         Err(Errno::ACCESS) => (
             "you may not read it".to_string(),

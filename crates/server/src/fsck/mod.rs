@@ -1,6 +1,7 @@
 //! The check of all stores of a service, the service stopped: what `forebay fsck` shows.
 //!
-//! Nothing is changed, except where a crash has torn a log: that is cut, as by any start. What is checked: every block
+//! Nothing is changed, except where a crash has torn a log, which is cut, and where one copy of a superblock is damaged, which is written
+//! again from the other and noted, as by any start. What is checked: every block
 //! and record of the stores; namespace and attributes; extents against files; every piece of every span; spans against
 //! segment files; extents against spans, both ways.
 //!
@@ -136,6 +137,7 @@ fn run(
     let layout = stopped::open(&*io, dirs)?;
     let mut report = Report {
         members: layout.nodes.len() as u16,
+        notes: layout.repaired,
         ..Report::default()
     };
     progress(Progress {

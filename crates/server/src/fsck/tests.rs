@@ -57,6 +57,22 @@ fn run(dir: &TempDir) -> Report {
     check(Arc::new(OsIo), &[dir.path().into()], &mut |_| {}).unwrap()
 }
 
+#[test]
+fn a_copy_of_a_superblock_that_was_damaged_is_noted() {
+    let dir = service();
+    for place in ["superblock", "node-1/superblock.copy"] {
+        let path = dir.path().join(place);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[41] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let report = run(&dir);
+        let told = |n: &String| n.contains(&*path.to_string_lossy()) && n.contains("was damaged");
+        assert!(report.is_sound(), "{:?}", report.problems);
+        assert!(report.notes.iter().any(told), "{:?}", report.notes);
+        assert!(!run(&dir).notes.iter().any(told), "it is whole again");
+    }
+}
+
 /// Changes the store of member `k` behind the service's back.
 fn change(dir: &TempDir, k: u16, change: impl FnOnce(&Store) -> Batch) {
     let store = Store::open(
