@@ -20,14 +20,14 @@ const THREADS: usize = 4;
 /// Stack of a thread; it does little.
 const STACK: usize = 128 << 10;
 
-struct Job {
+struct LookupRequest {
     path: PathBuf,
     done: SyncSender<Result<u64, Errno>>,
 }
 
 /// See the head of this file. The threads end when it is dropped.
 pub(crate) struct OwnLookups {
-    jobs: Sender<Job>,
+    requests: Sender<LookupRequest>,
     threads: Vec<u32>,
 }
 
@@ -37,7 +37,7 @@ impl OwnLookups {
     /// # Errors
     /// No threads, or no descriptor tables of their own (Linux before 5.9; a filter of system calls).
     pub fn start() -> io::Result<OwnLookups> {
-        let (jobs, all) = channel();
+        let (requests, all) = channel();
         let all = Arc::new(Mutex::new(all));
         let (ready, started) = channel();
         for _ in 0..THREADS {
@@ -56,7 +56,7 @@ impl OwnLookups {
             let thread = started.recv().map_err(io::Error::other)??;
             threads.push(thread.as_raw_nonzero().get().unsigned_abs());
         }
-        Ok(OwnLookups { jobs, threads })
+        Ok(OwnLookups { requests, threads })
     }
 
     /// Looks the path up, without following a link at its end. The size that the kernel has then, bytes; it is asked for
@@ -67,7 +67,9 @@ impl OwnLookups {
     pub fn size(&self, path: PathBuf, limit: Duration) -> io::Result<u64> {
         let (done, answer) = sync_channel(1);
         let ended = |_| io::Error::from(Errno::SHUTDOWN);
-        self.jobs.send(Job { path, done }).map_err(|_| ended(()))?;
+        self.requests
+            .send(LookupRequest { path, done })
+            .map_err(|_| ended(()))?;
         match answer.recv_timeout(limit) {
             Ok(found) => Ok(found?),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -92,12 +94,15 @@ fn leave_descriptors() -> io::Result<Pid> {
     }
 }
 
-fn work(jobs: &Mutex<Receiver<Job>>) {
+fn work(requests: &Mutex<Receiver<LookupRequest>>) {
     loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
+        let request = requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
+        let Ok(request) = request else { return };
         // The one that waits may have given up.
-        let _ = job.done.send(size(&job.path));
+        let _ = request.done.send(size(&request.path));
     }
 }
 

@@ -39,22 +39,22 @@ const MOST_DEPTH: usize = 512;
 const STACK: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct DirectoryPlace {
     parent: Fid,
     name: Arc<[u8]>,
 }
 
-impl Place {
-    fn new(parent: Fid, name: &OsStr) -> Place {
-        Place {
+impl DirectoryPlace {
+    fn new(parent: Fid, name: &OsStr) -> DirectoryPlace {
+        DirectoryPlace {
             parent,
             name: name.as_bytes().into(),
         }
     }
 }
 
-struct Known {
-    place: Place,
+struct KnownDirectory {
+    place: DirectoryPlace,
     /// The kernel may have it elsewhere still.
     moved: bool,
     /// Answers that named it.
@@ -62,17 +62,17 @@ struct Known {
 }
 
 #[derive(Default)]
-struct Inner {
-    known: HashMap<Fid, Known>,
+struct DirectoryTable {
+    known: HashMap<Fid, KnownDirectory>,
     /// Who was found at a place last.
-    at: HashMap<Place, Fid>,
+    at: HashMap<DirectoryPlace, Fid>,
     /// Threads that were told of a directory that the kernel may have elsewhere, and that directory.
     told: HashMap<u32, Fid>,
 }
 
-impl Inner {
+impl DirectoryTable {
     /// `fid` is at `place`, if the kernel knows it at all. The kernel `heard`: it has it there itself.
-    fn put(&mut self, fid: Fid, place: Place, heard: bool) {
+    fn put(&mut self, fid: Fid, place: DirectoryPlace, heard: bool) {
         let Some(known) = self.known.get_mut(&fid) else {
             return;
         };
@@ -113,7 +113,7 @@ pub(super) struct Moved {
 /// See the head of this file.
 #[derive(Default)]
 pub(super) struct Places {
-    inner: Mutex<Inner>,
+    inner: Mutex<DirectoryTable>,
     /// Renames of this mount that wait until other nodes have heard of them.
     telling: AtomicUsize,
 }
@@ -121,10 +121,10 @@ pub(super) struct Places {
 impl Places {
     /// A request is answered with this directory at this name: one of `thread`, or of the mount's own (`None`).
     pub fn found(&self, fid: Fid, parent: Fid, name: &OsStr, thread: Option<u32>) {
-        let place = Place::new(parent, name);
+        let place = DirectoryPlace::new(parent, name);
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
-        let known = inner.known.entry(fid).or_insert_with(|| Known {
+        let known = inner.known.entry(fid).or_insert_with(|| KnownDirectory {
             place: place.clone(),
             moved: false,
             answers: 0,
@@ -149,7 +149,10 @@ impl Places {
         to: (Fid, &OsStr),
         exchanged: bool,
     ) -> Vec<(Fid, PathBuf)> {
-        let (from, to) = (Place::new(from.0, from.1), Place::new(to.0, to.1));
+        let (from, to) = (
+            DirectoryPlace::new(from.0, from.1),
+            DirectoryPlace::new(to.0, to.1),
+        );
         let parents = (from.parent, to.parent);
         let mut inner = self.inner.lock();
         let (moved, other) = (inner.at.remove(&from), inner.at.remove(&to));

@@ -205,48 +205,48 @@ pub(crate) trait Handler: Send + Sync + 'static {
 
 /// The request is shorter than it must be.
 #[derive(Debug)]
-pub(super) struct Short;
+pub(super) struct RequestTooShort;
 
 /// Takes arguments off the front.
 pub(super) struct Arguments<'a>(pub &'a [u8]);
 
 impl<'a> Arguments<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Short> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Short)?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], RequestTooShort> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(RequestTooShort)?;
         self.0 = rest;
         Ok(taken)
     }
-    pub fn n4(&mut self) -> Result<u32, Short> {
-        let bytes = self.take(4)?.try_into().map_err(|_| Short)?;
+    pub fn n4(&mut self) -> Result<u32, RequestTooShort> {
+        let bytes = self.take(4)?.try_into().map_err(|_| RequestTooShort)?;
         Ok(u32::from_ne_bytes(bytes))
     }
-    fn n8(&mut self) -> Result<u64, Short> {
-        let bytes = self.take(8)?.try_into().map_err(|_| Short)?;
+    fn n8(&mut self) -> Result<u64, RequestTooShort> {
+        let bytes = self.take(8)?.try_into().map_err(|_| RequestTooShort)?;
         Ok(u64::from_ne_bytes(bytes))
     }
-    fn skip(&mut self, len: usize) -> Result<(), Short> {
+    fn skip(&mut self, len: usize) -> Result<(), RequestTooShort> {
         self.take(len).map(drop)
     }
     /// Up to the next zero.
-    fn name(&mut self) -> Result<&'a OsStr, Short> {
-        let len = self.0.iter().position(|b| *b == 0).ok_or(Short)?;
+    fn name(&mut self) -> Result<&'a OsStr, RequestTooShort> {
+        let len = self.0.iter().position(|b| *b == 0).ok_or(RequestTooShort)?;
         let name = self.take(len)?;
         self.skip(1)?;
         Ok(OsStr::from_bytes(name))
     }
-    fn handle(&mut self) -> Result<FileHandle, Short> {
+    fn handle(&mut self) -> Result<FileHandle, RequestTooShort> {
         self.n8().map(FileHandle)
     }
-    fn inode(&mut self) -> Result<INodeNo, Short> {
+    fn inode(&mut self) -> Result<INodeNo, RequestTooShort> {
         self.n8().map(INodeNo)
     }
-    fn open_flags(&mut self) -> Result<OpenFlags, Short> {
+    fn open_flags(&mut self) -> Result<OpenFlags, RequestTooShort> {
         self.n4().map(|flags| OpenFlags(flags as i32))
     }
 
     /// `| valid 4 | 0 4 | handle 8 | size 8 | owner 8 | atime 8 | mtime 8 | ctime 8 | nanoseconds 4 + 4 + 4 | mode 4 | 0 4 | user 4 |
     /// group 4 | 0 4 |`
-    fn set_attr(&mut self) -> Result<SetAttrRequest, Short> {
+    fn set_attr(&mut self) -> Result<SetAttrRequest, RequestTooShort> {
         let valid = self.n4()?;
         let has = |bit: u32| valid & 1 << bit != 0;
         self.skip(4)?;
@@ -275,7 +275,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// `| handle 8 | owner 8 | start 8 | last 8 | type 4 | process 4 | flags 4 | 0 4 |`
-    fn lock(&mut self, ino: INodeNo, wait: bool) -> Result<LockRequest, Short> {
+    fn lock(&mut self, ino: INodeNo, wait: bool) -> Result<LockRequest, RequestTooShort> {
         Ok(LockRequest {
             ino,
             fh: self.handle()?,
@@ -313,7 +313,7 @@ fn forget(
     opcode: u32,
     ino: INodeNo,
     mut a: Arguments<'_>,
-) -> Result<(), Short> {
+) -> Result<(), RequestTooShort> {
     if opcode == opcode::FORGET {
         handler.forget(ino, a.n8()?);
         return Ok(());
@@ -345,7 +345,7 @@ pub(super) fn dispatch(
 ) {
     if matches!(opcode, opcode::FORGET | opcode::BATCH_FORGET) {
         let forgotten = forget(handler, opcode, INodeNo(req.inode), Arguments(arguments));
-        if let Err(Short) = forgotten {
+        if let Err(RequestTooShort) = forgotten {
             tracing::error!(opcode, "the kernel sent a request that is too short");
         }
         return;
@@ -354,7 +354,7 @@ pub(super) fn dispatch(
     if owner.is_some_and(|owner| owner != req.uid) && !of_kernel(opcode) {
         return new().error(Errno::EACCES);
     }
-    if let Err(Short) = decode(handler, &new, opcode, req, arguments) {
+    if let Err(RequestTooShort) = decode(handler, &new, opcode, req, arguments) {
         tracing::error!(opcode, "the kernel sent a request that is too short");
         new().error(Errno::EIO);
     }
@@ -367,7 +367,7 @@ fn decode(
     opcode: u32,
     req: &Request,
     arguments: &[u8],
-) -> Result<(), Short> {
+) -> Result<(), RequestTooShort> {
     let ino = INodeNo(req.inode);
     let mut a = Arguments(arguments);
     match opcode {

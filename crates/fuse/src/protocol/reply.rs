@@ -70,21 +70,21 @@ impl Drop for Reply {
 }
 
 /// Numbers, one behind the other.
-struct Fields(Vec<u8>);
+struct ReplyFields(Vec<u8>);
 
-impl Fields {
-    fn new() -> Fields {
-        Fields(Vec::with_capacity(144))
+impl ReplyFields {
+    fn new() -> ReplyFields {
+        ReplyFields(Vec::with_capacity(144))
     }
-    fn n4(mut self, n: u32) -> Fields {
+    fn n4(mut self, n: u32) -> ReplyFields {
         self.0.extend_from_slice(&n.to_ne_bytes());
         self
     }
-    fn n8(mut self, n: u64) -> Fields {
+    fn n8(mut self, n: u64) -> ReplyFields {
         self.0.extend_from_slice(&n.to_ne_bytes());
         self
     }
-    fn attributes(self, a: &FileAttr) -> Fields {
+    fn attributes(self, a: &FileAttr) -> ReplyFields {
         self.n8(a.ino.0)
             .n8(a.size)
             .n8(a.blocks)
@@ -103,7 +103,7 @@ impl Fields {
             .n4(0)
     }
     /// Inode numbers are never used again, so there is one generation.
-    fn entry(self, attr_ttl: &Duration, entry_ttl: &Duration, attr: &FileAttr) -> Fields {
+    fn entry(self, attr_ttl: &Duration, entry_ttl: &Duration, attr: &FileAttr) -> ReplyFields {
         self.n8(attr.ino.0)
             .n8(0)
             .n8(entry_ttl.as_secs())
@@ -112,7 +112,7 @@ impl Fields {
             .n4(attr_ttl.subsec_nanos())
             .attributes(attr)
     }
-    fn open(self, fh: FileHandle, flags: FopenFlags) -> Fields {
+    fn open(self, fh: FileHandle, flags: FopenFlags) -> ReplyFields {
         self.n8(fh.0).n4(flags.bits()).n4(0)
     }
     fn give(self, reply: Reply) {
@@ -173,13 +173,18 @@ impl ReplyEntry {
         self.entry_with_ttls(ttl, ttl, attr);
     }
     pub fn entry_with_ttls(self, attr_ttl: &Duration, entry_ttl: &Duration, attr: &FileAttr) {
-        Fields::new().entry(attr_ttl, entry_ttl, attr).give(self.0);
+        ReplyFields::new()
+            .entry(attr_ttl, entry_ttl, attr)
+            .give(self.0);
     }
 }
 
 impl ReplyAttr {
     pub fn attr(self, ttl: &Duration, attr: &FileAttr) {
-        let fields = Fields::new().n8(ttl.as_secs()).n4(ttl.subsec_nanos()).n4(0);
+        let fields = ReplyFields::new()
+            .n8(ttl.as_secs())
+            .n4(ttl.subsec_nanos())
+            .n4(0);
         fields.attributes(attr).give(self.0);
     }
 }
@@ -192,20 +197,20 @@ impl ReplyData {
 
 impl ReplyOpen {
     pub fn opened(self, fh: FileHandle, flags: FopenFlags) {
-        Fields::new().open(fh, flags).give(self.0);
+        ReplyFields::new().open(fh, flags).give(self.0);
     }
 }
 
 impl ReplyCreate {
     pub fn created(self, ttl: &Duration, attr: &FileAttr, fh: FileHandle, flags: FopenFlags) {
-        let fields = Fields::new().entry(ttl, ttl, attr);
+        let fields = ReplyFields::new().entry(ttl, ttl, attr);
         fields.open(fh, flags).give(self.0);
     }
 }
 
 impl ReplyWrite {
     pub fn written(self, bytes: u32) {
-        Fields::new().n4(bytes).n4(0).give(self.0);
+        ReplyFields::new().n4(bytes).n4(0).give(self.0);
     }
 }
 
@@ -220,7 +225,7 @@ impl ReplyStatfs {
         block: u32,
         longest_name: u32,
     ) {
-        let mut fields = Fields::new()
+        let mut fields = ReplyFields::new()
             .n8(blocks)
             .n8(free)
             .n8(free)
@@ -236,7 +241,7 @@ impl ReplyStatfs {
 
 impl ReplyXattr {
     pub fn size(self, size: u32) {
-        Fields::new().n4(size).n4(0).give(self.0);
+        ReplyFields::new().n4(size).n4(0).give(self.0);
     }
     pub fn data(self, bytes: &[u8]) {
         self.0.give([bytes, &[]]);
@@ -246,20 +251,20 @@ impl ReplyXattr {
 impl ReplyLock {
     /// `last`: the last byte itself.
     pub fn locked(self, start: u64, last: u64, typ: i32, pid: u32) {
-        let fields = Fields::new().n8(start).n8(last);
+        let fields = ReplyFields::new().n8(start).n8(last);
         fields.n4(typ as u32).n4(pid).give(self.0);
     }
 }
 
 impl ReplyLseek {
     pub fn offset(self, offset: i64) {
-        Fields::new().n8(offset as u64).give(self.0);
+        ReplyFields::new().n8(offset as u64).give(self.0);
     }
 }
 
 impl ReplyIoctl {
     pub fn ioctl(self, result: i32, bytes: &[u8]) {
-        let fields = Fields::new().n4(result as u32).n4(0).n4(0).n4(0);
+        let fields = ReplyFields::new().n4(result as u32).n4(0).n4(0).n4(0);
         self.0.give([&fields.0, bytes]);
     }
 }
@@ -296,7 +301,7 @@ impl ReplyDirectory {
         if end > self.room {
             return true;
         }
-        let entries = Fields(std::mem::take(&mut self.entries));
+        let entries = ReplyFields(std::mem::take(&mut self.entries));
         let fields = entries.n8(ino.0).n8(next).n4(name.len() as u32);
         self.entries = fields.n4(kind.mode() >> 12).0;
         self.entries.extend_from_slice(name);

@@ -28,7 +28,7 @@ const PAGE: u32 = 1024;
 const TOKENS: u64 = 1 << 63;
 
 /// What is behind the end that a file had, and cannot be read.
-struct Tail {
+struct UnreadableTail {
     /// The least size that the file may be cut to.
     size: u64,
     start: u64,
@@ -38,7 +38,7 @@ struct Tail {
 impl Shared {
     /// See the head of this file. All members answer, and have published what was decided.
     pub(super) fn restore(&self) -> Result<()> {
-        let mut tails: BTreeMap<Fid, Tail> = BTreeMap::new();
+        let mut tails: BTreeMap<Fid, UnreadableTail> = BTreeMap::new();
         let mut put_back = 0;
         for (number, held) in self.outbox.left()?.into_iter().rev() {
             match self.restore_held(number, &held, &mut tails) {
@@ -68,7 +68,7 @@ impl Shared {
         &self,
         number: u64,
         held: &Held,
-        tails: &mut BTreeMap<Fid, Tail>,
+        tails: &mut BTreeMap<Fid, UnreadableTail>,
     ) -> Result<u64> {
         let fid = held.fid;
         let displaced = held.extents.iter().map(|e| e.offset..e.end());
@@ -109,7 +109,10 @@ impl Shared {
                     if hole.end > size {
                         let start = hole.start.max(size);
                         let token = TOKENS | TOKENS >> 1 | number;
-                        let tail = tails.entry(fid).or_insert(Tail { size, start, token });
+                        let tail =
+                            tails
+                                .entry(fid)
+                                .or_insert(UnreadableTail { size, start, token });
                         tail.size = tail.size.min(size);
                         tail.start = tail.start.min(start);
                     }
@@ -142,7 +145,7 @@ impl Shared {
     }
 
     /// Cuts off the end of a file that cannot be read, down to what can.
-    fn cut_tail(&self, fid: Fid, tail: &Tail) -> Result<()> {
+    fn cut_tail(&self, fid: Fid, tail: &UnreadableTail) -> Result<()> {
         let inode = match self.inodes.get(fid) {
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,

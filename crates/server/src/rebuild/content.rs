@@ -27,9 +27,9 @@ pub struct Content<'a> {
 
 /// Extents by offset, none over another.
 #[derive(Default)]
-struct Laid(BTreeMap<u64, Extent>);
+struct FileExtents(BTreeMap<u64, Extent>);
 
-impl Laid {
+impl FileExtents {
     fn cut(&mut self, range: Range<u64>) {
         let before = self.0.range(..range.start).next_back().map(|(_, e)| *e);
         let over = self.0.range(range.clone()).map(|(_, e)| *e);
@@ -147,7 +147,7 @@ impl<'a> Content<'a> {
             return Ok(());
         };
         extents.sort_by_key(|e| e.seq);
-        let mut laid = Laid::default();
+        let mut laid = FileExtents::default();
         extents.into_iter().for_each(|extent| laid.put(extent));
         for commit in self.decided.get(&fid).into_iter().flatten() {
             let commit = &self.collected.decided[*commit];
@@ -313,7 +313,7 @@ impl<'a> Content<'a> {
     fn put(
         &self,
         fid: Fid,
-        laid: &Laid,
+        laid: &FileExtents,
         patterned: bool,
         targets: &mut [Target],
         owner: Member,
