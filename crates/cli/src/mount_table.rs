@@ -141,6 +141,17 @@ pub fn unmount(point: &Path, how: How) -> Result {
     }
 }
 
+/// Whether a server answers for the mount, or may do so: one that hangs counts. The mount of a server that has ended does not.
+pub fn is_served(point: &Path) -> bool {
+    let path = point.to_path_buf();
+    let what = format!("looking at {}", point.display());
+    let asked = within(Duration::from_secs(5), &what, move || {
+        rustix::fs::statfs(&path).map(drop)
+    });
+    use rustix::io::Errno;
+    !matches!(asked, Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)))
+}
+
 /// The message for open files, naming who holds them. `asker` wants it unmounted.
 pub fn busy(point: &Path, asker: u32) -> Failure {
     let mut holders = crate::processes::holders(point);

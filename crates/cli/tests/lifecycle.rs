@@ -224,6 +224,29 @@ fn dead_mounts_are_detached_by_umount_and_by_the_next_mount() {
 }
 
 #[test]
+fn a_service_whose_store_was_moved_is_not_taken_for_dead() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    let mut open = std::fs::File::create(place.path("m/f")).unwrap();
+    std::fs::rename(place.path("s"), place.path("moved")).unwrap();
+    assert_fails(
+        &forebay(&["umount", &place.mount_point()]),
+        1,
+        &["still answers", "moved"],
+    );
+    std::fs::rename(place.path("moved"), place.path("s")).unwrap();
+    std::io::Write::write_all(&mut open, b"goes on").unwrap();
+    drop(open);
+    place.umount_well();
+    place.mount_well(&[]);
+    assert_eq!(std::fs::read(place.path("m/f")).unwrap(), b"goes on");
+    place.umount_well();
+}
+
+#[test]
 fn laminated_files_cannot_be_changed_and_open_ones_cannot_be_laminated() {
     if !fuse() {
         return;

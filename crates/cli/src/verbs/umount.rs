@@ -55,6 +55,17 @@ pub fn run(args: &UmountArgs) -> Result {
             "`findmnt -t fuse.forebay` lists the mounts",
         )),
         Err(NoServer::NotRunning) => {
+            // A store that was moved, or whose socket was removed, is not found by its path; its server may well run.
+            if let Some(mount) = ours.iter().find(|m| mount_table::is_served(&m.point)) {
+                return Err(Failure::new(
+                    format!(
+                        "a server still answers at {}, but nothing listens at {}: its store was moved, or its socket was removed",
+                        name(&mount.point),
+                        name(&store)
+                    ),
+                    "put the store back where it was, or end the server (`pgrep -af forebay` shows it) with SIGTERM, which commits what is open",
+                ));
+            }
             for mount in &ours {
                 mount_table::unmount(&mount.point, How::Detach)?;
             }
