@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fresh.sh [--dir DIR] [--keep] [COMMAND...]: runs the README's two commands, or these, on a machine that has nothing.
 #
-# The machine is a new Debian 12 root made by debootstrap, in mount, process, host name, IPC and control group namespaces of its own. Of this
+# The machine is a new Debian 12 root made by debootstrap, in mount, process, host name and IPC namespaces of its own. Of this
 # machine it gets the kernel, the network, the Rust toolchain (read-only), /dev/fuse and the loop devices, where packages come
 # from, and a clone of the last commit. So what an earlier installation left on this machine cannot hide a step that is missing.
 #
@@ -25,8 +25,8 @@ inside() {
   mount --bind "$root" "$root"
   mount -t proc proc "$root/proc"
   mount -t sysfs -o ro sysfs "$root/sys"
-  # Slurm's node daemon wants to see one.
-  mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
+  # The kernel's control groups, as this machine has them: Slurm's node daemon does not start without.
+  mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
   mount -t tmpfs -o mode=755 tmpfs "$root/dev"
   mkdir "$root/dev/pts" "$root/dev/shm"
   mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts "$root/dev/pts"
@@ -140,6 +140,6 @@ mkdir -p "$root/opt/rust"
 git clone -q --no-hardlinks "$here" "$root/root/forebay"
 
 code=0
-unshare --mount --uts --ipc --pid --cgroup --fork --kill-child "$0" --inside "$root" "$toolchain" "$@" || code=$?
+unshare --mount --uts --ipc --pid --fork --kill-child "$0" --inside "$root" "$toolchain" "$@" || code=$?
 echo "==> fresh: exit code $code after $((SECONDS - started)) s, $(du -sh --one-file-system "$root" | cut -f 1) used" >&2
 exit "$code"

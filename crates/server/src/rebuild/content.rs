@@ -194,7 +194,7 @@ impl<'a> Content<'a> {
         }
         let patterned = inode.layout == Layout::Patterned;
         let mut lost: u64 = missing.iter().map(|r| r.end - r.start).sum();
-        let mut pattern_bytes = 0;
+        let (mut pattern_bytes, mut end) = (0, laid.end());
         if patterned {
             // What lies over the patterns is asked for from the new index.
             self.put(fid, &laid, true, std::slice::from_mut(target), owner)?;
@@ -205,6 +205,7 @@ impl<'a> Content<'a> {
                 .map(|e| self.collected.damaged(e))
                 .sum::<u64>();
             pattern_bytes = held.bytes;
+            end = end.max(held.end);
             for range in &held.missing {
                 laid.put(lost_extent(range, inode.seq));
                 lost += range.end - range.start;
@@ -216,11 +217,10 @@ impl<'a> Content<'a> {
             || names.orphans.contains(&fid)
             || !self.collected.any_uncertain();
         let more = !trusted && counted > inode.bytes;
-        let older =
-            unknown || more || (!trusted && (newest > known_seq || laid.end() > inode.size));
+        let older = unknown || more || (!trusted && (newest > known_seq || end > inode.size));
         let short = !trusted && counted < inode.bytes;
         if older || short {
-            inode.size = inode.size.max(laid.end());
+            inode.size = inode.size.max(end);
             let mut gaps = match patterned && !more {
                 true => self.patterns(target, fid, inode.size)?.gaps,
                 // Of patterns that hold more than they should a hole may be lost, and it is not known where.

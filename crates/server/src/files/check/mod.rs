@@ -135,6 +135,8 @@ pub(crate) struct PatternGaps {
     pub(crate) extents: Vec<Extent>,
     /// Parts of the file whose log bytes are missing.
     pub(crate) missing: Vec<Range<u64>>,
+    /// Where the last byte that patterns show ends.
+    pub(crate) end: u64,
 }
 
 /// The parts of the file that an extent holds and whose log bytes are not there.

@@ -82,7 +82,9 @@ pub(crate) fn gaps(
     let read = |range| page(index, fid, range);
     let mut over = Over::new(&read, 0..u64::MAX);
     let (mut gaps, mut at, mut bytes) = (Vec::<Range<u64>>::new(), 0, 0);
+    let mut last = 0;
     visible(table.map(), &table, 0..u64::MAX, &mut |piece| {
+        last = last.max(piece.offset + piece.len);
         let end = (piece.offset + piece.len).min(size);
         if piece.offset > at && at < size && gaps.len() < most {
             gaps.push(at..piece.offset.min(size));
@@ -131,6 +133,7 @@ pub(crate) fn gaps(
     Ok(PatternGaps {
         gaps: left,
         bytes,
+        end: last,
         extents: ranges.sorted().extents(),
         missing: unheld,
     })
