@@ -141,7 +141,7 @@ pub fn has_guard(run: u32) -> bool {
 }
 
 /// Processes with something open at or below `point`, as far as this user may see them, and as far as that can be found out in
-/// [`HOLDERS_LIMIT`]: what a process has mapped cannot be read while it waits in `exec` for a server that does not answer.
+/// five seconds: what a process has mapped cannot be read while it waits in `exec` for a server that does not answer.
 pub fn holders(point: &Path) -> Vec<(u32, String)> {
     let point = point.to_path_buf();
     gather(HOLDERS_LIMIT, move |found| {

@@ -41,7 +41,7 @@ pub trait File: Send + Sync {
     }
     /// Cuts the file, or lengthens it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Allocates disk blocks for the range, so that writing there cannot run out of space. See [`reserve_room`] for file systems that
+    /// Allocates disk blocks for the range, so that writing there cannot run out of space. See `reserve_room` for file systems that
     /// cannot do this.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Gives the range's disk blocks back; it reads as zeros afterwards. Length unchanged.

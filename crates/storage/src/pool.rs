@@ -19,7 +19,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Another file system, whose files are kept open within a number; see the [module](self).
+/// Another file system, whose files are kept open within a number; see the head of this file.
 pub struct PooledIo {
     disk: Arc<dyn Io>,
     places: usize,

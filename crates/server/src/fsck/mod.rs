@@ -59,7 +59,7 @@ pub struct Report {
     pub bytes: u64,
     /// Log bytes that no file names and nothing will give back.
     pub leaked: u64,
-    /// Bytes of files that a repair has found lost: extents of [`LOST_LOG`](crate::LOST_LOG).
+    /// Bytes of files that a repair has found lost: extents of [`LOST_LOG`].
     pub lost: u64,
     /// Notes that tell of a log that ends where something written may be missing.
     pub may_be_lost: u64,

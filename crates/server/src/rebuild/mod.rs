@@ -11,7 +11,7 @@
 //! Invariants:
 //! - The old stores and segment files are only read: new records name the bytes where they lie. Damaged pieces of segment files are
 //!   told, and named as ever: reading them is `EIO` by their checksums.
-//! - No wrong byte: what a lost record may have said of a file reads as `EIO` (an extent of [`LOST_LOG`]), never as a hole, an older
+//! - No wrong byte: what a lost record may have said of a file reads as `EIO` (an extent of [`LOST_LOG`](crate::LOST_LOG)), never as a hole, an older
 //!   byte or an end of the file. An entry whose inode is lost keeps its name.
 //! - An inode without a name gets one in `/lost+found`; a directory whose inode is lost is made again with what is in it.
 //! - Every file that is not as it was is in the [`Losses`] with its path.
