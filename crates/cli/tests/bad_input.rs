@@ -1,7 +1,7 @@
 //! Bad input is refused in one line that says what, where and what next, with the right exit code; nothing is lost.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, assert_fails, forebay, fuse, outcome, run};
+use common::{Place, assert_fails, forebay, fuse, install, outcome, run};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -339,7 +339,7 @@ fn a_mount_that_is_refused_leaves_no_new_store() {
     // An ordinary user may not let others in unless /etc/fuse.conf says so.
     std::fs::set_permissions(place.path("."), PermissionsExt::from_mode(0o777)).unwrap();
     let program = place.path("forebay");
-    std::fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
+    install(&program);
     let mut other = std::process::Command::new(&program);
     std::fs::create_dir(place.path("om")).unwrap();
     std::os::unix::fs::chown(place.path("om"), Some(54321), None).unwrap();

@@ -1,7 +1,7 @@
 //! What other users of the machine can put in one's way: names that a terminal obeys, sockets that are not one's own service's.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, assert_fails, command, forebay, fuse, outcome, run};
+use common::{Place, assert_fails, command, forebay, fuse, install, outcome, run};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -174,6 +174,8 @@ fn a_control_socket_of_another_user_is_not_asked() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
     };
     open(&place.path("."), 0o755);
+    let program = place.path("forebay");
+    install(&program);
     // Whose directory, who asks, what is said.
     for (k, (owner, asker, word)) in [
         (0, 0, "not by user 0"),
@@ -200,9 +202,6 @@ fn a_control_socket_of_another_user_is_not_asked() {
             .read_line(&mut line)
             .unwrap();
         assert_eq!(line, "ready\n");
-        let program = place.path("forebay");
-        std::fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
-        open(&program, 0o755);
         let mut ask = command(&["umount", store.to_str().unwrap()]);
         let mut ask_as = Command::new(&program);
         ask_as

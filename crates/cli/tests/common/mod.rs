@@ -36,6 +36,18 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
+/// Puts a copy of the command under test at `path`, where another user may run it.
+///
+/// Another process copies: one that a test beside this starts has whatever this process holds open for writing until it runs
+/// its own program, and a program that somebody holds open for writing cannot be run.
+pub fn install(path: &Path) {
+    let mut copy = Command::new("install");
+    copy.args(["-m", "755", env!("CARGO_BIN_EXE_forebay")])
+        .arg(path);
+    let (code, _, err) = outcome(&run(&mut copy));
+    assert_eq!(code, 0, "{err}");
+}
+
 /// Runs a command to its end; kills it if that takes too long, so that it counts as failed.
 pub fn run(command: &mut Command) -> Output {
     run_within(command, LIMIT)
