@@ -63,6 +63,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether stored bytes are not what was written, which costs what needs them.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Error::Corrupt(_) | Error::Storage(forebay_storage::Error::Corrupt { .. })
+        )
+    }
+
     /// The number a system call fails with.
     pub fn errno(&self) -> Errno {
         match self {

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub struct MemberStatus {
     /// Its number.
     pub member: u16,
-    /// What was damaged when it was opened, and what may be lost with it, for people.
+    /// What was damaged when it was opened and what reads met since, and what may be lost with it, for people.
     #[serde(default)]
     pub damage: Vec<String>,
     /// Inodes it owns, of all kinds, without those of removed directories. `None`: not counted yet.
@@ -190,11 +190,15 @@ impl Look for Records {
         let mut counted = Counted::default();
         let all = |keyspace| {
             let scan = self.0.scan(keyspace, Bound::Unbounded, Bound::Unbounded);
-            scan.map(|entry| {
+            scan.filter_map(|entry| {
                 if stop.load(Ordering::Relaxed) {
-                    return Err(Error::Refused("the service stops".into()));
+                    return Some(Err(Error::Refused("the service stops".into())));
                 }
-                Ok(entry?)
+                match entry {
+                    // What is behind it is not counted; the damage itself is told.
+                    Err(forebay_storage::Error::Corrupt { .. }) => None,
+                    entry => Some(entry.map_err(Error::from)),
+                }
             })
         };
         for entry in all(keys::INODES) {
@@ -212,7 +216,10 @@ impl Look for Records {
             }
         }
         for entry in ExtentIndex::of(&self.0)?.iter()? {
-            entry?;
+            if entry.is_err() {
+                // The same.
+                break;
+            }
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Refused("the service stops".into()));
             }
@@ -301,13 +308,12 @@ impl NodeServer {
         let teams = delegate.map(|d| d.teams().counts()).unwrap_or_default();
         MemberStatus {
             member: node.peers.member(),
-            damage: node
-                .store
-                .opened()
-                .damage
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            damage: {
+                let met = node.store.met();
+                let opened = node.store.opened().damage.iter();
+                let all = opened.chain(met.iter().map(|damage| &**damage));
+                all.map(ToString::to_string).collect()
+            },
             files: counted.map(|(c, _)| c.files),
             logical_bytes: counted.map(|(c, _)| c.logical_bytes),
             extents: counted.map(|(c, _)| c.extents),

@@ -27,8 +27,9 @@ use forebay_storage::Io;
 use std::path::Path;
 
 /// The version of the directory's layout and of all formats in it. Version 1 kept extents as entries of the key-value store, where
-/// this program would not find them; version 2 had one copy of superblock and manifest.
-pub const VERSION: u32 = 3;
+/// this program would not find them; version 2 had one copy of superblock and manifest; version 3 kept nothing of its tables
+/// twice.
+pub const VERSION: u32 = 4;
 /// The name of the file.
 pub const NAME: &str = "superblock";
 /// The name of its copy.

@@ -10,6 +10,9 @@ pub struct Keyspace(pub u8);
 impl Keyspace {
     /// How many keyspaces a store has.
     pub const COUNT: usize = 16;
+    /// Tables keep the entries of this keyspace and those behind it twice: what an owner must read before it can do anything, and
+    /// of which there is little.
+    pub const TWICE: Keyspace = Keyspace(5);
 }
 
 /// One change. `value` is `None` for a delete.

@@ -94,6 +94,44 @@ impl Error {
         }
     }
 
+    /// The same error once more, for who keeps one of those that were answered.
+    pub(crate) fn again(&self) -> Error {
+        let path = self.path().to_path_buf();
+        match self {
+            Error::Io { what, source, .. } => Error::Io {
+                what,
+                path,
+                source: match source.raw_os_error() {
+                    Some(code) => io::Error::from_raw_os_error(code),
+                    None => source.kind().into(),
+                },
+            },
+            Error::Corrupt {
+                what,
+                offset,
+                expected,
+                found,
+                ..
+            } => Error::Corrupt {
+                path,
+                what,
+                offset: *offset,
+                expected: *expected,
+                found: *found,
+            },
+            Error::Format { reason, .. } => Error::Format {
+                path,
+                reason: reason.clone(),
+            },
+            Error::NoSpace { .. } => Error::NoSpace { path },
+            Error::NoDescriptors { .. } => Error::NoDescriptors { path },
+            Error::Poisoned { reason, .. } => Error::Poisoned {
+                path,
+                reason: reason.clone(),
+            },
+        }
+    }
+
     /// The file or directory it is about.
     pub fn path(&self) -> &Path {
         match self {

@@ -19,6 +19,8 @@ pub enum Name {
     Log(u64),
     /// A table file, by number.
     Table(u64),
+    /// The copy of what a table keeps twice, by the table's number.
+    TableCopy(u64),
     /// A file of the store's side, by number.
     Side(u64),
     /// The manifest, or its copy.
@@ -41,6 +43,11 @@ pub fn table(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("table-{number:010}.tbl"))
 }
 
+/// Path of the copy of what table `number` keeps twice.
+pub fn table_copy(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("table-{number:010}.copy"))
+}
+
 /// Understands a file name.
 pub fn parse(name: &str) -> Name {
     let number = |prefix: &str, suffix: &str| -> Option<u64> {
@@ -54,6 +61,9 @@ pub fn parse(name: &str) -> Name {
     }
     if let Some(n) = number("table-", ".tbl") {
         return Name::Table(n);
+    }
+    if let Some(n) = number("table-", ".copy") {
+        return Name::TableCopy(n);
     }
     if let Some(n) = number("side-", ".tbl") {
         return Name::Side(n);
@@ -85,6 +95,7 @@ mod tests {
             parse(&name(table(dir, 12_345_678_901))),
             Name::Table(12_345_678_901)
         );
+        assert_eq!(parse(&name(table_copy(dir, 8))), Name::TableCopy(8));
         assert_eq!(parse("MANIFEST"), Name::Manifest);
         assert_eq!(parse("MANIFEST.copy"), Name::Manifest);
         assert_eq!(parse("MANIFEST.tmp"), Name::Temporary);

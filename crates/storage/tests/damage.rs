@@ -297,6 +297,7 @@ fn a_flipped_bit_in_a_table_costs_its_block_when_salvaged() {
 fn a_table_cut_short_keeps_its_whole_blocks() {
     let (image, model, options) = built();
     let mut random = Random(5);
+    let mut lossy = 0;
     for path in file(&image, ".tbl") {
         let length = image.files().find(|(p, _)| **p == path).unwrap().1.len();
         for _ in 0..soak(30, 2_000) {
@@ -308,9 +309,11 @@ fn a_table_cut_short_keeps_its_whole_blocks() {
             let store = salvage(&bad, &options);
             let lost = store.survey().iter().any(|d| d.lost != Lost::Nothing);
             let blocks = blocks_end(&image, &path);
-            assert_eq!(lost, cut < blocks, "{what}, blocks end at {blocks}");
+            assert!(!lost || cut < blocks, "{what}, blocks end at {blocks}");
+            lossy += u64::from(lost);
         }
     }
+    assert!(lossy > 0, "no cut took a block");
 }
 
 /// Where the blocks of a table end: its footer says where the filter begins.
@@ -406,7 +409,107 @@ fn missing_files_are_noticed() {
     );
     let mut bad = image.clone();
     assert!(bad.remove(&file(&image, ".tbl")[0]));
-    let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
+    let store = salvage(&bad, &options);
     assert!(store.check().iter().any(|e| e.to_string().contains(".tbl")));
-    assert!(contents(&store).is_err());
+}
+
+/// The model's entries that tables keep twice.
+fn kept_twice(model: &Model) -> Model {
+    let twice = |(key, _): &(&(u8, Vec<u8>), &Vec<u8>)| Keyspace(key.0) >= Keyspace::TWICE;
+    let twice = model.iter().filter(twice);
+    twice.map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// What the store shows of an entry of the model is right, or an error that is told.
+fn shows(store: &Store, model: &Model, what: &str) -> usize {
+    let mut errors = 0;
+    for ((keyspace, key), value) in model {
+        match store.get(Keyspace(*keyspace), key) {
+            Ok(got) => assert_eq!(got.as_deref(), Some(&value[..]), "{what}"),
+            Err(_) => errors += 1,
+        }
+    }
+    errors
+}
+
+#[test]
+fn what_is_kept_twice_is_there_whatever_becomes_of_one_file() {
+    let (image, model, options) = built();
+    let twice = kept_twice(&model);
+    assert!(twice.len() > 20 && twice.len() < model.len());
+    let mut random = Random(31);
+    let copies = file(&image, ".copy");
+    let copies = copies
+        .into_iter()
+        .filter(|p| p.to_string_lossy().contains("table-"));
+    let mut lost = 0;
+    for path in file(&image, ".tbl").into_iter().chain(copies) {
+        let len = image.files().find(|(p, _)| **p == path).unwrap().1.len();
+        for round in 0..soak(30, 3000) {
+            let at = random.below(len as u64) as usize;
+            let mut bad = image.clone();
+            let what = format!("{} at {at} of {len}, round {round}", path.display());
+            let bytes = bad.bytes_mut(&path).unwrap();
+            match round % 3 {
+                0 => bytes.truncate(at),
+                1 => bytes[at..(at + 4096).min(len)]
+                    .iter_mut()
+                    .for_each(|b| *b ^= 0x5a),
+                _ => bytes[at..(at + 3).min(len)]
+                    .iter_mut()
+                    .for_each(|b| *b ^= 0x11),
+            }
+            let store = open(&FaultIo::with_image(&bad, 1), &options);
+            let store = store.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(shows(&store, &twice, &what), 0, "{what}");
+            let all = store.scan(Keyspace(15), Bound::Unbounded, Bound::Unbounded);
+            let all: Result<Vec<_>, _> = all.collect();
+            assert_eq!(all.unwrap().len(), twice.len(), "{what}");
+            let errors = shows(&store, &model, &what);
+            if errors > 0 {
+                lost += 1;
+                assert!(
+                    store.met().iter().any(|d| d.lost != Lost::Nothing),
+                    "{what}"
+                );
+            }
+            assert!(!store.check().is_empty(), "{what}");
+        }
+    }
+    assert!(lost > 0, "no try lost anything: nothing was shown");
+}
+
+#[test]
+fn a_missing_table_is_refused_by_name_and_salvaged_without_what_stood_in_it_alone() {
+    let (image, model, options) = built();
+    let twice = kept_twice(&model);
+    let mut lost = 0;
+    for path in file(&image, ".tbl") {
+        let mut bad = image.clone();
+        bad.remove(&path);
+        let refused = open(&FaultIo::with_image(&bad, 1), &options)
+            .err()
+            .unwrap()
+            .to_string();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(
+            refused.contains(&name) && refused.contains("--salvage"),
+            "{refused}"
+        );
+        let store = salvage(&bad, &options);
+        assert_eq!(shows(&store, &twice, &name), 0, "{name}");
+        lost += shows(&store, &model, &name);
+        assert!(!store.survey().is_empty());
+    }
+    assert!(lost > 0, "no table held anything but what is kept twice");
+    for path in file(&image, ".copy") {
+        if !path.to_string_lossy().contains("table-") {
+            continue;
+        }
+        let mut bad = image.clone();
+        bad.remove(&path);
+        let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
+        assert_eq!(store.opened().damage.len(), 1);
+        assert_eq!(shows(&store, &model, "without a copy"), 0);
+    }
 }

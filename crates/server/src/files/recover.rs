@@ -22,7 +22,12 @@ impl Shared {
         for fid in self.decisions.files() {
             if !orphans.contains(&fid) {
                 let _busy = self.busy(fid)?;
-                self.settle(fid, true)?;
+                match self.settle(fid, true) {
+                    Err(error) if error.is_damage() => {
+                        tracing::error!(fid = fid.0, %error, "a decided commit is not published everywhere; the next start tries again");
+                    }
+                    settled => drop(settled?),
+                }
             }
         }
         for fid in orphans {

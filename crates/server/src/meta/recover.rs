@@ -20,7 +20,16 @@ const OLD: Duration = Duration::from_secs(5);
 impl Meta {
     /// From this store alone: the root if it is missing, and the holds of undecided or unfinished intents.
     pub(crate) fn load(&self) -> Result<()> {
-        if self.member() == Fid::ROOT.owner() && self.inodes.find(Fid::ROOT)?.is_none() {
+        let root_is_missing = match self.inodes.find(Fid::ROOT) {
+            Ok(root) => root.is_none(),
+            // It is there. All that can be reached without it can be read.
+            Err(error) if error.is_damage() => {
+                tracing::error!(%error, "the root directory cannot be read; `forebay mount --salvage` and `forebay fsck --repair` can do without its record");
+                false
+            }
+            Err(error) => return Err(error),
+        };
+        if self.member() == Fid::ROOT.owner() && root_is_missing {
             let mut batch = Batch::new();
             self.inodes.put(&mut batch, Fid::ROOT, &root(self.now()));
             self.apply(batch)?;
@@ -52,16 +61,23 @@ impl Meta {
             else {
                 continue;
             };
-            if self
-                .inodes
-                .find(fid)?
-                .is_none_or(|inode| inode.kind == Kind::Dir)
-            {
-                dead.push(fid);
+            match self.inodes.find(fid) {
+                Ok(inode) if inode.as_ref().is_none_or(|i| i.kind == Kind::Dir) => dead.push(fid),
+                Ok(_) => {}
+                // What has no name takes room until it can be read again.
+                Err(error) if error.is_damage() => {
+                    tracing::error!(fid = fid.0, %error, "what was removed is not given back");
+                }
+                Err(error) => return Err(error),
             }
         }
         for fid in dead {
-            self.remove_dead(fid)?;
+            match self.remove_dead(fid) {
+                Err(error) if error.is_damage() => {
+                    tracing::error!(fid = fid.0, %error, "a removed directory is not given back");
+                }
+                removed => removed?,
+            }
         }
         Ok(())
     }

@@ -49,8 +49,8 @@ use std::sync::Arc;
 /// The manifest's version is the store's: a newer store is refused here.
 pub const KIND: Kind = Kind {
     magic: *b"FBYMAN\r\n",
-    version: 2,
-    oldest: 2,
+    version: 3,
+    oldest: 3,
 };
 /// Blocks owned ahead of the end, bytes.
 const AHEAD: u64 = 64 << 10;

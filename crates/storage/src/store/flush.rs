@@ -152,9 +152,16 @@ impl Core {
 
     /// Removes a table file that no edit names. Failure leaves an orphan for the next open.
     pub fn remove_table_file(&self, number: u64) {
-        let path = crate::names::table(self.dir(), number);
-        if let Err(e) = self.io().remove(&path) {
-            tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
+        let (table, copy) = (crate::names::table, crate::names::table_copy);
+        for path in [table(self.dir(), number), copy(self.dir(), number)] {
+            match self.io().remove(&path) {
+                Ok(()) => {}
+                // Not every table has a copy.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
+                }
+            }
         }
     }
 

@@ -102,6 +102,11 @@ impl Store {
         &self.core.opened
     }
 
+    /// The damage that reads met since, each place once.
+    pub fn met(&self) -> Vec<Arc<Damage>> {
+        self.core.tables.met.lock().clone()
+    }
+
     /// The newest value of `key`.
     ///
     /// # Errors

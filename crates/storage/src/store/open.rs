@@ -4,7 +4,7 @@ use super::{Store, background};
 use crate::block::BlockFormat;
 use crate::cache::BlockCache;
 use crate::compaction::{LEVELS, Levels};
-use crate::damage::{Damage, LogEnd, Opened};
+use crate::damage::{Damage, LogEnd, Lost, Opened};
 use crate::manifest::{Edit, Manifest, Mark, State};
 use crate::memtable::MemTable;
 use crate::names::{self, Name};
@@ -29,6 +29,7 @@ struct Found {
     manifest: bool,
     logs: Vec<u64>,
     tables: Vec<u64>,
+    copies: Vec<u64>,
     side: Vec<u64>,
     temporaries: Vec<String>,
 }
@@ -40,6 +41,7 @@ impl Found {
             match names::parse(&entry.name) {
                 Name::Log(n) => found.logs.push(n),
                 Name::Table(n) => found.tables.push(n),
+                Name::TableCopy(n) => found.copies.push(n),
                 Name::Side(n) => found.side.push(n),
                 Name::Manifest => found.manifest = true,
                 Name::Temporary => found.temporaries.push(entry.name),
@@ -48,6 +50,30 @@ impl Found {
         }
         found.logs.sort_unstable();
         Ok(found)
+    }
+
+    /// Refuses a store that lacks a table: what was once whole may be found again, and all that it held would be missing. A copy of what
+    /// a table keeps twice that is missing costs nothing as long as the table is whole.
+    fn must_have_tables(&self, dir: &Path, state: &State, damage: &mut Vec<Damage>) -> Result<()> {
+        for (_, meta) in &state.tables {
+            if !self.tables.contains(&meta.number) {
+                return Err(Error::Format {
+                    path: names::table(dir, meta.number),
+                    reason: String::from(
+                        "the file is missing; put it back, or keep what is left with `forebay fsck --repair`, or read it with `forebay mount --salvage`",
+                    ),
+                });
+            }
+            if meta.has_copy() && !self.copies.contains(&meta.number) {
+                let path = names::table_copy(dir, meta.number);
+                let missing = std::io::ErrorKind::NotFound.into();
+                damage.push(Damage {
+                    error: Error::io("open", &path, missing),
+                    lost: Lost::Nothing,
+                });
+            }
+        }
+        Ok(())
     }
 
     fn must_have_manifest(&self, dir: &Path) -> Result<()> {
@@ -79,7 +105,7 @@ pub fn open(
             .map_err(|e| Error::io("remove", &path, e))?;
     }
     let new = !found.manifest && found.logs.is_empty() && found.tables.is_empty();
-    let (manifest, damage) = if new {
+    let (manifest, mut damage) = if new {
         sync_parents(&*io, dir)?;
         (Manifest::create(io.clone(), dir)?, Vec::new())
     } else {
@@ -87,6 +113,7 @@ pub fn open(
         Manifest::open(io.clone(), dir)?
     };
     let before = manifest.state().clone();
+    found.must_have_tables(dir, &before, &mut damage)?;
     remove_orphans(&*io, dir, &found, &before)?;
     let tables = tables(io, dir, &options, format, false);
     let core = replay(tables, options, manifest, &found, damage, new)?;
@@ -135,6 +162,7 @@ fn tables(
         format,
         cache: BlockCache::new(options.cache_bytes),
         salvaged,
+        met: Mutex::default(),
     })
 }
 
@@ -164,6 +192,8 @@ fn remove_orphans(io: &dyn Io, dir: &Path, found: &Found, state: &State) -> Resu
         .iter()
         .filter(|n| !known(n))
         .map(|n| names::table(dir, *n));
+    let copies = found.copies.iter().filter(|n| !known(n));
+    let orphans = orphans.chain(copies.map(|n| names::table_copy(dir, *n)));
     let side = found.side.iter().filter(|n| !state.side.contains_key(n));
     for path in orphans.chain(side.map(|n| side::path(dir, *n))) {
         io.remove(&path)
@@ -210,7 +240,8 @@ fn replay(
     let levels = Levels::default().edited(&edit, |meta| {
         Arc::new(Table::new(tables.clone(), meta.clone()))
     });
-    let numbers = found.logs.iter().chain(&found.tables).chain(&found.side);
+    let tables_and_copies = found.tables.iter().chain(&found.copies);
+    let numbers = (found.logs.iter().chain(&found.side)).chain(tables_and_copies);
     let next_file = numbers.map(|n| n + 1).fold(state.next_file, u64::max);
     let mut active = Arc::new(MemTable::default());
     let mut sealed = Vec::new();

@@ -1,11 +1,11 @@
-//! Writing a table file: blocks in key order, filter, metadata region, footer, sync.
+//! Writing a table file: blocks in key order, filter, metadata region, footer, sync; and beside it the copy of what is kept twice.
 //!
 //! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
 //! next open removes.
 use super::{TableMeta, filter, footer::Footer, frame, index};
 use crate::block::{BlockFormat, Entry};
 use crate::names;
-use crate::{Error, File, Io, Result};
+use crate::{Error, File, Io, Keyspace, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +30,9 @@ pub struct TableBuilder<'a> {
     deletes: u64,
     first: Vec<u8>,
     last: Vec<u8>,
+    /// The copy, once there is an entry for it.
+    copy: Option<Box<TableBuilder<'a>>>,
+    is_copy: bool,
 }
 
 impl<'a> TableBuilder<'a> {
@@ -42,6 +45,16 @@ impl<'a> TableBuilder<'a> {
         block_bytes: usize,
     ) -> Result<TableBuilder<'a>> {
         let path = names::table(dir, number);
+        TableBuilder::create_at(io, path, number, format, block_bytes)
+    }
+
+    fn create_at(
+        io: &'a dyn Io,
+        path: PathBuf,
+        number: u64,
+        format: &'a dyn BlockFormat,
+        block_bytes: usize,
+    ) -> Result<TableBuilder<'a>> {
         let file = io
             .create(&path)
             .map_err(|e| Error::io("create", &path, e))?;
@@ -61,11 +74,31 @@ impl<'a> TableBuilder<'a> {
             deletes: 0,
             first: Vec::new(),
             last: Vec::new(),
+            copy: None,
+            is_copy: false,
         })
+    }
+
+    /// The copy, for an entry that is kept twice. No block has entries of both kinds.
+    fn copy(&mut self) -> Result<&mut TableBuilder<'a>> {
+        if self.copy.is_none() {
+            self.cut_block()?;
+            let dir = self.path.parent().unwrap_or(Path::new("."));
+            let path = names::table_copy(dir, self.number);
+            let mut copy =
+                TableBuilder::create_at(self.io, path, self.number, self.format, self.block_bytes)?;
+            copy.is_copy = true;
+            self.copy = Some(Box::new(copy));
+        }
+        let missing = || Error::invalid(&self.path, "the copy of a table was not made");
+        self.copy.as_deref_mut().ok_or_else(missing)
     }
 
     /// Adds an entry: the keyspace byte, the key, and the value (`None` for a delete). Keys ascend strictly.
     pub fn add(&mut self, keyspace: u8, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if keyspace >= Keyspace::TWICE.0 && !self.is_copy {
+            self.copy()?.add(keyspace, key, value)?;
+        }
         let start = self.pending.len();
         self.pending.push(keyspace);
         self.pending.extend_from_slice(key);
@@ -143,6 +176,25 @@ impl<'a> TableBuilder<'a> {
 
     /// Ends the table and brings it to disk, its directory entry included.
     pub fn finish(&mut self, dir: &Path) -> Result<TableMeta> {
+        if let Some(copy) = &mut self.copy {
+            copy.end()?;
+        }
+        self.end()?;
+        self.io
+            .sync_dir(dir)
+            .map_err(|e| Error::io("sync", dir, e))?;
+        Ok(TableMeta {
+            number: self.number,
+            bytes: self.written,
+            entries: self.hashes.len() as u64,
+            deletes: self.deletes,
+            first: std::mem::take(&mut self.first).into(),
+            last: std::mem::take(&mut self.last).into(),
+        })
+    }
+
+    /// Writes what stands behind the blocks, and brings the file to disk, without its directory entry.
+    fn end(&mut self) -> Result<()> {
         self.cut_block()?;
         let filter = filter::build(&self.hashes);
         let filter_at = self.bytes();
@@ -166,22 +218,14 @@ impl<'a> TableBuilder<'a> {
         self.write_out()?;
         self.file
             .sync()
-            .map_err(|e| Error::io("sync", &self.path, e))?;
-        self.io
-            .sync_dir(dir)
-            .map_err(|e| Error::io("sync", dir, e))?;
-        Ok(TableMeta {
-            number: self.number,
-            bytes: self.written,
-            entries: self.hashes.len() as u64,
-            deletes: self.deletes,
-            first: std::mem::take(&mut self.first).into(),
-            last: std::mem::take(&mut self.last).into(),
-        })
+            .map_err(|e| Error::io("sync", &self.path, e))
     }
 
-    /// Removes the unfinished file. Failure leaves an orphan for the next open.
+    /// Removes the unfinished files. Failure leaves an orphan for the next open.
     pub fn abandon(self) {
+        if let Some(copy) = self.copy {
+            copy.abandon();
+        }
         if let Err(e) = self.io.remove(&self.path) {
             tracing::warn!(file = %self.path.display(), "unfinished table left behind: {e}");
         }

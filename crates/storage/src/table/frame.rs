@@ -11,11 +11,14 @@
 //! where it was written, and a length that was changed does not fit. The checksum that reads compare stands in the region.
 use super::TableMeta;
 use super::index::{self, Index};
+use crate::Keyspace;
 use crate::block::BlockFormat;
 use crate::wire::u32_at;
 
 /// Bytes of a frame before its block.
 pub const LENGTH: usize = 8;
+/// The offset of a block that is read from the copy.
+pub const IN_COPY: u64 = u64::MAX;
 
 /// Fills in the frame at the beginning of `framed`, which is at `offset` in the file of this table.
 pub fn fill(framed: &mut [u8], table: u64, offset: u64) {
@@ -55,8 +58,14 @@ struct FoundBlock<'a> {
 }
 
 /// The metadata region of a table, made again from the blocks that are whole in `bytes`, its file; and whether they are all of them. Where some
-/// are missing, the region has blocks of no bytes and a wrong checksum, so that reads of keys that they may have held fail.
-pub fn rebuild(bytes: &[u8], meta: &TableMeta, format: &dyn BlockFormat) -> Option<(Index, bool)> {
+/// are missing, the region has blocks of no bytes and a wrong checksum, so that reads of keys that they may have held fail. With a `copy` of what is
+/// kept twice and the number of its entries, those blocks have the place [`IN_COPY`].
+pub fn rebuild(
+    bytes: &[u8],
+    meta: &TableMeta,
+    format: &dyn BlockFormat,
+    copy: Option<(&Index, u64)>,
+) -> Option<(Index, bool)> {
     let mut found: Vec<FoundBlock<'_>> = Vec::new();
     let (mut at, mut entries) = (0, 0);
     while at < bytes.len() {
@@ -66,6 +75,10 @@ pub fn rebuild(bytes: &[u8], meta: &TableMeta, format: &dyn BlockFormat) -> Opti
             at += 1;
             continue;
         };
+        let twice = block.key(0).first() >= Some(&Keyspace::TWICE.0);
+        if twice && copy.is_some() {
+            break;
+        }
         entries += block.len() as u64;
         found.push(FoundBlock {
             offset: at + LENGTH,
@@ -75,7 +88,7 @@ pub fn rebuild(bytes: &[u8], meta: &TableMeta, format: &dyn BlockFormat) -> Opti
         });
         at += LENGTH + raw.len();
     }
-    let complete = entries == meta.entries;
+    let complete = entries + copy.map_or(0, |(_, entries)| entries) == meta.entries;
     let mut region = Vec::new();
     let mut behind: Vec<u8> = meta.first.to_vec();
     let mut end = 0;
@@ -101,7 +114,18 @@ pub fn rebuild(bytes: &[u8], meta: &TableMeta, format: &dyn BlockFormat) -> Opti
         behind.push(0);
         end = offset + raw.len();
     }
-    missing(&mut region, end, &behind, &meta.last);
+    match copy.filter(|(copy, _)| copy.len() > 0) {
+        None => missing(&mut region, end, &behind, &meta.last),
+        Some((copy, _)) => {
+            let below = before(&[Keyspace::TWICE.0]);
+            missing(&mut region, end, &behind, &below);
+            for i in 0..copy.len() {
+                let place = copy.place(i);
+                let (first, last) = (copy.first(i), copy.last(i));
+                index::push(&mut region, IN_COPY, place.length, place.crc, first, last);
+            }
+        }
+    }
     Some((Index::decode(region)?, complete))
 }
 
@@ -167,7 +191,7 @@ mod tests {
             if let Some(cut) = cut {
                 bytes.truncate(cut.index(bytes.len() + 1));
             }
-            let (index, complete) = rebuild(&bytes, &meta, &RowFormat).unwrap();
+            let (index, complete) = rebuild(&bytes, &meta, &RowFormat, None).unwrap();
             let untouched = bytes.starts_with(&whole);
             prop_assert_eq!(complete, untouched);
             let held = (0..index.len()).filter(|i| index.place(*i).length > 0).count();

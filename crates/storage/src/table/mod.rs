@@ -9,6 +9,10 @@
 //! their checksums. Keys are the keyspace byte followed by the key. Each block has a [`frame`] before it: where footer or region are damaged
 //! or cut off, the region is made again from the blocks that are whole.
 //!
+//! Entries of the keyspaces from [`Keyspace::TWICE`](crate::Keyspace::TWICE) on stand in blocks of their own, and once more in
+//! `table-N.copy`, a table file of nothing else. It is read where a block of the table cannot be, so a damaged, cut or missing file takes
+//! no such entry. A table has a copy if its last key is of such a keyspace.
+//!
 //! # Invariants
 //! - A table file never changes after its builder finished. It goes when no version of the store and no
 //!   snapshot uses it any more.
@@ -43,6 +47,11 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
+    /// Whether some of it is kept twice.
+    pub fn has_copy(&self) -> bool {
+        self.last.first() >= Some(&crate::Keyspace::TWICE.0)
+    }
+
     /// Whether the table may hold keys from `first` to `last` (inclusive).
     pub fn overlaps(&self, first: &[u8], last: &[u8]) -> bool {
         self.first <= last && first <= self.last

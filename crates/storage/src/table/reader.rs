@@ -1,12 +1,15 @@
 //! Reading a table file: gets, whole-block reads, and a full check.
 //!
 //! Invariant: no byte of a block is used before its checksum was compared.
+//!
+//! What cannot be read in the table is read in the copy of what is kept twice, if it is there. Either way it is noted, for whoever
+//! asks what of the store is damaged.
 use super::{TableMeta, filter, footer, footer::Footer, frame, index::Index};
 use crate::block::{Block, BlockFormat};
 use crate::cache::BlockCache;
 use crate::damage::{Damage, Lost};
 use crate::names;
-use crate::{Error, File, Io, Result};
+use crate::{Error, File, Io, Keyspace, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -25,6 +28,28 @@ pub struct Tables {
     pub cache: BlockCache<Block>,
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
+    /// The damage that reads met, each place once.
+    pub met: Mutex<Vec<Arc<Damage>>>,
+}
+
+/// Places that are kept in mind as damaged: more are in the log.
+const MET: usize = 256;
+
+impl Tables {
+    /// Notes damage that a read met, and logs it the first time.
+    fn note(&self, damage: Damage) {
+        let mut met = self.met.lock();
+        let place = |d: &Damage| (d.path().to_path_buf(), d.offset());
+        let at = place(&damage);
+        let known = |d: &Arc<Damage>| place(d) == at && d.lost == damage.lost;
+        if met.iter().any(known) {
+            return;
+        }
+        tracing::error!(store = %self.dir.display(), "met damage: {damage}");
+        if met.len() < MET {
+            met.push(Arc::new(damage));
+        }
+    }
 }
 
 /// One table file. Opened at first use, so that one damaged table fails only those reads that need it.
@@ -34,14 +59,28 @@ pub struct Table {
     shared: Arc<Tables>,
     opened: OnceLock<Opened>,
     opening: Mutex<()>,
+    /// The copy, once a block of the table could not be read; `None`: it cannot be read either.
+    copy: OnceLock<Option<Opened>>,
     obsolete: AtomicBool,
 }
 
 struct Opened {
     filter: Vec<u8>,
     index: Index,
+    /// Number of entries.
+    entries: u64,
     /// What of filter, region and footer is damaged.
     damage: Vec<Error>,
+}
+
+/// What stands behind the blocks of a file.
+enum Tail {
+    Whole(Opened),
+    /// The region cannot be read.
+    Damaged {
+        filter: Vec<u8>,
+        damage: Vec<Error>,
+    },
 }
 
 impl Table {
@@ -54,6 +93,7 @@ impl Table {
             shared,
             opened: OnceLock::new(),
             opening: Mutex::new(()),
+            copy: OnceLock::new(),
             obsolete: AtomicBool::new(false),
         }
     }
@@ -80,9 +120,23 @@ impl Table {
             .map_or(0, |o| o.filter.len() + o.index.bytes())
     }
 
+    fn copy_path(&self) -> PathBuf {
+        names::table_copy(&self.shared.dir, self.meta.number)
+    }
+
     fn corrupt(&self, what: &'static str, offset: u64, expected: u32, found: u32) -> Error {
+        Table::corrupt_at(&self.path, what, offset, expected, found)
+    }
+
+    fn corrupt_at(
+        path: &Path,
+        what: &'static str,
+        offset: u64,
+        expected: u32,
+        found: u32,
+    ) -> Error {
         Error::Corrupt {
-            path: self.path.clone(),
+            path: path.to_path_buf(),
             what,
             offset,
             expected,
@@ -117,16 +171,49 @@ impl Table {
     }
 
     fn open(&self) -> Result<Opened> {
-        let path = &self.path;
-        let file = self.file()?;
+        let opened = self.open_file()?;
+        for error in &opened.damage {
+            let error = error.again();
+            let lost = Lost::Nothing;
+            self.shared.note(Damage { error, lost });
+        }
+        Ok(opened)
+    }
+
+    fn open_file(&self) -> Result<Opened> {
+        let file = match self.file() {
+            // What is kept twice can be read without it.
+            Err(e) if is_missing(&e) && self.copy().is_some() => {
+                return self.rebuilt(&[], Vec::new(), vec![e]);
+            }
+            file => file?,
+        };
+        match self.tail(&*file, &self.path)? {
+            Tail::Whole(opened) => Ok(opened),
+            Tail::Damaged { filter, damage } => {
+                let path = &self.path;
+                let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+                // More than it had is none of it, and may be too much for the memory.
+                let length = length.min(self.meta.bytes) as usize;
+                let bytes = Table::read(&*file, path, 0, length)?;
+                self.rebuilt(&bytes, filter, damage)
+            }
+        }
+    }
+
+    /// Filter and metadata region of a table, or of a copy.
+    fn tail(&self, file: &dyn File, path: &Path) -> Result<Tail> {
         let length = file.len().map_err(|e| Error::io("measure", path, e))?;
         let tail = (footer::LENGTH as u64).min(length);
-        let bytes = Table::read(&*file, path, length - tail, tail as usize)?;
+        let bytes = Table::read(file, path, length - tail, tail as usize)?;
         let mut damage = Vec::new();
         let footer = match Footer::decode(&bytes, length, path) {
             Ok(footer) => footer,
             Err(e @ Error::Corrupt { .. }) => {
-                return self.rebuilt(&*file, length, Vec::new(), vec![e]);
+                return Ok(Tail::Damaged {
+                    filter: Vec::new(),
+                    damage: vec![e],
+                });
             }
             Err(e) => return Err(e),
         };
@@ -137,55 +224,80 @@ impl Table {
                 self.shared.format.id()
             );
             return Err(Error::Format {
-                path: path.clone(),
+                path: path.to_path_buf(),
                 reason,
             });
         }
-        let mut filter = Table::read(&*file, path, footer.filter_at, footer.filter_len as usize)?;
+        let mut filter = Table::read(file, path, footer.filter_at, footer.filter_len as usize)?;
         let found = crc32c::crc32c(&filter);
         if found != footer.filter_crc {
-            let error = self.corrupt("filter", footer.filter_at, footer.filter_crc, found);
-            tracing::error!("{error}; reads go on without it");
-            damage.push(error);
-            // Every key may be there.
+            let (at, expected) = (footer.filter_at, footer.filter_crc);
+            damage.push(Table::corrupt_at(path, "filter", at, expected, found));
+            // Every key may be there: reads go on without it.
             filter = Vec::new();
         }
-        let region = Table::read(&*file, path, footer.index_at, footer.index_len as usize)?;
+        let region = Table::read(file, path, footer.index_at, footer.index_len as usize)?;
         let found = crc32c::crc32c(&region);
         let index = (found == footer.index_crc).then(|| Index::decode(region));
         let Some(index) = index.flatten() else {
             let (at, expected) = (footer.index_at, footer.index_crc);
-            damage.push(self.corrupt("metadata region", at, expected, found));
-            return self.rebuilt(&*file, length, filter, damage);
+            let error = Table::corrupt_at(path, "metadata region", at, expected, found);
+            damage.push(error);
+            return Ok(Tail::Damaged { filter, damage });
         };
+        Ok(Tail::Whole(Opened {
+            filter,
+            index,
+            entries: footer.entries,
+            damage,
+        }))
+    }
+
+    /// The table without its metadata region: from its blocks, of which these are the bytes, and from the copy.
+    fn rebuilt(&self, bytes: &[u8], filter: Vec<u8>, damage: Vec<Error>) -> Result<Opened> {
+        let copy = self.copy().map(|copy| (&copy.index, copy.entries));
+        let rebuilt = frame::rebuild(bytes, &self.meta, &*self.shared.format, copy);
+        let (index, complete) = rebuilt.ok_or_else(|| self.corrupt("order of blocks", 0, 0, 0))?;
+        tracing::warn!(complete, file = %self.path.display(), "the blocks of the table were looked for without its metadata region");
         Ok(Opened {
             filter,
             index,
+            entries: self.meta.entries,
             damage,
         })
     }
 
-    /// The table without its metadata region: from its blocks.
-    fn rebuilt(
-        &self,
-        file: &dyn File,
-        length: u64,
-        filter: Vec<u8>,
-        damage: Vec<Error>,
-    ) -> Result<Opened> {
-        // More than it had is none of it, and may be too much for the memory.
-        let length = length.min(self.meta.bytes) as usize;
-        let bytes = Table::read(file, &self.path, 0, length)?;
-        let rebuilt = frame::rebuild(&bytes, &self.meta, &*self.shared.format);
-        let (index, complete) = rebuilt.ok_or_else(|| self.corrupt("order of blocks", 0, 0, 0))?;
-        for error in &damage {
-            tracing::error!(complete, "{error}; its blocks were looked for instead");
+    /// The copy of what is kept twice, if there is one whose region can be read.
+    fn copy(&self) -> Option<&Opened> {
+        if let Some(copy) = self.copy.get() {
+            return copy.as_ref();
         }
-        Ok(Opened {
-            filter,
-            index,
-            damage,
-        })
+        match self.open_copy() {
+            // Another try may go better.
+            Err(e) if e.is_transient() => None,
+            Ok(copy) => self.copy.get_or_init(|| Some(copy)).as_ref(),
+            Err(_) => self.copy.get_or_init(|| None).as_ref(),
+        }
+    }
+
+    fn open_copy(&self) -> Result<Opened> {
+        let path = self.copy_path();
+        if !self.meta.has_copy() {
+            return Err(Error::io(
+                "open",
+                &path,
+                std::io::ErrorKind::NotFound.into(),
+            ));
+        }
+        let file = self.shared.io.open_kept(&path);
+        let file = file.map_err(|e| Error::io("open", &path, e))?;
+        match self.tail(&*file, &path)? {
+            Tail::Whole(opened) => Ok(opened),
+            Tail::Damaged { mut damage, .. } => {
+                let unknown = || Table::corrupt_at(&path, "table footer", 0, 0, 0);
+                Err(damage.pop().unwrap_or_else(unknown))
+            }
+        }
     }
 
     /// The value of `key` (keyspace byte first): `None` if it is not here, `Some(None)` if deleted.
@@ -256,38 +368,97 @@ impl Table {
     pub fn run(&self, i: usize, bytes: u64) -> Result<usize> {
         let index = &self.opened()?.index;
         let start = index.place(i).offset;
-        let fits =
-            |j: &usize| index.place(*j).offset + u64::from(index.place(*j).length) - start <= bytes;
+        let fits = |j: &usize| {
+            let place = index.place(*j);
+            let end = place.offset.checked_add(u64::from(place.length));
+            end.is_some_and(|end| end.saturating_sub(start) <= bytes)
+        };
         Ok((i..index.len()).take_while(fits).count().max(1))
     }
 
-    /// Blocks `i..i + count` with one read, past the cache.
+    /// Blocks `i..i + count` with one read, past the cache. A single block that is damaged is made whole again if it can be.
     pub fn read_blocks(&self, i: usize, count: usize) -> Result<Vec<Block>> {
-        self.read_from(self.opened()?, i, count)
+        let opened = self.opened()?;
+        let error = match self.read_from(opened, i, count) {
+            Err(e @ (Error::Corrupt { .. } | Error::Io { .. })) if count == 1 => e,
+            read => return read,
+        };
+        match self.mended(opened, i) {
+            Some(block) => {
+                let lost = Lost::Nothing;
+                self.shared.note(Damage { error, lost });
+                Ok(vec![block])
+            }
+            None => {
+                let lost = keys_of(&opened.index, i);
+                let again = error.again();
+                self.shared.note(Damage { error: again, lost });
+                Err(error)
+            }
+        }
+    }
+
+    /// Block `i`, which cannot be read in the table.
+    fn mended(&self, opened: &Opened, i: usize) -> Option<Block> {
+        self.block_of_copy(opened.index.first(i), opened.index.last(i))
+    }
+
+    /// The block of the copy with these keys at its ends.
+    fn block_of_copy(&self, first: &[u8], last: &[u8]) -> Option<Block> {
+        let copy = self.copy()?;
+        let i = copy.index.find(first);
+        let same = i < copy.index.len() && copy.index.first(i) == first;
+        if !same || copy.index.last(i) != last {
+            return None;
+        }
+        let path = self.copy_path();
+        let file = self.shared.io.open_kept(&path).ok()?;
+        let mut blocks = self.read_in(&*file, &path, &copy.index, i, 1).ok()?;
+        blocks.pop()
     }
 
     fn read_from(&self, opened: &Opened, i: usize, count: usize) -> Result<Vec<Block>> {
-        let (first, last) = (opened.index.place(i), opened.index.place(i + count - 1));
+        let index = &opened.index;
+        let in_copy = |i: &usize| index.place(*i).offset == frame::IN_COPY;
+        if (i..i + count).any(|i| in_copy(&i)) {
+            let block = |i| self.block_of_copy(index.first(i), index.last(i));
+            let blocks: Option<Vec<Block>> = (i..i + count).map(block).collect();
+            let missing = || {
+                let place = index.place(i);
+                Table::corrupt_at(&self.copy_path(), "block", 0, place.crc, 0)
+            };
+            return blocks.ok_or_else(missing);
+        }
+        self.read_in(&*self.file()?, &self.path, index, i, count)
+    }
+
+    /// Blocks `i..i + count` of `index`, which says where they are in this file.
+    fn read_in(
+        &self,
+        file: &dyn File,
+        path: &Path,
+        index: &Index,
+        i: usize,
+        count: usize,
+    ) -> Result<Vec<Block>> {
+        let (first, last) = (index.place(i), index.place(i + count - 1));
         let length = (last.offset + u64::from(last.length)).saturating_sub(first.offset);
-        let bytes = Table::read(&*self.file()?, &self.path, first.offset, length as usize)?;
+        let bytes = Table::read(file, path, first.offset, length as usize)?;
         let mut blocks = Vec::with_capacity(count);
         for j in i..i + count {
-            let place = opened.index.place(j);
+            let place = index.place(j);
             let at = place.offset.wrapping_sub(first.offset) as usize;
             let raw = at
                 .checked_add(place.length as usize)
                 .and_then(|end| bytes.get(at..end))
                 .unwrap_or_default();
             let found = crc32c::crc32c(raw);
+            let corrupt = |what| Table::corrupt_at(path, what, place.offset, place.crc, found);
             if found != place.crc || raw.len() != place.length as usize {
-                return Err(self.corrupt("block", place.offset, place.crc, found));
+                return Err(corrupt("block"));
             }
-            let block = self
-                .shared
-                .format
-                .decode(raw)
-                .ok_or_else(|| self.corrupt("block layout", place.offset, place.crc, found))?;
-            blocks.push(block);
+            let block = self.shared.format.decode(raw);
+            blocks.push(block.ok_or_else(|| corrupt("block layout"))?);
         }
         Ok(blocks)
     }
@@ -295,6 +466,10 @@ impl Table {
     /// Whether block `i`, which is whole, could be found without the metadata region.
     fn check_frame(&self, opened: &Opened, i: usize) -> Result<()> {
         let place = opened.index.place(i);
+        if place.offset == frame::IN_COPY {
+            // That there is no other is told with the table.
+            return Ok(());
+        }
         let offset = place.offset.saturating_sub(frame::LENGTH as u64);
         let length = frame::LENGTH + place.length as usize;
         let bytes = Table::read(&*self.file()?, &self.path, offset, length)?;
@@ -311,32 +486,40 @@ impl Table {
             last: self.meta.last.clone(),
         };
         // A fresh reader, so that what is cached or already open hides nothing.
-        let mut opened = match self.open() {
+        let mut opened = match self.open_file() {
             Ok(opened) => opened,
             Err(error) => {
                 let lost = whole();
                 return damage.push(Damage { error, lost });
             }
         };
-        for error in std::mem::take(&mut opened.damage) {
-            let lost = Lost::Nothing;
-            damage.push(Damage { error, lost });
-        }
+        let found = std::mem::take(&mut opened.damage);
+        let rebuilt = !found.is_empty();
+        let (missing, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_missing);
+        let harmless = |error| Damage {
+            error,
+            lost: Lost::Nothing,
+        };
+        damage.extend(found.into_iter().map(harmless));
         let before = damage.len();
         let mut entries = 0;
         for i in 0..opened.index.len() {
             let place = opened.index.place(i);
-            let lost = || Lost::Keys {
-                first: Bytes::copy_from_slice(opened.index.first(i)),
-                last: Bytes::copy_from_slice(opened.index.last(i)),
-            };
+            let lost = || keys_of(&opened.index, i);
             let block = match self.read_from(&opened, i, 1) {
                 Ok(mut blocks) => blocks.remove(0),
-                Err(error) => {
-                    let lost = lost();
-                    damage.push(Damage { error, lost });
-                    continue;
-                }
+                Err(error) => match self.mended(&opened, i) {
+                    Some(block) => {
+                        let lost = Lost::Nothing;
+                        damage.push(Damage { error, lost });
+                        block
+                    }
+                    None => {
+                        let lost = lost();
+                        damage.push(Damage { error, lost });
+                        continue;
+                    }
+                },
             };
             entries += block.len() as u64;
             if let Err(error) = self.check_frame(&opened, i) {
@@ -365,15 +548,71 @@ impl Table {
             let lost = whole();
             damage.push(Damage { error, lost });
         }
+        if damage.len() == before {
+            // With what is lost, a missing file is told already.
+            damage.extend(missing.into_iter().map(harmless));
+        }
+        self.check_copy((!rebuilt).then_some(&opened.index), damage);
     }
+
+    /// Whether the copy can be read, and holds the same blocks as the table with this region.
+    fn check_copy(&self, index: Option<&Index>, damage: &mut Vec<Damage>) {
+        if !self.meta.has_copy() {
+            return;
+        }
+        let mut tell = |error| {
+            let lost = Lost::Nothing;
+            damage.push(Damage { error, lost });
+        };
+        let copy = match self.open_copy() {
+            Ok(copy) => copy,
+            Err(error) => return tell(error),
+        };
+        let path = self.copy_path();
+        let file = match self.shared.io.open_kept(&path) {
+            Ok(file) => file,
+            Err(e) => return tell(Error::io("open", &path, e)),
+        };
+        copy.damage.into_iter().for_each(&mut tell);
+        for i in 0..copy.index.len() {
+            if let Err(error) = self.read_in(&*file, &path, &copy.index, i, 1) {
+                tell(error);
+            }
+        }
+        let ends = |index: &Index| {
+            let first = index.find(&[Keyspace::TWICE.0]);
+            let ends = |i| (index.first(i).to_vec(), index.last(i).to_vec());
+            (first..index.len()).map(ends).collect::<Vec<_>>()
+        };
+        // A table that was put together again may lack some.
+        if index.is_some_and(|index| ends(index) != ends(&copy.index)) {
+            tell(Table::corrupt_at(&path, "key ranges of blocks", 0, 0, 0));
+        }
+    }
+}
+
+/// What block `i` may have held.
+fn keys_of(index: &Index, i: usize) -> Lost {
+    Lost::Keys {
+        first: Bytes::copy_from_slice(index.first(i)),
+        last: Bytes::copy_from_slice(index.last(i)),
+    }
+}
+
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if *self.obsolete.get_mut()
-            && let Err(e) = self.shared.io.remove(&self.path)
-        {
-            tracing::warn!(file = %self.path.display(), "old table left behind, the next open removes it: {e}");
+        if !*self.obsolete.get_mut() {
+            return;
+        }
+        let copy = self.meta.has_copy().then(|| self.copy_path());
+        for path in [Some(self.path.clone()), copy].into_iter().flatten() {
+            if let Err(e) = self.shared.io.remove(&path) {
+                tracing::warn!(file = %path.display(), "old table left behind, the next open removes it: {e}");
+            }
         }
     }
 }

@@ -1,0 +1,154 @@
+//! Damaged tables of names, attributes and all that a start reads, seen from a service: it starts whatever block of a table is damaged and
+//! however short a table is cut. Reads of what stood there fail with `EIO`, all others are right, and `status` and `fsck` tell.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod common;
+use common::*;
+use forebay_server::{Error, Fid, Service, fsck};
+use forebay_storage::OsIo;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const FILES: usize = 150;
+
+fn bytes(file: usize) -> Vec<u8> {
+    vec![file as u8 + 1; 100 + file]
+}
+
+/// A stopped service of some files in the root directory, and its tables.
+fn stopped() -> (TempDir, Vec<Fid>, Vec<PathBuf>) {
+    let dir = scratch();
+    let service = start(&dir, config(1));
+    let delegate = &*service.delegate(0);
+    let mut fids = Vec::new();
+    for file in 0..FILES {
+        let (fid, handle) = create(delegate, &format!("file number {file}"));
+        delegate.write(handle, 0, &bytes(file), ROOT).unwrap();
+        delegate.flush(handle).unwrap();
+        delegate.release(handle).unwrap();
+        fids.push(fid);
+    }
+    service.stop().unwrap();
+    let kv = std::fs::read_dir(dir.path().join("store/node-0/kv")).unwrap();
+    let table = |p: &PathBuf| p.to_string_lossy().contains("/table-");
+    let tables = kv.map(|e| e.unwrap().path()).filter(table).collect();
+    (dir, fids, tables)
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap();
+        match path.is_dir() {
+            true => copy(&path, &to.join(name)),
+            false => drop(std::fs::copy(&path, to.join(name)).unwrap()),
+        }
+    }
+}
+
+/// How many files cannot be read; all others are right.
+fn unreadable(service: &Service, fids: &[Fid]) -> usize {
+    let delegate = service.delegate(0);
+    let read = |fid| {
+        let opened = delegate.open(fid, READ)?;
+        let read = delegate.read(opened.handle, 0, 4096);
+        delegate.release(opened.handle)?;
+        read
+    };
+    let mut unreadable = 0;
+    for (file, fid) in fids.iter().enumerate() {
+        match read(*fid) {
+            Ok(read) => assert_eq!(read, bytes(file), "file {file}"),
+            Err(e) => {
+                assert_eq!(e.errno(), Errno::IO, "file {file}: {e}");
+                unreadable += 1;
+            }
+        }
+    }
+    unreadable
+}
+
+/// Damages a copy of the store by `harm` and starts it: how many files it costs.
+fn costs(
+    whole: &TempDir,
+    fids: &[Fid],
+    table: &Path,
+    what: &str,
+    harm: impl Fn(&mut Vec<u8>),
+) -> Result<usize, Error> {
+    let dir = scratch();
+    let (from, store) = (whole.path().join("store"), dir.path().join("store"));
+    copy(&from, &store);
+    let table = store.join(table.strip_prefix(&from).unwrap());
+    let mut held = std::fs::read(&table).unwrap();
+    harm(&mut held);
+    std::fs::write(&table, &held).unwrap();
+    let service = Service::start(Arc::new(OsIo), &store, config(1))?;
+    let lost = unreadable(&service, fids);
+    if lost > 0 {
+        let damage = &service.status().unwrap()[0].damage;
+        let name = table.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(
+            damage.iter().any(|d| d.contains(&name)),
+            "{what}: {damage:?}"
+        );
+    }
+    // What is served meanwhile can be written, too.
+    let delegate = service.delegate(0);
+    if let Some(fid) = fids.iter().find(|fid| delegate.open(**fid, READ).is_ok()) {
+        let handle = delegate.open(*fid, BOTH).unwrap().handle;
+        delegate.write(handle, 9000, b"more", ROOT).unwrap();
+        delegate.release(handle).unwrap();
+    }
+    service.stop().unwrap();
+    if lost > 0 {
+        let report = fsck::check(Arc::new(OsIo), &[store], &mut |_| {}).unwrap();
+        assert!(!report.is_sound(), "{what}");
+    }
+    Ok(lost)
+}
+
+#[test]
+fn a_damaged_block_or_a_cut_of_a_table_never_refuses_a_start() {
+    let (whole, fids, tables) = stopped();
+    let (mut tries, mut lossy) = (0, 0);
+    for table in &tables {
+        let len = std::fs::read(table).unwrap().len();
+        for at in (0..len).step_by(len / 24 + 1) {
+            let name = table.file_name().unwrap().to_string_lossy();
+            let what = format!("{name} at {at} of {len}");
+            // As a disk that lost a sector, not as one that flipped a bit.
+            let lost = costs(&whole, &fids, table, &what, |held| {
+                held[at..(at + 64).min(len)]
+                    .iter_mut()
+                    .for_each(|b| *b ^= 0x5a);
+            });
+            let lost = lost.unwrap_or_else(|e| panic!("{what}: {e}"));
+            let cut = costs(&whole, &fids, table, &what, |held| held.truncate(at));
+            let cut = cut.unwrap_or_else(|e| panic!("{what}, cut: {e}"));
+            assert!(lost < FILES && cut <= FILES, "{what}");
+            (tries, lossy) = (tries + 2, lossy + usize::from(lost > 0));
+        }
+    }
+    assert!(tries > 50 && lossy > 0, "{lossy} of {tries}");
+}
+
+#[test]
+fn a_missing_table_refuses_a_start_and_says_what_to_do() {
+    let (whole, _, tables) = stopped();
+    let is_table = |p: &&PathBuf| p.extension().is_some_and(|e| e == "tbl");
+    let table = tables.iter().find(is_table).unwrap();
+    std::fs::remove_file(table).unwrap();
+    let store = whole.path().join("store");
+    let refused = Service::start(Arc::new(OsIo), &store, config(1))
+        .err()
+        .unwrap();
+    let text = refused.to_string();
+    assert!(text.contains(table.to_str().unwrap()), "{text}");
+    assert!(
+        text.contains("fsck --repair") && text.contains("mount --salvage"),
+        "{text}"
+    );
+}
