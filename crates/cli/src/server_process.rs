@@ -92,6 +92,7 @@ impl ServerProcess {
                 // Only servers of a job say this.
                 Ok(Ok(
                     Report::Begun { .. }
+                    | Report::CannotRun { .. }
                     | Report::AllReady(_)
                     | Report::Died(_)
                     | Report::Stopping { .. }

@@ -5,14 +5,14 @@
 //! says that the command is over; else the servers leave mounts that answer with errors, until it is. So the launcher is
 //! not killed with `run`; it ends when its servers have. Should the first server be dead, another one on this machine is asked to
 //! stop, over its control socket, or if there is none all are by a signal that the launcher passes on; servers on the machine of `run` also stop when that process ends. It has a process group of its own, for Ctrl-C is for the command.
-use super::Servers;
 use super::hosts::Host;
 use super::reports::Reports;
+use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
 use crate::control::{Ask, Client};
 use crate::fail::{Context, Failure, Result};
 use crate::mount_table::{self, How};
-use crate::output::tell;
+use crate::output::{escaped, tell};
 use crate::serve::{OVER, RUN, Report, Seat, UNREACHED, host};
 use crate::settings::{Resolved, TABLE};
 use rustix::process::{Pid, Signal};
@@ -80,7 +80,8 @@ pub fn start(
     }
     let name = command.get_program().to_string_lossy().into_owned();
     let program = std::env::current_exe().or_fail("cannot find this program", "report this")?;
-    command.arg(&program).arg("serve").arg("--launched");
+    exec::program(&mut command, program.as_os_str());
+    command.arg("serve").arg("--launched");
     command.arg("--store").arg(&args.store);
     command.arg("--mount").arg(&args.mount);
     let texts = settings.texts();
@@ -281,6 +282,7 @@ impl Launched {
                     return Ok(());
                 }
                 Ok(Report::Begun { host }) => begun.push(host),
+                Ok(Report::CannotRun { host, said }) => return Err(self.cannot_run(host, &said)),
                 Ok(Report::Failed {
                     for_others: true, ..
                 }) => return Err(self.not_together(begun, limit - MARGIN)),
@@ -302,6 +304,23 @@ impl Launched {
                 }
             }
         }
+    }
+
+    /// The program does not run on a host, and perhaps on more.
+    fn cannot_run(&self, host: String, said: &str) -> Failure {
+        let next = format!(
+            "put the same program, built for the same MPI, at the same path on every host; `ssh {host} {} version` must end well",
+            self.program
+        );
+        Failure::new(
+            format!(
+                "on {}: {} cannot be run ({})",
+                self.reports.hosts_that_cannot_run(host).join(", "),
+                self.program,
+                escaped(said.trim())
+            ),
+            next,
+        )
     }
 
     /// The servers that began did not find the others.

@@ -8,6 +8,8 @@
 //! Invariants: the command starts when every mount answers and everything is staged in; the service stops when the command,
 //! and all that it started, has ended and everything is staged out; when the first server stops before that, the command is ended;
 //! however `run` ends, the guard ends the command, and the servers commit, unmount and end.
+#[cfg(feature = "mpi")]
+mod exec;
 pub mod guard;
 mod hosts;
 #[cfg(feature = "mpi")]

@@ -102,6 +102,19 @@ impl Reports {
         failure
     }
 
+    /// `first` and those that report the same soon, sorted.
+    pub fn hosts_that_cannot_run(&self, first: String) -> Vec<String> {
+        let (mut hosts, end) = (vec![first], Instant::now() + ECHO);
+        while let Ok(report) = self.next(end) {
+            if let Report::CannotRun { host, .. } = report {
+                hosts.push(host);
+            }
+        }
+        hosts.sort();
+        hosts.dedup();
+        hosts
+    }
+
     /// Whether a server has been found dead since all were ready.
     pub fn any_died(&mut self) -> bool {
         self.late.extend(self.reports.try_iter());

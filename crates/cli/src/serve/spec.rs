@@ -52,6 +52,13 @@ pub enum Report {
         /// The name of its machine.
         host: String,
     },
+    /// The program does not run on this host; said by the shell that was to become the server.
+    CannotRun {
+        /// The name of its machine.
+        host: String,
+        /// What the attempt said there.
+        said: String,
+    },
     /// It holds the store's lock: from here on every mount of the store is its own, or dead.
     Opened,
     /// All mounts answer.
