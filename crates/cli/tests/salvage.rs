@@ -145,3 +145,92 @@ fn a_repair_asks_and_keeps_what_it_replaces_and_the_store_starts_again() {
         "{out}"
     );
 }
+
+/// The same with each member's store in a directory of its own, and the path that names them all.
+fn damaged_apart() -> (Place, BTreeMap<String, Vec<u8>>, String) {
+    let (place, files) = damaged();
+    for k in 0..2 {
+        let node = place.path(&format!("s/node-{k}"));
+        std::fs::rename(node, place.path(&format!("of-{k}"))).unwrap();
+    }
+    let ranks = place.text("of-{rank}");
+    (place, files, ranks)
+}
+
+#[test]
+fn one_path_with_rank_salvages_what_there_is_and_repairs_all_members() {
+    if !fuse() {
+        return;
+    }
+    let (place, files, ranks) = damaged_apart();
+    let (one, away) = (place.path("of-1"), place.path("away"));
+    std::fs::rename(&one, &away).unwrap();
+    std::fs::create_dir(place.path("x")).unwrap();
+    let (mount, scratch) = (place.text("x"), place.text("."));
+    let (code, out, err) = forebay(&["mount", "--salvage", "--scratch", &scratch, &ranks, &mount]);
+    assert_eq!(code, 0, "{out}{err}");
+    let list = std::fs::read_to_string(place.path("of-0/salvage.txt")).unwrap();
+    assert!(list.contains("the store of member 1 is missing"), "{list}");
+    let read = |(name, content): (&String, &Vec<u8>)| {
+        let found = std::fs::read(place.path(&format!("x/{name}")));
+        assert!(
+            found.as_ref().map_or(true, |found| found == content),
+            "{name}"
+        );
+        found.is_ok()
+    };
+    let read = files.iter().filter(|file| read(*file)).count();
+    assert!(read > 0 && read < files.len(), "{read} files can be read");
+    let (code, out, err) = forebay(&["umount", &mount]);
+    assert_eq!(code, 0, "{out}{err}");
+    // A repair wants all members.
+    let refused = forebay(&["fsck", "--repair", "--yes", &ranks]);
+    assert_fails(&refused, 1, &["member 1 is missing"]);
+    std::fs::rename(&away, &one).unwrap();
+    let (code, out, err) = forebay(&["fsck", "--repair", "--yes", &ranks]);
+    assert_eq!(code, 0, "{out}{err}");
+    for k in 0..2 {
+        let node = place.path(&format!("of-{k}"));
+        std::fs::rename(node, place.path(&format!("s/node-{k}"))).unwrap();
+    }
+    let reports = std::fs::read_dir(place.path("s/node-0")).unwrap();
+    let mut reports = reports.map(|e| e.unwrap().path());
+    let report = reports
+        .find(|p| p.extension().is_some_and(|end| end == "txt") && !p.ends_with("salvage.txt"));
+    place.mount_well(&["--nodes", "2"]);
+    look(
+        &place,
+        "m/1",
+        &files,
+        &std::fs::read_to_string(report.unwrap()).unwrap(),
+    );
+    place.umount_well();
+}
+
+#[test]
+fn a_mount_refuses_a_store_under_repair_or_without_the_records_of_a_member() {
+    if !fuse() {
+        return;
+    }
+    let (place, files) = damaged();
+    let store = place.store();
+    // As a repair leaves it that was killed once the first member's store was marked.
+    let mark = place.path("s/node-0/repair-under-way");
+    std::fs::write(&mark, b"").unwrap();
+    let refused = place.mount(&["--nodes", "2"]);
+    assert_fails(&refused, 1, &["repair-under-way", "fsck --repair` again"]);
+    assert_fails(&forebay(&["fsck", &store]), 1, &["fsck --repair` again"]);
+    let (code, out, err) = forebay(&["fsck", "--repair", "--yes", &store]);
+    assert!(code == 0 && out.contains("is finished now"), "{out}{err}");
+    assert!(!mark.exists());
+    let kv = place.path("s/node-1/kv");
+    std::fs::rename(&kv, place.path("away")).unwrap();
+    let refused = place.mount(&["--nodes", "2"]);
+    assert_fails(&refused, 1, &["node-1/kv", "is missing", "fsck --repair"]);
+    assert!(!kv.exists());
+    std::fs::rename(place.path("away"), &kv).unwrap();
+    place.mount_well(&["--nodes", "2"]);
+    assert_eq!(std::fs::read_dir(place.path("m/0")).unwrap().count(), 7);
+    assert!(files.len() > 7);
+    place.umount_well();
+}

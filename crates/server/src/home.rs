@@ -16,6 +16,7 @@
 //! each writes "ready". Cut off before any is ready, nothing is stored yet, and founding begins anew; cut off later, those
 //! that are not ready have the right id, so they become ready at the next start.
 use crate::layout::{enter, lock, must_be_empty, refuse, trouble};
+use crate::repair::under_way::must_not_be_under_way;
 use crate::superblock::{self, Id, Role, Superblock, random_id};
 use crate::{Meeting, Member, Result};
 use forebay_storage::Io;
@@ -54,6 +55,7 @@ impl Home {
         }
         enter(io, dir)?;
         let lock = lock(dir)?;
+        must_not_be_under_way(io, dir)?;
         let (found, _) = Superblock::read_and_repair(io, dir)?;
         match &found {
             None => must_be_empty(io, dir)?,

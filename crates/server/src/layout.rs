@@ -11,6 +11,7 @@
 //!
 //! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
 //! it is written, or believed.
+use crate::repair::under_way::must_not_be_under_way;
 use crate::superblock::{self, NAME, Role, Superblock, random_id};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
@@ -88,6 +89,7 @@ impl Layout {
             }
             enter(io, node)?;
             locks.extend(lock(node)?);
+            must_not_be_under_way(io, node)?;
             repaired.extend(check_member(io, node, k, &service)?);
         }
         if !service.ready {
@@ -113,7 +115,7 @@ fn check_member(
     let (found, repaired) = Superblock::read_and_repair(io, dir)?;
     match found {
         None if service.ready => refuse(format!(
-            "{at}/{NAME} is missing; put it back from a copy of the store"
+            "{at}/{NAME} is missing; put it back from a copy of the store, or run `forebay fsck --repair`"
         )),
         None => {
             let block = Superblock::new(Role::Member(member), service.members, service.service);

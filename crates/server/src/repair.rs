@@ -2,22 +2,25 @@
 //!
 //! ```text
 //! NODE/kv.repair        the new key-value store, made first ([`rebuild`](crate::rebuild)); nothing else is changed until it is whole
+//! NODE/repair-under-way from before the first member's new store takes its place until the last one's has ([`under_way`])
 //! NODE/damaged-T/kv     the old one, once the new one is in its place
 //! NODE/damaged-T/data   log bytes that no record names any more, if records that may have named them are lost
 //! FIRST/damaged-T.txt   what was damaged and lost, with paths
 //! ```
 //!
 //! Invariants:
-//! - Until [`Repair::put_in_place`] the stores are as they were; cut off before, the next repair begins anew.
-//! - Old and new change places in one step (where the file system can; else a start refuses what lies between, and the next repair
-//!   finishes it). Everything of the old stores stays in `damaged-T` until the user removes it.
+//! - Until [`Repair::put_in_place`] the stores are as they were; cut off before it marks them, the next repair begins anew.
+//! - From the first mark on the repair is finished by the next one, whatever happens, and no service starts before that.
+//! - Everything of the old stores stays in `damaged-T` until the user removes it.
 //! - No log byte goes that may be somebody's: a start gives back what no record names, so that is set aside first.
+pub mod under_way;
+
 use crate::data::{SEGMENT_HEADER, segment_name, segment_number, spans};
 use crate::rebuild::{Look, Losses, Source, rebuild};
-use crate::{Error, Result, stopped};
+use crate::stopped::{self, LostSuperblock};
+use crate::superblock::Role;
+use crate::{Error, Result};
 use forebay_storage::{Io, Options, OsIo, Store};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
@@ -33,8 +36,13 @@ const CHUNK: u64 = 64 << 10;
 
 /// A repair whose result is made and waits to be put in place.
 pub struct Repair {
+    io: Arc<dyn Io>,
     nodes: Vec<PathBuf>,
     losses: Losses,
+    /// Superblocks to be made anew.
+    lost: Vec<LostSuperblock>,
+    /// Names the repair: seconds since 1970.
+    time: u64,
     /// The name of what is set aside, in each node's directory.
     aside: String,
     report: PathBuf,
@@ -61,36 +69,41 @@ impl<T, E: std::fmt::Display> At<T> for Result<T, E> {
 
 impl Repair {
     /// Makes new records for the service in `dirs`: the directory of a whole one, or the stores of all its members, in any order. They are
-    /// not used before [`Repair::put_in_place`]. `progress` hears what is done.
+    /// not used before [`Repair::put_in_place`]. A repair that was cut off is finished first, see [`Repair::finish`]. `progress` hears
+    /// what is done.
     ///
     /// # Errors
     /// `Refused` for stores in use, missing ones, and when there is no room for the new records.
     pub fn prepare(dirs: &[PathBuf], progress: &mut dyn FnMut(&'static str)) -> Result<Repair> {
-        let io: Arc<dyn Io> = Arc::new(OsIo);
-        let found = stopped::open_damaged(&*io, dirs)?;
-        let mut nodes = Vec::new();
-        for (member, node) in found.nodes.into_iter().enumerate() {
-            match node {
-                Some(node) => nodes.push(node),
-                None => {
-                    return Err(Error::Refused(format!(
-                        "the store of member {member} is missing; put it back, or read what is left with `forebay mount --salvage`"
-                    )));
-                }
-            }
-        }
-        let seconds = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let aside = format!("damaged-{}", seconds.as_secs());
+        Repair::prepare_over(Arc::new(OsIo), dirs, progress)
+    }
+
+    /// As [`prepare`](Repair::prepare), with the disk of a test between. It must be the operating system's underneath.
+    ///
+    /// # Errors
+    /// See `prepare`.
+    #[doc(hidden)]
+    pub fn prepare_over(
+        io: Arc<dyn Io>,
+        dirs: &[PathBuf],
+        progress: &mut dyn FnMut(&'static str),
+    ) -> Result<Repair> {
+        let mut stores = AllStores::open(&io, dirs)?;
+        under_way::finish(&*io, &stores.nodes, stores.time)?;
+        // The one that was finished may have taken the time's name.
+        stores.time = unused_time(&stores.nodes, stores.time);
+        let aside = under_way::aside(stores.time);
         let mut repair = Repair {
+            io: io.clone(),
             report: dirs[0].join(format!("{aside}.txt")),
-            nodes,
+            nodes: stores.nodes,
             losses: Losses::default(),
+            lost: stores.lost,
+            time: stores.time,
             aside,
-            _locks: found.locks,
+            _locks: stores.locks,
         };
-        repair.remove_left_over()?;
+        repair.discard()?;
         let kv = |node: &PathBuf| Some(node.join("kv")).filter(|kv| kv.is_dir());
         let sources: Vec<Source> = repair
             .nodes
@@ -102,7 +115,7 @@ impl Repair {
             .collect();
         let targets: Vec<PathBuf> = repair.nodes.iter().map(|node| node.join(NEW)).collect();
         repair.losses = rebuild(&io, &sources, &targets, Look::Bytes, progress)?;
-        repair.losses.damage.splice(0..0, found.damage);
+        repair.losses.damage.splice(0..0, stores.damage);
         for (node, source) in repair.nodes.iter().zip(&sources) {
             if source.kv.is_none() {
                 let text = format!("{}: there is no key-value store", node.display());
@@ -112,19 +125,23 @@ impl Repair {
         Ok(repair)
     }
 
-    /// What a repair that was cut off has left: a new store without its place is finished if the old one has left it, and else removed.
-    fn remove_left_over(&self) -> Result<()> {
-        for node in &self.nodes {
-            let (kv, new) = (node.join("kv"), node.join(NEW));
-            if !new.is_dir() {
-                continue;
-            }
-            match kv.exists() {
-                true => std::fs::remove_dir_all(&new).at(&new)?,
-                false => std::fs::rename(&new, &kv).at(&kv)?,
-            }
-        }
-        Ok(())
+    /// Finishes a repair that was cut off while it put new records in place, if there is one: all its new records were whole by then. Says
+    /// what was done.
+    ///
+    /// # Errors
+    /// `Refused` for stores in use, missing ones, and when something cannot be moved; then it can be called again.
+    pub fn finish(dirs: &[PathBuf]) -> Result<Option<String>> {
+        let io: Arc<dyn Io> = Arc::new(OsIo);
+        let stores = AllStores::open(&io, dirs)?;
+        let finished = under_way::finish(&*io, &stores.nodes, stores.time)?;
+        Ok(finished.map(|time| {
+            let aside = under_way::aside(time);
+            format!(
+                "a repair was cut off while it put new records in place, and is finished now: the old records of each member are in \
+                 {aside} in its store, and the report is {}",
+                dirs[0].join(format!("{aside}.txt")).display()
+            )
+        }))
     }
 
     /// What is lost.
@@ -142,6 +159,18 @@ impl Repair {
     /// What [`Repair::put_in_place`] will do, a line each.
     pub fn steps(&self) -> Vec<String> {
         let mut steps = Vec::new();
+        for lost in &self.lost {
+            let of = match lost.block.role {
+                Role::Service => "the service".to_string(),
+                Role::Member(member) => format!("member {member}"),
+            };
+            steps.push(format!(
+                "{}: its superblock is made anew, as that of {of}, with {} member{} in all",
+                lost.dir.display(),
+                lost.block.members,
+                if lost.block.members == 1 { "" } else { "s" }
+            ));
+        }
         for (member, node) in self.nodes.iter().enumerate() {
             let aside = node.join(&self.aside);
             steps.push(format!(
@@ -166,14 +195,16 @@ impl Repair {
     /// Does it; answers where the report is.
     ///
     /// # Errors
-    /// When something cannot be set aside or moved. Then the old stores are in place, or those named in the error are aside.
+    /// When something cannot be set aside or moved. The error says whether the stores are as they were, or the repair is under way: then no
+    /// service starts, and the next repair finishes this one.
     pub fn put_in_place(&self) -> Result<PathBuf> {
         for (member, node) in self.nodes.iter().enumerate() {
             let aside = node.join(&self.aside);
-            std::fs::create_dir(&aside).at(&aside)?;
+            self.io.create_dir_all(&aside).at(&aside)?;
             if self.losses.spans_lost.contains(&(member as u16)) {
                 set_aside(&node.join(NEW), &node.join("data"), &aside.join("data"))?;
             }
+            self.io.sync_dir(node).at(node)?;
         }
         let text = format!(
             "{}\nset aside: {} in each member's store; remove it once nothing is missed\n",
@@ -184,9 +215,12 @@ impl Repair {
         File::open(&self.report)
             .and_then(|f| f.sync_all())
             .at(&self.report)?;
-        for node in &self.nodes {
-            exchange(node, &node.join(&self.aside).join("kv"))?;
+        // They say what all members know, so each alone is right.
+        for lost in &self.lost {
+            lost.block.write(&*self.io, &lost.dir)?;
         }
+        under_way::begin(&*self.io, &self.nodes, self.time)?;
+        under_way::finish(&*self.io, &self.nodes, self.time)?;
         Ok(self.report.clone())
     }
 
@@ -195,33 +229,64 @@ impl Repair {
     /// # Errors
     /// When it cannot be removed.
     pub fn discard(&self) -> Result<()> {
-        self.remove_left_over()
+        for node in &self.nodes {
+            // Of a repair under way it is all that there is of the new records.
+            under_way::must_not_be_under_way(&*self.io, node)?;
+            let new = node.join(NEW);
+            if new.is_dir() {
+                std::fs::remove_dir_all(&new).at(&new)?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// The new key-value store of the node takes the place of the old one, which goes to `aside`. The old one never has the name of a new one,
-/// which the next repair would remove.
-fn exchange(node: &Path, aside: &Path) -> Result<()> {
-    let (kv, new) = (node.join("kv"), node.join(NEW));
-    let sync = |dir: &Path| File::open(dir).and_then(|d| d.sync_all()).at(dir);
-    if kv.exists() {
-        std::fs::rename(&new, aside).at(aside)?;
-        match renameat_with(CWD, aside, CWD, &kv, RenameFlags::EXCHANGE) {
-            Ok(()) => {
-                sync(node)?;
-                return aside.parent().map_or(Ok(()), sync);
+/// The stores of all members, locked.
+struct AllStores {
+    nodes: Vec<PathBuf>,
+    locks: Vec<File>,
+    /// What is wrong with the directories.
+    damage: Vec<String>,
+    lost: Vec<LostSuperblock>,
+    /// Seconds since 1970 that no repair of them has.
+    time: u64,
+}
+
+impl AllStores {
+    fn open(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<AllStores> {
+        let found = stopped::open_damaged(io, dirs)?;
+        let mut nodes = Vec::new();
+        for (member, node) in found.nodes.into_iter().enumerate() {
+            match node {
+                Some(node) => nodes.push(node),
+                None => {
+                    return Err(Error::Refused(format!(
+                        "the store of member {member} is missing; put it back, or read what is left with `forebay mount --salvage`"
+                    )));
+                }
             }
-            // The file system cannot.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                std::fs::rename(aside, &new).at(&new)?;
-                std::fs::rename(&kv, aside).at(aside)?;
-                sync(node)?;
-            }
-            Err(e) => return failed(&kv, e),
         }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let time = unused_time(&nodes, now.unwrap_or_default().as_secs());
+        Ok(AllStores {
+            nodes,
+            locks: found.locks,
+            damage: found.damage,
+            lost: found.lost,
+            time,
+        })
     }
-    std::fs::rename(&new, &kv).at(&kv)?;
-    sync(node)
+}
+
+/// The first time from this one on under which no member has set anything aside.
+fn unused_time(nodes: &[PathBuf], mut time: u64) -> u64 {
+    while nodes
+        .iter()
+        .any(|node| node.join(under_way::aside(time)).exists())
+    {
+        time += 1;
+    }
+    time
 }
 
 /// Keeps the bytes of segment files in `data` that no span in `kv` names: a file without any by another link, else by a copy.
@@ -283,31 +348,4 @@ fn copy_unknown(from: &Path, places: &[Range<u64>], to: &Path) -> std::io::Resul
         }
     }
     copy.map_or(Ok(()), |file| file.sync_all())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn new_records_take_the_place_of_the_old_ones_or_of_none() {
-        for old in [true, false] {
-            let node = tempfile::tempdir().unwrap();
-            let aside = node.path().join("damaged-1");
-            std::fs::create_dir(&aside).unwrap();
-            let put = |store: &str, file: &str| {
-                let store = node.path().join(store);
-                std::fs::create_dir(&store).unwrap();
-                std::fs::write(store.join(file), file).unwrap();
-            };
-            put(NEW, "new");
-            if old {
-                put("kv", "old");
-            }
-            exchange(node.path(), &aside.join("kv")).unwrap();
-            assert!(node.path().join("kv/new").exists());
-            assert!(!node.path().join(NEW).exists());
-            assert_eq!(aside.join("kv/old").exists(), old);
-        }
-    }
 }

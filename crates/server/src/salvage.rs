@@ -4,11 +4,12 @@
 //! runs on them. The file data stays where it is: the service sees the segment files of the stores as if they lay with its records.
 //!
 //! Invariants: nothing in a damaged store is written, cut, punched or removed, but for the text of its lock; a member whose store is
-//! missing or cannot be read at all is one of which everything is lost.
+//! missing or cannot be read at all is one of which everything is lost; records are all those of before a repair or all those of after it.
 mod overlay;
 
 use crate::layout::{self, Layout};
 use crate::rebuild::{Look, Losses, Source, rebuild};
+use crate::repair::under_way::newest_records;
 use crate::{Config, Error, Result, Service, stopped};
 use forebay_storage::Io;
 use overlay::Overlay;
@@ -61,15 +62,17 @@ impl Salvage {
         config: &Config,
         progress: &mut dyn FnMut(&'static str),
     ) -> Result<Salvage> {
-        let found = stopped::open_damaged(&*io, dirs)?;
+        let found = stopped::open_damaged(&io, dirs)?;
         let scratch = Scratch::create(scratch)?;
         let members = found.nodes.len() as u16;
         let new = Layout::open(&*io, &scratch.0, members)?;
+        let records = newest_records(&*io, &found.nodes)?;
         let sources: Vec<Source> = found
             .nodes
             .iter()
-            .map(|node| Source {
-                kv: node.as_ref().map(|node| node.join("kv")),
+            .zip(records)
+            .map(|(node, kv)| Source {
+                kv,
                 data: node.as_ref().map(|node| node.join("data")),
             })
             .collect();

@@ -3,11 +3,17 @@
 //! Invariants: makes no directory and no store; all directories are locked before anything in them is believed; what is opened
 //! is all of one service, each member once.
 use crate::layout::{Layout, lock, refuse};
-use crate::superblock::{Id, Role, Superblock};
-use crate::{Member, Result};
-use forebay_storage::Io;
+use crate::repair::under_way::must_not_be_under_way;
+use crate::superblock::{Found, Id, Role, Superblock, random_id};
+use crate::{Fid, Member, Result, keys};
+use forebay_storage::{Io, Options, Store};
 use std::fs::File;
+use std::ops::Bound::Unbounded;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Members of a service whose directories are looked for behind one that is missing, if no superblock tells how many there are.
+const LOOKED_FOR: u16 = 64;
 
 /// Opens (and locks) the stores in `dirs`, in any order.
 ///
@@ -86,6 +92,7 @@ fn of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<L
     let mut repaired = Vec::new();
     for node in &nodes {
         locks.extend(lock(node)?);
+        must_not_be_under_way(io, node)?;
         repaired.extend(Superblock::read_and_repair(io, node)?.1);
     }
     Ok(Layout {
@@ -103,14 +110,27 @@ pub struct Damaged {
     pub locks: Vec<File>,
     /// What is wrong with the directories.
     pub damage: Vec<String>,
+    /// Superblocks of which no copy can be read.
+    pub lost: Vec<LostSuperblock>,
 }
+
+/// A superblock of which no copy can be read, and what it said as far as that matters.
+pub struct LostSuperblock {
+    /// Where it lies.
+    pub dir: PathBuf,
+    /// One that can take its place.
+    pub block: Superblock,
+}
+
+/// A directory, and its superblock if a copy of it can be read.
+type Opened = (PathBuf, Option<Superblock>);
 
 /// Opens (and locks) what there is of the stores in `dirs`, in any order. A superblock that cannot be read is done without if the others,
 /// or the directory's own entries, tell what it said.
 ///
 /// # Errors
-/// `Refused`: in use, no store, stores of several services, or too little is known of them.
-pub fn open_damaged(io: &dyn Io, dirs: &[PathBuf]) -> Result<Damaged> {
+/// `Refused`: in use, no store, of another version, stores of several services, or too little is known of them.
+pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Damaged> {
     let mut damage = Vec::new();
     let mut blocks = Vec::new();
     for dir in dirs {
@@ -120,42 +140,22 @@ pub fn open_damaged(io: &dyn Io, dirs: &[PathBuf]) -> Result<Damaged> {
                 dir.display()
             ));
         }
-        let block = match Superblock::read(io, dir) {
-            Ok(Some(block)) => Some(block),
-            Ok(None) => {
-                damage.push(format!("{}: there is no superblock", dir.display()));
-                None
-            }
-            Err(e) => {
-                damage.push(e.to_string());
-                None
-            }
-        };
-        blocks.push((dir, block));
+        blocks.push((dir.clone(), find(&**io, dir, &mut damage)?));
     }
     let service = blocks.iter().position(|(dir, block)| match block {
         Some(block) => block.role == Role::Service,
         None => dir.join("node-0").is_dir(),
     });
     let mut locks = Vec::new();
-    let nodes = match service {
+    let (nodes, lost) = match service {
         Some(_) if dirs.len() > 1 => {
             return refuse("the store of a whole service is among several; name it alone".into());
         }
-        Some(_) => {
-            let (dir, block) = &blocks[0];
-            locks.extend(lock(dir)?);
-            let members = match block {
-                Some(block) => block.members,
-                // As many as there are; the last ones may be missing.
-                None => (0..u16::MAX)
-                    .take_while(|k| dir.join(format!("node-{k}")).is_dir())
-                    .count() as u16,
-            };
-            let node = |k: u16| Some(dir.join(format!("node-{k}"))).filter(|node| node.is_dir());
-            (0..members).map(node).collect::<Vec<_>>()
+        Some(at) => {
+            locks.extend(lock(&blocks[at].0)?);
+            of_service(&**io, &blocks[at], &mut damage)?
         }
-        None => places(&blocks)?,
+        None => places(io, &blocks)?,
     };
     for (member, node) in nodes.iter().enumerate() {
         match node {
@@ -167,13 +167,91 @@ pub fn open_damaged(io: &dyn Io, dirs: &[PathBuf]) -> Result<Damaged> {
         nodes,
         locks,
         damage,
+        lost,
     })
 }
 
-/// Which member's each directory is.
-fn places(blocks: &[(&PathBuf, Option<Superblock>)]) -> Result<Vec<Option<PathBuf>>> {
+/// The superblock of a directory, if a copy can be read.
+fn find(io: &dyn Io, dir: &Path, damage: &mut Vec<String>) -> Result<Option<Superblock>> {
+    match Superblock::find(io, dir)? {
+        Found::Whole(block) => return Ok(Some(block)),
+        Found::Missing => damage.push(format!("{}: there is no superblock", dir.display())),
+        Found::Damaged(e) => damage.push(format!("{e}; so is its copy")),
+    }
+    Ok(None)
+}
+
+/// The stores of a whole service's directory, and superblocks that cannot be read.
+fn of_service(
+    io: &dyn Io,
+    (dir, block): &Opened,
+    damage: &mut Vec<String>,
+) -> Result<(Vec<Option<PathBuf>>, Vec<LostSuperblock>)> {
+    let node = |k: u16| dir.join(format!("node-{k}"));
+    let mut blocks = Vec::new();
+    // As many as there are if nobody knows; the last ones may be missing.
+    let mut members = block.as_ref().map_or(u16::MAX, |b| b.members);
+    let mut k = 0;
+    while k < members {
+        let path = node(k);
+        if path.is_dir() {
+            let found = find(io, &path, damage)?;
+            if let (None, Some(found)) = (block, &found) {
+                members = found.members;
+            }
+            blocks.push(Some((path, found)));
+        } else if members == u16::MAX && !((k..LOOKED_FOR).any(|k| node(k).is_dir())) {
+            members = k;
+        } else {
+            blocks.push(None);
+        }
+        k += 1;
+    }
+    let known = block.as_ref().map(|b| b.service);
+    let of_members = blocks.iter().flatten().filter_map(|(_, b)| b.as_ref());
+    let service = known
+        .or_else(|| of_members.map(|b| b.service).next())
+        .unwrap_or_else(random_id);
+    let mut lost = Vec::new();
+    if block.is_none() {
+        let mut block = Superblock::new(Role::Service, members, service);
+        block.ready = true;
+        let dir = dir.clone();
+        lost.push(LostSuperblock { dir, block });
+    }
+    for (member, opened) in (0..).zip(&blocks) {
+        let role = Role::Member(member);
+        match opened {
+            Some((dir, Some(found)))
+                if found.service != service || found.role != role || found.members != members =>
+            {
+                return refuse(format!(
+                    "{} is not the store of member {member} of {members} of this service; put the right store there",
+                    dir.display()
+                ));
+            }
+            Some((dir, None)) => lost.push(LostSuperblock {
+                dir: dir.clone(),
+                block: Superblock::new(role, members, service),
+            }),
+            _ => {}
+        }
+    }
+    let nodes = blocks.into_iter().map(|b| b.map(|(dir, _)| dir));
+    Ok((nodes.collect(), lost))
+}
+
+/// Which member's each directory is, and superblocks that cannot be read.
+fn places(
+    io: &Arc<dyn Io>,
+    blocks: &[Opened],
+) -> Result<(Vec<Option<PathBuf>>, Vec<LostSuperblock>)> {
     let Some(known) = blocks.iter().find_map(|(_, block)| block.as_ref()) else {
-        return refuse("no superblock of these stores can be read, so it is not known whose they are; put one back from a copy".into());
+        return refuse(
+            "no superblock of these stores can be read, so it is not known how many members their service has; put one back from a copy. \
+             The store of a service of one member can be moved to S/node-0, with S a new directory: then name S"
+                .into(),
+        );
     };
     let mut nodes: Vec<Option<PathBuf>> = vec![None; usize::from(known.members)];
     for (dir, block) in blocks {
@@ -185,7 +263,7 @@ fn places(blocks: &[(&PathBuf, Option<Superblock>)]) -> Result<Vec<Option<PathBu
             _ => None,
         };
         match place {
-            Some(place @ None) => *place = Some((*dir).clone()),
+            Some(place @ None) => *place = Some(dir.clone()),
             _ => {
                 return refuse(format!(
                     "{} is no store of the same service, or named twice; name the stores of one",
@@ -197,20 +275,55 @@ fn places(blocks: &[(&PathBuf, Option<Superblock>)]) -> Result<Vec<Option<PathBu
     let unknown: Vec<&PathBuf> = blocks
         .iter()
         .filter(|(_, block)| block.is_none())
-        .map(|(dir, _)| *dir)
+        .map(|(dir, _)| dir)
         .collect();
-    let free: Vec<usize> = (0..nodes.len()).filter(|k| nodes[*k].is_none()).collect();
-    match (&unknown[..], &free[..]) {
-        ([], _) => {}
-        ([dir], [k]) => nodes[*k] = Some((*dir).clone()),
-        _ => {
+    let mut lost = Vec::new();
+    for dir in &unknown {
+        let free: Vec<usize> = (0..nodes.len()).filter(|k| nodes[*k].is_none()).collect();
+        let member = match (member_of_records(io, dir), &free[..]) {
+            (Some(member), _) => usize::from(member),
+            (None, [k]) if unknown.len() == 1 => *k,
+            _ => {
+                return refuse(format!(
+                    "{}: its superblock cannot be read, and its records do not tell whose store it is; put the superblock back from a copy",
+                    dir.display()
+                ));
+            }
+        };
+        if !free.contains(&member) {
             return refuse(format!(
-                "{} superblocks cannot be read, and it is not known whose stores these are; put all but one back from copies",
-                unknown.len()
+                "{}: its superblock cannot be read, and by its records it is the store of member {member}, which another one is too, or of \
+                 another service; name the stores of one service, each once",
+                dir.display()
             ));
         }
+        nodes[member] = Some((*dir).clone());
+        lost.push(LostSuperblock {
+            dir: (*dir).clone(),
+            block: Superblock::new(Role::Member(member as Member), known.members, known.service),
+        });
     }
-    Ok(nodes)
+    Ok((nodes, lost))
+}
+
+/// Whose store it is by its inodes, which lie with their member; `None` if there are none that can be read.
+fn member_of_records(io: &Arc<dyn Io>, dir: &Path) -> Option<Member> {
+    let options = Options {
+        background: false,
+        ..Options::default()
+    };
+    let kv = [crate::repair::NEW, "kv"].map(|name| dir.join(name));
+    let opened = kv
+        .into_iter()
+        .filter_map(|kv| Store::salvage(io.clone(), &kv, options.clone()).ok());
+    let owner = |store: Store| {
+        let mut inodes = store.scan(keys::INODES, Unbounded, Unbounded);
+        let (key, _) = inodes.find_map(|item| item.ok())?;
+        let (fid, _) = key.split_first_chunk::<8>()?;
+        Some(Fid(u64::from_be_bytes(*fid)).owner())
+    };
+    let mut owners = opened.filter_map(owner);
+    owners.next()
 }
 
 fn missing_store(first: &Path, block: &Superblock, missing: usize, named: usize) -> String {

@@ -102,7 +102,12 @@ impl Superblock {
         let at = path.display();
         if b.len() < 12 || !b.starts_with(MAGIC) {
             return refuse(format!(
-                "{at} is not a superblock of Forebay, or damaged; choose another directory for the store, or put back a copy of this file"
+                "{at} is not a superblock of Forebay, or damaged; choose another directory for the store; if this is one, put back a copy of this file, or run `forebay fsck --repair`"
+            ));
+        }
+        if !is_whole(b) {
+            return refuse(format!(
+                "{at} is damaged (its checksum does not match); put back a copy of it, or run `forebay fsck --repair`"
             ));
         }
         let version = u32::from_be_bytes([b[8], b[9], b[10], b[11]]);
@@ -114,11 +119,6 @@ impl Superblock {
         if version < VERSION {
             return refuse(format!(
                 "{at} is of version {version}, which this program does not read; copy the files out with the Forebay that made it"
-            ));
-        }
-        if !is_whole(b) {
-            return refuse(format!(
-                "{at} is damaged (its checksum does not match); put back a copy of it, or start with a new store directory"
             ));
         }
         let role = match b[12] {
@@ -142,21 +142,32 @@ impl Superblock {
     /// # Errors
     /// `Refused` for one that is foreign or of another version, if both are damaged, or cannot be read.
     pub fn read(io: &dyn Io, dir: &Path) -> Result<Option<Superblock>> {
+        match Superblock::find(io, dir)? {
+            Found::Whole(block) => Ok(Some(block)),
+            Found::Missing => Ok(None),
+            Found::Damaged(e) => Err(e),
+        }
+    }
+
+    /// As [`read`](Superblock::read), and tells damage of both copies from other errors.
+    ///
+    /// # Errors
+    /// `Refused` for one of another version, and if one cannot be read.
+    pub fn find(io: &dyn Io, dir: &Path) -> Result<Found> {
         let [first, copy] = read_both(io, dir)?;
-        match (first, copy) {
-            (Found::Whole(block), _) => Ok(Some(block)),
-            (Found::Missing, Found::Missing) => Ok(None),
-            (found, Found::Whole(block)) => {
+        Ok(match (first, copy) {
+            (Found::Missing, copy @ Found::Damaged(_)) => copy,
+            (first @ (Found::Missing | Found::Damaged(_)), Found::Whole(block)) => {
                 let file = dir.join(NAME);
-                let what = match found {
+                let what = match first {
                     Found::Missing => "missing",
                     _ => "damaged",
                 };
                 tracing::warn!(file = %file.display(), "the superblock is {what}; its copy is used");
-                Ok(Some(block))
+                Found::Whole(block)
             }
-            (Found::Damaged(e), _) | (Found::Missing, Found::Damaged(e)) => Err(e),
-        }
+            (first, _) => first,
+        })
     }
 
     /// As [`read`](Superblock::read), and writes a file that is damaged, missing or older again. The directory must be locked. What was
@@ -231,10 +242,13 @@ pub fn is_in(io: &dyn Io, dir: &Path) -> std::io::Result<bool> {
     Ok(io.exists(&dir.join(NAME))? || io.exists(&dir.join(COPY))?)
 }
 
-/// One of the two files.
-enum Found {
+/// What is found of a superblock, or of one of its two files.
+pub enum Found {
+    /// It is not there.
     Missing,
+    /// It can be read.
     Whole(Superblock),
+    /// It is there, and what is wrong with it.
     Damaged(Error),
 }
 
@@ -402,6 +416,8 @@ mod tests {
         for (version, advice) in [(9u32, "newer Forebay"), (2, "copy the files out")] {
             let mut bytes = sample().encode();
             bytes[8..12].copy_from_slice(&version.to_be_bytes());
+            let sum = crc32c::crc32c(&bytes[..SUMMED]);
+            bytes[SUMMED..].copy_from_slice(&sum.to_be_bytes());
             let error = Superblock::decode(Path::new("x"), &bytes).unwrap_err();
             assert!(error.to_string().contains(advice), "{error}");
         }

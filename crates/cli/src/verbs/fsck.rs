@@ -57,14 +57,18 @@ fn repair(stores: &[PathBuf], yes: bool) -> Result {
             "add --yes",
         ));
     }
+    let cannot = |e| Failure::plain(format!("cannot repair the store {}: {e}", name(stores)));
+    // It was agreed to when it began.
+    if let Some(finished) = Repair::finish(stores).map_err(cannot)? {
+        print(format!("{}\n", escaped(&finished)))?;
+    }
     let bar = progress::bytes("fsck", 0);
     // One that cannot be checked at all is not sound.
     let sound = records(stores, &bar).is_ok_and(|report| report.is_sound());
     let mut progress = |step: &'static str| bar.set_message(format!("repair: {step}"));
     let prepared = Repair::prepare(stores, &mut progress);
     bar.finish_and_clear();
-    let prepared = prepared
-        .map_err(|e| Failure::plain(format!("cannot repair the store {}: {e}", name(stores))))?;
+    let prepared = prepared.map_err(cannot)?;
     print(prepared.losses().text())?;
     if sound && !prepared.is_needed() {
         prepared.discard().map_err(Failure::plain)?;
