@@ -90,6 +90,8 @@ impl NodeServer {
         must_have_records(&*io, &kv, &data)?;
         for sub in [&kv, &data] {
             let made = io.create_dir_all(sub);
+            // The name of the first is on disk before that of the second, see `must_have_records`.
+            let made = made.and_then(|()| io.sync_dir(dir));
             made.map_err(|e| {
                 Error::Refused(format!(
                     "{}: {e}; check the disk and who may write there",
@@ -182,7 +184,7 @@ fn sync_segments(io: &dyn Io, dir: &Path) -> Result<()> {
     })
 }
 
-/// A store whose records are gone is no new one: made anew, it would take its file data for garbage and remove it.
+/// A store whose records are gone is no new one: made anew, it would lack their names, and take its file data for garbage and remove it.
 fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
     let there = |path: &Path| {
         io.exists(path)
@@ -198,16 +200,13 @@ fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
             cut_off.display()
         )));
     }
-    let segments = there(data)?
-        && io
-            .list(data)
-            .map_err(|e| Error::Refused(format!("{}: {e}; check the disk", data.display())))?
-            .iter()
-            .any(|entry| crate::data::segment_number(&entry.name).is_some());
-    match segments {
+    // That directory is made after this one.
+    match there(data)? {
         true => Err(Error::Refused(format!(
-            "{} is missing, and there is file data beside it; put it back from a copy; without one `forebay fsck --repair` sets the data aside",
-            kv.display()
+            "{} is missing, and {} beside it is there, so this is no new store: put it back from a copy; without one `forebay fsck --repair` \
+             makes records of what the other members know, and sets file data aside",
+            kv.display(),
+            data.display()
         ))),
         false => Ok(()),
     }

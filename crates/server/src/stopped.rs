@@ -136,7 +136,7 @@ pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Damaged> {
     for dir in dirs {
         if !dir.is_dir() {
             return refuse(format!(
-                "{} is no directory; name the stores that there are",
+                "{} is no directory; put the store back, or name those that there are to `forebay mount --salvage`",
                 dir.display()
             ));
         }

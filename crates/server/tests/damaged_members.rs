@@ -370,6 +370,10 @@ fn a_salvage_without_a_member_gives_back_what_the_others_hold() {
 #[test]
 fn a_member_without_its_records_is_refused_by_a_start_and_repaired_around() {
     let stores = Stores::new(3, false);
+    // Also where it holds names alone.
+    for segment in std::fs::read_dir(stores.node(1).join("data")).unwrap() {
+        std::fs::remove_file(segment.unwrap().path()).unwrap();
+    }
     let kv = stores.node(1).join("kv");
     std::fs::rename(&kv, stores.temp.path().join("away")).unwrap();
     for start in stores.starts() {
