@@ -309,7 +309,9 @@ impl NodeServer {
         MemberStatus {
             member: node.peers.member(),
             damage: {
-                let met = node.store.met();
+                let engine = node.store.side::<Engine>();
+                let index = engine.map(|e| e.met()).unwrap_or_default();
+                let met = [node.store.met(), index].concat();
                 let opened = node.store.opened().damage.iter();
                 let all = opened.chain(met.iter().map(|damage| &**damage));
                 all.map(ToString::to_string).collect()

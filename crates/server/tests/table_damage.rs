@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
+use forebay_server::repair::Repair;
+use forebay_server::salvage::Salvage;
 use forebay_server::{Error, Fid, Service, fsck};
 use forebay_storage::OsIo;
 use rustix::io::Errno;
@@ -18,6 +20,22 @@ fn bytes(file: usize) -> Vec<u8> {
 
 /// A stopped service of some files in the root directory, and its tables.
 fn stopped() -> (TempDir, Vec<Fid>, Vec<PathBuf>) {
+    let (dir, service, fids) = filled();
+    service.stop().unwrap();
+    let tables = records(&dir, "table-");
+    (dir, fids, tables)
+}
+
+/// The files of its records whose names begin so.
+fn records(dir: &TempDir, name: &str) -> Vec<PathBuf> {
+    let kv = std::fs::read_dir(dir.path().join("store/node-0/kv")).unwrap();
+    let named = |p: &PathBuf| p.file_name().unwrap().to_string_lossy().starts_with(name);
+    let mut files: Vec<PathBuf> = kv.map(|e| e.unwrap().path()).filter(named).collect();
+    files.sort();
+    files
+}
+
+fn filled() -> (TempDir, Service, Vec<Fid>) {
     let dir = scratch();
     let service = start(&dir, config(1));
     let delegate = &*service.delegate(0);
@@ -29,11 +47,7 @@ fn stopped() -> (TempDir, Vec<Fid>, Vec<PathBuf>) {
         delegate.release(handle).unwrap();
         fids.push(fid);
     }
-    service.stop().unwrap();
-    let kv = std::fs::read_dir(dir.path().join("store/node-0/kv")).unwrap();
-    let table = |p: &PathBuf| p.to_string_lossy().contains("/table-");
-    let tables = kv.map(|e| e.unwrap().path()).filter(table).collect();
-    (dir, fids, tables)
+    (dir, service, fids)
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -151,4 +165,81 @@ fn a_missing_table_refuses_a_start_and_says_what_to_do() {
         text.contains("fsck --repair") && text.contains("mount --salvage"),
         "{text}"
     );
+}
+
+/// One bit of a file is flipped, in a copy of the store: nothing is lost in whatever way it is read, and it is told.
+fn costs_nothing(whole: &TempDir, fids: &[Fid], file: &Path, bit: u64) -> bool {
+    let dir = scratch();
+    let (from, store) = (whole.path().join("store"), dir.path().join("store"));
+    copy(&from, &store);
+    let file = store.join(file.strip_prefix(&from).unwrap());
+    let what = format!("{} bit {bit}", file.display());
+    let mut held = std::fs::read(&file).unwrap();
+    held[bit as usize / 8] ^= 1 << (bit % 8);
+    std::fs::write(&file, &held).unwrap();
+    let io = Arc::new(OsIo);
+    let salvage = Salvage::start(
+        io.clone(),
+        std::slice::from_ref(&store),
+        dir.path(),
+        &config(1),
+        &mut |_| {},
+    );
+    let salvage = salvage.unwrap();
+    assert_eq!(unreadable(salvage.service().unwrap(), fids), 0, "{what}");
+    let losses = salvage.losses().clone();
+    salvage.stop().unwrap();
+    assert!(
+        losses.lost.is_empty() && losses.found.is_empty(),
+        "{what}: {losses:?}"
+    );
+    let told = losses.damage.iter().any(|d| d.contains("one flipped bit"));
+    let report = fsck::check(io.clone(), std::slice::from_ref(&store), &mut |_| {}).unwrap();
+    assert_eq!(report.unopened, 0, "{what}: {report:?}");
+    let copied = scratch();
+    copy(&store, &copied.path().join("store"));
+    let service = Service::start(io, &store, config(1));
+    let service = service.unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(unreadable(&service, fids), 0, "{what}");
+    let damage = &service.status().unwrap()[0].damage;
+    let met = damage.iter().any(|d| d.contains("one flipped bit"));
+    assert!(told || !met, "{what}: {damage:?}");
+    service.stop().unwrap();
+    let repair = Repair::prepare(&[copied.path().join("store")], &mut |_| {}).unwrap();
+    assert!(
+        repair.losses().lost.is_empty(),
+        "{what}: {:?}",
+        repair.losses()
+    );
+    repair.put_in_place().unwrap();
+    drop(repair);
+    let service = start(&copied, config(1));
+    assert_eq!(unreadable(&service, fids), 0, "{what}");
+    service.stop().unwrap();
+    told
+}
+
+#[test]
+fn one_flipped_bit_in_a_table_or_log_costs_nothing() {
+    let (closed, fids, mut files) = stopped();
+    files.extend(records(&closed, "side-"));
+    let (killed, service, killed_fids) = filled();
+    drop(service);
+    let logs = records(&killed, "wal-");
+    let (mut tries, mut told) = (0, 0);
+    let closed = files.iter().map(|file| (&closed, &fids, file));
+    let killed = logs.iter().map(|file| (&killed, &killed_fids, file));
+    for (whole, fids, file) in closed.chain(killed) {
+        let held = std::fs::read(file).unwrap();
+        let end = held
+            .iter()
+            .rposition(|b| *b != 0)
+            .map_or(0, |at| at as u64 + 1);
+        // Not a multiple of any unit.
+        for bit in (0..end * 8).step_by((end as usize * 8 / 17).max(1)) {
+            told += u32::from(costs_nothing(whole, fids, file, bit));
+            tries += 1;
+        }
+    }
+    assert!(tries > 40 && told > tries / 4, "{told} of {tries}");
 }

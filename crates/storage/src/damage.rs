@@ -2,7 +2,9 @@
 //! opened to [salvage](crate::Store::salvage) what is whole.
 use crate::Error;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::path::Path;
+use std::sync::Arc;
 
 /// One damaged place.
 #[derive(Debug)]
@@ -18,6 +20,11 @@ pub struct Damage {
 pub enum Lost {
     /// Nothing that is not elsewhere too: a second copy, a checksum of something whole, what a table file holds already.
     Nothing,
+    /// Nothing: one bit was flipped, and is [put right](crate::correction) wherever the bytes are read.
+    Corrected {
+        /// The byte of the file that it is in.
+        byte: u64,
+    },
     /// Entries with keys from `first` to `last`, both included, their keyspace byte first. Older entries of these keys are whole, but
     /// not shown, because what replaced or deleted them may be lost.
     Keys {
@@ -42,6 +49,44 @@ pub enum Lost {
     },
 }
 
+impl Lost {
+    /// Whether nothing is lost.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Lost::Nothing | Lost::Corrected { .. })
+    }
+}
+
+/// The damage that reads of an open store met, each place once.
+#[derive(Debug, Default)]
+pub struct DamageNotes(Mutex<Vec<Arc<Damage>>>);
+
+/// Places that are kept in mind as damaged: more are in the log only.
+const NOTED: usize = 256;
+
+impl DamageNotes {
+    /// Notes a damaged place, and logs it the first time.
+    pub fn note(&self, damage: Damage) {
+        let mut notes = self.0.lock();
+        let place = |d: &Damage| (d.path().to_path_buf(), d.offset());
+        let at = place(&damage);
+        if notes
+            .iter()
+            .any(|d| place(d) == at && d.lost == damage.lost)
+        {
+            return;
+        }
+        tracing::error!("a read met damage: {damage}");
+        if notes.len() < NOTED {
+            notes.push(Arc::new(damage));
+        }
+    }
+
+    /// All of it so far.
+    pub fn all(&self) -> Vec<Arc<Damage>> {
+        self.0.lock().clone()
+    }
+}
+
 impl Damage {
     /// The damaged file.
     pub fn path(&self) -> &Path {
@@ -62,6 +107,10 @@ impl std::fmt::Display for Damage {
         write!(f, "{}", self.error)?;
         match &self.lost {
             Lost::Nothing => write!(f, " (nothing is lost by it)"),
+            Lost::Corrected { byte } => write!(
+                f,
+                " (one flipped bit, in byte {byte}, is put right: nothing is lost)"
+            ),
             Lost::Keys { first, last } => write!(
                 f,
                 " (it may have held keys from {} to {})",

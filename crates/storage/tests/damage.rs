@@ -187,7 +187,76 @@ fn a_manifest_cut_short_or_gone_costs_nothing() {
 }
 
 #[test]
-fn a_flipped_bit_in_the_log_costs_its_batch_and_is_never_passed_over() {
+fn one_flipped_bit_in_a_log_is_put_right_and_told() {
+    let (image, model, options) = built();
+    let mut random = Random(33);
+    for path in file(&image, "wal-") {
+        let bytes = image.files().find(|(p, _)| **p == path).unwrap().1;
+        let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 1;
+        let mut told = 0;
+        let tries = soak(300, 20_000);
+        for _ in 0..tries {
+            let bit = random.below(end * 8);
+            let mut bad = image.clone();
+            assert!(bad.flip_bit(&path, bit));
+            let what = format!("{} bit {bit} of {}", path.display(), end * 8);
+            let corrected = |store: &Store| {
+                let byte = Lost::Corrected { byte: bit / 8 };
+                store.opened().damage.iter().any(|d| d.lost == byte)
+            };
+            let salvaged_store = salvage(&bad, &options);
+            assert_eq!(salvaged(&salvaged_store).0, model, "{what}");
+            let store = open(&FaultIo::with_image(&bad, 1), &options);
+            let store = store.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(contents(&store).unwrap(), model, "{what}");
+            if corrected(&store) {
+                assert!(corrected(&salvaged_store), "{what}");
+                told += 1;
+                let survey = store.survey();
+                assert!(survey.iter().all(|d| d.lost.is_nothing()), "{survey:?}");
+                assert!(!survey.is_empty(), "{what}");
+            }
+        }
+        assert!(told > tries / 2, "{told} of {tries}");
+    }
+}
+
+#[test]
+fn one_flipped_bit_in_a_table_is_put_right_and_told() {
+    let (image, model, options) = built();
+    let mut random = Random(34);
+    let mut corrected = 0;
+    for path in file(&image, ".tbl") {
+        let bits = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64 * 8;
+        for _ in 0..soak(60, 20_000) {
+            let bit = random.below(bits);
+            let mut bad = image.clone();
+            assert!(bad.flip_bit(&path, bit));
+            let what = format!("{} bit {bit} of {bits}", path.display());
+            let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
+            assert_eq!(shows(&store, &model, &what), 0, "{what}");
+            assert_eq!(contents(&store).unwrap(), model, "{what}");
+            let told = Lost::Corrected { byte: bit / 8 };
+            let met = store.met().iter().any(|d| d.lost == told);
+            assert!(store.survey().iter().all(|d| d.lost.is_nothing()), "{what}");
+            assert!(
+                !met || store.survey().iter().any(|d| d.lost == told),
+                "{what}"
+            );
+            corrected += u64::from(met);
+            assert_eq!(salvaged(&salvage(&bad, &options)).0, model, "{what}");
+        }
+    }
+    assert!(corrected > 0, "no block was put right");
+}
+
+/// Changes four bits of one byte.
+fn change_byte(image: &mut Image, path: &Path, byte: u64) {
+    image.bytes_mut(path).unwrap()[byte as usize] ^= 0x5a;
+}
+
+#[test]
+fn a_changed_byte_in_the_log_costs_its_batch_and_is_never_passed_over() {
     let (image, model, options) = built();
     let without: Vec<Model> = (0..)
         .take_while(|n| {
@@ -205,10 +274,10 @@ fn a_flipped_bit_in_the_log_costs_its_batch_and_is_never_passed_over() {
         let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 1;
         let mut refused = 0;
         for _ in 0..soak(300, 20_000) {
-            let bit = random.below(end * 8);
+            let byte = random.below(end);
             let mut bad = image.clone();
-            assert!(bad.flip_bit(&path, bit));
-            let what = format!("{} bit {bit} of {}", path.display(), end * 8);
+            change_byte(&mut bad, &path, byte);
+            let what = format!("{} byte {byte} of {end}", path.display());
             let store = salvage(&bad, &options);
             let (held, errors) = salvaged(&store);
             assert!(errors.is_empty(), "{what}: {errors:?}");
@@ -278,16 +347,16 @@ fn costs_what_it_tells(bad: &Image, model: &Model, options: &Options, what: &str
 }
 
 #[test]
-fn a_flipped_bit_in_a_table_costs_its_block_when_salvaged() {
+fn a_changed_byte_in_a_table_costs_its_block_when_salvaged() {
     let (image, model, options) = built();
     let mut random = Random(4);
     for path in file(&image, ".tbl") {
-        let bits = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64 * 8;
+        let bytes = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64;
         for _ in 0..soak(60, 20_000) {
-            let bit = random.below(bits);
+            let byte = random.below(bytes);
             let mut bad = image.clone();
-            assert!(bad.flip_bit(&path, bit));
-            let what = format!("{} bit {bit} of {bits}", path.display());
+            change_byte(&mut bad, &path, byte);
+            let what = format!("{} byte {byte} of {bytes}", path.display());
             costs_what_it_tells(&bad, &model, &options, &what);
         }
     }

@@ -169,7 +169,9 @@ fn run(
     for m in &members {
         let index = m.index.engine().survey();
         for damage in m.store.survey().into_iter().chain(index) {
-            damaged.insert(m.member);
+            if !damage.lost.is_nothing() {
+                damaged.insert(m.member);
+            }
             report.problem("store", format!("member {}: {damage}", m.member));
         }
         report.files += count(&m.store);
@@ -215,7 +217,8 @@ fn open(
         ..Options::default()
     };
     let mut store = Store::salvage(io.clone(), kv, options.clone())?;
-    if !store.opened().damage.is_empty() {
+    let corrected = |damage: &Damage| matches!(damage.lost, Lost::Corrected { .. });
+    if !store.opened().damage.iter().all(corrected) {
         // What a crash has torn is cut by a start, and what is behind it goes too; what is damaged is refused.
         let log = |damage: &&Damage| matches!(damage.lost, Lost::Batches { .. });
         match Store::open(io.clone(), kv, options) {
@@ -230,8 +233,9 @@ fn open(
         }
     }
     let opened = store.opened();
-    for damage in &opened.damage {
-        report.may_be_lost += u64::from(damage.lost != Lost::Nothing);
+    // What is corrected is found again where it lies, and told as what it is: damage.
+    for damage in opened.damage.iter().filter(|damage| !corrected(damage)) {
+        report.may_be_lost += u64::from(!damage.lost.is_nothing());
         report.notes.push(format!("member {member}: {damage}"));
     }
     if let LogEnd::Unclean { last, synced } = opened.end {

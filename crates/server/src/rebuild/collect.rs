@@ -260,9 +260,9 @@ fn open(
     let all = store.opened().damage.iter().chain(&found);
     let mut spans_lost = false;
     let mut tell = |damage: &Damage| {
-        m.damaged |= damage.lost != Lost::Nothing;
+        m.damaged |= !damage.lost.is_nothing();
         spans_lost |= match &damage.lost {
-            Lost::Nothing | Lost::SideKeys { .. } => false,
+            Lost::Nothing | Lost::Corrected { .. } | Lost::SideKeys { .. } => false,
             Lost::Batches { .. } => true,
             Lost::Keys { first, last } => {
                 let spans = keys::SPANS.0;

@@ -104,7 +104,7 @@ impl Store {
 
     /// The damage that reads met since, each place once.
     pub fn met(&self) -> Vec<Arc<Damage>> {
-        self.core.tables.met.lock().clone()
+        self.core.tables.met.all()
     }
 
     /// The newest value of `key`.

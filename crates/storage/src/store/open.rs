@@ -4,7 +4,7 @@ use super::{Store, background};
 use crate::block::BlockFormat;
 use crate::cache::BlockCache;
 use crate::compaction::{LEVELS, Levels};
-use crate::damage::{Damage, LogEnd, Lost, Opened};
+use crate::damage::{Damage, DamageNotes, LogEnd, Lost, Opened};
 use crate::manifest::{Edit, Manifest, Mark, State};
 use crate::memtable::MemTable;
 use crate::names::{self, Name};
@@ -162,7 +162,7 @@ fn tables(
         format,
         cache: BlockCache::new(options.cache_bytes),
         salvaged,
-        met: Mutex::default(),
+        met: DamageNotes::default(),
     })
 }
 

@@ -1,13 +1,14 @@
 //! Reading a table file: gets, whole-block reads, and a full check.
 //!
-//! Invariant: no byte of a block is used before its checksum was compared.
+//! Invariant: no byte of a block is used before its checksum was compared, and is right.
 //!
-//! What cannot be read in the table is read in the copy of what is kept twice, if it is there. Either way it is noted, for whoever
-//! asks what of the store is damaged.
+//! What cannot be read in the table is read in the copy of what is kept twice, if it is there, or with one flipped bit put right
+//! ([`correction`]). Either way it is noted, for whoever asks what of the store is damaged.
 use super::{TableMeta, filter, footer, footer::Footer, frame, index::Index};
 use crate::block::{Block, BlockFormat};
 use crate::cache::BlockCache;
-use crate::damage::{Damage, Lost};
+use crate::correction;
+use crate::damage::{Damage, DamageNotes, Lost};
 use crate::names;
 use crate::{Error, File, Io, Keyspace, Result};
 use bytes::Bytes;
@@ -28,28 +29,8 @@ pub struct Tables {
     pub cache: BlockCache<Block>,
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
-    /// The damage that reads met, each place once.
-    pub met: Mutex<Vec<Arc<Damage>>>,
-}
-
-/// Places that are kept in mind as damaged: more are in the log.
-const MET: usize = 256;
-
-impl Tables {
-    /// Notes damage that a read met, and logs it the first time.
-    fn note(&self, damage: Damage) {
-        let mut met = self.met.lock();
-        let place = |d: &Damage| (d.path().to_path_buf(), d.offset());
-        let at = place(&damage);
-        let known = |d: &Arc<Damage>| place(d) == at && d.lost == damage.lost;
-        if met.iter().any(known) {
-            return;
-        }
-        tracing::error!(store = %self.dir.display(), "met damage: {damage}");
-        if met.len() < MET {
-            met.push(Arc::new(damage));
-        }
-    }
+    /// The damage that reads met.
+    pub met: DamageNotes,
 }
 
 /// One table file. Opened at first use, so that one damaged table fails only those reads that need it.
@@ -175,7 +156,7 @@ impl Table {
         for error in &opened.damage {
             let error = error.again();
             let lost = Lost::Nothing;
-            self.shared.note(Damage { error, lost });
+            self.shared.met.note(Damage { error, lost });
         }
         Ok(opened)
     }
@@ -384,23 +365,32 @@ impl Table {
             read => return read,
         };
         match self.mended(opened, i) {
-            Some(block) => {
-                let lost = Lost::Nothing;
-                self.shared.note(Damage { error, lost });
+            Some((block, lost)) => {
+                self.shared.met.note(Damage { error, lost });
                 Ok(vec![block])
             }
             None => {
                 let lost = keys_of(&opened.index, i);
                 let again = error.again();
-                self.shared.note(Damage { error: again, lost });
+                self.shared.met.note(Damage { error: again, lost });
                 Err(error)
             }
         }
     }
 
-    /// Block `i`, which cannot be read in the table.
-    fn mended(&self, opened: &Opened, i: usize) -> Option<Block> {
-        self.block_of_copy(opened.index.first(i), opened.index.last(i))
+    /// Block `i`, which cannot be read in the table as it was written, and what that costs: from the copy, or with one bit put right.
+    fn mended(&self, opened: &Opened, i: usize) -> Option<(Block, Lost)> {
+        let (first, last) = (opened.index.first(i), opened.index.last(i));
+        if let Some(block) = self.block_of_copy(first, last) {
+            return Some((block, Lost::Nothing));
+        }
+        let place = opened.index.place(i);
+        let file = self.file().ok()?;
+        let raw = Table::read(&*file, &self.path, place.offset, place.length as usize);
+        let mut raw = raw.ok().filter(|raw| raw.len() == place.length as usize)?;
+        let byte = place.offset + correction::correct(&mut raw, place.crc)? as u64;
+        let block = self.shared.format.decode(&raw)?;
+        is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
     }
 
     /// The block of the copy with these keys at its ends.
@@ -509,8 +499,7 @@ impl Table {
             let block = match self.read_from(&opened, i, 1) {
                 Ok(mut blocks) => blocks.remove(0),
                 Err(error) => match self.mended(&opened, i) {
-                    Some(block) => {
-                        let lost = Lost::Nothing;
+                    Some((block, lost)) => {
                         damage.push(Damage { error, lost });
                         block
                     }
@@ -526,10 +515,7 @@ impl Table {
                 let lost = Lost::Nothing;
                 damage.push(Damage { error, lost });
             }
-            let ranged = !block.is_empty()
-                && block.key(0) == opened.index.first(i)
-                && block.key(block.len() - 1) == opened.index.last(i);
-            if !ranged {
+            if !is_between(&block, opened.index.first(i), opened.index.last(i)) {
                 let error = self.corrupt("key range of block", place.offset, 0, 0);
                 let lost = lost();
                 damage.push(Damage { error, lost });
@@ -589,6 +575,11 @@ impl Table {
             tell(Table::corrupt_at(&path, "key ranges of blocks", 0, 0, 0));
         }
     }
+}
+
+/// Whether these are the ends of the block.
+fn is_between(block: &Block, first: &[u8], last: &[u8]) -> bool {
+    !block.is_empty() && block.key(0) == first && block.key(block.len() - 1) == last
 }
 
 /// What block `i` may have held.

@@ -19,6 +19,7 @@
 //!   the record before it.
 //!
 //! Records start at multiples of 8. Zeros to the end of the file are its clean end (preallocation).
+use crate::correction::{self, FlippedBit};
 use crate::wire::{u32_at, u64_at};
 
 /// Bytes of a record's header.
@@ -62,6 +63,36 @@ pub fn end(bytes: &[u8], log: u64, at: usize) -> Option<usize> {
     let head = bytes.get(at..at + HEADER)?;
     let whole = u32_at(head, 0) == head_sum(log, &head[4..]);
     whole.then(|| at + HEADER + u32_at(head, 4) as usize)
+}
+
+/// Puts one flipped bit of the record at `at` right, if that makes it whole; which byte of the file that is, and which bit of it. What
+/// the record says is to be checked by the caller.
+pub fn correct(bytes: &mut [u8], log: u64, at: usize) -> Option<(usize, u8)> {
+    let head = bytes.get(at..)?.get(..HEADER)?;
+    let (expected, found) = (u32_at(head, 0), head_sum(log, &head[4..]));
+    let (byte, mask) = if expected != found {
+        match correction::flipped_bit(HEADER - 4, expected, found)? {
+            FlippedBit::InBlock { byte, mask } => (at + 4 + byte, mask),
+            FlippedBit::InChecksum { mask } => {
+                let byte = mask.trailing_zeros() / 8;
+                (at + byte as usize, (mask >> (8 * byte)) as u8)
+            }
+        }
+    } else {
+        let payload = bytes.get(at + HEADER..end(bytes, log, at)?)?;
+        let (expected, found) = (u32_at(head, 24), crc32c::crc32c(payload));
+        match correction::flipped_bit(payload.len(), expected, found)? {
+            FlippedBit::InBlock { byte, mask } => (at + HEADER + byte, mask),
+            // It is whole, for the header is.
+            FlippedBit::InChecksum { .. } => return None,
+        }
+    };
+    bytes[byte] ^= mask;
+    let whole = Records::new(bytes, log, at).parse(at).is_ok();
+    if !whole {
+        bytes[byte] ^= mask;
+    }
+    whole.then_some((byte, mask))
 }
 
 /// A record as found in a file.
@@ -229,6 +260,34 @@ mod tests {
                 .collect();
             let want: Vec<u64> = (0..payloads.len()).filter(|i| in_padding || *i != hit).map(|i| i as u64 + 1).collect();
             prop_assert_eq!(whole, want);
+        }
+
+        #[test]
+        fn one_flipped_bit_is_put_right(
+            payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..600), 1..8),
+            at in any::<proptest::sample::Index>(), bit in 0u8..8,
+        ) {
+            let (whole, starts) = log_of(&payloads);
+            let at = at.index(whole.len());
+            let hit = starts.iter().rposition(|s| *s <= at).unwrap();
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            let in_padding = at >= starts[hit] + HEADER + payloads[hit].len();
+            prop_assert_eq!(correct(&mut bytes, 9, starts[hit]), (!in_padding).then_some((at, 1 << bit)));
+            prop_assert!(in_padding || bytes == whole);
+        }
+
+        #[test]
+        fn a_record_that_was_cut_is_left_alone(payload in proptest::collection::vec(any::<u8>(), 1..600), cut in any::<proptest::sample::Index>()) {
+            let (whole, _) = log_of(&[payload]);
+            let cut = cut.index(whole.len());
+            let mut bytes = whole.clone();
+            bytes[cut..].fill(0);
+            let flips: u32 = bytes.iter().zip(&whole).map(|(a, b)| (a ^ b).count_ones()).sum();
+            prop_assume!(flips > 1);
+            let before = bytes.clone();
+            prop_assert_eq!(correct(&mut bytes, 9, 0), None);
+            prop_assert_eq!(bytes, before);
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! Replaying the log files at open: apply what is whole, cut what a crash tore, refuse what is damaged, or salvage around it.
 //! The rule and its argument stand in the [module above](super).
 use super::payload::{self, Payload};
-use super::record::{Records, Step};
+use super::record::{self, Records, Step};
 use super::torn::{self, Hole};
 use super::{KIND, header};
 use crate::damage::{Damage, Lost};
@@ -270,7 +270,7 @@ impl Replay {
         io: &dyn Io,
         apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
     ) -> Result<()> {
-        let bytes = match read_file(io, &path) {
+        let mut bytes = match read_file(io, &path) {
             Ok(bytes) => bytes,
             Err(error) if self.mode == Mode::Salvage => {
                 let lost = Lost::Batches {
@@ -308,10 +308,19 @@ impl Replay {
                     expected,
                     found,
                 } => {
+                    let to = records.offset();
+                    if let Some(damage) =
+                        self.corrected(&mut bytes, number, &path, offset, to, (expected, found))
+                    {
+                        self.damage.push(damage);
+                        records = Records::new(&bytes, number, offset);
+                        continue;
+                    }
+                    records = Records::new(&bytes, number, to);
                     let hole = Hole {
                         bytes: &bytes,
                         from: offset,
-                        to: records.offset(),
+                        to,
                     };
                     self.hole(index, number, &path, &hole, ("log record", expected, found));
                     continue;
@@ -365,6 +374,36 @@ impl Replay {
             harmless: Vec::new(),
         });
         Ok(())
+    }
+
+    /// Puts the record at `offset`, before the next one at `to`, right if one bit of it was flipped.
+    fn corrected(
+        &self,
+        bytes: &mut [u8],
+        number: u64,
+        path: &Path,
+        offset: usize,
+        to: usize,
+        (expected, found): (u32, u32),
+    ) -> Option<Damage> {
+        let hole = Hole {
+            bytes: &*bytes,
+            from: offset,
+            to,
+        };
+        if self.mode == Mode::GoOn && torn::by_crash(&hole, number, self.last) {
+            return None;
+        }
+        let byte = correct(bytes, number, offset)?;
+        let error = Error::Corrupt {
+            path: path.to_path_buf(),
+            what: "log record",
+            offset: offset as u64,
+            expected,
+            found,
+        };
+        let lost = Lost::Corrected { byte };
+        Some(Damage { error, lost })
     }
 
     /// Notes bytes that are no record.
@@ -437,6 +476,21 @@ impl Replay {
     }
 }
 
+/// Puts one flipped bit of the record at `at` right, if it is a batch or a seal then; which byte that is.
+fn correct(bytes: &mut [u8], log: u64, at: usize) -> Option<u64> {
+    let (byte, mask) = record::correct(bytes, log, at)?;
+    let fits = match Records::new(bytes, log, at).next() {
+        Some(Step::Record(r)) => {
+            r.synced <= r.sequence && (r.payload.is_empty() || payload::decode(r.payload).is_some())
+        }
+        _ => false,
+    };
+    if !fits {
+        bytes[byte] ^= mask;
+    }
+    fits.then_some(byte as u64)
+}
+
 fn harmless(error: Error) -> Damage {
     Damage {
         error,
@@ -499,16 +553,14 @@ pub fn check(
 ) {
     let path = names::log(dir, number);
     let mut seen = 0;
-    let mut report = |error, seen: u64| {
-        let lost = Lost::Batches {
-            first: seen + 1,
-            last: None,
-        };
-        damage.push(Damage { error, lost });
+    let lost = |seen: u64| Lost::Batches {
+        first: seen + 1,
+        last: None,
     };
+    let mut report = |error, lost| damage.push(Damage { error, lost });
     let mut bytes = match read_file(io, &path) {
         Ok(bytes) => bytes,
-        Err(e) => return report(e, seen),
+        Err(e) => return report(e, lost(seen)),
     };
     let length = bytes.len() as u64;
     bytes.truncate(end as usize);
@@ -518,7 +570,7 @@ pub fn check(
     if let Err(e) = header::check(KIND, number, &bytes, &path)
         && !harmless.contains(&0)
     {
-        report(e, seen);
+        report(e, lost(seen));
     }
     let corrupt = |what, offset: usize, expected, found| Error::Corrupt {
         path: path.clone(),
@@ -527,17 +579,29 @@ pub fn check(
         expected,
         found,
     };
-    for step in Records::new(&bytes, number, header::LENGTH.min(bytes.len())) {
+    let mut records = Records::new(&bytes, number, header::LENGTH.min(bytes.len()));
+    while let Some(step) = records.next() {
         match step {
             Step::Damage { offset, .. } if harmless.contains(&(offset as u64)) => {}
             Step::Damage {
                 offset,
                 expected,
                 found,
-            } => report(corrupt("log record", offset, expected, found), seen),
+            } => {
+                let to = records.offset();
+                let error = corrupt("log record", offset, expected, found);
+                let Some(byte) = correct(&mut bytes, number, offset) else {
+                    report(error, lost(seen));
+                    records = Records::new(&bytes, number, to);
+                    continue;
+                };
+                report(error, Lost::Corrected { byte });
+                records = Records::new(&bytes, number, offset);
+            }
             Step::Record(r) => {
                 if !r.payload.is_empty() && payload::decode(r.payload).is_none() {
-                    report(corrupt("batch in log record", r.offset, 0, 0), seen);
+                    let error = corrupt("batch in log record", r.offset, 0, 0);
+                    report(error, lost(seen));
                 }
                 seen = r.sequence;
             }
@@ -546,14 +610,14 @@ pub fn check(
     if length < end {
         report(
             corrupt("log end", length as usize, end as u32, length as u32),
-            seen,
+            lost(seen),
         );
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{record, writer::LogWriter};
+    use super::super::writer::LogWriter;
     use super::*;
     use crate::fault::FaultIo;
     use crate::{Batch, Keyspace};

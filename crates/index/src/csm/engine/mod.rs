@@ -35,10 +35,7 @@ use super::scan::Scan;
 use super::table::Shared;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
-use bytes::Bytes;
-use forebay_storage::{
-    Batch, Damage, Error, Lost, Result, Shortage, Side, SideEntry, SideHost, Store,
-};
+use forebay_storage::{Batch, Damage, Error, Result, Shortage, Side, SideEntry, SideHost, Store};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -331,20 +328,14 @@ impl Engine {
 
     /// The same, with what each damaged place may have held: keys of 16 bytes, file and offset, big-endian.
     pub fn survey(&self) -> Vec<Damage> {
-        let mut found = Vec::new();
-        self.view().tables().for_each(|t| t.check(&mut found));
-        let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
-        let damage = found.into_iter().map(|(error, range)| Damage {
-            error,
-            lost: match range {
-                None => Lost::Nothing,
-                Some((first, last)) => Lost::SideKeys {
-                    first: bytes(first),
-                    last: bytes(last),
-                },
-            },
-        });
-        damage.collect()
+        let mut damage = Vec::new();
+        self.view().tables().for_each(|t| t.check(&mut damage));
+        damage
+    }
+
+    /// The damage that reads met since it was opened, each place once.
+    pub fn met(&self) -> Vec<Arc<Damage>> {
+        self.core.shared.met.all()
     }
 
     fn end(&self) {

@@ -9,10 +9,10 @@ use super::region::{self, Place};
 use super::slot::{Reads, Slot};
 use super::writer::{Meta, remove};
 use crate::cluster::Alpha;
-use crate::csm::block::Block;
+use crate::csm::block::{Block, records_of};
 use crate::csm::record::Key;
 use bytes::Bytes;
-use forebay_storage::{Error, File, Io, Result};
+use forebay_storage::{Damage, DamageNotes, Error, File, Io, Lost, Result, correction};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub struct Shared {
     pub reads: Reads,
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
+    /// The damage that reads met.
+    pub met: DamageNotes,
 }
 
 impl Shared {
@@ -45,6 +47,7 @@ impl Shared {
             alpha,
             reads: Reads::default(),
             salvaged: false,
+            met: DamageNotes::default(),
         }
     }
 }
@@ -156,10 +159,12 @@ impl Table {
         let bytes = Bytes::from(self.read_bytes(start, (last.end() - start) as usize)?);
         let block = |place: &Place| {
             let (from, to) = (place.offset - start, place.end() - start);
-            let raw = bytes.slice((from as usize).min(bytes.len())..(to as usize).min(bytes.len()));
-            let found = crc32c::crc32c(&raw);
-            if raw.len() != place.length as usize || found != place.crc {
-                return Err(self.corrupt("block", place.offset, place.crc, found));
+            let mut raw =
+                bytes.slice((from as usize).min(bytes.len())..(to as usize).min(bytes.len()));
+            if crc32c::crc32c(&raw) != place.crc || raw.len() != place.length as usize {
+                let mut copy = raw.to_vec();
+                self.correct(place, &mut copy)?;
+                raw = copy.into();
             }
             Ok(Block {
                 first: place.first,
@@ -187,6 +192,38 @@ impl Table {
         self.corrupt("block", place.offset, place.crc, found)
     }
 
+    /// Puts a block with a wrong checksum right if one bit of it was flipped: then it has the records that its place says. It is noted either way.
+    ///
+    /// # Errors
+    /// `Corrupt`: it is as it was.
+    pub(super) fn correct(&self, place: &Place, raw: &mut [u8]) -> Result<()> {
+        let found = crc32c::crc32c(raw);
+        let error = || self.corrupt("block", place.offset, place.crc, found);
+        let mut copy = raw.to_vec();
+        let byte = match raw.len() == place.length as usize {
+            true => correction::correct(&mut copy, place.crc),
+            false => None,
+        };
+        let range = (place.first, place.last);
+        let fits = || records_of(&copy, range, place.records, &mut Vec::new()).is_some();
+        let lost = match byte.filter(|_| fits()) {
+            Some(byte) => Lost::Corrected {
+                byte: place.offset + byte as u64,
+            },
+            None => side_keys(place.first, place.last),
+        };
+        let corrected = lost.is_nothing();
+        let noted = error();
+        self.shared.met.note(Damage { error: noted, lost });
+        match corrected {
+            true => {
+                raw.copy_from_slice(&copy);
+                Ok(())
+            }
+            false => Err(error()),
+        }
+    }
+
     /// The error for a block whose reader gave up in a panic.
     pub(super) fn given_up(&self, block: u32) -> Error {
         Error::Format {
@@ -197,32 +234,59 @@ impl Table {
         }
     }
 
-    /// Reads everything and reports all damage, with the least and the greatest key that it may have held, if it held any.
-    pub fn check(&self, damage: &mut Vec<(Error, Option<(Key, Key)>)>) {
+    /// Reads everything and reports all damage.
+    pub fn check(&self, damage: &mut Vec<Damage>) {
+        let all = || side_keys(self.meta.first, self.meta.last);
         // From the file, whatever is in memory.
         let file = match self.open() {
             Ok(file) => file,
-            Err(e) => return damage.push((e, Some((self.meta.first, self.meta.last)))),
+            Err(error) => {
+                let lost = all();
+                return damage.push(Damage { error, lost });
+            }
         };
         let places = match (self.places_at_end(&*file), self.places_at_start(&*file)) {
             (Ok(places), Ok(_)) => places,
-            (Ok(places), Err(e)) | (Err(e), Ok(places)) => {
-                damage.push((e, None));
+            (Ok(places), Err(error)) | (Err(error), Ok(places)) => {
+                let lost = Lost::Nothing;
+                damage.push(Damage { error, lost });
                 places
             }
-            (Err(e), Err(_)) => {
-                return damage.push((e, Some((self.meta.first, self.meta.last))));
+            (Err(error), Err(_)) => {
+                let lost = all();
+                return damage.push(Damage { error, lost });
             }
         };
         let mut records = Vec::new();
         for place in &places {
             records.clear();
-            let error = match self.read_blocks(std::slice::from_ref(place)) {
-                Ok(blocks) if blocks.iter().all(|b| b.records(&mut records).is_some()) => continue,
-                Ok(_) => self.corrupt("block layout", place.offset, place.crc, place.crc),
-                Err(e) => e,
+            let keys = || side_keys(place.first, place.last);
+            let mut tell = |error, lost| damage.push(Damage { error, lost });
+            let mut raw = match self.read_bytes(place.offset, place.length as usize) {
+                Ok(raw) => raw,
+                Err(error) => {
+                    tell(error, keys());
+                    continue;
+                }
             };
-            damage.push((error, Some((place.first, place.last))));
+            let found = crc32c::crc32c(&raw);
+            let whole = found == place.crc && raw.len() == place.length as usize;
+            let byte = match whole {
+                true => None,
+                false => correction::correct(&mut raw, place.crc),
+            };
+            let range = (place.first, place.last);
+            let fits = records_of(&raw, range, place.records, &mut records).is_some();
+            let damaged = |what| self.corrupt(what, place.offset, place.crc, found);
+            match (whole, fits, byte) {
+                (true, true, _) => {}
+                (true, false, _) => tell(damaged("block layout"), keys()),
+                (false, true, Some(byte)) => {
+                    let byte = place.offset + byte as u64;
+                    tell(damaged("block"), Lost::Corrected { byte });
+                }
+                (false, _, _) => tell(damaged("block"), keys()),
+            }
         }
     }
 
@@ -316,6 +380,15 @@ impl Table {
             expected,
             found,
         }
+    }
+}
+
+/// Records with keys from `first` to `last`, as the store is told of them.
+fn side_keys(first: Key, last: Key) -> Lost {
+    let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
+    Lost::SideKeys {
+        first: bytes(first),
+        last: bytes(last),
     }
 }
 

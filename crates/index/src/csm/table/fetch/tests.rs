@@ -4,8 +4,8 @@ use super::*;
 use crate::cluster::Alpha;
 use crate::csm::block::{Cutter, records_of};
 use crate::csm::record::{Key, Record};
-use forebay_storage::OsIo;
 use forebay_storage::fault::{Call, Watched};
+use forebay_storage::{Lost, OsIo};
 use parking_lot::Condvar;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -237,7 +237,7 @@ fn a_damaged_block_fails_those_who_asked_for_it() {
     let place = f.table.places().unwrap().at(50);
     let path = f._dir.path().join("t");
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[place.offset as usize + 5] ^= 4;
+    bytes[place.offset as usize + 5] ^= 0x5a;
     std::fs::write(&path, bytes).unwrap();
     let got = f.behind_a_reader(&[&[49, 51], &[50]]);
     assert!(matches!(got[1], Ok(Ok(()))));
@@ -248,6 +248,29 @@ fn a_damaged_block_fails_those_who_asked_for_it() {
     );
     f.fetch(&[49, 51]).unwrap();
     assert!(f.fetch(&[48, 50]).is_err());
+}
+
+#[test]
+fn one_flipped_bit_of_a_block_is_put_right_and_told() {
+    let f = fixture(64 << 20);
+    let place = f.table.places().unwrap().at(50);
+    let written = f.table.read(50..51).unwrap();
+    let path = f._dir.path().join("t");
+    let whole = std::fs::read(&path).unwrap();
+    for byte in 0..u64::from(place.length).min(100) {
+        let mut bytes = whole.clone();
+        let at = place.offset + byte;
+        bytes[at as usize] ^= 1 << (byte % 8);
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(f.table.read(50..51).unwrap(), written, "byte {byte}");
+        let mut damage = Vec::new();
+        f.table.check(&mut damage);
+        let told = |lost: &Lost| *lost == Lost::Corrected { byte: at };
+        assert!(damage.len() == 1 && told(&damage[0].lost), "{damage:?}");
+        let met = f.table.shared().met.all();
+        assert!(met.iter().any(|d| told(&d.lost)), "{met:?}");
+    }
+    f.fetch(&[49, 50, 51]).unwrap();
 }
 
 #[test]
