@@ -26,6 +26,7 @@ fn roles() {
             ("service", args) => serve(args),
             ("renames over members", _) => renames_over_members(),
             ("overwrites", [nodes]) => overwrites(nodes.parse().unwrap()),
+            ("appends", [nodes]) => appends(nodes.parse().unwrap()),
             ("history", [seed, nodes, disk, cuts]) => {
                 let [seed, nodes, disk, cuts] =
                     [seed, nodes, disk, cuts].map(|n| n.parse().unwrap());
@@ -73,6 +74,16 @@ fn overwriting_without_a_sync_leaves_synced_bytes_old_or_new() {
 #[test]
 fn overwriting_without_a_sync_leaves_synced_bytes_old_or_new_over_members() {
     apart("overwrites", &["4"], LIMIT);
+}
+
+#[test]
+fn appending_without_a_sync_leaves_the_synced_end_or_the_bytes() {
+    apart("appends", &["1"], LIMIT);
+}
+
+#[test]
+fn appending_without_a_sync_leaves_the_synced_end_or_the_bytes_over_members() {
+    apart("appends", &["4"], LIMIT);
 }
 
 /// Short form: 2 seeds of each kind with 5 cuts. `SOAK=1`: 500 cuts in all. `FOREBAY_SEED=n` replays one seed.
@@ -270,4 +281,95 @@ fn overwrites(nodes: u16) {
         }
         assert_eq!(rig.end_of_cut(after), Vec::<String>::new());
     }
+}
+
+/// A file that was synced up to `start + synced`, and gets more without a sync.
+struct Append {
+    name: &'static str,
+    /// Before that there is a hole.
+    start: u64,
+    synced: u64,
+}
+
+fn appends(nodes: u16) {
+    const MORE: u64 = 9000;
+    const SLICE: u64 = 64 << 20;
+    let rig = Rig::start();
+    let setup = Setup { nodes, disk: false };
+    let served = rig.serve(&rig.store(), setup);
+    let m = served.mount(0);
+    let cases = [
+        ("within a page", 0, 10_000),
+        ("behind a page", 0, 8192),
+        ("over members, within a page", SLICE - 5, 5005),
+        ("over members, behind a page", SLICE - 5, 8197),
+        ("over all members", SLICE - 5, 3 * SLICE - 1000),
+    ]
+    .map(|(name, start, synced)| Append {
+        name,
+        start,
+        synced,
+    });
+    for case in &cases {
+        fs::create_dir(m.join(case.name)).unwrap();
+        let file = File::create(m.join(case.name).join("file")).unwrap();
+        file.write_all_at(&[b'o'; 10], case.start).unwrap();
+        let end = case.start + case.synced;
+        file.write_all_at(&[b'o'; 3000], end - 3000).unwrap();
+        file.sync_all().unwrap();
+        put(&m.join(case.name).join("other"), b"-", true);
+        File::open(m.join(case.name)).unwrap().sync_all().unwrap();
+    }
+    File::open(m).unwrap().sync_all().unwrap();
+    let begin = rig.position();
+    let by = served.mount(usize::from(nodes - 1));
+    for case in &cases {
+        let path = by.join(case.name).join("file");
+        let mut file = File::options().append(true).open(path).unwrap();
+        file.write_all(&[b'n'; MORE as usize]).unwrap();
+    }
+    // What brings records to disk, but not these bytes.
+    for case in &cases {
+        put(&m.join(case.name).join("other"), b"+", true);
+    }
+    let end = rig.position();
+    std::thread::sleep(Duration::from_millis(1500));
+    let last = rig.position();
+    let recording = rig.end(served);
+    let (mut random, mut shorter) = (Rng(7), 0);
+    for cut in 0..if common::soak() { 40 } else { 6 } {
+        let at = match cut {
+            0 => end,
+            1 => last,
+            _ => begin + random.below((last - begin + 1) as u64) as usize,
+        };
+        let (loss, after) = rig.cut(&recording, at, cut, setup);
+        for case in &cases {
+            let what = format!(
+                "{}, cut {cut} at {at} of {begin}..{end}..{last}, {loss:?}",
+                case.name
+            );
+            let file = File::open(after.mount(0).join(case.name).join("file")).unwrap();
+            let (synced, size) = (case.start + case.synced, file.metadata().unwrap().len());
+            assert!(
+                size == synced || size == synced + MORE,
+                "{what}: {size} bytes"
+            );
+            shorter += u64::from(size == synced);
+            let mut read = vec![0; (size - (synced - 3000)) as usize];
+            let result = file.read_exact_at(&mut read, synced - 3000);
+            assert!(result.is_ok(), "{what}: {result:?}");
+            let (old, new) = read.split_at(3000);
+            assert!(old.iter().all(|b| *b == b'o'), "{what}: synced bytes");
+            // Of parts of several members one may be lost: a hole.
+            let hole = case.name == "over all members";
+            let may = |b: &u8| *b == b'n' || hole && *b == 0;
+            assert!(new.iter().all(may), "{what}: appended bytes");
+            let mut first = [0; 10];
+            file.read_exact_at(&mut first, case.start).unwrap();
+            assert_eq!(first, [b'o'; 10], "{what}");
+        }
+        assert_eq!(rig.end_of_cut(after), Vec::<String>::new());
+    }
+    println!("{shorter} files ended where they were synced");
 }

@@ -32,7 +32,7 @@ pub struct NodeServer {
 impl NodeServer {
     /// What a start does after all members serve: finish or take back what a crash cut off, namespace first, then
     /// commits, then what they displaced; delete what only the delegates of before could ask about; sort the logs that were left unsealed.
-    pub const START: [Step; 7] = [
+    pub const START: [Step; 9] = [
         |s| {
             s.node.meta.remake_left();
             Ok(())
@@ -41,7 +41,9 @@ impl NodeServer {
         // What was replayed from the logs of a killed process may be in the system's cache only; what follows relies on it.
         |s| Ok(s.node.store.barrier()?),
         |s| s.node.files.recover(),
+        |s| s.node.files.find_unreadable_tails(),
         |s| s.node.files.restore(),
+        |s| s.node.files.cut_unreadable_tails(),
         |s| {
             // The delegates of before ended with their process.
             if let Err(e) = s.node.files.forget_writers() {

@@ -166,6 +166,17 @@ impl Outbox {
         self.displaced.wrote(writers);
     }
 
+    /// Before a recovery: what it publishes late is of an earlier run, as is what that run held back. None of it is given back before
+    /// [`Outbox::begin_restore`].
+    pub fn keep_displaced(&self) {
+        self.displaced.keep();
+    }
+
+    /// What is held back up to now is of earlier runs, and left to the restore.
+    pub fn begin_restore(&self) {
+        self.displaced.begin();
+    }
+
     /// What earlier runs held back, by number.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //! every operation does. After a cut:
 //! - a file is named as it was at some moment since its last promise, and an entry names what it named at such a moment;
 //! - each byte is as it was at some moment since the promise, and so is the size, or between such sizes;
-//! - pages with promised bytes can be read; every entry leads to something.
+//! - all of a file with a promise can be read; every entry leads to something.
 use super::rig::{Rig, Setup};
 use crate::common::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -482,12 +482,9 @@ fn content(path: &Path, versions: &[&Vec<u8>]) -> Option<String> {
     for start in (0..size).step_by(PAGE) {
         let mut page = vec![0; PAGE.min(size - start)];
         if let Err(e) = file.read_exact_at(&mut page, start as u64) {
-            if start < promised {
-                return Some(format!(
-                    "page at {start}: {e}; {promised} bytes were promised"
-                ));
-            }
-            continue;
+            return Some(format!(
+                "page at {start}: {e}; {promised} bytes were promised, what came later may be missing, not unreadable"
+            ));
         }
         for (i, byte) in page.iter().enumerate() {
             let at = start + i;

@@ -22,8 +22,6 @@ use forebay_storage::{Batch, Durability};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Truncated files whose next content is watched.
-const CUT_FILES: usize = 1 << 16;
 /// The kernel reads pages.
 const PAGE: u64 = 4096;
 
@@ -115,15 +113,15 @@ impl Shared {
         let mut batch = Batch::new();
         let (mut added, mut freed, mut table) = (0, 0, None);
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
+        let promised = self.is_ordered() && self.promises.may_be(id.fid, inode.seq);
         if layout == Layout::Patterned && !nothing {
-            if self.must_sync_first(&inode, commit, &prepared) {
+            if promised && must_sync_first(&inode, commit) {
                 return Ok(None);
             }
             let own = &mut commit.own;
             let all = empties(own) && commit.patterns.is_empty();
             let done = self.change_patterned(&mut batch, id.fid, &inode, own, prepared, seq)?;
             (added, freed) = (done.added, done.freed);
-            self.first_after_cut(id.fid, own, freed);
             table = Some(done.table);
             if all {
                 layout = Layout::Fresh;
@@ -132,10 +130,14 @@ impl Shared {
                 self.delete_prefix(&mut batch, keys::PATTERNS, &id.fid.0.to_be_bytes())?;
             }
         } else if !commit.own.is_empty() {
-            let size = Some(inode.size);
-            (added, freed) =
-                self.change(&mut batch, id.fid, &mut commit.own, seq, size, commit.sync)?;
+            let before = Before {
+                size: Some(inode.size),
+                promised,
+            };
+            let sync = commit.sync;
+            (added, freed) = self.change(&mut batch, id.fid, &mut commit.own, seq, before, sync)?;
         }
+        let longer = inode.size..commit.attr.end.unwrap_or(0);
         inode.count(added, freed);
         apply_attr(&mut inode, &commit.attr);
         inode.layout = layout;
@@ -144,9 +146,12 @@ impl Shared {
             id,
             seq,
             members: commit.staged.clone(),
+            promised,
+            longer: (promised && !commit.sync && !longer.is_empty()).then_some(longer),
         });
         if let Some(decision) = &decision {
             decision.put(&mut batch);
+            self.note_end(&mut batch, decision);
             self.widen_span(&mut batch, decision)?;
         }
         if id.writer != self.member() {
@@ -176,12 +181,10 @@ impl Shared {
         }
         if commit.sync {
             self.promises.promise(id.fid);
-            if !commit.patterns.is_empty() || commit.own.iter().any(is_put) {
-                self.cut.lock().remove(&id.fid);
-            }
         }
-        // Fsync: the decision is on disk before any part of it can be.
-        if commit.sync && !commit.staged.is_empty() {
+        // The decision is on disk before any part of it can be: a member that published what was never decided could not be read
+        // together with the others.
+        if (commit.sync || promised) && !commit.staged.is_empty() {
             let synced = self.store.sync().map_err(Error::from);
             synced.map_err(|e| self.too_late(&e))?;
         }
@@ -189,31 +192,23 @@ impl Shared {
         Ok(Some((seq, previous)))
     }
 
-    /// Whether these puts are the first since a truncate took away content. That may have been given back already, and must not
-    /// end in a file of the new size that cannot be read: with a record of the puts, a start cuts it again.
-    fn first_after_cut(&self, fid: crate::Fid, changes: &[Change], freed: u64) -> bool {
-        let mut cut = self.cut.lock();
-        if changes.iter().any(is_put) {
-            return cut.remove(&fid);
-        }
-        if freed > 0 && cut.len() < CUT_FILES {
-            cut.insert(fid);
-        }
-        false
-    }
-
-    /// Whether a commit to a file with patterns may displace what an fsync promised, or share a page with it.
-    fn must_sync_first(&self, inode: &Inode, commit: &Commit, prepared: &Prepared) -> bool {
-        if commit.sync || !self.is_ordered() || !self.promises.may_be(commit.id.fid, inode.seq) {
-            return false;
-        }
-        let starts = commit.own.iter().map(|change| match change {
-            Change::Put(extent) => extent.offset,
-            Change::Cut { start, .. } => *start,
-        });
-        let lowest = starts.chain(prepared.starts()).min();
-        self.cut.lock().contains(&commit.id.fid)
-            || lowest.is_some_and(|start| inode.size > start - start % PAGE)
+    /// A commit without a sync makes the file longer, and other members have parts. Should a power cut take those, only
+    /// this member knows the end that the file had. Noted with the decision, and again once all have published: what is noted is
+    /// forgotten after they synced.
+    pub(super) fn note_end(&self, batch: &mut Batch, decision: &Decision) {
+        let Some(longer) = &decision.longer else {
+            return;
+        };
+        let members = decision.members.iter().copied();
+        self.outbox.wrote(members.chain([decision.id.writer]));
+        let held = Held {
+            fid: decision.id.fid,
+            size: Some(longer.start),
+            seq: decision.seq,
+            extents: Vec::new(),
+            beside: vec![(longer.end - 1, 1)],
+        };
+        self.outbox.hold(batch, &held);
     }
 
     /// Whether a store brings to disk first what must be there first.
@@ -264,14 +259,14 @@ impl Shared {
     }
 
     /// Adds to `batch` changes of the own slices under sequence `seq`, and what they displace. Returns bytes added and freed.
-    /// `size`: of the file before, if known. `synced`: the bytes that the changes name are on disk.
+    /// `synced`: the bytes that the changes name are on disk.
     pub(super) fn change(
         &self,
         batch: &mut Batch,
         fid: crate::Fid,
         changes: &mut [Change],
         seq: u64,
-        size: Option<u64>,
+        before: Before,
         synced: bool,
     ) -> Result<(u64, u64)> {
         let mut added = 0u64;
@@ -292,13 +287,14 @@ impl Shared {
             Change::Cut { .. } => None,
         });
         self.outbox.wrote(puts.clone().map(|e| e.member));
-        let first = self.first_after_cut(fid, changes, freed) || self.outbox.holds(fid);
+        let all = before.promised || self.outbox.holds(fid);
         let held = Held {
             fid,
-            size,
+            size: before.size,
+            seq,
             extents,
             beside: puts
-                .filter(|e| first || beside_older(e, size))
+                .filter(|e| all || beside_older(e, before.size))
                 .map(|e| (e.offset, e.len))
                 .collect(),
         };
@@ -307,6 +303,26 @@ impl Shared {
         }
         Ok((added, freed))
     }
+}
+
+/// A file as a commit finds it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    /// Bytes; known at its owner only.
+    pub size: Option<u64>,
+    /// An fsync may have promised something of it. Then all of it must be readable after a power cut: what the commit puts and the cut
+    /// takes is as if it was never written.
+    pub promised: bool,
+}
+
+/// Whether a commit to a promised file with patterns must be on disk before it takes effect: what it displaces of a pattern could not be put
+/// back, and what is lost of a pattern not be taken away.
+fn must_sync_first(inode: &Inode, commit: &Commit) -> bool {
+    let changes = |change: &Change| match change {
+        Change::Put(_) => true,
+        Change::Cut { start, .. } => *start < inode.size,
+    };
+    !commit.sync && (!commit.patterns.is_empty() || commit.own.iter().any(changes))
 }
 
 /// Whether nothing is left of a file's content after these changes: a truncate to 0, and no put.

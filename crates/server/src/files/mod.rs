@@ -60,7 +60,7 @@ use promises::Promises;
 use proto::FilesReply;
 use publish::Decisions;
 use staged::StagedTable;
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use team_opens::TeamOpens;
@@ -92,8 +92,8 @@ struct Shared {
     slices: Vec<Mutex<()>>,
     chores: Chores,
     promises: Promises,
-    /// Files that lost content to a truncate, and got none since.
-    cut: Mutex<HashSet<Fid>>,
+    /// What a start has to do when all members have restored; see `restore`.
+    tails: Mutex<BTreeMap<Fid, restore::UnreadableTail>>,
     #[cfg(test)]
     faults: tests::Faults,
 }
@@ -133,7 +133,7 @@ impl Files {
             slices: (0..SLICE_LOCKS).map(|_| Mutex::new(())).collect(),
             chores: Chores::default(),
             promises: Promises::default(),
-            cut: Mutex::default(),
+            tails: Mutex::default(),
             store,
             inodes,
             links,
@@ -170,16 +170,33 @@ impl Files {
     /// # Errors
     /// When the own store fails. Members that cannot be reached are tried again in the background.
     pub fn recover(&self) -> Result<()> {
+        self.shared.outbox.keep_displaced();
         self.shared.recover()
     }
 
-    /// Puts back what commits of an earlier run displaced whose own bytes a power cut took. All members have recovered, and
-    /// what they hold is on disk.
+    /// Finds the files whose end a power cut took. All members have recovered, what they hold is on disk, and none has restored.
+    ///
+    /// # Errors
+    /// When the own store fails.
+    pub fn find_unreadable_tails(&self) -> Result<()> {
+        self.shared.find_unreadable_tails()
+    }
+
+    /// Puts back what commits of an earlier run displaced whose own bytes a power cut took. All members have found the ends that were
+    /// taken.
     ///
     /// # Errors
     /// When the own store fails. What members that cannot be reached have waits for the next start.
     pub fn restore(&self) -> Result<()> {
         self.shared.restore()
+    }
+
+    /// Sets files back to the end that they had where a power cut took what was behind it. All members have restored.
+    ///
+    /// # Errors
+    /// When the own store fails. What members that cannot be reached have waits for the next start.
+    pub fn cut_unreadable_tails(&self) -> Result<()> {
+        self.shared.cut_unreadable_tails()
     }
 
     /// No member has a commit under way that it could ask about again, because all of them have just started: what is

@@ -192,6 +192,8 @@ pub enum FilesRequest {
         token: u64,
         /// Of the commit.
         seq: u64,
+        /// An fsync may have promised something of the file.
+        promised: bool,
         /// On disk before the answer.
         sync: bool,
     },
@@ -338,8 +340,8 @@ pub enum FilesReply {
     Surveyed(Vec<Option<Survey>>),
     /// An offset.
     Offset(u64),
-    /// To `Commit`: it did not happen. Its bytes must be on disk before it does: it may displace some of a pattern that an fsync
-    /// promised, which could not be put back. Ask again with `sync`.
+    /// To `Commit`: it did not happen. Its bytes must be on disk before it does: an fsync may have promised some of the file, which has
+    /// patterns: what a power cut leaves of them could not be mended. Ask again with `sync`.
     SyncFirst,
     /// To `Publish`: nothing is staged here under that token.
     Missing,

@@ -10,7 +10,7 @@ use crate::{Fid, Member, Result, keys};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// One decided commit and the members that have not published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,10 @@ pub(super) struct Decision {
     pub id: CommitId,
     pub seq: u64,
     pub members: Vec<Member>,
+    /// See `commit::Before`. Not on disk: of an earlier run's it is taken for true.
+    pub promised: bool,
+    /// The sizes of the file before and after it, if it is to be noted. Not on disk: what an earlier run noted stays until it is used.
+    pub longer: Option<Range<u64>>,
 }
 
 impl Decision {
@@ -54,6 +58,8 @@ impl Decisions {
                 id: CommitId::from_key(&key)?,
                 seq,
                 members,
+                promised: true,
+                longer: None,
             }));
         }
         Ok(decisions)
@@ -150,6 +156,7 @@ impl Shared {
             writer,
             token,
             seq: decision.seq,
+            promised: decision.promised,
             sync,
         };
         match self.links.files(member, request)? {
@@ -183,7 +190,10 @@ impl Shared {
         let mut batch = super::reclaiming();
         self.inodes.put(&mut batch, fid, &inode);
         match left {
-            [] => decision.delete(&mut batch),
+            [] => {
+                decision.delete(&mut batch);
+                self.note_end(&mut batch, decision);
+            }
             _ => Decision {
                 members: left.to_vec(),
                 ..decision.clone()

@@ -68,8 +68,9 @@ impl Files {
                 writer,
                 token,
                 seq,
+                promised,
                 sync,
-            } => files.publish(CommitId { fid, writer, token }, seq, sync),
+            } => files.publish(CommitId { fid, writer, token }, seq, promised, sync),
             R::Drop { fid, writer, token } => files.give_up(CommitId { fid, writer, token }),
             R::Decision {
                 fid,

@@ -1,21 +1,31 @@
-//! After a power cut: bytes that a commit without a sync displaced come back where the new ones did not reach the disk.
+//! After a power cut: bytes that a commit without a sync displaced come back where the new ones did not reach the disk, and what it
+//! wrote where there was nothing is as if it was never written.
 //!
-//! The records that `outbox/displaced` left are looked at from the newest to the oldest, each like this:
-//! 1. What the index names now in the places of its commit is read. All of it readable: nothing is wrong there.
-//! 2. What cannot be read gives way: to the displaced extent if that is there, to a hole where there was none before. If it lies
-//!    behind the old end of the file it is cut off, or becomes a hole if something behind it can be read. What older
-//!    commits displaced there does not come back: it was gone before this one.
-//! 3. That is a commit like any other, with a sync. Displaced extents that the index names again are kept, the others become messages
-//!    of the outbox, and the record goes.
+//! Three steps; each begins when all members have done the one before:
+//! 1. **Ends** (`find_unreadable_tails`). A file's owner knows the size that the file had before a commit. If the last byte of that commit
+//!    cannot be read, or the member that has its slice lacks the commit (its log may be the shorter one), the file's end may have to move
+//!    back.
+//! 2. **Bytes** (`restore`). The records that `outbox/displaced` left are looked at from the newest to the oldest, each like this:
+//!    - What the index names now in the places of its commit is read. All of it readable: nothing is wrong there.
+//!    - What cannot be read gives way: to the displaced extent if that is there, to a hole where there was none before. What lies
+//!      behind the old end of the file, where that is known, is left to step 3. What older
+//!      commits displaced there does not come back: it was gone before this one.
+//!    - That is a commit like any other, with a sync. Displaced extents that the index names again are kept, the others become
+//!      messages of the outbox, and the record goes; the record of a file whose end may move goes with step 3.
+//! 3. **Cuts** (`cut_unreadable_tails`). Of the files of step 1, and those that step 2 left, what cannot be read behind the old end becomes
+//!    a hole; if nothing can be read behind it, and no truncate set a larger size later, the file ends where it ended. The stored bytes of
+//!    a file over several members are counted again.
 //!
-//! A crash in between does no harm: the next start finds what was put back readable, and named by the index.
+//! A crash in between does no harm: the next start finds what was put back readable, and named by the index. (Only of a file over several
+//! members the end may then stay where it was, with a hole before it.)
 //! A member that cannot be asked leaves its records for the next start.
 use super::Shared;
 use super::commit::Commit;
+use super::parts::{parts, touched};
 use super::proto::{CommitAttr, FilesReply, FilesRequest};
 use super::records::CommitId;
 use crate::outbox::Held;
-use crate::{Error, Fid, Layout, Result};
+use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::{Change, Extent, MAX_EXTENT};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -28,29 +38,95 @@ const PAGE: u32 = 1024;
 const TOKENS: u64 = 1 << 63;
 
 /// What is behind the end that a file had, and cannot be read.
-struct UnreadableTail {
+pub(super) struct UnreadableTail {
     /// The least size that the file may be cut to.
     size: u64,
+    /// The first byte that cannot be read, if one is known.
     start: u64,
+    /// Behind the last one.
+    end: u64,
+    /// Of the commit that cuts it off.
     token: u64,
+    /// Records that are not needed once it is cut off, and what is given back then.
+    records: Vec<(u64, Vec<Extent>)>,
+}
+
+impl UnreadableTail {
+    /// `number`: of the record that tells of it.
+    fn new(number: u64) -> UnreadableTail {
+        UnreadableTail {
+            size: u64::MAX,
+            start: u64::MAX,
+            end: 0,
+            token: TOKENS | TOKENS >> 1 | number,
+            records: Vec::new(),
+        }
+    }
+
+    /// More of it; `size` is the one that the file had before.
+    fn add(&mut self, size: u64, range: Range<u64>) {
+        self.size = self.size.min(size);
+        self.start = self.start.min(range.start);
+        self.end = self.end.max(range.end);
+    }
 }
 
 impl Shared {
-    /// See the head of this file. All members answer, and have published what was decided.
+    /// Step 1. All members answer, and have published what was decided.
+    pub(super) fn find_unreadable_tails(&self) -> Result<()> {
+        self.outbox.begin_restore();
+        for (number, held) in self.outbox.left()? {
+            if let Err(error) = self.find_unreadable_tail(number, &held) {
+                tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
+            }
+        }
+        Ok(())
+    }
+
+    fn find_unreadable_tail(&self, number: u64, held: &Held) -> Result<()> {
+        let (fid, Some(size)) = (held.fid, held.size) else {
+            return Ok(());
+        };
+        let inode = match self.inodes.get(fid) {
+            // Removed since.
+            Err(Error::Posix(Errno::STALE)) => return Ok(()),
+            inode => inode?,
+        };
+        if inode.layout == Layout::Spread {
+            let mut tails = self.tails.lock();
+            tails
+                .entry(fid)
+                .or_insert_with(|| UnreadableTail::new(number));
+        }
+        let ends = held.beside.iter().map(|(at, len)| at + len);
+        let Some(end) = ends.max().filter(|end| *end > size) else {
+            return Ok(());
+        };
+        let member = match inode.layout {
+            Layout::Spread => self.map().member(fid.owner(), end - 1),
+            Layout::Fresh | Layout::Patterned => self.member(),
+        };
+        let (last, published) = self.named_at(member, fid, end - 1..end)?;
+        let lacks = published < held.seq;
+        if lacks || !self.unreadable(&last)?.is_empty() {
+            let mut tails = self.tails.lock();
+            let tail = tails.entry(fid);
+            let tail = tail.or_insert_with(|| UnreadableTail::new(number));
+            // The byte may get back an older one: where the unreadable bytes begin is not known yet.
+            tail.add(size, u64::MAX..end);
+        }
+        Ok(())
+    }
+
+    /// Step 2.
     pub(super) fn restore(&self) -> Result<()> {
-        let mut tails: BTreeMap<Fid, UnreadableTail> = BTreeMap::new();
         let mut put_back = 0;
         for (number, held) in self.outbox.left()?.into_iter().rev() {
-            match self.restore_held(number, &held, &mut tails) {
+            match self.restore_held(number, &held) {
                 Ok(bytes) => put_back += bytes,
                 Err(error) => {
                     tracing::warn!(fid = held.fid.0, %error, "cannot tell yet whether a power cut took bytes of this file; the next start looks again");
                 }
-            }
-        }
-        for (fid, tail) in tails {
-            if let Err(error) = self.cut_tail(fid, &tail) {
-                tracing::warn!(fid = fid.0, %error, "bytes behind what was synced of this file cannot be read");
             }
         }
         if put_back > 0 {
@@ -63,20 +139,37 @@ impl Shared {
         Ok(())
     }
 
+    /// Step 3.
+    pub(super) fn cut_unreadable_tails(&self) -> Result<()> {
+        for (fid, tail) in std::mem::take(&mut *self.tails.lock()) {
+            let cut = self.cut_tail(fid, &tail);
+            match cut.and_then(|()| self.count_stored(fid)) {
+                Ok(()) => {
+                    let mut batch = Batch::reclaiming();
+                    for (number, freed) in &tail.records {
+                        self.outbox.settle(&mut batch, *number, freed);
+                    }
+                    self.store.apply(batch)?;
+                }
+                Err(error) => {
+                    tracing::warn!(fid = fid.0, %error, "bytes behind what was synced of this file cannot be read; the next start looks again");
+                }
+            }
+        }
+        self.outbox.wake();
+        Ok(())
+    }
+
     /// Answers how many bytes are as they were before.
-    fn restore_held(
-        &self,
-        number: u64,
-        held: &Held,
-        tails: &mut BTreeMap<Fid, UnreadableTail>,
-    ) -> Result<u64> {
+    fn restore_held(&self, number: u64, held: &Held) -> Result<u64> {
         let fid = held.fid;
         let displaced = held.extents.iter().map(|e| e.offset..e.end());
         let beside = held.beside.iter().map(|(at, len)| *at..at + len);
         let (mut changes, mut bytes) = (Vec::new(), 0);
         let mut ranges = joined(displaced.chain(beside).collect());
-        if let Some(tail) = tails.get(&fid) {
-            ranges = without(ranges, std::iter::once(tail.start..u64::MAX));
+        let known = self.tails.lock().get(&fid).map(|tail| tail.start);
+        if let Some(start) = known {
+            ranges = without(ranges, std::iter::once(start..u64::MAX));
         }
         for range in ranges {
             let now = match self.named_in(fid, range.clone()) {
@@ -107,14 +200,10 @@ impl Shared {
                         });
                     }
                     if hole.end > size {
-                        let start = hole.start.max(size);
-                        let token = TOKENS | TOKENS >> 1 | number;
-                        let tail =
-                            tails
-                                .entry(fid)
-                                .or_insert(UnreadableTail { size, start, token });
-                        tail.size = tail.size.min(size);
-                        tail.start = tail.start.min(start);
+                        let mut tails = self.tails.lock();
+                        let tail = tails.entry(fid);
+                        let tail = tail.or_insert_with(|| UnreadableTail::new(number));
+                        tail.add(size, hole.start.max(size)..hole.end);
                     }
                 }
             }
@@ -138,6 +227,10 @@ impl Shared {
             let parts = without(std::iter::once(whole).collect(), kept);
             freed.extend(parts.iter().filter_map(|range| extent.clip(range)));
         }
+        if let Some(tail) = self.tails.lock().get_mut(&fid) {
+            tail.records.push((number, freed));
+            return Ok(bytes);
+        }
         let mut batch = Batch::reclaiming();
         self.outbox.settle(&mut batch, number, &freed);
         self.store.apply(batch)?;
@@ -150,13 +243,24 @@ impl Shared {
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,
         };
-        if inode.layout == Layout::Spread || inode.size <= tail.start {
+        let from = tail.size.min(tail.start);
+        if inode.size <= from {
             return Ok(());
         }
-        let now = self.named_in(fid, tail.start..inode.size)?;
+        let members = match inode.layout {
+            Layout::Spread => touched(self.map(), fid.owner(), from, inode.size),
+            Layout::Fresh | Layout::Patterned => vec![self.member()],
+        };
+        let mut now = Vec::new();
+        for member in members {
+            now.extend(self.named_at(member, fid, from..inode.size)?.0);
+        }
         let lost = self.unreadable(&now)?;
         let readable = now.iter().filter(|e| !lost.contains(e)).map(Extent::end);
-        let end = readable.max().unwrap_or(tail.start).max(tail.size);
+        let end = readable.max().unwrap_or(from).max(tail.size);
+        let known = lost.iter().map(Extent::end).fold(tail.end, u64::max);
+        // A larger size was set later, by a truncate.
+        let end = if inode.size > known { inode.size } else { end };
         let size = (end < inode.size).then_some(end);
         let holes = lost.iter().filter(|e| e.offset < end);
         let mut changes: Vec<Change> = holes
@@ -183,7 +287,35 @@ impl Shared {
         }
     }
 
-    /// Commits changes of the slices that are kept here.
+    /// Counts the stored bytes of a file over several members again: some may have lost parts that the owner has counted.
+    fn count_stored(&self, fid: Fid) -> Result<()> {
+        let _busy = self.busy(fid)?;
+        let stored = || -> Result<u64> {
+            let (mut members, mut stored) = (self.span(fid)?, 0);
+            members.push(self.member());
+            for member in members {
+                stored += super::commit::total(&self.named_at(member, fid, 0..u64::MAX)?.0);
+            }
+            Ok(stored)
+        };
+        match self.inodes.get(fid) {
+            Ok(inode) if inode.layout == Layout::Spread => {}
+            Ok(_) | Err(Error::Posix(Errno::STALE)) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let bytes = stored()?;
+        let _inode = self.inodes.lock(fid);
+        let mut inode = self.inodes.get(fid)?;
+        if inode.bytes == bytes {
+            return Ok(());
+        }
+        inode.bytes = bytes;
+        let mut batch = super::reclaiming();
+        self.inodes.put(&mut batch, fid, &inode);
+        Ok(self.store.apply(batch)?)
+    }
+
+    /// Commits changes of the slices that are kept here; the file's owner, of all slices.
     fn commit_restored(
         &self,
         fid: Fid,
@@ -202,11 +334,12 @@ impl Shared {
         };
         let owner = fid.owner();
         let reply = if owner == self.member() {
+            let (own, staged) = self.stage_elsewhere(id, changes)?;
             self.commit(Commit {
                 id,
-                own: changes,
+                own,
                 patterns: Vec::new(),
-                staged: Vec::new(),
+                staged,
                 attr,
                 sync: true,
             })?
@@ -229,18 +362,67 @@ impl Shared {
         }
     }
 
-    /// What the index names in a range now, in pieces.
+    /// Stages the parts that other members have of changes to a file of this member. Answers the own part, and those members.
+    fn stage_elsewhere(
+        &self,
+        id: CommitId,
+        changes: Vec<Change>,
+    ) -> Result<(Vec<Change>, Vec<Member>)> {
+        let inode = self.inodes.get(id.fid)?;
+        if inode.layout != Layout::Spread {
+            return Ok((changes, Vec::new()));
+        }
+        let (mut own, mut staged) = (Vec::new(), Vec::new());
+        for part in parts(self.map(), self.member(), &changes, inode.size) {
+            if part.member == self.member() {
+                own = part.changes;
+                continue;
+            }
+            let request = FilesRequest::Stage {
+                fid: id.fid,
+                token: id.token,
+                changes: part.changes,
+                sync: true,
+            };
+            self.links.files(part.member, request)?;
+            staged.push(part.member);
+        }
+        Ok((own, staged))
+    }
+
+    /// What this member's index names in a range now, in pieces.
     fn named_in(&self, fid: Fid, range: Range<u64>) -> Result<Vec<Extent>> {
+        Ok(self.named_at(self.member(), fid, range)?.0)
+    }
+
+    /// What a member's index names in a range now, in pieces, and the last sequence that is published there.
+    fn named_at(&self, member: Member, fid: Fid, range: Range<u64>) -> Result<(Vec<Extent>, u64)> {
         let (mut all, mut from) = (Vec::new(), range.start);
         loop {
-            let reply = self.extents(fid, from, range.end, PAGE)?;
-            let FilesReply::Extents { extents, more, .. } = reply else {
-                return Err(super::unexpected(self.member(), &reply));
+            let reply = match member == self.member() {
+                true => self.extents(fid, from, range.end, PAGE)?,
+                false => {
+                    let request = FilesRequest::Extents {
+                        fid,
+                        start: from,
+                        end: range.end,
+                        limit: PAGE,
+                    };
+                    self.links.files(member, request)?
+                }
+            };
+            let FilesReply::Extents {
+                extents,
+                more,
+                published,
+            } = reply
+            else {
+                return Err(super::unexpected(member, &reply));
             };
             all.extend(extents.iter().filter_map(|e| e.clip(&range)));
             match extents.last() {
                 Some(last) if more && last.end() > from => from = last.end(),
-                _ => return Ok(all),
+                _ => return Ok((all, published)),
             }
         }
     }

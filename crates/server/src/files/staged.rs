@@ -6,6 +6,7 @@
 //! - Publishing is one batch: extents, freed bytes, the published sequence, the staged record's end. A sequence not
 //!   above the published one was applied before, and is only answered.
 use super::Shared;
+use super::commit::Before;
 use super::parts::belongs;
 use super::proto::{FilesReply, FilesRequest};
 use super::records::{self, CommitId, PublishedRecord};
@@ -110,7 +111,13 @@ impl Shared {
         Ok(FilesReply::Done)
     }
 
-    pub(super) fn publish(&self, id: CommitId, seq: u64, sync: bool) -> Result<FilesReply> {
+    pub(super) fn publish(
+        &self,
+        id: CommitId,
+        seq: u64,
+        promised: bool,
+        sync: bool,
+    ) -> Result<FilesReply> {
         let reply = {
             let _slice = self.slice_lock(id.fid);
             let last = self.last_published(id.fid)?;
@@ -132,8 +139,12 @@ impl Shared {
                 None => return Ok(FilesReply::Missing),
                 Some(value) => {
                     let mut changes = records::changes_of(&value)?;
+                    let before = Before {
+                        size: None,
+                        promised,
+                    };
                     let (added, freed) =
-                        self.change(&mut batch, id.fid, &mut changes, seq, None, false)?;
+                        self.change(&mut batch, id.fid, &mut changes, seq, before, false)?;
                     let record = PublishedRecord { seq, added, freed };
                     batch.put(
                         keys::STAGED,
@@ -193,7 +204,7 @@ impl Shared {
                 abort,
             },
         )? {
-            FilesReply::Decision(Some(seq)) => self.publish(id, seq, false).map(|_| ()),
+            FilesReply::Decision(Some(seq)) => self.publish(id, seq, true, false).map(|_| ()),
             FilesReply::Decision(None) if abort => self.drop_staged(id),
             FilesReply::Decision(None) => Ok(()),
             other => Err(super::unexpected(owner, &other)),

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! DISPLACED  key  | number 8 |    grows in the order of commits here, also across restarts
-//!            val  | 1 | postcard: Held |
+//!            val  | 2 | postcard: Held |
 //! ```
 //!
 //! Invariants:
@@ -26,21 +26,24 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Records that one batch turns into messages.
 const TOGETHER: usize = 256;
 
-/// What one commit displaced here, and what it wrote beside older bytes.
+/// What one commit displaced here, and what it wrote where a power cut must not leave it unreadable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Held {
     /// The file.
     pub fid: Fid,
     /// Its size before, where that is known: at its owner.
     pub size: Option<u64>,
+    /// The commit's sequence.
+    pub seq: u64,
     /// What was displaced.
     pub extents: Vec<Extent>,
-    /// First bytes and lengths of what was written in pages that have older bytes too: the kernel reads whole pages, so
-    /// these must be readable for the older ones to be.
+    /// First bytes and lengths of what was written to a file of which an fsync may have promised something, or in pages that have older
+    /// bytes too: the kernel reads whole pages, so these must be readable for the older ones to be. At the owner also the last byte of a
+    /// commit whose end is another member's part.
     pub beside: Vec<(u64, u64)>,
 }
 
@@ -48,8 +51,8 @@ pub(crate) struct Held {
 pub(super) struct Displaced {
     store: Arc<Store>,
     next: AtomicU64,
-    /// Records below are of earlier runs.
-    first: u64,
+    /// Records below are of commits of earlier runs.
+    first: AtomicU64,
     /// Members that wrote bytes of commits since they were last asked to bring them to disk.
     writers: Mutex<BTreeSet<Member>>,
     /// Files that got a record since the last release, and since the one before: a record may land just behind a release.
@@ -65,10 +68,21 @@ impl Displaced {
         Ok(Displaced {
             store,
             next: AtomicU64::new(next),
-            first: next,
+            first: AtomicU64::new(next),
             writers: Mutex::default(),
             files: Mutex::default(),
         })
+    }
+
+    /// No record is released before `begin`.
+    pub fn keep(&self) {
+        self.first.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// All records that there are now are of commits of earlier runs.
+    pub fn begin(&self) {
+        let next = self.next.load(Ordering::SeqCst);
+        self.first.store(next, Ordering::SeqCst);
     }
 
     /// Members that wrote bytes of a commit that is about to land.
@@ -115,7 +129,7 @@ impl Displaced {
         sync: impl Fn(Member) -> Result<()>,
         message: impl Fn(&mut Batch, &[Extent]),
     ) -> Result<()> {
-        let records = self.records(self.first)?;
+        let records = self.records(self.first.load(Ordering::SeqCst))?;
         let mut writers = match records.is_empty() {
             true => BTreeSet::new(),
             false => std::mem::take(&mut *self.writers.lock()),
@@ -144,7 +158,8 @@ impl Displaced {
     /// The records of earlier runs, in order.
     pub fn left(&self) -> Result<Vec<(u64, Held)>> {
         let mut left = self.records(0)?;
-        left.retain(|(number, _)| *number < self.first);
+        let first = self.first.load(Ordering::SeqCst);
+        left.retain(|(number, _)| *number < first);
         Ok(left)
     }
 

@@ -175,6 +175,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
         let held = Held {
             fid: Fid(fid),
             size: Some(10),
+            seq: 3,
             extents: vec![extent(0, addr)],
             beside: Vec::new(),
         };

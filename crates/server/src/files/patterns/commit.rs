@@ -41,13 +41,6 @@ struct Found {
     under: Vec<Change>,
 }
 
-impl Prepared {
-    /// The first bytes that its patterns may hold.
-    pub(in super::super) fn starts(&self) -> impl Iterator<Item = u64> + '_ {
-        self.parts.iter().map(|part| part.bounds.0)
-    }
-}
-
 impl Shared {
     /// Finds what a commit displaces: all that takes long. The caller has the file's commit lock, so nothing but a lamination
     /// changes what is found here; nobody has the inode's lock, so others go on.

@@ -65,7 +65,7 @@ fn a_commit_cut_off_at_any_step_of_any_member_is_seen_whole_or_not_at_all() {
             (0..3).for_each(|k| world.stop(k));
             (0..3).for_each(|k| world.start(k));
             (0..3).for_each(|k| world.files(k).recover().unwrap());
-            (0..3).for_each(|k| world.files(k).restore().unwrap());
+            world.restore(0..3);
             assert_eq!(shown(&world, 0, fid).unwrap(), content);
             // And the next commit goes through, over whatever was left.
             world.write(2, fid, spanning(), 3).unwrap();

@@ -266,3 +266,28 @@ fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_go
         "a power cut now would take the part"
     );
 }
+
+#[test]
+fn no_member_publishes_a_commit_to_a_promised_file_before_its_decision_is_on_disk() {
+    let (world, disk) = world(2);
+    let fid = world.create(0);
+    let range = SLICE - 1..SLICE + 1;
+    world.write(1, fid, range.clone(), 1).unwrap();
+    world.ask(0, 0, FilesRequest::Sync { fid }).unwrap();
+    let (before, told) = (disk.synced(0), disk.clone());
+    let asked = Arc::new(AtomicBool::new(false));
+    let published = asked.clone();
+    world.set_rule(move |_, _, request| {
+        if matches!(request, FilesRequest::Publish { .. }) {
+            assert!(
+                told.synced(0) > before,
+                "a power cut now would take the decision"
+            );
+            published.store(true, Ordering::SeqCst);
+        }
+        Fate::Arrives
+    });
+    world.write(1, fid, range, 2).unwrap();
+    world.clear_rule();
+    assert!(asked.load(Ordering::SeqCst));
+}

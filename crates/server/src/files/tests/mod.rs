@@ -7,6 +7,7 @@ mod cuts;
 mod disk;
 mod faults;
 mod histories;
+mod lost_bytes;
 mod opens;
 mod pattern_damage;
 mod pattern_histories;

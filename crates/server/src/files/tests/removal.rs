@@ -226,7 +226,7 @@ fn a_removal_waits_for_a_member_that_cannot_be_reached() {
         "the inode stays until all slices are gone"
     );
     world.start(1);
-    world.files(1).restore().unwrap();
+    world.restore(1..2);
     world.restart(0);
     world.drain();
     assert_nothing_left(&world);

@@ -8,7 +8,7 @@ use forebay_index::{Change, Extent, RangeMap};
 use forebay_storage::{Batch, Io, Options, OsIo, Store};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +34,8 @@ pub(super) struct Net {
     rule: Mutex<Option<Rule>>,
     /// Log bytes given back: `(member, log)` to ranges of addresses.
     pub freed: Mutex<Freed>,
+    /// Logs whose bytes cannot be read.
+    pub lost: Mutex<BTreeSet<(Member, u64)>>,
     pub messages: AtomicU64,
 }
 
@@ -96,8 +98,10 @@ impl Links for TestLinks {
     fn sync_data(&self, _to: Member) -> Result<()> {
         Ok(())
     }
-    fn readable(&self, _to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
-        Ok(vec![true; ranges.len()])
+    fn readable(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
+        let lost = self.net.lost.lock();
+        let whole = |(log, _, _): (u64, _, _)| !lost.contains(&(to, log));
+        Ok(ranges.into_iter().map(whole).collect())
     }
 }
 
@@ -150,6 +154,7 @@ impl World {
             nodes: (0..members).map(|_| RwLock::new(None)).collect(),
             rule: Mutex::new(None),
             freed: Mutex::default(),
+            lost: Mutex::default(),
             messages: AtomicU64::new(0),
         });
         let world = World {
@@ -197,7 +202,30 @@ impl World {
         self.stop(k);
         self.start(k);
         self.files(k).recover().unwrap();
-        self.files(k).restore().unwrap();
+        self.restore(k..k + 1);
+    }
+
+    /// What these members do after all have recovered.
+    pub(super) fn restore(&self, members: Range<Member>) {
+        for step in [
+            Files::find_unreadable_tails,
+            Files::restore,
+            Files::cut_unreadable_tails,
+        ] {
+            members.clone().for_each(|k| step(&self.files(k)).unwrap());
+        }
+    }
+
+    /// The power fails: all members end, none in order, and the bytes of this log did not reach the disk.
+    pub(super) fn cut_power(&self, lost: (Member, u64)) {
+        self.net.lost.lock().insert(lost);
+        let members = 0..self.net.members;
+        members.clone().for_each(|k| self.stop(k));
+        members.clone().for_each(|k| self.start(k));
+        members
+            .clone()
+            .for_each(|k| self.files(k).recover().unwrap());
+        self.restore(members);
     }
 
     fn life(&self, k: Member) -> Life {
