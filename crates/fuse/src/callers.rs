@@ -1,25 +1,59 @@
 //! Which processes use a mount, as far as it takes to know whether any of them still runs when the service stops.
 //!
-//! Kept are process groups, for what opens a file is often a child that lives for that alone. A group that was seen stays; a request
-//! costs one look at a table of the processes seen last.
+//! Kept are process groups, for what opens a file is often a child that lives for that alone. A group stays as long as it has processes:
+//! once there are many, those without any are dropped. A request costs one look at a table of the processes seen last.
 use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::process::Pid;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Places in the table of processes seen last.
 const LAST: usize = 1024;
 
+/// Groups that are kept without a look whether they still have processes.
+const FEW: usize = 1024;
+
 /// See the head of this file.
 pub(crate) struct Callers {
     last: Vec<AtomicU32>,
-    groups: Mutex<BTreeSet<u32>>,
+    groups: Mutex<Groups>,
+}
+
+struct Groups {
+    seen: BTreeSet<u32>,
+    /// With so many, it is time to look.
+    limit: usize,
+}
+
+impl Groups {
+    fn add(&mut self, group: u32) {
+        self.seen.insert(group);
+        if self.seen.len() > self.limit {
+            self.seen.retain(|group| has_processes(*group));
+            // Half of them at least are new before the next look.
+            self.limit = FEW.max(2 * self.seen.len());
+        }
+    }
+}
+
+/// Whether a process group has one, if only one that nobody has waited for yet.
+fn has_processes(group: u32) -> bool {
+    let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) else {
+        return false;
+    };
+    // Others' processes answer that they may not be signalled.
+    rustix::process::test_kill_process_group(group) != Err(Errno::SRCH)
 }
 
 impl Default for Callers {
     fn default() -> Callers {
         Callers {
             last: (0..LAST).map(|_| AtomicU32::new(0)).collect(),
-            groups: Mutex::default(),
+            groups: Mutex::new(Groups {
+                seen: BTreeSet::new(),
+                limit: FEW,
+            }),
         }
     }
 }
@@ -40,13 +74,13 @@ impl Callers {
         let group = unsafe { libc::getpgid(process as libc::pid_t) };
         // Fails only if it has ended: then its request was cut off.
         if group > 0 {
-            self.groups.lock().insert(group as u32);
+            self.groups.lock().add(group as u32);
         }
     }
 
     /// The groups of all that were noted.
     pub fn groups(&self) -> BTreeSet<u32> {
-        self.groups.lock().clone()
+        self.groups.lock().seen.clone()
     }
 }
 
@@ -66,5 +100,22 @@ mod tests {
         child.wait().unwrap();
         callers.note(0);
         assert_eq!(callers.groups(), BTreeSet::from([child.id()]));
+    }
+
+    #[test]
+    fn groups_without_a_process_do_not_pile_up() {
+        let mut child = Command::new("sleep");
+        let mut child = child.arg("1000").process_group(0).spawn().unwrap();
+        let callers = Callers::default();
+        callers.note(child.id());
+        // Above the greatest number that Linux gives a process.
+        for gone in 1 << 22..(1 << 22) + 10 * FEW as u32 {
+            callers.groups.lock().add(gone);
+        }
+        let groups = callers.groups();
+        assert!(groups.len() <= FEW + 1, "{} groups", groups.len());
+        assert!(groups.contains(&child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

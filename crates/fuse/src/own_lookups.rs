@@ -6,57 +6,87 @@
 //!   shared with the process, and empty. So when the process is killed, the connection closes even while a look-up waits
 //!   for an answer, and the look-up ends. (A thread that shares the table would keep the process from ending.)
 //! - Threads that answer requests never wait for a look-up.
+//! - A look-up that waits for a member holds up no other: with all threads busy another one is started, up to [`MOST_THREADS`]. Each
+//!   is answered within the service's deadline, so even these are free again by then. Whoever has given up waiting is not looked up for.
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
-use rustix::thread::{Pid, UnshareFlags};
+use rustix::thread::UnshareFlags;
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
 
-/// One that waits for a dead member must not hold up all others.
+/// Threads from the start on; more end once they have been idle for [`IDLE`].
 const THREADS: usize = 4;
+const MOST_THREADS: usize = 64;
+const IDLE: Duration = Duration::from_secs(10);
 /// Stack of a thread; it does little.
 const STACK: usize = 128 << 10;
 
+type LookUp = fn(&Path) -> Result<u64, Errno>;
+
 struct LookupRequest {
     path: PathBuf,
+    until: Instant,
     done: SyncSender<Result<u64, Errno>>,
 }
 
-/// See the head of this file. The threads end when it is dropped.
-pub(crate) struct OwnLookups {
-    requests: Sender<LookupRequest>,
+/// What the threads share.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<LookupRequest>,
+    /// Threads that wait for a request.
+    idle: usize,
+    /// Numbers of the threads, as in requests.
     threads: Vec<u32>,
+    /// Threads that have been started and are not among `threads` yet.
+    starting: usize,
+    ended: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    look_up: LookUp,
+}
+
+/// See the head of this file. The threads end when it is dropped.
+pub(crate) struct OwnLookups(Arc<Shared>);
+
+impl Drop for OwnLookups {
+    fn drop(&mut self) {
+        self.0.queue.lock().ended = true;
+        self.0.wake.notify_all();
+    }
 }
 
 impl OwnLookups {
     /// Starts the threads.
     ///
     /// # Errors
-    /// No threads, or no descriptor tables of their own (Linux before 5.9; a filter of system calls).
+    /// No threads, or no descriptor tables of their own (a filter of system calls).
     pub fn start() -> io::Result<OwnLookups> {
-        let (requests, all) = channel();
-        let all = Arc::new(Mutex::new(all));
+        OwnLookups::with(size)
+    }
+
+    fn with(look_up: LookUp) -> io::Result<OwnLookups> {
+        let lookups = OwnLookups(Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            look_up,
+        }));
         let (ready, started) = channel();
         for _ in 0..THREADS {
-            let (all, ready) = (all.clone(), ready.clone());
-            let thread = std::thread::Builder::new().name("own lookup".into());
-            thread.stack_size(STACK).spawn(move || {
-                let begun = leave_descriptors();
-                let failed = begun.is_err();
-                if ready.send(begun).is_ok() && !failed {
-                    work(&all);
-                }
-            })?;
+            lookups.0.queue.lock().starting += 1;
+            lookups.0.start_thread(Some(ready.clone()))?;
         }
-        let mut threads = Vec::new();
         for _ in 0..THREADS {
-            let thread = started.recv().map_err(io::Error::other)??;
-            threads.push(thread.as_raw_nonzero().get().unsigned_abs());
+            started.recv().map_err(io::Error::other)??;
         }
-        Ok(OwnLookups { requests, threads })
+        Ok(lookups)
     }
 
     /// Looks the path up, without following a link at its end. The size that the kernel has then, bytes; it is asked for
@@ -66,10 +96,19 @@ impl OwnLookups {
     /// As `lstat`; also when there is no answer within `limit`.
     pub fn size(&self, path: PathBuf, limit: Duration) -> io::Result<u64> {
         let (done, answer) = sync_channel(1);
-        let ended = |_| io::Error::from(Errno::SHUTDOWN);
-        self.requests
-            .send(LookupRequest { path, done })
-            .map_err(|_| ended(()))?;
+        let more = {
+            let mut queue = self.0.queue.lock();
+            let until = Instant::now() + limit;
+            queue.waiting.push_back(LookupRequest { path, until, done });
+            let few = queue.threads.len() + queue.starting < MOST_THREADS;
+            let more = queue.waiting.len() > queue.idle + queue.starting && few;
+            queue.starting += usize::from(more);
+            more
+        };
+        self.0.wake.notify_one();
+        if more && let Err(error) = self.0.start_thread(None) {
+            tracing::warn!(%error, "no more threads for look-ups: they wait for each other");
+        }
         match answer.recv_timeout(limit) {
             Ok(found) => Ok(found?),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -78,32 +117,102 @@ impl OwnLookups {
 
     /// Whether the thread with this number, as in a request, is one of these.
     pub fn is_own(&self, thread: u32) -> bool {
-        self.threads.contains(&thread)
+        self.0.queue.lock().threads.contains(&thread)
+    }
+}
+
+impl Shared {
+    /// One more, which is counted as starting. `ready` hears whether it began.
+    fn start_thread(self: &Arc<Shared>, ready: Option<Sender<io::Result<()>>>) -> io::Result<()> {
+        let shared = self.clone();
+        let run = move || {
+            let begun = leave_descriptors(close_range);
+            let failed = begun.as_ref().err().map(io::Error::to_string);
+            let number = rustix::thread::gettid().as_raw_nonzero().get();
+            {
+                let mut queue = shared.queue.lock();
+                queue.starting -= 1;
+                if failed.is_none() {
+                    queue.threads.push(number.unsigned_abs());
+                }
+            }
+            if let Some(ready) = ready {
+                // The one that started it waits for it.
+                let _ = ready.send(begun);
+            }
+            match failed {
+                Some(error) => tracing::warn!(error, "a thread for look-ups cannot begin"),
+                None => shared.work(number.unsigned_abs()),
+            }
+        };
+        let thread = std::thread::Builder::new().name("own lookup".into());
+        match thread.stack_size(STACK).spawn(run) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.queue.lock().starting -= 1;
+                Err(error)
+            }
+        }
+    }
+
+    fn work(&self, number: u32) {
+        while let Some(request) = self.next(number) {
+            if Instant::now() < request.until {
+                // The one that waits may have given up.
+                let _ = request.done.send((self.look_up)(&request.path));
+            }
+        }
+    }
+
+    /// The next request; `None`: the thread ends, and is not among the threads any more.
+    fn next(&self, number: u32) -> Option<LookupRequest> {
+        let mut queue = self.queue.lock();
+        let mut waited = false;
+        loop {
+            if let Some(request) = queue.waiting.pop_front() {
+                return Some(request);
+            }
+            if queue.ended || waited && queue.threads.len() > THREADS {
+                queue.threads.retain(|thread| *thread != number);
+                return None;
+            }
+            queue.idle += 1;
+            waited = self.wake.wait_for(&mut queue, IDLE).timed_out();
+            queue.idle -= 1;
+        }
     }
 }
 
 /// Gives the calling thread an empty descriptor table of its own (but for the standard streams).
-fn leave_descriptors() -> io::Result<Pid> {
+fn leave_descriptors(close_range: fn() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: the thread was just started and owns no descriptor; what it runs from here on opens none and uses none.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }?;
+    match close_range() {
+        // Linux before 5.9.
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => close_listed(),
+        closed => closed,
+    }
+}
+
+fn close_range() -> io::Result<()> {
     // SAFETY: closes descriptors in this thread's own table only, where nothing refers to them.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
-    match closed {
-        0 => Ok(rustix::thread::gettid()),
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } {
+        0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-fn work(requests: &Mutex<Receiver<LookupRequest>>) {
-    loop {
-        let request = requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
-        let Ok(request) = request else { return };
-        // The one that waits may have given up.
-        let _ = request.done.send(size(&request.path));
+/// Closes one by one what `/proc` lists of this thread's own table.
+fn close_listed() -> io::Result<()> {
+    let listed = std::fs::read_dir("/proc/thread-self/fd")?;
+    let numbers = listed.map(|entry| Ok(entry?.file_name().to_str().and_then(|n| n.parse().ok())));
+    // All of them first: the listing has a descriptor itself, which is closed then.
+    let numbers: Vec<Option<libc::c_int>> = numbers.collect::<io::Result<_>>()?;
+    for number in numbers.into_iter().flatten().filter(|number| *number > 2) {
+        // SAFETY: as in `close_range`. It fails for the descriptor of the listing only.
+        unsafe { libc::close(number) };
     }
+    Ok(())
 }
 
 fn size(path: &Path) -> Result<u64, Errno> {
@@ -114,8 +223,17 @@ fn size(path: &Path) -> Result<u64, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const LIMIT: Duration = Duration::from_secs(60);
+
+    /// Descriptors of a thread above the standard streams.
+    fn held(thread: u32) -> usize {
+        let held = std::fs::read_dir(format!("/proc/self/task/{thread}/fd")).unwrap();
+        held.map(|e| e.unwrap().file_name().into_string().unwrap())
+            .filter(|fd| fd.parse::<u32>().unwrap() > 2)
+            .count()
+    }
 
     #[test]
     fn threads_hold_no_descriptors_of_the_process() {
@@ -127,14 +245,55 @@ mod tests {
         assert_eq!(lookups.size(path, LIMIT).unwrap(), 5);
         let missing = lookups.size(dir.path().join("none"), LIMIT).unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
-        for thread in &lookups.threads {
-            assert!(lookups.is_own(*thread));
-            let held = std::fs::read_dir(format!("/proc/self/task/{thread}/fd")).unwrap();
-            let above = held
-                .map(|e| e.unwrap().file_name().into_string().unwrap())
-                .filter(|fd| fd.parse::<u32>().unwrap() > 2);
-            assert_eq!(above.count(), 0);
+        let threads = lookups.0.queue.lock().threads.clone();
+        assert_eq!(threads.len(), THREADS);
+        for thread in threads {
+            assert!(lookups.is_own(thread));
+            assert_eq!(held(thread), 0);
         }
         assert!(!lookups.is_own(std::process::id()));
+    }
+
+    #[test]
+    fn a_kernel_without_close_range_leaves_no_descriptors_either() {
+        let file = tempfile::tempfile().unwrap();
+        let thread = std::thread::spawn(|| {
+            leave_descriptors(|| Err(io::Error::from_raw_os_error(libc::ENOSYS))).unwrap();
+            held(rustix::thread::gettid().as_raw_nonzero().get() as u32)
+        });
+        // The listing's own.
+        assert_eq!(thread.join().unwrap(), 1);
+        assert!(file.metadata().is_ok(), "the process keeps its own");
+        let refused = std::thread::spawn(|| {
+            leave_descriptors(|| Err(io::Error::from_raw_os_error(libc::EPERM)))
+        });
+        assert!(refused.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn look_ups_that_get_no_answer_hold_up_no_other() {
+        static RELEASED: AtomicBool = AtomicBool::new(false);
+        fn look_up(path: &Path) -> Result<u64, Errno> {
+            while path == Path::new("stuck") && !RELEASED.load(Ordering::SeqCst) {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            Ok(7)
+        }
+        let lookups = Arc::new(OwnLookups::with(look_up).unwrap());
+        let stuck: Vec<_> = (0..3 * THREADS)
+            .map(|_| {
+                let lookups = lookups.clone();
+                std::thread::spawn(move || lookups.size("stuck".into(), LIMIT))
+            })
+            .collect();
+        let all = lookups.size("free".into(), LIMIT);
+        assert_eq!(all.unwrap(), 7);
+        let late = lookups.size("stuck".into(), Duration::from_millis(1));
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        RELEASED.store(true, Ordering::SeqCst);
+        for thread in stuck {
+            assert_eq!(thread.join().unwrap().unwrap(), 7);
+        }
+        assert!(lookups.0.queue.lock().threads.len() <= MOST_THREADS);
     }
 }

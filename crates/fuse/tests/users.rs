@@ -174,3 +174,91 @@ fn an_ordinary_user_mounts_with_the_helper() {
     h.serve().unwrap();
     assert_eq!(inside(&h.mount(1), "cat d/f").1, "text\n");
 }
+
+/// A script, and as whom it runs: arguments of `setpriv`.
+type Change = (&'static [&'static str], &'static str);
+
+const NOBODY: &[&str] = &["--reuid=65534", "--regid=65534", "--clear-groups"];
+/// May keep set-id bits, unlike other users.
+const TRUSTED_NOBODY: &[&str] = &[
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=+fsetid",
+    "--ambient-caps=+fsetid",
+];
+const ROOT: &[&str] = &["--reuid=0"];
+/// May not keep set-id bits, unlike root.
+const ROOT_WITHOUT_FSETID: &[&str] = &["--bounding-set=-fsetid", "--regid=65534", "--clear-groups"];
+
+#[test]
+fn set_id_bits_go_when_they_go_on_the_local_disk() {
+    if !possible() || !have("fallocate") || !have("truncate") {
+        return;
+    }
+    let mut changes: Vec<Change> = Vec::new();
+    for by in [NOBODY, TRUSTED_NOBODY, ROOT, ROOT_WITHOUT_FSETID] {
+        for script in [
+            "echo more >> f",
+            "printf x | dd of=f conv=notrunc status=none",
+            ": > f",
+            "truncate -s 3 f",
+            "truncate -s 70000 f",
+            "touch f",
+            "cat f",
+        ] {
+            changes.push((by, script));
+        }
+    }
+    for by in [NOBODY, ROOT] {
+        for script in ["fallocate -l 9000 f", "fallocate -p -o 0 -l 4096 f"] {
+            changes.push((by, script));
+        }
+    }
+    changes.extend([
+        (ROOT, "chown 1 f"),
+        (ROOT, "chgrp 1 f"),
+        (NOBODY, "chown 65534:65534 f"),
+    ]);
+    let try_all = |dir: &Path| {
+        let mut modes = Vec::new();
+        for (by, script) in &changes {
+            for mode in ["6777", "2767", "4766", "6666"] {
+                let new = format!(
+                    "rm -f f; yes | head -c 20000 > f; chown 65534:65534 f; chmod {mode} f"
+                );
+                sh(dir, &new);
+                let mut command = Command::new("setpriv");
+                let run = command.args(*by).args(["sh", "-c", script]);
+                let out = run.current_dir(dir).output().unwrap();
+                let said = String::from_utf8_lossy(&out.stderr).into_owned();
+                assert!(out.status.success(), "{by:?}: {script}: {said}");
+                modes.push((by, script, mode, sh(dir, "stat -c %a f")));
+            }
+        }
+        modes
+    };
+    let local = tempfile::tempdir().unwrap();
+    fs::set_permissions(local.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let right = try_all(local.path());
+    for nodes in [1, 2] {
+        let Some(h) = Harness::start(Setup {
+            nodes,
+            allow_other: true,
+            ..Setup::default()
+        }) else {
+            return;
+        };
+        let here = try_all(&h.mount((nodes - 1).into()));
+        let pairs = here
+            .iter()
+            .zip(&right)
+            .filter(|(here, right)| here != right);
+        let wrong: Vec<String> = pairs
+            .map(|((by, script, mode, now), (.., right))| {
+                format!("{by:?}: {script}: {mode} is {now:?}, not {right:?}")
+            })
+            .collect();
+        assert!(wrong.is_empty(), "{nodes} nodes: {wrong:#?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Changing attributes, with the rules for set-id bits that the kernel leaves to the file system.
-use super::{Filesystem, files};
+use super::Filesystem;
+use super::files::{self, privileged_unless};
 use crate::protocol::{SetAttrRequest, TimeOrNow};
 use forebay_server::{Attr, Caller, Fid, Kind, Result, SetAttr, SetTime, Time};
 
@@ -14,39 +15,54 @@ impl Filesystem {
         change: SetAttrRequest,
         caller: Caller,
     ) -> Result<Attr> {
+        let handle = change.fh.map(files::handle);
+        if change.size.is_some() {
+            let cut = SetAttr {
+                size: change.size,
+                ..SetAttr::default()
+            };
+            let by = privileged_unless(change.kills_set_ids, caller);
+            let attr = self.delegate.setattr(fid, &cut, handle, by)?;
+            let only_size = SetAttrRequest {
+                size: None,
+                fh: None,
+                kills_set_ids: false,
+                ..change
+            };
+            return match only_size.changes_nothing() {
+                true => Ok(attr),
+                false => self.set_attributes(fid, only_size, caller),
+            };
+        }
         let mut set = SetAttr {
             mode: change.mode.map(|m| m & 0o7777),
             uid: change.uid,
             gid: change.gid,
-            size: change.size,
+            size: None,
             atime: change.atime.map(set_time),
             mtime: change.mtime.map(set_time),
         };
         let chown = set.uid.is_some() || set.gid.is_some();
         if set.mode.is_none() && chown {
-            // A truncate by someone without privilege drops them, too: the delegate sees to that.
             let attr = self.delegate.getattr(fid)?;
             set.mode = without_set_ids(&attr);
         }
-        self.delegate
-            .setattr(fid, &set, change.fh.map(files::handle), caller)
+        self.delegate.setattr(fid, &set, handle, caller)
     }
 
     /// Takes the set-id bits off a file that someone without the right to keep them has changed.
-    pub(super) fn drop_set_ids(&self, attr: &Attr, caller: Caller) -> Result<()> {
-        match without_set_ids(attr) {
-            mode @ Some(_) if caller.uid != 0 => {
-                // The right to write gives the right to this, whoever owns the file.
-                let set = SetAttr {
-                    mode,
-                    ..SetAttr::default()
-                };
-                self.delegate
-                    .setattr(attr.fid, &set, None, Caller { uid: 0, gid: 0 })?;
-                Ok(())
-            }
-            _ => Ok(()),
-        }
+    pub(super) fn drop_set_ids(&self, attr: &Attr) -> Result<()> {
+        let Some(mode) = without_set_ids(attr) else {
+            return Ok(());
+        };
+        let set = SetAttr {
+            mode: Some(mode),
+            ..SetAttr::default()
+        };
+        // The right to write gives the right to this, whoever owns the file.
+        self.delegate
+            .setattr(attr.fid, &set, None, Caller { uid: 0, gid: 0 })?;
+        Ok(())
     }
 }
 

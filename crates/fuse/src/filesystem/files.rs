@@ -89,17 +89,29 @@ fn may_open(attr: &Attr, flags: OpenFlags, caller: Caller) -> bool {
     caller.uid == 0 || (attr.mode >> shift) & wanted == wanted
 }
 
+/// As whom the delegate sees a change of content: it takes set-id bits off files that others than root change. Root may lack the
+/// right to keep them too, and others may have it; only the kernel knows.
+pub(super) fn privileged_unless(kills_set_ids: bool, caller: Caller) -> Caller {
+    match kills_set_ids {
+        true => Caller {
+            uid: caller.uid.max(1),
+            ..caller
+        },
+        false => Caller { uid: 0, gid: 0 },
+    }
+}
+
 impl Filesystem {
     pub(super) fn open_file(
         &self,
         fid: Fid,
         flags: crate::protocol::OpenFlags,
-        caller: Caller,
+        kills_set_ids: bool,
     ) -> Result<(FileHandle, FopenFlags)> {
         let flags = open_flags(flags);
         let opened = self.delegate.open(fid, flags)?;
-        if flags.truncate {
-            self.or_close(&opened, self.drop_set_ids(&opened.attr, caller))?;
+        if kills_set_ids {
+            self.or_close(&opened, self.drop_set_ids(&opened.attr))?;
         }
         Ok(answer(&opened, flags, self.alone, self.watch.exact()))
     }
@@ -203,11 +215,7 @@ impl Filesystem {
         }
         // The kernel says so when the writer may not keep set-id bits; everyone else writes as root does.
         let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let caller = if kills {
-            caller
-        } else {
-            Caller { uid: 0, gid: 0 }
-        };
+        let caller = privileged_unless(kills, caller);
         let placed = self.delegate.write(handle(fh), offset, data, caller)?;
         if has(fh, DIRECT) && file_flags.0 & libc::O_DSYNC != 0 {
             // For cached files the kernel sends an fsync of its own. This handle has no pages; another's are dropped when it
@@ -306,7 +314,13 @@ impl Filesystem {
         self.delegate.release(handle(fh))
     }
 
-    pub(super) fn allocate(&self, fh: FileHandle, mode: i32, offset: u64, len: u64) -> Result<()> {
+    pub(super) fn allocate(
+        &self,
+        (ino, fh): (INodeNo, FileHandle),
+        mode: i32,
+        (offset, len): (u64, u64),
+        caller: Caller,
+    ) -> Result<()> {
         let known =
             libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
         let punch = mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
@@ -324,7 +338,12 @@ impl Filesystem {
             },
             offset,
             len,
-        )
+        )?;
+        // The kernel does not say whether the caller may keep set-id bits: it is taken for root's right.
+        match caller.uid {
+            0 => Ok(()),
+            _ => self.drop_set_ids(&self.delegate.getattr(Fid(ino.0))?),
+        }
     }
 
     pub(super) fn seek_file(&self, fh: FileHandle, offset: i64, whence: i32) -> Result<i64> {

@@ -7,7 +7,7 @@ use crate::protocol::{
     ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use crate::reply::{file_attr, negative};
-use forebay_server::{Attr, Lamination, Space};
+use forebay_server::{Attr, Kind, Lamination, Space};
 use std::time::Duration;
 
 /// How long the kernel may keep what cannot change behind its back.
@@ -68,9 +68,11 @@ impl Filesystem {
         }
     }
 
-    /// A softly laminated file may get its write bits back, so only the hard kind is kept.
+    /// A softly laminated file may get its write bits back, so only the hard kind is kept. A write takes set-id bits here, and the kernel
+    /// does not ask for the mode then.
     fn attr_ttl(&self, attr: &Attr) -> Duration {
-        let fixed = self.alone || attr.lamination == Lamination::Hard;
+        let changes_by_writes = attr.kind == Kind::File && attr.mode & 0o6000 != 0;
+        let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Hard;
         if fixed && !self.watch.exact() {
             KEPT
         } else {

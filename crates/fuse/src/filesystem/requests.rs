@@ -177,11 +177,18 @@ impl Handler for Filesystem {
         self.renamed(renamed, reply);
     }
 
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        flags: OpenFlags,
+        kills_set_ids: bool,
+        reply: ReplyOpen,
+    ) {
         let note = Note::on(Action::Open, ino).range(flags.0.unsigned_abs().into(), 0);
         let open = || match self.team_open(ino, flags, req.pid()) {
             Some(opened) => Ok(opened),
-            None => self.open_file(fid(ino), flags, caller(req)),
+            None => self.open_file(fid(ino), flags, kills_set_ids),
         };
         let answer = self.attempt(req, note, open);
         if let Ok((fh, _)) = &answer {
@@ -322,7 +329,9 @@ impl Handler for Filesystem {
         let note = Note::on(Action::Allocate, ino)
             .through(fh)
             .range(offset, len);
-        let answer = self.attempt(req, note, || self.allocate(fh, mode, offset, len));
+        let answer = self.attempt(req, note, || {
+            self.allocate((ino, fh), mode, (offset, len), caller(req))
+        });
         self.shown(ino, answer, false, move |answer| done(answer, reply));
     }
 

@@ -19,6 +19,8 @@ use std::sync::Arc;
 const HEAD: usize = 40;
 /// Of reads and writes: they name their lock owner, as those do that bypass the page cache.
 const HAS_OWNER: u32 = 1 << 1;
+/// Of opens that truncate: the caller may not keep set-id bits.
+const OPEN_KILLS_SET_IDS: u32 = 1 << 0;
 
 /// What a `setattr` wants changed.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,6 +33,17 @@ pub(crate) struct SetAttrRequest {
     pub mtime: Option<TimeOrNow>,
     /// The open file that it came through.
     pub fh: Option<FileHandle>,
+    /// Set-id bits go: the caller of a truncate may not keep them, or the owner changes.
+    pub kills_set_ids: bool,
+}
+
+impl SetAttrRequest {
+    /// Whether it names nothing to change.
+    pub fn changes_nothing(&self) -> bool {
+        let numbers = [self.mode, self.uid, self.gid].iter().any(Option::is_some);
+        let times = self.atime.is_some() || self.mtime.is_some();
+        !numbers && !times && self.size.is_none()
+    }
 }
 
 /// A lock that is asked for, given up or looked for.
@@ -95,7 +108,15 @@ pub(crate) trait Handler: Send + Sync + 'static {
         flags: RenameFlags,
         reply: ReplyEmpty,
     );
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen);
+    /// `kills_set_ids`: it truncates, and the caller may not keep set-id bits.
+    fn open(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        flags: OpenFlags,
+        kills_set_ids: bool,
+        reply: ReplyOpen,
+    );
     fn create(
         &self,
         req: &Request,
@@ -271,6 +292,7 @@ impl<'a> Arguments<'a> {
             atime: time(4, 7, atime, atime_nanos),
             mtime: time(5, 8, mtime, mtime_nanos),
             fh: has(6).then_some(fh),
+            kills_set_ids: has(11),
         })
     }
 
@@ -406,7 +428,12 @@ fn decode(
             let (file, name) = (a.inode()?, a.name()?);
             handler.link(req, file, ino, name, ReplyEntry(new()));
         }
-        opcode::OPEN => handler.open(req, ino, a.open_flags()?, ReplyOpen(new())),
+        // | flags 4 | how 4 |
+        opcode::OPEN => {
+            let (flags, how) = (a.open_flags()?, a.n4()?);
+            let kills = how & OPEN_KILLS_SET_IDS != 0;
+            handler.open(req, ino, flags, kills, ReplyOpen(new()));
+        }
         // | handle 8 | offset 8 | size 4 | flags 4 | owner 8 | open flags 4 | 0 4 |
         opcode::READ => {
             let (fh, offset, size) = (a.handle()?, a.n8()?, a.n4()?);

@@ -17,6 +17,8 @@
 //!   upon which the kernel does without it.
 
 mod dispatch;
+#[cfg(test)]
+mod fuzz;
 mod names;
 mod opcode;
 mod reply;

@@ -1,0 +1,325 @@
+//! Requests of any bytes: each is answered once, by whomever, and nothing is read behind its end. Requests come from the kernel
+//! alone, but a mistake there, or here about its structures, must not end the service. Short form: 30,000 requests; `SOAK=1`:
+//! 3,000,000.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+use super::dispatch::{Handler, LockRequest, SetAttrRequest, dispatch, request};
+use super::names::{FileHandle, INodeNo, OpenFlags, RenameFlags, Request, WriteFlags};
+use super::reply::*;
+use super::session::{KernelConfig, Session};
+use super::{InitFlags, opcode};
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Gives up every request that it is handed (so each is answered `EIO`), after a look at the arguments.
+#[derive(Default)]
+struct GivesUp {
+    forgotten: AtomicU64,
+    decoded: AtomicU64,
+}
+
+impl GivesUp {
+    fn seen(&self) {
+        self.decoded.fetch_add(1, Ordering::Relaxed);
+    }
+    fn name(&self, names: &[&OsStr]) {
+        let mut bytes = names.iter().flat_map(|name| name.as_bytes());
+        assert!(bytes.all(|b| *b != 0), "{names:?}");
+        self.seen();
+    }
+}
+
+impl Handler for GivesUp {
+    fn init(&mut self, config: &mut KernelConfig) -> io::Result<()> {
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_READ);
+        config.set_max_write(1 << 20);
+        config.set_max_readahead(1 << 20);
+        Ok(())
+    }
+    fn destroy(&self) {}
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEntry) {
+        self.name(&[name]);
+    }
+    fn forget(&self, _: INodeNo, _: u64) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+    }
+    fn getattr(&self, _: &Request, _: INodeNo, _: ReplyAttr) {
+        self.seen();
+    }
+    fn setattr(&self, _: &Request, _: INodeNo, _: SetAttrRequest, _: ReplyAttr) {
+        self.seen();
+    }
+    fn readlink(&self, _: &Request, _: INodeNo, _: ReplyData) {
+        self.seen();
+    }
+    fn mknod(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: u32, _: ReplyEntry) {
+        self.name(&[name]);
+    }
+    fn mkdir(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: ReplyEntry) {
+        self.name(&[name]);
+    }
+    fn symlink(&self, _: &Request, _: INodeNo, name: &OsStr, target: &Path, _: ReplyEntry) {
+        self.name(&[name, target.as_os_str()]);
+    }
+    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, name: &OsStr, _: ReplyEntry) {
+        self.name(&[name]);
+    }
+    fn unlink(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEmpty) {
+        self.name(&[name]);
+    }
+    fn rmdir(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEmpty) {
+        self.name(&[name]);
+    }
+    fn rename(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        name: &OsStr,
+        _: INodeNo,
+        to: &OsStr,
+        _: RenameFlags,
+        _: ReplyEmpty,
+    ) {
+        self.name(&[name, to]);
+    }
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, _: bool, _: ReplyOpen) {
+        self.seen();
+    }
+    fn create(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: OpenFlags, _: ReplyCreate) {
+        self.name(&[name]);
+    }
+    fn tmpfile(&self, _: &Request, _: INodeNo, _: u32, _: OpenFlags, _: ReplyCreate) {
+        self.seen();
+    }
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u32,
+        _: Option<u64>,
+        _: ReplyData,
+    ) {
+        self.seen();
+    }
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<u64>,
+        _: ReplyWrite,
+    ) {
+        assert!(data.len() <= MOST);
+        self.seen();
+    }
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: ReplyEmpty) {
+        self.seen();
+    }
+    fn release(&self, _: &Request, _: INodeNo, _: FileHandle, _: ReplyEmpty) {
+        self.seen();
+    }
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: ReplyEmpty) {
+        self.seen();
+    }
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: i32,
+        _: ReplyEmpty,
+    ) {
+        self.seen();
+    }
+    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, _: ReplyLseek) {
+        self.seen();
+    }
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: (INodeNo, FileHandle, u64),
+        _: (INodeNo, FileHandle, u64),
+        _: u64,
+        _: ReplyWrite,
+    ) {
+        self.seen();
+    }
+    fn set_lock(&self, _: &Request, _: LockRequest, _: ReplyEmpty) {
+        self.seen();
+    }
+    fn get_lock(&self, _: &Request, _: LockRequest, _: ReplyLock) {
+        self.seen();
+    }
+    fn opendir(&self, _: &Request, _: INodeNo, _: ReplyOpen) {
+        self.seen();
+    }
+    fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: ReplyDirectory) {
+        self.seen();
+    }
+    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, _: ReplyEmpty) {
+        self.seen();
+    }
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: ReplyEmpty) {
+        self.seen();
+    }
+    fn statfs(&self, _: &Request, _: INodeNo, _: ReplyStatfs) {
+        self.seen();
+    }
+    fn setxattr(&self, _: &Request, _: INodeNo, name: &OsStr, value: &[u8], _: i32, _: ReplyEmpty) {
+        assert!(value.len() <= MOST);
+        self.name(&[name]);
+    }
+    fn getxattr(&self, _: &Request, _: INodeNo, name: &OsStr, _: u32, _: ReplyXattr) {
+        self.name(&[name]);
+    }
+    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, _: ReplyXattr) {
+        self.seen();
+    }
+    fn removexattr(&self, _: &Request, _: INodeNo, name: &OsStr, _: ReplyEmpty) {
+        self.name(&[name]);
+    }
+    fn ioctl(&self, _: &Request, _: INodeNo, _: FileHandle, _: u32, data: &[u8], _: ReplyIoctl) {
+        assert!(data.len() <= MOST);
+        self.seen();
+    }
+}
+
+/// Bytes behind the head of a request.
+const MOST: usize = 400;
+
+/// SplitMix64.
+struct Dice(Cell<u64>);
+
+impl Dice {
+    fn next(&self) -> u64 {
+        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        let mut z = self.0.get();
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&self, n: u64) -> u64 {
+        self.next() % n
+    }
+    /// Numbers that lengths and counts are got wrong by, names, and noise.
+    fn arguments(&self) -> Vec<u8> {
+        let (len, mut bytes) = (self.below(MOST as u64) as usize, Vec::new());
+        while bytes.len() < len {
+            match self.below(6) {
+                0 => bytes.extend(b"name\0"),
+                1 => bytes.extend([b'x'; 20]),
+                2 => bytes.extend((self.below(64) as u32).to_ne_bytes()),
+                3 => bytes.extend([0xff; 4]),
+                4 => bytes.extend([0; 8]),
+                _ => bytes.extend(self.next().to_ne_bytes()),
+            }
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+fn head(len: usize, opcode: u32, unique: u64, dice: &Dice) -> Vec<u8> {
+    let mut bytes = [(len as u32).to_ne_bytes(), opcode.to_ne_bytes()].concat();
+    bytes.extend(unique.to_ne_bytes());
+    bytes.extend(dice.below(9).to_ne_bytes());
+    bytes.extend([0; 12]);
+    bytes.extend([0; 4]);
+    bytes
+}
+
+fn rounds() -> u64 {
+    match std::env::var_os("SOAK").is_some_and(|v| v != "0") {
+        true => 3_000_000,
+        false => 30_000,
+    }
+}
+
+#[test]
+fn every_request_is_answered_once_whatever_its_bytes() {
+    let (dice, handler) = (Dice(Cell::new(11)), GivesUp::default());
+    for unique in 1..=rounds() {
+        let opcode = match dice.below(20) {
+            0 => dice.next() as u32,
+            _ => dice.below(53) as u32,
+        };
+        let arguments = dice.arguments();
+        let mut bytes = head(40 + arguments.len(), opcode, unique, &dice);
+        bytes.extend(&arguments);
+        // Of its own size, so that a look behind its end is one behind the allocation.
+        let bytes = bytes.into_boxed_slice();
+        let (opcode, req, arguments) = request(&bytes).unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let device = Arc::new(OwnedFd::from(writer));
+        let owner = (dice.below(9) == 0).then_some(1);
+        dispatch(&handler, &device, opcode, &req, arguments, owner);
+        drop(device);
+        let mut answer = Vec::new();
+        reader.read_to_end(&mut answer).unwrap();
+        if matches!(opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+            assert!(answer.is_empty(), "opcode {opcode}: {answer:?}");
+            continue;
+        }
+        assert_eq!(answer.len(), 16, "opcode {opcode}: {answer:?}");
+        assert_eq!(answer[..4], 16u32.to_ne_bytes());
+        let errno = -i32::from_ne_bytes(answer[4..8].try_into().unwrap());
+        let known = [libc::EIO, libc::ENOSYS, libc::EACCES];
+        assert!(known.contains(&errno), "opcode {opcode}: {errno}");
+        assert_eq!(answer[8..], unique.to_ne_bytes());
+    }
+    let (forgotten, decoded) = (handler.forgotten.into_inner(), handler.decoded.into_inner());
+    println!("{forgotten} forgotten, {decoded} decoded of {}", rounds());
+    assert!(forgotten > rounds() / 100 && decoded > rounds() / 4);
+}
+
+#[test]
+fn what_is_no_request_is_told_apart() {
+    let dice = Dice(Cell::new(12));
+    for _ in 0..rounds() {
+        let arguments = dice.arguments();
+        let said = dice.below(2 * MOST as u64) as usize;
+        let mut bytes = head(said, dice.below(53) as u32, 1, &dice);
+        bytes.extend(&arguments);
+        bytes.truncate(dice.below(bytes.len() as u64 + 1) as usize);
+        assert_eq!(
+            request(&bytes).is_some(),
+            bytes.len() >= 40 && said == bytes.len()
+        );
+    }
+}
+
+#[test]
+fn any_first_request_is_agreed_on_or_refused() {
+    let (dice, mut agreed) = (Dice(Cell::new(13)), 0);
+    for _ in 0..rounds() / 10 {
+        let mut arguments = dice.arguments();
+        if dice.below(3) > 0 {
+            let version = [7, dice.below(60) as u32].map(u32::to_ne_bytes).concat();
+            arguments.splice(..arguments.len().min(8), version);
+        }
+        let opcode = if dice.below(9) == 0 { 1 } else { opcode::INIT };
+        let mut bytes = head(40 + arguments.len(), opcode, 1, &dice);
+        bytes.extend(arguments);
+        let (mut kernel, device) = UnixStream::pair().unwrap();
+        kernel.write_all(&bytes).unwrap();
+        // No request follows, should the mount want another.
+        kernel.shutdown(std::net::Shutdown::Write).unwrap();
+        agreed += u64::from(Session::agree(GivesUp::default(), device.into(), None).is_ok());
+    }
+    println!("{agreed} agreed");
+    assert!(agreed > 100);
+}
