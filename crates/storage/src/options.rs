@@ -29,7 +29,8 @@ pub struct Options {
     /// Room kept for logging deletes on a full disk; 0 for none.
     pub wal_reserve_bytes: u64,
     /// Room kept for the tables that those deletes are flushed and compacted to; 0 for none. At least
-    /// `memtable_bytes`, or a full disk may not get empty again by deletes alone.
+    /// twice `memtable_bytes`, for tables may keep all of it [twice](crate::Keyspace::TWICE), or a full disk may not get empty again by
+    /// deletes alone.
     pub table_reserve_bytes: u64,
     /// Sealed MemTables that may wait for their flush before puts wait.
     pub sealed_limit: usize,
@@ -56,7 +57,7 @@ impl Default for Options {
             cache_bytes: 8 << 20,
             block_bytes: 4096,
             wal_reserve_bytes: 1 << 20,
-            table_reserve_bytes: 10 << 20,
+            table_reserve_bytes: 18 << 20,
             sealed_limit: 2,
             level0_tables: 4,
             level0_limit: 16,
