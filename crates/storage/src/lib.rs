@@ -23,6 +23,7 @@ mod names;
 mod options;
 mod pool;
 mod read_only;
+mod sectors;
 mod side;
 mod store;
 mod table;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 mod support;
 
-use forebay_storage::fault::{FaultIo, Image};
+use forebay_storage::fault::{Call, FaultIo, Image, Watched};
 use forebay_storage::{Batch, Durability, Error, Keyspace, LogEnd, Lost, Options, Store};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -581,4 +581,78 @@ fn a_missing_table_is_refused_by_name_and_salvaged_without_what_stood_in_it_alon
         assert_eq!(store.opened().damage.len(), 1);
         assert_eq!(shows(&store, &model, "without a copy"), 0);
     }
+}
+
+/// A disk that cannot read one sector of a file.
+fn unreadable_sector(image: &Image, path: &Path, sector: u64) -> Watched {
+    let (at, bad) = (path.to_path_buf(), sector * 512..sector * 512 + 512);
+    Watched::new(
+        FaultIo::with_image(image, 1),
+        move |path, call| match call {
+            Call::Read { offset, len }
+                if *path == *at && offset < bad.end && offset + len > bad.start =>
+            {
+                Err(rustix::io::Errno::IO.into())
+            }
+            _ => Ok(()),
+        },
+    )
+}
+
+#[test]
+fn a_sector_of_a_log_that_the_disk_cannot_read_is_never_taken_for_its_end() {
+    let (image, model, options) = built();
+    let right = |store: &Store| {
+        let found = salvaged(store).0.into_iter();
+        found.filter(|(k, v)| model.get(k) == Some(v)).count()
+    };
+    for path in file(&image, "wal-") {
+        let bytes = image.files().find(|(p, _)| **p == path).unwrap().1;
+        let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
+        let mut without = image.clone();
+        without.bytes_mut(&path).unwrap().clear();
+        let without = right(&salvage(&without, &options));
+        let mut more = 0;
+        for sector in 0..=end / 512 {
+            let what = format!("{} sector {sector}", path.display());
+            let disk = Arc::new(unreadable_sector(&image, &path, sector));
+            let opened = Store::open(disk.clone(), Path::new(DIR), options.clone());
+            assert!(matches!(opened, Err(Error::Io { .. })), "{what}");
+            let store = Store::salvage(disk, Path::new(DIR), options.clone()).unwrap();
+            let damage = &store.opened().damage;
+            assert!(
+                damage.iter().any(|d| !d.lost.is_nothing()),
+                "{what}: {damage:?}"
+            );
+            more += u64::from(right(&store) > without);
+        }
+        assert!(more > end / 512 / 2, "{more} of {}", end / 512);
+    }
+}
+
+#[test]
+fn a_sector_of_a_table_that_the_disk_cannot_read_costs_what_stood_in_it() {
+    let (image, model, options) = built();
+    let twice = kept_twice(&model);
+    let mut lost = 0;
+    for path in file(&image, ".tbl") {
+        let len = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64;
+        for bad in 0..len.div_ceil(512) {
+            let what = format!("{} sector {bad}", path.display());
+            let disk = unreadable_sector(&image, &path, bad);
+            let store = Store::open(Arc::new(disk), Path::new(DIR), options.clone());
+            let store = store.unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(shows(&store, &twice, &what), 0, "{what}");
+            let errors = shows(&store, &model, &what);
+            assert!(
+                errors < model.len() - twice.len() || len <= 1024,
+                "{what}: {errors}"
+            );
+            let told = store.met().iter().any(|d| d.lost != Lost::Nothing);
+            assert_eq!(told, errors > 0, "{what}");
+            assert!(!store.check().is_empty(), "{what}");
+            lost += u64::from(errors > 0);
+        }
+    }
+    assert!(lost > 0, "no sector held anything");
 }

@@ -10,6 +10,7 @@ use crate::cache::BlockCache;
 use crate::correction;
 use crate::damage::{Damage, DamageNotes, Lost};
 use crate::names;
+use crate::sectors;
 use crate::{Error, File, Io, Keyspace, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -126,12 +127,7 @@ impl Table {
     }
 
     fn read(file: &dyn File, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        let n = file
-            .read_at(&mut bytes, offset)
-            .map_err(|e| Error::io("read", path, e))?;
-        bytes.truncate(n);
-        Ok(bytes)
+        sectors::read(file, path, offset, length).map_err(|e| Error::io("read", path, e))
     }
 
     fn opened(&self) -> Result<&Opened> {

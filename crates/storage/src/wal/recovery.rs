@@ -5,8 +5,8 @@ use super::record::{self, Records, Step};
 use super::torn::{self, Hole};
 use super::{KIND, header};
 use crate::damage::{Damage, Lost};
-use crate::names;
 use crate::{Error, Io, Result};
+use crate::{names, sectors};
 use std::path::{Path, PathBuf};
 
 /// A log file that stays until its batches are flushed.
@@ -101,6 +101,14 @@ pub fn read_file(io: &dyn Io, path: &Path) -> Result<Vec<u8>> {
         .map_err(|e| Error::io("read", path, e))?;
     bytes.truncate(n);
     Ok(bytes)
+}
+
+/// The same, with zeros where the disk cannot read it.
+fn read_around(io: &dyn Io, path: &Path) -> Result<Vec<u8>> {
+    let file = io.open(path).map_err(|e| Error::io("open", path, e))?;
+    let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+    let bytes = sectors::read(&*file, path, 0, length as usize);
+    bytes.map_err(|e| Error::io("read", path, e))
 }
 
 /// Replays log files `numbers` (ascending) into `apply`, batches that are not flushed only, each batch once and in
@@ -270,7 +278,11 @@ impl Replay {
         io: &dyn Io,
         apply: &mut dyn FnMut(u64, Payload) -> Result<()>,
     ) -> Result<()> {
-        let mut bytes = match read_file(io, &path) {
+        let read = match self.mode {
+            Mode::GoOn => read_file(io, &path),
+            Mode::Salvage => read_around(io, &path),
+        };
+        let mut bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if self.mode == Mode::Salvage => {
                 let lost = Lost::Batches {
