@@ -3,15 +3,17 @@
 //! Invariants:
 //! - An intent is live from `begin` until its record is deleted, or every member has been told that it was given up. `Ask` answers
 //!   by that; after a crash only intents with a record (committed ones) are live, the others never happened.
-//! - The record is deleted only after all members have their steps on disk. They are asked for that for many intents at once,
-//!   now and then, because it costs each of them a sync of its log.
+//! - The record names the members that may lack steps, or lack them on disk; it is deleted when there are none. They are asked to sync
+//!   for many intents at once, now and then, because it costs each of them a sync of its log.
+//! - So while a member is dead, only the intents stay that it had a part of when it died: a new one cannot be decided without it. And
+//!   they stay for that member alone: the others are told that these are over, and keep no markers of later ones (`applied`).
 use super::{
     Meta,
     proto::{IntentId, MetaRequest},
     records,
     records::{Intent, Tag},
 };
-use crate::{Error, Member, Result, counter::Counter};
+use crate::{Member, Result, counter::Counter};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,8 @@ use std::sync::Arc;
 const TOGETHER: usize = 1024;
 
 struct Live {
-    numbers: BTreeSet<u64>,
+    /// With the members that may still hear of it; `None`: any.
+    numbers: BTreeMap<u64, Option<BTreeSet<Member>>>,
     /// Above every number given out.
     next: u64,
 }
@@ -33,8 +36,8 @@ pub(crate) struct Intents {
     live: Mutex<Live>,
     /// Committed, but some member could not do its steps yet.
     left: Mutex<BTreeMap<u64, Intent>>,
-    /// Every member did its steps, perhaps not on disk: the members.
-    done: Mutex<Vec<(IntentId, Vec<Member>)>>,
+    /// Parts of committed intents that were done, perhaps not on disk.
+    done: Mutex<Vec<(IntentId, Intent)>>,
 }
 
 impl Intents {
@@ -48,7 +51,7 @@ impl Intents {
             member,
             counter: Counter::open(store.clone(), b"intent", 1)?,
             live: Mutex::new(Live {
-                numbers: left.keys().copied().collect(),
+                numbers: left.iter().map(|(n, i)| (*n, Some(members(i)))).collect(),
                 next,
             }),
             left: Mutex::new(left),
@@ -60,7 +63,7 @@ impl Intents {
     pub fn begin(&self) -> Result<IntentId> {
         let mut live = self.live.lock();
         let number = self.counter.next()?;
-        live.numbers.insert(number);
+        live.numbers.insert(number, None);
         live.next = number + 1;
         Ok(IntentId {
             coordinator: self.member,
@@ -73,19 +76,35 @@ impl Intents {
         self.live.lock().numbers.remove(&id.number);
     }
 
-    /// All intents of this member under this number are over.
-    pub fn below(&self) -> u64 {
+    /// All intents of this member under this number are over for `member`.
+    pub fn below(&self, member: Member) -> u64 {
         let live = self.live.lock();
-        live.numbers.first().copied().unwrap_or(live.next)
+        let concerns =
+            |of: &Option<BTreeSet<Member>>| of.as_ref().is_none_or(|m| m.contains(&member));
+        let mut numbers = live.numbers.iter();
+        let first = numbers.find(|(_, of)| concerns(of));
+        first.map_or(live.next, |(number, _)| *number)
+    }
+
+    /// Only these members may still hear of the intent.
+    fn concerns(&self, id: IntentId, members: BTreeSet<Member>) {
+        if let Some(of) = self.live.lock().numbers.get_mut(&id.number) {
+            *of = Some(members);
+        }
     }
 
     pub fn is_live(&self, id: IntentId) -> bool {
-        id.coordinator == self.member && self.live.lock().numbers.contains(&id.number)
+        id.coordinator == self.member && self.live.lock().numbers.contains_key(&id.number)
     }
 
     /// Keeps a committed intent for another try.
     pub fn leave(&self, id: IntentId, intent: Intent) {
         self.left.lock().insert(id.number, intent);
+    }
+
+    /// What is left to do of an intent.
+    fn left_of(&self, id: IntentId) -> Option<Intent> {
+        self.left.lock().get(&id.number).cloned()
     }
 
     /// Takes all intents that wait for another try.
@@ -110,25 +129,50 @@ impl Intents {
     }
 }
 
+fn members(intent: &Intent) -> BTreeSet<Member> {
+    intent.parts.iter().map(|(member, _)| *member).collect()
+}
+
 impl Meta {
     /// Has every member do its steps of a committed intent; `forget_done` forgets it. What cannot be done now is left for
-    /// `finish_left`; answers the member that could not.
+    /// `finish_left`; answers the first member that could not.
     pub(crate) fn finish(&self, id: IntentId, intent: Intent) -> Option<Member> {
-        match self.try_finish(id, &intent) {
-            Ok(()) => {
-                let members = intent.parts.iter().map(|(member, _)| *member);
-                self.intents.done.lock().push((id, members.collect()));
-                None
-            }
-            Err((member, e)) => {
+        let (mut done, mut left) = (intent.clone(), intent);
+        let mut failed = None;
+        left.parts.retain(|(member, part)| {
+            let request = MetaRequest::Finish {
+                intent: id,
+                below: self.intents.below(*member),
+                part: part.clone(),
+            };
+            let finished = self.call(*member, request);
+            if let Err(e) = &finished {
                 tracing::info!(
                     "intent {} waits for its last steps at member {member}: {e}",
                     id.number
                 );
-                self.intents.leave(id, intent);
-                Some(member)
+                failed = failed.or(Some(*member));
+            }
+            finished.is_err()
+        });
+        done.parts
+            .retain(|(member, _)| left.parts.iter().all(|(m, _)| m != member));
+        if left.gate && failed.is_none() {
+            // Only now: the next directory move must see the new parents.
+            if let Err(e) = self.call(0, MetaRequest::Abort { intent: id }) {
+                tracing::info!(
+                    "intent {} waits for the lock of directory moves: {e}",
+                    id.number
+                );
+                failed = Some(0);
             }
         }
+        // First what is left: without it the intent would be over once the rest is on disk.
+        if failed.is_some() {
+            self.intents.leave(id, left);
+        }
+        self.intents.done.lock().push((id, done));
+        failed
     }
 
     /// At a start, before any member finishes an intent: what the members made for those that a crash left is there.
@@ -140,7 +184,7 @@ impl Meta {
                 }
                 let request = MetaRequest::Remake {
                     intent: id,
-                    below: self.intents.below(),
+                    below: self.intents.below(*member),
                     makes: part.makes.clone(),
                 };
                 if let Err(e) = self.call(*member, request) {
@@ -151,34 +195,16 @@ impl Meta {
         }
     }
 
-    fn try_finish(&self, id: IntentId, intent: &Intent) -> Result<(), (Member, Error)> {
-        for (member, part) in &intent.parts {
-            let below = self.intents.below();
-            let request = MetaRequest::Finish {
-                intent: id,
-                below,
-                part: part.clone(),
-            };
-            self.call(*member, request).map_err(|e| (*member, e))?;
-        }
-        if intent.gate {
-            // Only now: the next directory move must see the new parents.
-            self.call(0, MetaRequest::Abort { intent: id })
-                .map_err(|e| (0, e))?;
-        }
-        Ok(())
-    }
-
-    /// Forgets the intents of which every member has its steps on disk: asks for that, once for all of them. Those with a
-    /// member that does not answer stay for another time.
+    /// Forgets the intents of which every member has its steps on disk: asks for that, once for all of them. Of those with a
+    /// member that does not answer that member's part stays for another time.
     ///
     /// # Errors
     /// When this member's own store fails.
     pub fn forget_done(&self) -> Result<()> {
         let done = std::mem::take(&mut *self.intents.done.lock());
-        let members: BTreeSet<Member> = done.iter().flat_map(|(_, m)| m.iter().copied()).collect();
+        let asked: BTreeSet<Member> = done.iter().flat_map(|(_, done)| members(done)).collect();
         let mut unsure = BTreeSet::new();
-        for member in members {
+        for member in asked {
             if let Err(e) = self.call(member, MetaRequest::Sync) {
                 tracing::info!(
                     "finished intents are not forgotten before member {member} answers: {e}"
@@ -186,20 +212,44 @@ impl Meta {
                 unsure.insert(member);
             }
         }
-        let (stay, go): (Vec<_>, Vec<_>) =
-            (done.into_iter()).partition(|(_, members)| members.iter().any(|m| unsure.contains(m)));
-        self.intents.done.lock().extend(stay);
-        for some in go.chunks(TOGETHER) {
+        for (at, some) in done.chunks(TOGETHER).enumerate() {
             let mut batch = Batch::reclaiming();
-            for (id, _) in some {
-                records::delete(&mut batch, Tag::Intent, *id);
+            let mut over = Vec::new();
+            for (id, done) in some {
+                let (mut rest, left) = (done.clone(), self.intents.left_of(*id));
+                rest.parts.retain(|(member, _)| unsure.contains(member));
+                let wait = left.is_some() || !rest.parts.is_empty();
+                let unchanged = rest.parts.len() == done.parts.len();
+                if wait && !unchanged {
+                    let mut record = rest.clone();
+                    record
+                        .parts
+                        .extend(left.into_iter().flat_map(|left| left.parts));
+                    records::put(&mut batch, Tag::Intent, *id, &record);
+                } else if !wait {
+                    records::delete(&mut batch, Tag::Intent, *id);
+                }
+                over.push((*id, rest, wait));
             }
             if let Err(e) = self.apply(batch) {
-                // Deleting a record twice is deleting it once.
-                self.intents.done.lock().extend(go);
+                // Writing a record twice is writing it once.
+                let again = done[at * TOGETHER..].iter().cloned();
+                self.intents.done.lock().extend(again);
                 return Err(e);
             }
-            some.iter().for_each(|(id, _)| self.intents.end(*id));
+            for (id, rest, wait) in over {
+                if !wait {
+                    self.intents.end(id);
+                    continue;
+                }
+                let left = self.intents.left_of(id);
+                let concerned = members(&rest).into_iter();
+                let concerned = concerned.chain(left.iter().flat_map(members)).collect();
+                self.intents.concerns(id, concerned);
+                if !rest.parts.is_empty() {
+                    self.intents.done.lock().push((id, rest));
+                }
+            }
         }
         Ok(())
     }

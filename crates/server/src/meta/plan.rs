@@ -155,7 +155,7 @@ impl Meta {
         for (member, _) in &intent.parts {
             let needs = plan.needs_of(*member);
             if !needs.is_empty() {
-                let below = self.intents.below();
+                let below = self.intents.below(*member);
                 reply_stop(
                     *member,
                     self.call(

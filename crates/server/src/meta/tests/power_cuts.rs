@@ -56,3 +56,43 @@ fn an_intent_is_kept_until_the_others_have_its_steps_on_disk() {
     net.meta(0).forget_done().unwrap();
     assert_eq!(kept(), 0);
 }
+
+#[test]
+fn while_a_member_is_dead_neither_intents_nor_markers_pile_up() {
+    let net = Net::new(3);
+    let (one, two) = (net.dir_at(Fid::ROOT, 1), net.dir_at(Fid::ROOT, 2));
+    let flags = RenameFlags::default();
+    net.create(two, "f", file(0o644)).unwrap();
+    net.rename((two, "f"), (one, "f"), flags).unwrap();
+    net.create(Fid::ROOT, "g", file(0o644)).unwrap();
+    net.forget_done();
+    // One more that both have a part of, and that nobody has synced.
+    net.rename((one, "f"), (Fid::ROOT, "f"), flags).unwrap();
+    let intents = |member| {
+        let intents = records::all::<Intent>(net.store(member), Tag::Intent).unwrap();
+        intents.into_iter().map(|(_, intent)| intent)
+    };
+    let parts: Vec<Member> = intents(0).flat_map(|i| i.parts).map(|p| p.0).collect();
+    assert!(parts.contains(&1) && parts.contains(&2), "{parts:?}");
+    net.stop(2);
+    for _ in 0..40 {
+        for _ in 0..5 {
+            net.rename((Fid::ROOT, "g"), (one, "g"), flags).unwrap();
+            net.rename((one, "g"), (Fid::ROOT, "g"), flags).unwrap();
+        }
+        for member in [0, 1] {
+            net.meta(member).forget_done().unwrap();
+        }
+    }
+    for member in [0, 1] {
+        let markers = records::all::<()>(net.store(member), Tag::Applied).unwrap();
+        let kept = (intents(member).count(), markers.len());
+        assert!(kept.0 <= 1 && kept.1 < 80, "member {member}: {kept:?}");
+    }
+    let left: Vec<Member> = intents(0).flat_map(|i| i.parts).map(|p| p.0).collect();
+    assert_eq!(left, vec![2], "it waits for the dead member alone");
+    net.start(2);
+    net.forget_done();
+    assert_eq!(intents(0).count(), 0);
+    assert_eq!(net.check(), vec![]);
+}
