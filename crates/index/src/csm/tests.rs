@@ -54,7 +54,11 @@ pub fn on_disk_in(
         let path = dir.join(format!("{number}"));
         let mut writer = Writer::create(Arc::new(OsIo), path.clone(), number).unwrap();
         blocks.iter().for_each(|b| writer.add(b));
-        Arc::new(Table::new(shared.clone(), path, writer.finish().unwrap().0))
+        Arc::new(Table::new(
+            shared.clone(),
+            path,
+            writer.finish(|_| Vec::new()).unwrap().0,
+        ))
     });
     SortedRun::new(tables.collect())
 }

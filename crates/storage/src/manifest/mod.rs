@@ -33,6 +33,7 @@
 //! bytes that no crash leaves (see [`torn`](crate::wal::torn)): that is told, and it is written anew.
 mod edit;
 mod read;
+pub mod remake;
 
 pub use edit::{Edit, Mark, State};
 
@@ -147,6 +148,11 @@ impl Manifest {
             ..
         } = read(&*io, dir)?;
         Ok((Manifest::of(io, dir, state, 0, edits, generation), damage))
+    }
+
+    /// One that was [made again](remake), of which nothing is written.
+    pub fn remade(io: Arc<dyn Io>, dir: &Path, state: State) -> Manifest {
+        Manifest::of(io, dir, state, 0, 0, 0)
     }
 
     fn of(

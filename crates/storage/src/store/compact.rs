@@ -2,6 +2,7 @@
 use super::background::PATIENCE;
 use super::core::{Core, View};
 use crate::compaction::Job;
+use crate::lineage::Lineage;
 use crate::manifest::Edit;
 use crate::merge::{Merge, Source, TableRun};
 use crate::table::{Table, TableBuilder, TableMeta};
@@ -137,7 +138,25 @@ impl Core {
         Ok(true)
     }
 
+    /// What tables tell of themselves that a merge of these makes. Merges come one after the other.
+    fn lineage(&self, inputs: Vec<u64>) -> Lineage {
+        let manifest = self.manifest.lock();
+        let state = manifest.state();
+        let others = state.tables.iter().map(|(level, t)| (t.number, *level));
+        let others = others.filter(|(number, _)| !inputs.contains(number));
+        Lineage {
+            others: others.collect(),
+            edit: Edit {
+                remove: inputs,
+                flushed: Some(state.flushed),
+                ..Edit::default()
+            },
+        }
+    }
+
     fn merge(&self, job: &Job, written: &mut Vec<TableMeta>) -> Result<(), Failure> {
+        let lineage = self.lineage(job.inputs().map(|t| t.meta().number).collect());
+        let below = (job.level + 1) as u8;
         let run = |tables| Source::Tables(TableRun::whole(tables));
         let upper = job.upper.iter().map(|table| run(vec![table.clone()]));
         let sources = upper.chain([run(job.lower.clone())]).collect();
@@ -175,7 +194,7 @@ impl Core {
             let full = open.bytes() >= self.options.memtable_bytes as u64;
             if let Err(e) = added.and_then(|()| {
                 if full {
-                    self.finish(&mut builder, written)
+                    self.finish(&mut builder, (below, &lineage), written)
                 } else {
                     Ok(())
                 }
@@ -183,8 +202,10 @@ impl Core {
                 break Err(Failure::Output(e));
             }
         };
-        let result =
-            result.and_then(|()| self.finish(&mut builder, written).map_err(Failure::Output));
+        let result = result.and_then(|()| {
+            let finished = self.finish(&mut builder, (below, &lineage), written);
+            finished.map_err(Failure::Output)
+        });
         if let Some(unfinished) = builder {
             unfinished.abandon();
         }
@@ -195,10 +216,11 @@ impl Core {
     fn finish(
         &self,
         builder: &mut Option<TableBuilder<'_>>,
+        (level, lineage): (u8, &Lineage),
         written: &mut Vec<TableMeta>,
     ) -> Result<()> {
         if let Some(open) = builder {
-            let meta = open.finish(self.dir())?;
+            let meta = open.finish(self.dir(), level, lineage)?;
             self.count(&self.counters.bytes_written, meta.bytes);
             written.push(meta);
             *builder = None;
@@ -244,6 +266,7 @@ impl Core {
         }
         sources.push(Source::Tables(TableRun::whole(vec![table.clone()])));
         let mut merge = Merge::new(sources);
+        let lineage = self.lineage(vec![meta.number]);
         let number = self.new_number();
         let format = self.tables.format.clone();
         let mut builder = TableBuilder::create(
@@ -271,7 +294,7 @@ impl Core {
             0 => Ok(None),
             n if n == meta.entries => Err(Failure::Stopped),
             _ => builder
-                .finish(self.dir())
+                .finish(self.dir(), level as u8, &lineage)
                 .map(Some)
                 .map_err(Failure::Output),
         });

@@ -1,5 +1,6 @@
 //! Writing sealed MemTables to table files.
 use super::core::{Core, Sealed, View, Writer};
+use crate::lineage::Lineage;
 use crate::manifest::Edit;
 use crate::table::{Table, TableBuilder, TableMeta};
 use crate::{Error, Result, Shortage, SideEdit};
@@ -85,7 +86,9 @@ impl Core {
                 if builder.entries() == 0 {
                     Ok(None)
                 } else {
-                    builder.finish(self.dir()).map(Some)
+                    let mut lineage = Lineage::default();
+                    lineage.edit.flushed = Some(sealed.last);
+                    builder.finish(self.dir(), 0, &lineage).map(Some)
                 }
             });
         match &written {

@@ -5,6 +5,7 @@ use crate::block::BlockFormat;
 use crate::cache::BlockCache;
 use crate::compaction::{LEVELS, Levels};
 use crate::damage::{Damage, DamageNotes, LogEnd, Lost, Opened};
+use crate::manifest::remake::remake;
 use crate::manifest::{Edit, Manifest, Mark, State};
 use crate::memtable::MemTable;
 use crate::names::{self, Name};
@@ -139,14 +140,42 @@ pub fn salvage(
         ..options
     };
     let found = Found::list(&*io, dir)?;
-    found.must_have_manifest(dir)?;
-    let (manifest, damage) = Manifest::read_only(io.clone(), dir)?;
+    let read = found
+        .must_have_manifest(dir)
+        .map_err(|error| (error, true))
+        .and_then(|()| {
+            let read = Manifest::read_only(io.clone(), dir);
+            read.map_err(|e| {
+                let damaged = matches!(e, Error::Corrupt { .. } | Error::Io { .. });
+                (e, damaged)
+            })
+        });
+    let (manifest, damage) = match read {
+        Ok(read) => read,
+        Err((error, true)) if !found.logs.is_empty() || !found.tables.is_empty() => {
+            remade(&io, dir, &found, error)
+        }
+        Err((error, _)) => return Err(error),
+    };
     let tables = tables(io, dir, &options, format, true);
     let core = replay(tables, options, manifest, &found, damage, false)?;
     Ok(Store {
         core: Arc::new(core),
         threads: Mutex::default(),
     })
+}
+
+/// The manifest made again from the tables and logs that were found, because of this error; and what is damaged.
+fn remade(io: &Arc<dyn Io>, dir: &Path, found: &Found, error: Error) -> (Manifest, Vec<Damage>) {
+    let (state, lost) = remake(&**io, dir, &found.tables, &found.side, &found.logs);
+    let tables = state.tables.len();
+    tracing::warn!(store = %dir.display(), tables, "the manifest was made again from the tables and logs: {error}");
+    let harmless = Damage {
+        error,
+        lost: Lost::Nothing,
+    };
+    let manifest = Manifest::remade(io.clone(), dir, state);
+    (manifest, [harmless].into_iter().chain(lost).collect())
 }
 
 fn tables(

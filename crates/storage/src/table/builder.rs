@@ -4,6 +4,7 @@
 //! next open removes.
 use super::{TableMeta, filter, footer::Footer, frame, index};
 use crate::block::{BlockFormat, Entry};
+use crate::lineage::Lineage;
 use crate::names;
 use crate::{Error, File, Io, Keyspace, Result};
 use std::path::{Path, PathBuf};
@@ -174,12 +175,24 @@ impl<'a> TableBuilder<'a> {
         Ok(())
     }
 
-    /// Ends the table and brings it to disk, its directory entry included.
-    pub fn finish(&mut self, dir: &Path) -> Result<TableMeta> {
+    /// Ends the table of this level and brings it to disk, its directory entry included. It tells what `lineage` says, and of itself.
+    pub fn finish(&mut self, dir: &Path, level: u8, lineage: &Lineage) -> Result<TableMeta> {
         if let Some(copy) = &mut self.copy {
-            copy.end()?;
+            copy.end(&[])?;
         }
-        self.end()?;
+        self.cut_block()?;
+        let mut lineage = lineage.clone();
+        let own = TableMeta {
+            number: self.number,
+            // The file says it itself.
+            bytes: 0,
+            entries: self.hashes.len() as u64,
+            deletes: self.deletes,
+            first: self.first.clone().into(),
+            last: self.last.clone().into(),
+        };
+        lineage.edit.add = vec![(level, own)];
+        self.end(&lineage.encode(self.number))?;
         self.io
             .sync_dir(dir)
             .map_err(|e| Error::io("sync", dir, e))?;
@@ -193,8 +206,8 @@ impl<'a> TableBuilder<'a> {
         })
     }
 
-    /// Writes what stands behind the blocks, and brings the file to disk, without its directory entry.
-    fn end(&mut self) -> Result<()> {
+    /// Writes what stands behind the blocks, `told` before the footer, and brings the file to disk, without its directory entry.
+    fn end(&mut self, told: &[u8]) -> Result<()> {
         self.cut_block()?;
         let filter = filter::build(&self.hashes);
         let filter_at = self.bytes();
@@ -214,6 +227,7 @@ impl<'a> TableBuilder<'a> {
             index_crc: crc32c::crc32c(&region),
             deletes: u32::try_from(self.deletes).unwrap_or(u32::MAX),
         };
+        self.buffer.extend_from_slice(told);
         self.buffer.extend_from_slice(&footer.encode());
         self.write_out()?;
         self.file

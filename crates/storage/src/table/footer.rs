@@ -22,8 +22,8 @@ use std::path::Path;
 /// Bytes of a footer.
 pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"FBYTBL\r\n";
-/// Version written, and the newest read. In version 1 blocks had no frames.
-pub const VERSION: u32 = 2;
+/// Version written, and the newest read. In version 1 blocks had no frames; in version 2 no [lineage](crate::Lineage) stood before the footer.
+pub const VERSION: u32 = 3;
 
 /// A footer's fields. Offsets and lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,13 +1,14 @@
 //! Table files: sorted, unchanging, each block checked when it is read.
 //!
 //! ```text
-//!  +---------+---------+-----+---------+--------+-----------------+-------------+
-//!  | block 0 | block 1 | ... | block n | filter | metadata region | footer (64) |
-//!  +---------+---------+-----+---------+--------+-----------------+-------------+
+//!  +---------+---------+-----+---------+--------+-----------------+---------+-------------+
+//!  | block 0 | block 1 | ... | block n | filter | metadata region | lineage | footer (64) |
+//!  +---------+---------+-----+---------+--------+-----------------+---------+-------------+
 //! ```
 //! [`footer`] locates [`filter`] and metadata region ([`index`]); that region locates the blocks and holds
 //! their checksums. Keys are the keyspace byte followed by the key. Each block has a [`frame`] before it: where footer or region are damaged
-//! or cut off, the region is made again from the blocks that are whole.
+//! or cut off, the region is made again from the blocks that are whole. The [lineage](crate::Lineage) is for a store whose manifest is lost; a copy
+//! has none.
 //!
 //! Entries of the keyspaces from [`Keyspace::TWICE`](crate::Keyspace::TWICE) on stand in blocks of their own, and once more in
 //! `table-N.copy`, a table file of nothing else. It is read where a block of the table cannot be, so a damaged, cut or missing file takes

@@ -9,6 +9,7 @@ use crate::block::{Block, BlockFormat};
 use crate::cache::BlockCache;
 use crate::correction;
 use crate::damage::{Damage, DamageNotes, Lost};
+use crate::lineage::Lineage;
 use crate::names;
 use crate::sectors;
 use crate::{Error, File, Io, Keyspace, Result};
@@ -487,6 +488,11 @@ impl Table {
             lost: Lost::Nothing,
         };
         damage.extend(found.into_iter().map(harmless));
+        if !rebuilt
+            && let Err(error) = Lineage::read(&*self.shared.io, &self.path, self.meta.number)
+        {
+            damage.push(harmless(error));
+        }
         let before = damage.len();
         let mut entries = 0;
         for i in 0..opened.index.len() {

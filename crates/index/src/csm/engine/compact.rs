@@ -123,13 +123,24 @@ impl Core {
         let merged = &view.disk[runs.clone()];
         let age = merged.last().map_or(0, |aged| aged.age);
         let bottom = runs.start == 0;
-        let mut output = Output::new(self, Relief::with_flushes(self));
+        let groups = groups(merged);
+        let stays = |group: &Group| {
+            let one = only(group).filter(|one| !(bottom && one.meta().deletes));
+            one.cloned()
+        };
+        let inputs = groups.iter().filter(|group| stays(group).is_none());
+        let inputs = inputs
+            .flatten()
+            .flatten()
+            .map(|t| t.meta().number)
+            .collect();
+        let mut output = Output::new(self, Relief::with_flushes(self), age, inputs);
         let mut moved = Vec::new();
         let mut result = Ok(());
-        for group in groups(merged) {
-            result = match only(&group) {
-                Some(one) if !(bottom && one.meta().deletes) => {
-                    moved.push(one.clone());
+        for group in groups {
+            result = match stays(&group) {
+                Some(one) => {
+                    moved.push(one);
                     output.cut().map_err(Failure::Output)
                 }
                 _ => self.merge(group, bottom, cutter, &mut output),

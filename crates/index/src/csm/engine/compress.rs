@@ -165,7 +165,7 @@ impl Core {
         let bottom = view.disk.is_empty();
         let trees = view.trees.iter().rev().map(TreeBlocks::of);
         let mut merge = Merge::new(trees, bottom, cutter)?;
-        let mut output = Output::new(self, Relief::new(self));
+        let mut output = Output::new(self, Relief::new(self), age, Vec::new());
         let written = output.take(&mut merge);
         self.counters.merges(merge.counts());
         let tables = output.end(written).map_err(Failure::error)?;

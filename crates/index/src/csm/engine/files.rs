@@ -75,8 +75,15 @@ pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
             path: host.path(number),
             reason: reason.into(),
         };
-        let (age, meta) = read(number, &bytes).map_err(format)?;
+        let (age, mut meta) = read(number, &bytes).map_err(format)?;
+        if meta.bytes == 0 {
+            // The file told it of itself, see `Lineage`.
+            meta.bytes = length(host, number)?;
+        }
         runs.entry(age).or_default().push(meta);
+    }
+    if host.is_salvaged() {
+        runs.values_mut().for_each(drop_older_of_overlapping);
     }
     let run = |(age, mut metas): (u64, Vec<Meta>)| {
         metas.sort_by_key(|meta| meta.first);
@@ -90,6 +97,32 @@ pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
         }
     };
     Ok(runs.into_iter().map(run).collect())
+}
+
+/// The length of a file, bytes.
+fn length(host: &SideHost, number: u64) -> Result<u64> {
+    let path = host.path(number);
+    let length = host.io().open_to_read(&path).and_then(|file| file.len());
+    length.map_err(|source| Error::Io {
+        what: "measure",
+        path,
+        source,
+    })
+}
+
+/// Of tables of one run that overlap, as a killed store may have left them beside those that took their place, the newest stay.
+fn drop_older_of_overlapping(metas: &mut Vec<Meta>) {
+    metas.sort_by_key(|meta| std::cmp::Reverse(meta.number));
+    let mut kept: Vec<Meta> = Vec::new();
+    for meta in metas.drain(..) {
+        if kept
+            .iter()
+            .all(|k| k.last < meta.first || meta.last < k.first)
+        {
+            kept.push(meta);
+        }
+    }
+    *metas = kept;
 }
 
 /// Records of an entry, at most.

@@ -6,10 +6,10 @@
 //! Invariant: what [`Output::end`] returns is on disk, and named in its directory there; or nothing is left.
 use super::super::block::Block;
 use super::super::merge::{Blocks, Merge};
-use super::super::table::{Table, Writer};
-use super::Core;
+use super::super::table::{Meta, Table, Writer};
 use super::relief::Relief;
-use forebay_storage::{Error, File, Io, Result};
+use super::{Core, files};
+use forebay_storage::{Error, File, Io, Lineage, Result};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -53,6 +53,9 @@ fn sync(io: &dyn Io, unsynced: &Unsynced) -> Result<()> {
 pub struct Output<'a> {
     core: &'a Core,
     relief: Relief<'a>,
+    /// The age of the run that they are to be, and the tables that they are made of.
+    age: u64,
+    inputs: Vec<u64>,
     writer: Option<Writer>,
     tables: BTreeMap<u64, Arc<Table>>,
     unsynced: Unsynced,
@@ -61,11 +64,13 @@ pub struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Of none yet; the relief is given while they are made and synced.
-    pub fn new(core: &'a Core, relief: Relief<'a>) -> Output<'a> {
+    /// Of none yet, for a run of this age, made of these tables; the relief is given while they are made and synced.
+    pub fn new(core: &'a Core, relief: Relief<'a>, age: u64, inputs: Vec<u64>) -> Output<'a> {
         Output {
             core,
             relief,
+            age,
+            inputs,
             writer: None,
             tables: BTreeMap::new(),
             unsynced: Vec::new(),
@@ -120,7 +125,11 @@ impl<'a> Output<'a> {
     pub fn cut(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             let path = writer.path().to_path_buf();
-            let (meta, file) = writer.finish()?;
+            let lineage = |meta: &Meta| {
+                let told = files::told(self.age, meta);
+                Lineage::of_side(meta.number, told, &self.inputs).encode(meta.number)
+            };
+            let (meta, file) = writer.finish(lineage)?;
             self.core
                 .counters
                 .written

@@ -21,8 +21,8 @@ use std::path::Path;
 /// Bytes of a footer.
 pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"FBYIDX\r\n";
-/// Version written, and the only one read. In version 1 there was no copy at the beginning.
-const VERSION: u32 = 2;
+/// Version written, and the only one read. In version 1 there was no copy at the beginning, in version 2 no lineage at the end.
+const VERSION: u32 = 3;
 
 /// A footer's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,7 +81,7 @@ impl Footer {
         let offset = length.saturating_sub(LENGTH as u64);
         let footer = Footer::read(bytes, offset, path)?;
         let end = footer.region_at.checked_add(footer.region_len.into());
-        match end == Some(offset) {
+        match end.is_some_and(|end| end <= offset) {
             true => Ok(footer),
             false => Err(corrupt(path, offset, 0, 0)),
         }

@@ -12,7 +12,7 @@ use crate::cluster::Alpha;
 use crate::csm::block::{Block, records_of};
 use crate::csm::record::Key;
 use bytes::Bytes;
-use forebay_storage::{Damage, DamageNotes, Error, File, Io, Lost, Result, correction};
+use forebay_storage::{Damage, DamageNotes, Error, File, Io, Lineage, Lost, Result, correction};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -246,7 +246,14 @@ impl Table {
             }
         };
         let places = match (self.places_at_end(&*file), self.places_at_start(&*file)) {
-            (Ok(places), Ok(_)) => places,
+            (Ok(places), Ok(_)) => {
+                let lineage = Lineage::read(&*self.shared.io, &self.path, self.meta.number);
+                damage.extend(lineage.err().map(|error| Damage {
+                    error,
+                    lost: Lost::Nothing,
+                }));
+                places
+            }
             (Ok(places), Err(error)) | (Err(error), Ok(places)) => {
                 let lost = Lost::Nothing;
                 damage.push(Damage { error, lost });
@@ -427,7 +434,8 @@ mod tests {
         }
         blocks.iter().for_each(|b| writer.add(b));
         assert_eq!(writer.blocks(), blocks.len());
-        Some(writer.finish().unwrap().0)
+        let lineage = |m: &Meta| Lineage::of_side(m.number, Bytes::new(), &[]).encode(m.number);
+        Some(writer.finish(lineage).unwrap().0)
     }
 
     fn all(table: &Table) -> Result<Vec<Record>> {

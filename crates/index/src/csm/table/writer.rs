@@ -69,14 +69,14 @@ impl Writer {
         self.places.len()
     }
 
-    /// Writes the file. Neither it nor its directory entry is synced yet.
+    /// Writes the file, with these bytes about it before the footer at the end. Neither it nor its directory entry is synced yet.
     ///
     /// # Errors
     /// Those of writing; the file is removed then.
     ///
     /// # Panics
     /// If no block was added.
-    pub fn finish(self) -> Result<(Meta, Arc<dyn File>)> {
+    pub fn finish(self, lineage: impl FnOnce(&Meta) -> Vec<u8>) -> Result<(Meta, Arc<dyn File>)> {
         let mut region = Vec::new();
         region::encode(&self.places, &mut region);
         let first = Footer {
@@ -90,27 +90,29 @@ impl Writer {
             region_at: (footer::LENGTH + region.len() + self.bytes.len()) as u64,
             ..first
         };
-        let parts = [
-            &first.encode()[..],
-            &region,
-            &self.bytes,
-            &region,
-            &last.encode(),
-        ];
-        let bytes = parts.concat();
-        if let Err(e) = self.file.write_at(&bytes, 0) {
-            let error = Error::io("write", &self.path, e);
-            self.abandon();
-            return Err(error);
-        }
-        let meta = Meta {
+        let mut meta = Meta {
             number: self.number,
-            bytes: bytes.len() as u64,
+            bytes: 0,
             records: first.records,
             first: self.places[0].first,
             last: self.places[self.places.len() - 1].last,
             deletes: self.places.iter().any(|p| p.deletes),
         };
+        let parts = [
+            &first.encode()[..],
+            &region,
+            &self.bytes,
+            &region,
+            &lineage(&meta),
+            &last.encode(),
+        ];
+        let bytes = parts.concat();
+        meta.bytes = bytes.len() as u64;
+        if let Err(e) = self.file.write_at(&bytes, 0) {
+            let error = Error::io("write", &self.path, e);
+            self.abandon();
+            return Err(error);
+        }
         Ok((meta, self.file))
     }
 

@@ -86,7 +86,7 @@ fn fixture(budget: usize) -> Fixture {
         writer.add(&block);
     }
     assert_eq!(writer.blocks() as u64, BLOCKS);
-    let meta = writer.finish().unwrap().0;
+    let meta = writer.finish(|_| Vec::new()).unwrap().0;
     let gate = Arc::new(Gate::default());
     let reads = gate.clone();
     let io = Watched::new(OsIo, move |_, call| match call {

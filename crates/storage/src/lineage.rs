@@ -1,0 +1,158 @@
+//! What a table file says of its place among the others, for a store whose manifest is lost.
+//!
+//! ```text
+//!  ... | payload, n bytes | n u32 | crc u32 | footer, 64 bytes |
+//!
+//!  payload:  length | an edit that names this file, removes what it was made of (its inputs), and tells a batch
+//!            count  | count times: number | level u8        the other tables, when the work began that made it
+//! ```
+//! Integers are varints where nothing else is said. `crc`: CRC32C of the file's number (u64), n and the payload.
+//!
+//! The batch: of a flushed table (level 0) the last one in it; of a merged one that through which the log was flushed when the merge began. So
+//! a merged table tells of every older table whether it was there: see [`remake`](crate::manifest::remake). Files of the side name their inputs
+//! only; the order of their runs is in what the side tells of them.
+//!
+//! Invariant: nothing but the making of a manifest from table files uses it, so damage here costs nothing while there is a manifest.
+use crate::manifest::Edit;
+use crate::side::SideEdit;
+use crate::table::footer;
+use crate::wire::{Cursor, put_sized, put_varint, u32_at};
+use crate::{Error, Io, Result};
+use bytes::Bytes;
+use std::path::Path;
+
+/// Bytes between payload and footer.
+const TAIL: usize = 8;
+
+/// See the head of this file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lineage {
+    pub(crate) edit: Edit,
+    pub(crate) others: Vec<(u64, u8)>,
+}
+
+impl Lineage {
+    /// Of a file of the side, as its edit of the manifest names it and what it is made of.
+    pub fn of_side(number: u64, told: Bytes, inputs: &[u64]) -> Lineage {
+        let side = SideEdit {
+            add: vec![(number, told)],
+            remove: inputs.to_vec(),
+            flushed: None,
+        };
+        let edit = Edit {
+            side,
+            ..Edit::default()
+        };
+        Lineage {
+            edit,
+            others: Vec::new(),
+        }
+    }
+
+    /// What stands before the footer of file `number`.
+    pub fn encode(&self, number: u64) -> Vec<u8> {
+        let (mut out, mut edit) = (Vec::new(), Vec::new());
+        self.edit.encode(&mut edit);
+        put_sized(&mut out, &edit);
+        put_varint(&mut out, self.others.len() as u64);
+        for (number, level) in &self.others {
+            put_varint(&mut out, *number);
+            out.push(*level);
+        }
+        let length = out.len() as u32;
+        let sum = sum(number, &out);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn decode(payload: &[u8]) -> Option<Lineage> {
+        let mut cursor = Cursor::new(payload);
+        let edit = Edit::decode(cursor.sized()?)?;
+        let mut others = Vec::new();
+        for _ in 0..cursor.varint()? {
+            others.push((cursor.varint()?, cursor.u8()?));
+        }
+        cursor.is_empty().then_some(Lineage { edit, others })
+    }
+
+    /// Reads it from the file; and the file's length, bytes.
+    ///
+    /// # Errors
+    /// `Corrupt`: it is damaged, or not there. `Io`.
+    pub fn read(io: &dyn Io, path: &Path, number: u64) -> Result<(Lineage, u64)> {
+        let file = io
+            .open_to_read(path)
+            .map_err(|e| Error::io("open", path, e))?;
+        let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+        let read = |offset: u64, bytes: usize| {
+            let mut buffer = vec![0; bytes];
+            let n = file.read_at(&mut buffer, offset);
+            buffer.truncate(n.map_err(|e| Error::io("read", path, e))?);
+            Ok(buffer)
+        };
+        let corrupt = |expected, found| Error::Corrupt {
+            path: path.to_path_buf(),
+            what: "place among the other tables, before the footer",
+            offset: length.saturating_sub((footer::LENGTH + TAIL) as u64),
+            expected,
+            found,
+        };
+        let Some(at) = length.checked_sub((footer::LENGTH + TAIL) as u64) else {
+            return Err(corrupt(0, 0));
+        };
+        let tail = read(at, TAIL)?;
+        if tail.len() < TAIL {
+            return Err(corrupt(0, 0));
+        }
+        let (bytes, expected) = (u32_at(&tail, 0), u32_at(&tail, 4));
+        let Some(from) = at.checked_sub(bytes.into()) else {
+            return Err(corrupt(expected, 0));
+        };
+        let payload = read(from, bytes as usize)?;
+        let found = sum(number, &payload);
+        let lineage = Lineage::decode(&payload).filter(|_| found == expected);
+        Ok((lineage.ok_or_else(|| corrupt(expected, found))?, length))
+    }
+}
+
+fn sum(number: u64, payload: &[u8]) -> u32 {
+    let head = crc32c::crc32c(&number.to_le_bytes());
+    let head = crc32c::crc32c_append(head, &(payload.len() as u32).to_le_bytes());
+    crc32c::crc32c_append(head, payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OsIo;
+
+    #[test]
+    fn it_is_read_back_and_any_flipped_bit_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        let lineage = Lineage {
+            others: vec![(3, 0), (700, 6)],
+            ..Lineage::of_side(9, Bytes::from_static(b"told"), &[1, 2])
+        };
+        let mut bytes = vec![7; 100];
+        bytes.extend(lineage.encode(9));
+        let end = bytes.len();
+        bytes.extend([0; footer::LENGTH]);
+        std::fs::write(&path, &bytes).unwrap();
+        let length = bytes.len() as u64;
+        assert_eq!(
+            Lineage::read(&OsIo, &path, 9).unwrap(),
+            (lineage.clone(), length)
+        );
+        assert!(Lineage::read(&OsIo, &path, 8).is_err(), "of another file");
+        for bit in 100 * 8..end * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, bad).unwrap();
+            assert!(Lineage::read(&OsIo, &path, 9).is_err(), "bit {bit}");
+        }
+        std::fs::write(&path, &bytes[..50]).unwrap();
+        assert!(Lineage::read(&OsIo, &path, 9).is_err());
+    }
+}

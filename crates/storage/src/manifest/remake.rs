@@ -1,0 +1,211 @@
+//! A manifest made again from the table files and logs of a directory, to salvage a store of which neither copy can be read.
+//!
+//! Every table file tells of its [`Lineage`]. Which files make up the store, and in which order:
+//! - *Merges come one after the other.* Files made by one have the same inputs. If a file of theirs was used by a later merge, or an input is gone,
+//!   the edit that named them was on disk: what is left of the inputs is superseded. Else all inputs are there, and say
+//!   the same: the files made of them are left out, for there may be too few of them.
+//! - *A merged table knows the tables that were there when its merge began*: all that are named by then. A table with a lower number that
+//!   is not among them was superseded before, or is a flush that was not named yet, which its batch tells.
+//! - *Flushed tables that are left are newer than merged ones*, for a merge takes all of level 0 that it knows. Among each other the number tells.
+//! - *Of two merged tables that overlap*, the one with the higher number knows on which level the other one was; which of them is newer
+//!   never changes. So the levels need not be known: any rows of tables that keep this order show the same.
+//!
+//! Batches in the log are all replayed, in order: they are the newest, so what tables hold of them already comes out the same.
+//!
+//! A file that a crash left unfinished is not told from one whose end was cut off: what it may have held is told as lost. What no file tells of,
+//! a merge of which nothing was left, may show what it deleted, if the store was killed while its inputs were being removed.
+use super::State;
+use crate::compaction::LEVELS;
+use crate::damage::{Damage, Lost};
+use crate::lineage::Lineage;
+use crate::table::TableMeta;
+use crate::wal::header;
+use crate::wal::record::{Records, Step};
+use crate::wal::recovery::read_file;
+use crate::{Error, Io, names, side};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+/// No key is greater.
+const GREATEST: [u8; 64] = [0xff; 64];
+
+/// A table file that tells where it belongs.
+struct Candidate {
+    level: u8,
+    meta: TableMeta,
+    inputs: Vec<u64>,
+    others: HashMap<u64, u8>,
+    /// See [`Lineage`].
+    batch: u64,
+}
+
+/// The state of the store whose files have these numbers, and what cannot be told.
+pub fn remake(
+    io: &dyn Io,
+    dir: &Path,
+    tables: &[u64],
+    side: &[u64],
+    logs: &[u64],
+) -> (State, Vec<Damage>) {
+    let mut damage = Vec::new();
+    let mut lost = |error: Error, side: bool| {
+        let (first, last) = (Bytes::new(), Bytes::from_static(&GREATEST));
+        let lost = match side {
+            true => Lost::SideKeys { first, last },
+            false => Lost::Keys { first, last },
+        };
+        damage.push(Damage { error, lost });
+    };
+    let mut candidates = BTreeMap::new();
+    for number in tables {
+        match Lineage::read(io, &names::table(dir, *number), *number) {
+            Ok((lineage, bytes)) => drop(candidates.extend(candidate(lineage, bytes))),
+            Err(error) => lost(error, false),
+        }
+    }
+    let mut files = BTreeMap::new();
+    for number in side {
+        match Lineage::read(io, &side::path(dir, *number), *number) {
+            Ok((lineage, _)) => {
+                let edit = lineage.edit.side;
+                let told = edit.add.into_iter().next().map(|(_, told)| told);
+                files.insert(*number, (edit.remove, told.unwrap_or_default()));
+            }
+            Err(error) => lost(error, true),
+        }
+    }
+    let merges =
+        |(number, c): (&u64, &Candidate)| (c.level > 0).then(|| (*number, c.inputs.clone()));
+    let knows = |number: u64, of: &[u64]| {
+        let mut later = candidates.range(number + 1..);
+        later.any(|(_, c)| {
+            of.iter()
+                .any(|n| c.others.contains_key(n) || c.inputs.contains(n))
+        })
+    };
+    let merged: Vec<_> = candidates.iter().filter_map(merges).collect();
+    let mut gone = superseded(&merged, tables, knows);
+    gone.extend(unknown_to_later(&candidates));
+    let merged: Vec<_> = files
+        .iter()
+        .map(|(n, (inputs, _))| (*n, inputs.clone()))
+        .collect();
+    let gone_side = superseded(&merged, side, |_, _| false);
+    candidates.retain(|number, _| !gone.contains(number));
+    let flushed = flushed(io, dir, logs);
+    let state = State {
+        tables: leveled(candidates.into_values().collect()),
+        flushed,
+        side: files
+            .into_iter()
+            .filter(|(number, _)| !gone_side.contains(number))
+            .map(|(number, (_, told))| (number, told))
+            .collect(),
+        side_flushed: flushed,
+        ..State::default()
+    };
+    (state, damage)
+}
+
+fn candidate(lineage: Lineage, bytes: u64) -> Option<(u64, Candidate)> {
+    let edit = lineage.edit;
+    let (level, meta) = edit.add.into_iter().next()?;
+    let candidate = Candidate {
+        level,
+        meta: TableMeta { bytes, ..meta },
+        inputs: edit.remove,
+        others: lineage.others.into_iter().collect(),
+        batch: edit.flushed.unwrap_or(0),
+    };
+    Some((candidate.meta.number, candidate))
+}
+
+/// Of files made by merges, with their inputs, and files that are there: which are superseded, or too few. `knows`: whether a file with a
+/// number above this one knows any of these.
+fn superseded(
+    merged: &[(u64, Vec<u64>)],
+    there: &[u64],
+    knows: impl Fn(u64, &[u64]) -> bool,
+) -> BTreeSet<u64> {
+    let mut jobs: BTreeMap<&[u64], Vec<u64>> = BTreeMap::new();
+    for (number, inputs) in merged.iter().filter(|(_, inputs)| !inputs.is_empty()) {
+        jobs.entry(inputs).or_default().push(*number);
+    }
+    let mut jobs: Vec<(&[u64], Vec<u64>)> = jobs.into_iter().collect();
+    jobs.sort_by_key(|(_, made)| std::cmp::Reverse(made.iter().max().copied()));
+    let mut gone = BTreeSet::new();
+    for (inputs, made) in jobs {
+        let newest = made.iter().max().copied().unwrap_or(0);
+        let used = made.iter().any(|n| gone.contains(n)) || knows(newest, &made);
+        match !used && inputs.iter().all(|n| there.contains(n)) {
+            true => gone.extend(made),
+            false => gone.extend(inputs.iter().copied()),
+        }
+    }
+    gone
+}
+
+/// Tables that a merged table with a higher number would know if they were still there.
+fn unknown_to_later(candidates: &BTreeMap<u64, Candidate>) -> Vec<u64> {
+    let is_unknown = |(number, c): &(&u64, &Candidate)| {
+        let mut later = candidates.range(*number + 1..);
+        later.any(|(_, w)| {
+            let told = w.others.contains_key(number) || w.inputs.contains(number);
+            let beside = c.level > 0 && c.inputs == w.inputs;
+            let unnamed = c.level == 0 && c.batch > w.batch;
+            w.level > 0 && !told && !beside && !unnamed
+        })
+    };
+    let unknown = candidates.iter().filter(is_unknown);
+    unknown.map(|(number, _)| *number).collect()
+}
+
+/// The tables, each on a level below all newer ones that it overlaps.
+fn leveled(tables: Vec<Candidate>) -> Vec<(u8, TableMeta)> {
+    let mut levels: Vec<u8> = tables.iter().map(|t| u8::from(t.level > 0)).collect();
+    // Whether `upper` is newer; both are merged, and overlap.
+    let hides = |upper: &Candidate, lower: &Candidate| {
+        let (low, high) = match upper.meta.number < lower.meta.number {
+            true => (upper, lower),
+            false => (lower, upper),
+        };
+        let known = high.others.get(&low.meta.number);
+        let low_is_newer = known.is_some_and(|level| *level < high.level);
+        low_is_newer == (low.meta.number == upper.meta.number)
+    };
+    for _ in 0..LEVELS {
+        let before = levels.clone();
+        for (i, upper) in tables.iter().enumerate().filter(|(_, t)| t.level > 0) {
+            for (j, lower) in tables.iter().enumerate().filter(|(_, t)| t.level > 0) {
+                let overlap = i != j && upper.meta.overlaps(&lower.meta.first, &lower.meta.last);
+                if overlap && hides(upper, lower) {
+                    levels[j] = levels[j].max(levels[i] + 1).min(LEVELS as u8 - 1);
+                }
+            }
+        }
+        if levels == before {
+            break;
+        }
+    }
+    let metas = tables.into_iter().map(|t| t.meta);
+    levels.into_iter().zip(metas).collect()
+}
+
+/// The batch before the first one of the log: what came before is in tables. If the log begins with damage, it is not known, and all
+/// that is missing is told.
+fn flushed(io: &dyn Io, dir: &Path, logs: &[u64]) -> u64 {
+    for number in logs {
+        let Ok(bytes) = read_file(io, &names::log(dir, *number)) else {
+            return 0;
+        };
+        match Records::new(&bytes, *number, header::LENGTH.min(bytes.len())).next() {
+            Some(Step::Record(r)) if r.payload.is_empty() => return r.sequence,
+            Some(Step::Record(r)) => return r.sequence.saturating_sub(1),
+            Some(Step::Damage { .. }) => return 0,
+            // Nothing was written to it.
+            None => {}
+        }
+    }
+    0
+}
