@@ -24,24 +24,35 @@ struct Built {
 }
 
 fn built(seed: u64, closed: bool) -> Built {
+    built_of(seed, closed, 80, None)
+}
+
+/// A store of so many batches, whose process is killed before this call if any.
+fn built_of(seed: u64, closed: bool, batches: u64, stop: Option<u64>) -> Built {
     let mut dice = Dice(seed);
     let settings = small(&mut dice);
     let io = FaultIo::new(seed);
     let mut world = World::open(&io, &settings).unwrap();
     let (mut addr, mut models) = (1, vec![Model::new()]);
-    for seq in 1..=80 {
+    if let Some(calls) = stop {
+        io.stop_after(calls);
+    }
+    for seq in 1..=batches {
         let fid = dice.below(FILES);
         let changes: Vec<Change> = changes(&mut dice, fid, seq, &mut addr);
         let mut batch = world.batch();
         batch.put(ROWS, seq.to_be_bytes().to_vec(), vec![seq as u8; 60]);
-        world.index.change(&mut batch, fid, &changes).unwrap();
-        world.apply(batch).unwrap();
+        let changed = world.index.change(&mut batch, fid, &changes);
+        if changed.and_then(|_| world.apply(batch)).is_err() && stop.is_some() {
+            break;
+        }
         let mut model = models[models.len() - 1].clone();
         model.change(fid, &changes);
         models.push(model);
     }
     if closed {
-        world.store.close().unwrap();
+        let done = world.store.close();
+        assert!(done.is_ok() || stop.is_some());
     }
     let image = io.kill();
     Built {
@@ -205,5 +216,41 @@ fn a_closed_store_harmed_in_any_way_loses_what_was_harmed_only() {
 fn a_killed_store_harmed_in_any_way_loses_what_was_harmed_only() {
     seeds("salvage-killed", 6, 200, |seed| {
         harmed_in_any_way(seed, false, 60)
+    });
+}
+
+#[test]
+fn without_a_manifest_tables_and_logs_give_back_the_same_records() {
+    seeds("salvage-no-manifest", 60, 2000, |seed| {
+        let mut dice = Dice(seed);
+        let stop = (dice.below(2) == 0).then(|| 1 + dice.below(2000));
+        let closed = dice.below(2) == 0;
+        let built = built_of(seed, closed, 20 + dice.below(200), stop);
+        let (store, index) = salvage(&built.image, &built.settings);
+        let (records, rows) = whole(&store, &index);
+        let mut bad = built.image.clone();
+        for copy in ["MANIFEST", "MANIFEST.copy"] {
+            assert!(bad.remove(&Path::new(DIR).join(copy)));
+        }
+        let (store, index) = salvage(&bad, &built.settings);
+        let (held, held_rows) = whole(&store, &index);
+        assert!(
+            held == records,
+            "seed {seed}: {} of {} records",
+            held.len(),
+            records.len()
+        );
+        assert!(held_rows == rows, "seed {seed}");
+        let told = &store.opened().damage;
+        let manifest = |d: &Damage| d.error.to_string().contains("MANIFEST");
+        assert!(told.iter().any(manifest), "seed {seed}: {told:?}");
+        if stop.is_none() {
+            assert!(
+                told.iter().all(|d| d.lost == Lost::Nothing),
+                "seed {seed}: {told:?}"
+            );
+            let survey = index.engine().survey();
+            assert!(survey.is_empty(), "seed {seed}: {survey:?}");
+        }
     });
 }

@@ -392,3 +392,34 @@ fn a_member_without_its_records_is_refused_by_a_start_and_repaired_around() {
     assert_right(&found, &whole, "repair");
     assert!(found.values().flatten().count() > 0);
 }
+
+#[test]
+fn a_member_whose_manifest_is_lost_gives_back_everything() {
+    for (members, gone) in [(1, true), (3, true), (3, false)] {
+        let stores = Stores::new(members, false);
+        for copy in ["MANIFEST", "MANIFEST.copy"] {
+            let path = stores.node(members - 1).join("kv").join(copy);
+            match gone {
+                true => std::fs::remove_file(path).unwrap(),
+                false => {
+                    // The same edit in both.
+                    let mut bytes = std::fs::read(&path).unwrap();
+                    bytes[40] ^= 1;
+                    std::fs::write(path, bytes).unwrap();
+                }
+            }
+        }
+        let start = stores.starts().into_iter().find_map(Result::err).unwrap();
+        let refused = start.to_string();
+        assert!(refused.contains("--repair"), "{refused}");
+        assert_eq!(stores.salvaged(&stores.dirs), stores.whole, "{members}");
+        let repair = Repair::prepare(&stores.dirs, &mut |_| {}).unwrap();
+        let losses = repair.losses();
+        assert!(losses.lost.is_empty() && !losses.damage.is_empty(), "{losses:?}");
+        repair.put_in_place().unwrap();
+        drop(repair);
+        assert!(stores.check().unwrap().is_sound());
+        let whole = stores.whole.clone();
+        assert_eq!(stores.served(), whole);
+    }
+}

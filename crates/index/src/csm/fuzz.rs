@@ -167,10 +167,8 @@ fn footers() {
             let sum = crc32c::crc32c(&bytes[..60]);
             bytes[60..].copy_from_slice(&sum.to_le_bytes());
             if let Ok(footer) = Footer::decode(&bytes, length, path) {
-                assert_eq!(
-                    footer.region_at + u64::from(footer.region_len) + LENGTH as u64,
-                    length
-                );
+                let end = footer.region_at + u64::from(footer.region_len) + LENGTH as u64;
+                assert!(end <= length);
             }
         }
         // The checksum catches up to five flipped bits in so few bytes, wherever they are.

@@ -508,13 +508,13 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         let mut newer = whole.clone();
         let at = newer.len() - footer::LENGTH;
-        newer[at + 8] = 3;
+        newer[at + 8] = 4;
         let sum = crc32c::crc32c(&newer[at..at + 60]);
         newer[at + 60..].copy_from_slice(&sum.to_le_bytes());
         std::fs::write(&file, newer).unwrap();
         let said = table.places().unwrap_err().to_string();
         assert!(
-            said.contains("version 3") && said.contains("newer Forebay"),
+            said.contains("version 4") && said.contains("newer Forebay"),
             "{said}"
         );
         std::fs::write(&file, whole).unwrap();
