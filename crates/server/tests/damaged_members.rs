@@ -415,7 +415,10 @@ fn a_member_whose_manifest_is_lost_gives_back_everything() {
         assert_eq!(stores.salvaged(&stores.dirs), stores.whole, "{members}");
         let repair = Repair::prepare(&stores.dirs, &mut |_| {}).unwrap();
         let losses = repair.losses();
-        assert!(losses.lost.is_empty() && !losses.damage.is_empty(), "{losses:?}");
+        assert!(
+            losses.lost.is_empty() && !losses.damage.is_empty(),
+            "{losses:?}"
+        );
         repair.put_in_place().unwrap();
         drop(repair);
         assert!(stores.check().unwrap().is_sound());

@@ -83,11 +83,11 @@ impl Store {
     }
 
     /// Opens a store to read all of it that is whole, whatever is damaged. No file is written or removed, no thread started, and every batch
-    /// is refused. Whole batches behind damaged ones of the log are there; scans go on behind what cannot be read (see [`Scan`]).
+    /// is refused. Whole batches behind damaged ones of the log are there; scans go on behind what cannot be read (see [`Scan`]). A manifest that
+    /// is lost, both copies, is made again from the tables and logs.
     ///
     /// # Errors
-    /// [`Error::Format`] if there is no store, or one of another version; [`Error::Corrupt`] if both copies of the manifest are damaged at the
-    /// same edit; [`Error::Io`] if the directory cannot be read.
+    /// [`Error::Format`] if there is no store, or one of another version; [`Error::Io`] if the directory cannot be read.
     pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
         open::salvage(io, dir, options, Arc::new(RowFormat))
     }

@@ -83,7 +83,7 @@ impl Found {
             false => Err(Error::Format {
                 path: dir.to_path_buf(),
                 reason: String::from(
-                    "has no MANIFEST and no copy of it: not a whole store; restore MANIFEST from a backup",
+                    "has no MANIFEST and no copy of it: put MANIFEST back from a copy; without one `forebay fsck --repair` makes it of the tables and logs, and `forebay mount --salvage` reads them",
                 ),
             }),
         }

@@ -1,11 +1,12 @@
 //! Rounds: one I/O for many, whatever happens to the reader.
-use super::super::{Shared, Writer};
+use super::super::{Meta, Shared, Writer};
 use super::*;
 use crate::cluster::Alpha;
 use crate::csm::block::{Cutter, records_of};
 use crate::csm::record::{Key, Record};
+use bytes::Bytes;
 use forebay_storage::fault::{Call, Watched};
-use forebay_storage::{Lost, OsIo};
+use forebay_storage::{Lineage, Lost, OsIo};
 use parking_lot::Condvar;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -86,7 +87,8 @@ fn fixture(budget: usize) -> Fixture {
         writer.add(&block);
     }
     assert_eq!(writer.blocks() as u64, BLOCKS);
-    let meta = writer.finish(|_| Vec::new()).unwrap().0;
+    let lineage = |m: &Meta| Lineage::of_side(m.number, Bytes::new(), &[]).encode(m.number);
+    let meta = writer.finish(lineage).unwrap().0;
     let gate = Arc::new(Gate::default());
     let reads = gate.clone();
     let io = Watched::new(OsIo, move |_, call| match call {
