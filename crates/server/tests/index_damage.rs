@@ -151,7 +151,7 @@ fn a_damaged_cut_or_newer_table_fails_what_needs_it_and_nothing_else() {
     let block = 64 + u32::from_le_bytes(bytes[32..36].try_into().unwrap()) as usize;
     needs(
         table,
-        |b| b[block + 5] ^= 4,
+        |b| b[block + 5] ^= 0x5a,
         &[
             &format!("block at byte {block} is damaged"),
             "forebay fsck --repair",
@@ -175,14 +175,14 @@ fn a_damaged_cut_or_newer_table_fails_what_needs_it_and_nothing_else() {
     );
     let newer = |bytes: &mut Vec<u8>| {
         let footer = bytes.len() - 64;
-        bytes[footer + 8] = 3;
+        bytes[footer + 8] = 4;
         let sum = crc32c::crc32c(&bytes[footer..footer + 60]);
         bytes[footer + 60..].copy_from_slice(&sum.to_le_bytes());
     };
     needs(
         table,
         newer,
-        &["version 3", "use a newer Forebay"],
+        &["version 4", "use a newer Forebay"],
         &dir,
         &fids,
     );
