@@ -60,7 +60,7 @@ pub fn remake(
     let mut candidates = BTreeMap::new();
     for number in tables {
         match Lineage::read(io, &names::table(dir, *number), *number) {
-            Ok((lineage, bytes)) => drop(candidates.extend(candidate(lineage, bytes))),
+            Ok((lineage, bytes)) => candidates.extend(candidate(lineage, bytes)),
             Err(error) => lost(error, false),
         }
     }
