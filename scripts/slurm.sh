@@ -22,7 +22,10 @@ start)
     chmod 755 "$dir"
     chmod 711 "$dir/munge"
     host=$(hostname -s)
-    base=$((20000 + RANDOM % 20000))
+    # Below the ports that the kernel gives to connections, and where nobody listens.
+    listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+    base=$((20000 + RANDOM % 10000))
+    while listens $base || listens $((base + 1)); do base=$((20000 + RANDOM % 10000)); done
     head -c 128 /dev/urandom >"$dir/munge.key"
     chmod 600 "$dir/munge.key"
     cat >"$dir/slurm.conf" <<CONF

@@ -1,5 +1,5 @@
 //! The documented batch script under a real Slurm of one node: with a small program, with one of MPI-IO, and with one that is
-//! cancelled while it writes.
+//! cancelled while it writes; and what becomes of a job whose server stops first, or whose start is ended.
 //!
 //! `scripts/slurm.sh` starts the Slurm; that needs root, and a machine whose name its daemons can look up. Without one the
 //! test says that it skips; with `FOREBAY_REQUIRE_SLURM` set it fails.
@@ -10,9 +10,10 @@ use common::left::{nothing, soon};
 use common::{Place, fuse, mpi, outcome, run};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A running Slurm; it stops when dropped.
-struct Slurm(Place);
+/// A running Slurm; it stops when dropped. One test at a time has one: each takes all cores of the machine for its node.
+struct Slurm(Place, #[allow(dead_code)] MutexGuard<'static, ()>);
 
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -21,6 +22,8 @@ fn root() -> PathBuf {
 
 impl Slurm {
     fn start() -> Option<Slurm> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let programs = ["slurmctld", "slurmd", "munged", "sbatch"];
         let there = |name: &&str| run(Command::new("which").arg(name)).status.success();
         let ready = fuse() && rustix::process::geteuid().is_root() && programs.iter().all(there);
@@ -33,7 +36,7 @@ impl Slurm {
         if !ready {
             return skip("no slurm-wlm and munge, no FUSE, or not root");
         }
-        let slurm = Slurm(Place::new());
+        let slurm = Slurm(Place::new(), turn);
         match outcome(&run(&mut slurm.script("start"))) {
             (0, _, _) => Some(slurm),
             (_, out, err) => skip(&format!("Slurm does not start: {out}{err}")),
@@ -56,6 +59,22 @@ impl Slurm {
         command.env("SLURM_CONF", self.0.path("slurm/slurm.conf"));
         command.current_dir(self.0.path("")).stdin(Stdio::null());
         command
+    }
+
+    /// Submits a job that runs this shell script, in the place; what it says goes to the file `out` there.
+    fn submit(&self, place: &Place, script: &str) {
+        std::fs::write(place.path("batch"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        let _ = std::fs::remove_file(place.path("out"));
+        let mut command = self.command("sbatch");
+        command.current_dir(place.path(""));
+        command.args([
+            "--overcommit",
+            "-o",
+            &place.text("out"),
+            &place.text("batch"),
+        ]);
+        let (code, _, err) = outcome(&run(&mut command));
+        assert_eq!(code, 0, "{err}");
     }
 
     fn idle(&self) -> bool {
@@ -171,4 +190,111 @@ fn the_documented_script_runs_and_a_cancelled_job_leaves_a_readable_store() {
     assert!(said().contains("firstsecond\n"), "{}", said());
     assert_eq!(results("g"), ["second\n"]);
     nothing(&place);
+}
+
+/// A job whose command is a step of its own that writes by path whatever comes of it, and that no signal but SIGKILL ends; then
+/// `injure`, a shell script. All ends, before Slurm would end it, and no line lies below the mount. What the job said.
+#[track_caller]
+fn no_line_is_lost(slurm: &Slurm, place: &Place, injure: &str) -> String {
+    let (store, mount) = (place.text("s"), place.text("m"));
+    let writer = "trap '' TERM HUP INT\nwhile :; do echo x >> $FOREBAY_MOUNT/lines; sleep 0.01; done 2>/dev/null\n";
+    std::fs::write(place.path("writer"), writer).unwrap();
+    slurm.submit(
+        place,
+        &format!(
+            "forebay run --store {store} --mount {mount} -- srun --overlap -n 1 sh {}
+echo ended with $?",
+            place.text("writer")
+        ),
+    );
+    let said = || std::fs::read_to_string(place.path("out")).unwrap_or_default();
+    let lines = || std::fs::read_to_string(place.path("m/lines")).unwrap_or_default();
+    soon("the step writes", || !lines().is_empty());
+    let mut command = Command::new("sh");
+    command.args(["-c", injure]).stdin(Stdio::null());
+    let (code, out, err) = outcome(&run(command.current_dir(place.path(""))));
+    assert_eq!(code, 0, "{out}{err}");
+    soon("the job ends", || slurm.idle());
+    nothing(place);
+    let bare = std::fs::read_dir(place.path("m")).unwrap();
+    let found: Vec<_> = bare.flatten().map(|e| e.path()).collect();
+    assert!(found.is_empty(), "below the mount: {found:?}; {}", said());
+    assert!(said().contains("ended with 1\n"), "{}", said());
+    said()
+}
+
+#[test]
+fn a_server_that_stops_first_ends_the_step_and_no_line_lands_below_the_mount() {
+    let Some(slurm) = Slurm::start() else { return };
+    let place = Place::new();
+    let said = no_line_is_lost(&slurm, &place, "kill -TERM $(cat s/lock)");
+    assert!(
+        said.contains("stops while the command runs (signal 15)"),
+        "{said}"
+    );
+    let forced = format!("{} umount --force m", env!("CARGO_BIN_EXE_forebay"));
+    let said = no_line_is_lost(&slurm, &place, &forced);
+    assert!(
+        said.contains("stops while the command runs (asked to)"),
+        "{said}"
+    );
+    assert!(!place.log().contains("panicked"), "{}", place.log());
+}
+
+#[test]
+fn a_start_that_fails_or_is_ended_leaves_nothing_though_the_job_goes_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(slurm) = Slurm::start() else { return };
+    let place = Place::new();
+    let dir = place.text("");
+    // Comes first in PATH: the same `srun`, but its program waits for the file `go`.
+    std::fs::create_dir(place.path("bin")).unwrap();
+    let real = run(Command::new("which").arg("srun")).stdout;
+    let late = format!(
+        "#!/bin/sh
+while [ \"$1\" != /bin/sh ]; do options=\"$options $1\"; shift; done
+exec {} $options /bin/sh -c 'echo $$ >{dir}begun; until test -e {dir}go; do sleep 0.1; done; exec \"$@\"' sh \"$@\"\n",
+        String::from_utf8_lossy(&real).trim()
+    );
+    std::fs::write(place.path("bin/srun"), late).unwrap();
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path("bin/srun"), mode).unwrap();
+    let said = || std::fs::read_to_string(place.path("out")).unwrap_or_default();
+    let started = format!("forebay run --store {dir}s --mount {dir}m -- touch {dir}ran");
+    let over = format!("until test -e {dir}over; do sleep 0.1; done");
+
+    // What an earlier failure may have left.
+    std::fs::write(place.path("m/lost"), "x").unwrap();
+    slurm.submit(&place, &format!("{started}; echo ended with $?; {over}"));
+    soon("the start fails", || said().contains("ended with 1\n"));
+    assert!(
+        said().contains("m is not empty") && said().contains("forebay: on "),
+        "{}",
+        said()
+    );
+    nothing(&place);
+    std::fs::write(place.path("over"), "").unwrap();
+    soon("the job ends", || slurm.idle());
+    std::fs::remove_file(place.path("m/lost")).unwrap();
+    std::fs::remove_file(place.path("over")).unwrap();
+
+    // Ended by a signal before the server has begun, which then begins.
+    let path = format!("PATH={dir}bin:$PATH");
+    slurm.submit(
+        &place,
+        &format!("{path} {started} & echo $! >{dir}run; wait $!; echo ended with $?; {over}"),
+    );
+    soon("the step begins", || {
+        std::fs::read_to_string(place.path("begun")).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let pid = std::fs::read_to_string(place.path("run")).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    soon("run ends", || said().contains("ended with 143\n"));
+    std::fs::write(place.path("go"), "").unwrap();
+    nothing(&place);
+    std::fs::write(place.path("over"), "").unwrap();
+    soon("the job ends", || slurm.idle());
+    assert!(!place.path("ran").exists(), "{}", said());
+    assert!(!place.log().contains("panicked"), "{}", place.log());
 }

@@ -4,12 +4,14 @@
 use crate::fail::{Context, Failure, Result};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// The guard, as `run` sees it. Dropping it has the command killed.
 pub struct Guard {
@@ -189,19 +191,36 @@ fn follow(parent: u32) -> Result {
     Ok(())
 }
 
+/// How long `srun` may take to end the tasks of its step.
+const STEP_END: Duration = Duration::from_secs(5);
+
 /// Kills every process below `top`, but for `spared` and what is below them.
+///
+/// `srun` is asked to end first: it then kills the tasks of its step on all hosts. Killed, it would leave them to run until the job's end,
+/// and to write below a mount that has gone by then.
 fn end_all_below(top: u32, spared: &[u32]) {
+    let begun = Instant::now();
+    let mut asked = BTreeSet::new();
     // A process may start another between the look and the kill; so look until there is none.
-    for _ in 0..1000 {
+    while begun.elapsed() < STEP_END * 2 {
         let below = crate::processes::below(top, spared);
         if below.is_empty() {
             return;
         }
-        for pid in below.iter().filter_map(|pid| Pid::from_raw(*pid as i32)) {
-            // Fails only if it has ended.
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        for pid in below {
+            let step = begun.elapsed() < STEP_END
+                && crate::processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
+            let signal = match step {
+                true if !asked.insert(pid) => continue,
+                true => Signal::TERM,
+                false => Signal::KILL,
+            };
+            if let Some(pid) = Pid::from_raw(pid as i32) {
+                // Fails only if it has ended.
+                let _ = rustix::process::kill_process(pid, signal);
+            }
         }
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
     }
     tracing::warn!("processes of the command do not end");
 }
