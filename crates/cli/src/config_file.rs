@@ -2,7 +2,7 @@
 //!
 //! It is the one named by `--config` or `FOREBAY_CONFIG`, or else `forebay/config.toml` in the user's configuration
 //! directory if that exists. An unknown key is an error, for a silently ignored one is worse.
-use crate::fail::{Failure, Result};
+use crate::fail::{Failure, Result, one_line};
 use crate::files::read_text;
 use crate::settings::{self, Resolved, SettingArgs, TABLE};
 use std::ffi::OsString;
@@ -91,7 +91,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
             text[..span.start.min(text.len())].matches('\n').count() + 1
         });
         Failure::usage(
-            format!("{file}, line {line}: {}", e.message()),
+            format!("{file}, line {line}: {}", one_line(e.message())),
             "a line is written as `memory = \"192MiB\"`",
         )
     })?;

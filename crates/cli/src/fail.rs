@@ -1,6 +1,8 @@
 //! How a verb fails: an exit code and one line that says what happened, where, and what to do next.
 //!
-//! Invariant: the line never holds a newline, so that scripts can show it whole.
+//! Invariant: the line never holds a newline, so that scripts can show it whole: one in the name of a file stands there as `\n`, as
+//! everywhere ([`crate::output`]). Texts of other programs that have several lines become one through [`one_line`] first.
+use crate::output::escaped;
 use std::fmt;
 
 /// Everything went well.
@@ -62,8 +64,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Folds any white space into single spaces.
+/// The message as one line; the newline at its end is not part of it.
 fn line(text: &str) -> String {
+    escaped(text.trim_end()).into_owned()
+}
+
+/// What another program or a library says in several lines, as one: its line breaks mean nothing.
+pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -85,8 +92,9 @@ mod tests {
 
     #[test]
     fn a_failure_is_one_line() {
-        let failure = Failure::new("cannot read\n  the file", "try\tagain");
-        assert_eq!(failure.text, "cannot read the file; try again");
+        let failure = Failure::new("cannot read a\n  b", "try\x1bagain\n");
+        assert_eq!(failure.text, "cannot read a\\n  b; try\\x1bagain");
+        assert_eq!(one_line("two\n\tlines \n"), "two lines");
         assert_eq!(failure.code, FAILED);
         assert_eq!(Failure::usage("a", "b").code, USAGE);
     }

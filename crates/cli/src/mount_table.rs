@@ -200,7 +200,7 @@ fn by_fusermount(point: &Path, how: How) -> Result {
         true => Ok(()),
         false if said.contains("busy") => Err(busy(point, std::process::id())),
         false => Err(Failure::new(
-            said.trim_end(),
+            crate::fail::one_line(&said),
             "see `findmnt` for what is mounted there",
         )),
     }

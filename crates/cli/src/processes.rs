@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Memory of one process in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Memory {
     /// Now.
     pub resident: u64,
@@ -14,24 +14,22 @@ pub struct Memory {
     pub peak: u64,
 }
 
-/// Memory of process `pid`; zeros if it is gone.
-pub fn memory(pid: u32) -> Memory {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+/// Memory of process `pid`; `None` if it is gone, or the kernel does not tell.
+pub fn memory(pid: u32) -> Option<Memory> {
+    memory_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// What a text like that of `/proc/PID/status` says.
+fn memory_in(status: &str) -> Option<Memory> {
     let field = |name: &str| {
-        let line = status
-            .lines()
-            .find_map(|l| l.strip_prefix(name))
-            .unwrap_or_default();
-        line.split_whitespace()
-            .next()
-            .and_then(|kib| kib.parse::<u64>().ok())
-            .unwrap_or(0)
-            << 10
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+        let kib = line.split_whitespace().next()?.parse::<u64>().ok()?;
+        Some(kib << 10)
     };
-    Memory {
-        resident: field("VmRSS:"),
-        peak: field("VmHWM:"),
-    }
+    Some(Memory {
+        resident: field("VmRSS:")?,
+        peak: field("VmHWM:")?,
+    })
 }
 
 /// Is there a process `pid` with a thread that has not ended? Only then may it still hold a lock or a file.
@@ -265,14 +263,15 @@ mod tests {
     fn this_process_lives_and_has_memory_and_threads() {
         let pid = std::process::id();
         assert!(lives(pid));
-        let memory = memory(pid);
+        let memory = memory(pid).unwrap();
         assert!(
             memory.resident > 0 && memory.peak >= memory.resident,
             "{memory:?}"
         );
         assert!(stacks(pid).contains("thread "));
         assert!(!lives(u32::MAX));
-        assert_eq!(super::memory(u32::MAX), Memory::default());
+        assert_eq!(super::memory(u32::MAX), None);
+        assert_eq!(memory_in("Name:\tforebay\nVmRSS:\t 12 kB\n"), None);
     }
 
     /// A program whose first thread has ended, and the others go on; it says the number of a child of it.

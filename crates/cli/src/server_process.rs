@@ -148,7 +148,7 @@ impl ServerProcess {
     pub fn ask(&self, ask: &Ask, limit: Duration) -> Result<Answer> {
         match Client::connect(&self.spec.store) {
             Ok(mut client) => client.ask(ask, limit),
-            Err(NoServer::Failed(failure)) => Err(failure),
+            Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
             Err(NoServer::NotRunning) => Err(Failure::new(
                 "the service has ended by itself",
                 format!("see {}", self.spec.store.join("log").display()),

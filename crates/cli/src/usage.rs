@@ -1,9 +1,10 @@
 //! Turns the command-line parser's errors into our one line; help and version stay as they are.
 use crate::args::Cli;
 use crate::fail;
-use crate::output::tell;
+use crate::output::{escaped, tell};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::borrow::Cow;
 
 /// Prints the error (or the help that was asked for); gives the exit code.
 pub fn report(error: &clap::Error) -> u8 {
@@ -29,7 +30,18 @@ pub fn report(error: &clap::Error) -> u8 {
 
 /// What is wrong with the words `args`, the parser's tip if it has one, and where the help is.
 fn line(error: &clap::Error, args: &[String]) -> String {
-    let text = error.to_string();
+    let mut text = error.to_string();
+    // What was typed is shown as it is shown everywhere; the other line breaks are the parser's.
+    for value in args
+        .iter()
+        .flat_map(|arg| [Some(&arg[..]), arg.split_once('=').map(|(_, v)| v)])
+    {
+        if let Some(value) = value
+            && let Cow::Owned(shown) = escaped(value)
+        {
+            text = text.replace(value, &shown);
+        }
+    }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = text
         .find("\nUsage:")

@@ -29,6 +29,7 @@ use std::time::Duration;
 pub struct Home {
     dir: PathBuf,
     found: Option<Superblock>,
+    repaired: Vec<String>,
     _lock: Option<File>,
 }
 
@@ -56,7 +57,7 @@ impl Home {
         enter(io, dir)?;
         let lock = lock(dir)?;
         must_not_be_under_way(io, dir)?;
-        let (found, _) = Superblock::read_and_repair(io, dir)?;
+        let (found, repaired) = Superblock::read_and_repair(io, dir)?;
         match &found {
             None => must_be_empty(io, dir)?,
             Some(block) if block.role == Role::Service => {
@@ -70,6 +71,7 @@ impl Home {
         Ok(Home {
             dir: dir.to_path_buf(),
             found,
+            repaired,
             _lock: lock,
         })
     }
@@ -77,6 +79,11 @@ impl Home {
     /// Where it is.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What was wrong with a copy of its superblock and was put right: sentences for people.
+    pub fn repaired(&self) -> &[String] {
+        &self.repaired
     }
 
     /// The number of the member and how many its service has; `None` for a new store.

@@ -39,7 +39,8 @@ impl Joined {
         config.check()?;
         home.found(&*io, &meeting, limit)?;
         let room = Arc::new(config.room(1));
-        let mut server = NodeServer::open(io, home.dir(), end, &config, room)?;
+        let mut server =
+            NodeServer::open(io, home.dir(), end, &config, room, home.repaired().to_vec())?;
         server.serve();
         // A request before everyone serves would wait; but one that could not open its store would never serve.
         meeting.exchange("", limit)?;
@@ -176,6 +177,27 @@ mod tests {
         }
         stop(members);
         stop(all(start(&dirs)));
+    }
+
+    #[test]
+    fn a_member_says_that_a_copy_of_its_superblock_was_made_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let dirs: Vec<_> = (0..2).map(|k| temp.path().join(format!("{k}"))).collect();
+        stop(all(start(&dirs)));
+        std::fs::remove_file(dirs[1].join("superblock.copy")).unwrap();
+        let members = all(start(&dirs));
+        assert!(members[0].status().unwrap().notes.is_empty());
+        let status = members[1].status().unwrap();
+        assert!(
+            status.notes.len() == 1 && status.notes[0].contains("superblock.copy was missing"),
+            "{:?}",
+            status.notes
+        );
+        assert!(!status.unclean);
+        stop(members);
+        let members = all(start(&dirs));
+        assert!(members[1].status().unwrap().notes.is_empty());
+        stop(members);
     }
 
     #[test]

@@ -31,8 +31,9 @@ pub struct Layout {
     pub nodes: Vec<PathBuf>,
     /// Held until dropped.
     pub locks: Vec<File>,
-    /// Superblocks that were damaged or missing, and made again from their copies: sentences for people.
-    pub repaired: Vec<String>,
+    /// Superblocks that were damaged or missing, and made again from their copies: sentences for people, by member. That of the whole
+    /// service is with member 0.
+    pub repaired: Vec<Vec<String>>,
 }
 
 impl Layout {
@@ -51,7 +52,7 @@ impl Layout {
         }
         enter(io, dir)?;
         let mut locks: Vec<File> = lock(dir)?.into_iter().collect();
-        let (found, mut repaired) = Superblock::read_and_repair(io, dir)?;
+        let (found, of_service) = Superblock::read_and_repair(io, dir)?;
         let mut service = match found {
             Some(service) => service,
             None => {
@@ -80,6 +81,8 @@ impl Layout {
         let nodes: Vec<PathBuf> = (0..members)
             .map(|k| dir.join(format!("node-{k}")))
             .collect();
+        let mut repaired = vec![of_service];
+        repaired.resize(nodes.len(), Vec::new());
         for (k, node) in (0..members).zip(&nodes) {
             if service.ready && !io.exists(node).map_err(|e| trouble(node, &e))? {
                 return refuse(format!(
@@ -90,7 +93,7 @@ impl Layout {
             enter(io, node)?;
             locks.extend(lock(node)?);
             must_not_be_under_way(io, node)?;
-            repaired.extend(check_member(io, node, k, &service)?);
+            repaired[usize::from(k)].extend(check_member(io, node, k, &service)?);
         }
         if !service.ready {
             service.ready = true;

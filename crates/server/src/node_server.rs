@@ -25,6 +25,8 @@ pub struct NodeServer {
     delegate: Option<Arc<Delegate>>,
     end: Arc<dyn Fabric>,
     config: Config,
+    /// Of its superblocks: what was damaged or missing when it was opened, and made again.
+    pub(crate) superblock_notes: Vec<String>,
     pub(crate) records: Census<Records>,
     pub(crate) disk: Census<Disk>,
 }
@@ -77,7 +79,8 @@ impl NodeServer {
         },
     ];
 
-    /// Opens the store in `dir` for the member that `end` is the end of. Nothing is served or recovered yet.
+    /// Opens the store in `dir` for the member that `end` is the end of. Nothing is served or recovered yet. `superblock_notes`: what was
+    /// wrong with its superblock, see [`MemberStatus::notes`].
     ///
     /// # Errors
     /// `Refused` for a directory that cannot be used; what the store fails with.
@@ -87,6 +90,7 @@ impl NodeServer {
         end: Arc<dyn Fabric>,
         config: &Config,
         room: Arc<Room>,
+        superblock_notes: Vec<String>,
     ) -> Result<NodeServer> {
         let (kv, data) = (dir.join("kv"), dir.join("data"));
         must_have_records(&*io, &kv, &data)?;
@@ -115,6 +119,7 @@ impl NodeServer {
             delegate: None,
             end,
             config: config.clone(),
+            superblock_notes,
         })
     }
 

@@ -48,13 +48,14 @@ impl Service {
             .map(|end| wrap(end as Arc<dyn Fabric>))
             .collect();
         let room = Arc::new(config.room(config.nodes));
-        let open = |(end, dir): (Arc<dyn Fabric>, &PathBuf)| {
-            NodeServer::open(io.clone(), dir, end, &config, room.clone())
+        let open = |(end, (dir, repaired)): (Arc<dyn Fabric>, (&PathBuf, &Vec<String>))| {
+            let room = room.clone();
+            NodeServer::open(io.clone(), dir, end, &config, room, repaired.clone())
         };
         let opened: Vec<Result<NodeServer>> = std::thread::scope(|scope| {
             let threads: Vec<_> = fabric
                 .into_iter()
-                .zip(&layout.nodes)
+                .zip(layout.nodes.iter().zip(&layout.repaired))
                 .map(|pair| scope.spawn(move || open(pair)))
                 .collect();
             let join = |t: std::thread::ScopedJoinHandle<'_, Result<NodeServer>>| {

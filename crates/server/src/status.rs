@@ -9,7 +9,7 @@ use crate::{Error, Fid, Kind, Node, Result, keys};
 use crate::{files, inodes};
 use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::{Engine, Stats};
-use forebay_storage::Store;
+use forebay_storage::{LogEnd, Store};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,13 @@ pub struct MemberStatus {
     /// What was damaged when it was opened and what reads met since, and what may be lost with it, for people.
     #[serde(default)]
     pub damage: Vec<String>,
+    /// What else was found when it was opened, for people: that it had not been closed, and where its log was cut; superblocks of which
+    /// a copy was damaged or missing, and was made again.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Whether it had not been closed when it was opened: its process or machine had died.
+    #[serde(default)]
+    pub unclean: bool,
     /// Inodes it owns, of all kinds, without those of removed directories. `None`: not counted yet.
     pub files: Option<u64>,
     /// Sum of the published sizes of the files it owns. `None`: not counted yet.
@@ -116,6 +123,8 @@ impl MemberStatus {
         members.fold(first, |sum, m| MemberStatus {
             member: sum.member,
             damage: [&sum.damage[..], &m.damage].concat(),
+            notes: [&sum.notes[..], &m.notes].concat(),
+            unclean: sum.unclean || m.unclean,
             files: both(sum.files, m.files),
             logical_bytes: both(sum.logical_bytes, m.logical_bytes),
             extents: both(sum.extents, m.extents),
@@ -286,6 +295,14 @@ impl NodeServer {
         Ok(self.figures(counted, disk.map(|seen| seen.value)))
     }
 
+    /// See [`MemberStatus::notes`].
+    fn opening_notes(&self) -> Vec<String> {
+        let end = self.node().store.opened().end;
+        let unclean = matches!(end, LogEnd::Unclean { .. }).then(|| end.to_string());
+        let superblocks = self.superblock_notes.iter().cloned();
+        unclean.into_iter().chain(superblocks).collect()
+    }
+
     fn figures(&self, counted: Option<(Counted, Duration)>, disk: Option<u64>) -> MemberStatus {
         let node = self.node();
         let store = node.store.stats();
@@ -305,6 +322,7 @@ impl NodeServer {
         let buffer_memory_bytes = data.buffers + delegate.map_or(0, |d| d.memory());
         let (served, serving) = node.load();
         let (asked, asking) = node.peers.load();
+        let opened = node.store.opened();
         let teams = delegate.map(|d| d.teams().counts()).unwrap_or_default();
         MemberStatus {
             member: node.peers.member(),
@@ -312,10 +330,12 @@ impl NodeServer {
                 let engine = node.store.side::<Engine>();
                 let index = engine.map(|e| e.met()).unwrap_or_default();
                 let met = [node.store.met(), index].concat();
-                let opened = node.store.opened().damage.iter();
+                let opened = opened.damage.iter();
                 let all = opened.chain(met.iter().map(|damage| &**damage));
                 all.map(ToString::to_string).collect()
             },
+            notes: self.opening_notes(),
+            unclean: matches!(opened.end, LogEnd::Unclean { .. }),
             files: counted.map(|(c, _)| c.files),
             logical_bytes: counted.map(|(c, _)| c.logical_bytes),
             extents: counted.map(|(c, _)| c.extents),

@@ -93,7 +93,7 @@ fn of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<L
     for node in &nodes {
         locks.extend(lock(node)?);
         must_not_be_under_way(io, node)?;
-        repaired.extend(Superblock::read_and_repair(io, node)?.1);
+        repaired.push(Superblock::read_and_repair(io, node)?.1);
     }
     Ok(Layout {
         nodes,

@@ -1,6 +1,6 @@
 //! What of a store is damaged, and what may be lost with it: told by the open, by a check, and by reads of a store that is
 //! opened to [salvage](crate::Store::salvage) what is whole.
-use crate::Error;
+use crate::{Error, names};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -149,7 +149,40 @@ pub enum LogEnd {
         last: u64,
         /// Through this batch everything is known to have been on disk.
         synced: u64,
+        /// Where the log was cut because a crash had torn it. A log that ends at the end of a record is not cut: nobody can see what
+        /// it may have lost.
+        cut: Option<LogCut>,
     },
+}
+
+/// Where the log was cut: everything behind it is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogCut {
+    /// The number of the log file.
+    pub file: u64,
+    /// The first byte that went.
+    pub offset: u64,
+}
+
+impl std::fmt::Display for LogEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let LogEnd::Unclean { last, synced, cut } = self else {
+            return write!(f, "it was closed, or is new");
+        };
+        write!(f, "it was not closed; ")?;
+        if let Some(LogCut { file, offset }) = cut {
+            let name = names::log(Path::new(""), *file);
+            write!(
+                f,
+                "its log {} was torn by a crash and cut at byte {offset}; ",
+                name.display()
+            )?;
+        }
+        write!(
+            f,
+            "what came behind batch {last} of its log, if anything, is lost (through batch {synced} everything was on disk)"
+        )
+    }
 }
 
 /// What was found when a store was opened.

@@ -4,7 +4,7 @@
 mod support;
 
 use forebay_storage::fault::{Call, FaultIo, Image, Watched};
-use forebay_storage::{Batch, Durability, Error, Keyspace, LogEnd, Lost, Options, Store};
+use forebay_storage::{Batch, Durability, Error, Io, Keyspace, LogEnd, Lost, Options, Store};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -316,9 +316,39 @@ fn a_killed_store_says_where_its_log_ended() {
     let store = open(&FaultIo::with_image(&image, 1), &options).unwrap();
     let end = store.opened().end;
     assert!(
-        matches!(end, LogEnd::Unclean { last, synced } if synced == last),
+        matches!(end, LogEnd::Unclean { last, synced, cut: None } if synced == last),
         "{end:?}"
     );
+}
+
+#[test]
+fn a_killed_store_with_a_torn_log_says_where_that_was_cut() {
+    let options = options(Durability::Process);
+    let io = FaultIo::new(5);
+    let store = open(&io, &options).unwrap();
+    run(&store, &history(6, 40));
+    let io = FaultIo::with_image(&io.kill(), 1);
+    let logs = io.list(Path::new(DIR)).unwrap().into_iter();
+    let log = logs
+        .map(|entry| entry.name)
+        .filter(|n| n.ends_with(".log"))
+        .max()
+        .unwrap();
+    let path = Path::new(DIR).join(&log);
+    let file = io.open(&path).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
+    file.set_len(end - 2).unwrap();
+    let store = open(&io, &options).unwrap();
+    let LogEnd::Unclean { cut: Some(cut), .. } = store.opened().end else {
+        panic!("{:?}", store.opened());
+    };
+    assert!(cut.offset > 0 && cut.offset < end, "{cut:?} {end}");
+    let said = store.opened().end.to_string();
+    for part in [&log, &format!("cut at byte {}", cut.offset)] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
 }
 
 /// A salvaged store with a damaged table tells it, shows nothing wrong, and all but what that may have held.

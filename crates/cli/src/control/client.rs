@@ -15,6 +15,7 @@ use std::time::Duration;
 pub struct Client {
     stream: BufReader<UnixStream>,
     store: String,
+    silent: bool,
     /// Process id of the server.
     pub pid: u32,
 }
@@ -24,6 +25,8 @@ pub struct Client {
 pub enum NoServer {
     /// No server runs on this store.
     NotRunning,
+    /// There is one, and it does not answer.
+    Silent(Failure),
     /// There is one, but it cannot be asked.
     Failed(Failure),
 }
@@ -63,6 +66,24 @@ impl Owners {
         }
         Ok(())
     }
+}
+
+/// The process that listens on the control socket of `store`, as the kernel says; 0 if that cannot be seen from here.
+///
+/// # Errors
+/// If nobody listens, or not somebody who may be asked.
+pub(super) fn listener(store: &Path) -> Result<u32> {
+    let shown = store.display().to_string();
+    let (stream, owners) = reach(store).or_fail(
+        format!("cannot reach the service of {shown}"),
+        "look whether it still runs: `pgrep -af forebay`",
+    )?;
+    owners.check(&shown)?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).or_fail(
+        format!("cannot see who serves {shown}"),
+        "mount /proc, or end the process named in its lock file",
+    )?;
+    Ok(peer.pid.as_raw_nonzero().get() as u32)
 }
 
 /// Connects to the socket of a store, which no link may stand for, and asks whose all of it is.
@@ -111,10 +132,19 @@ impl Client {
         let mut client = Client {
             stream: BufReader::new(stream),
             store: shown,
+            silent: false,
             pid: 0,
         };
-        client.greet().map_err(NoServer::Failed)?;
-        Ok(client)
+        match client.greet() {
+            Ok(()) => Ok(client),
+            Err(failure) if client.silent => Err(NoServer::Silent(failure)),
+            Err(failure) => Err(NoServer::Failed(failure)),
+        }
+    }
+
+    /// Whether an answer did not come in time.
+    pub fn is_silent(&self) -> bool {
+        self.silent
     }
 
     fn greet(&mut self) -> Result {
@@ -203,14 +233,15 @@ impl Client {
             )),
             Ok(_) => Ok(line),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                self.silent = true;
                 Err(Failure::new(
                     match self.pid {
                         0 => format!("the service of {} does not answer", self.store),
                         pid => format!("the service of {} (pid {pid}) does not answer", self.store),
                     },
                     format!(
-                        "{next}; its process id is in {}/lock: `kill -CONT` wakes one that is stopped",
-                        self.store
+                        "{next}; its process id is in {store}/lock: `kill -CONT` wakes one that is stopped; `forebay umount --force {store}` ends it",
+                        store = self.store
                     ),
                 ))
             }
@@ -235,6 +266,7 @@ mod tests {
         let mut client = Client {
             stream: BufReader::new(ours),
             store: "/s".into(),
+            silent: false,
             pid: 0,
         };
         client.limit(Duration::from_millis(1)).unwrap();

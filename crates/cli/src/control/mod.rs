@@ -10,12 +10,14 @@
 //! Invariants: only the user who runs the server (and root) is answered, checked by the kernel's credentials of the
 //! peer; only a server of the store's owner is asked, checked in the same way, and by the owner of the socket; a peer of another protocol version is refused with a word about which side is older; every read has a limit.
 mod client;
+mod holder;
 mod record;
 mod server;
 mod stage;
 mod status;
 
 pub use client::{Client, NoServer};
+pub use holder::StoreHolder;
 pub use record::{RecordAnswer, RecordAsk, RecordPart, RecordSpec};
 pub use server::{Answerer, Listener, remove_left};
 pub use stage::{StageAnswer, StageAsk, StageJob, StageSpec, StageState};

@@ -142,8 +142,8 @@ pub struct Process {
     pub program: String,
     /// Seconds since it was ready.
     pub uptime_seconds: u64,
-    /// Memory of the whole process.
-    pub memory: Memory,
+    /// Memory of the whole process. `None`: the kernel did not tell.
+    pub memory: Option<Memory>,
     /// The members that run in it.
     pub members: Vec<u16>,
     /// Where it serves metrics, if it does.
@@ -176,8 +176,8 @@ pub struct Status {
     pub program: String,
     /// Seconds since it was ready.
     pub uptime_seconds: u64,
-    /// Its memory.
-    pub memory: Memory,
+    /// Its memory. `None`: the kernel did not tell.
+    pub memory: Option<Memory>,
     /// Its settings.
     pub settings: BTreeMap<String, String>,
     /// All mounts, by member.

@@ -70,12 +70,14 @@ pub(super) fn kinds<const N: usize>(
     status.members.iter().flat_map(samples).collect()
 }
 
-pub(super) fn process(status: &Status, value: impl Fn(&Process) -> Value) -> Vec<Sample> {
-    let sample = |p: &Process| Sample {
-        labels: Vec::new(),
-        value: value(p),
+pub(super) fn process(status: &Status, value: impl Fn(&Process) -> Option<Value>) -> Vec<Sample> {
+    let sample = |p: &Process| {
+        Some(Sample {
+            labels: Vec::new(),
+            value: value(p)?,
+        })
     };
-    status.processes.iter().take(1).map(sample).collect()
+    status.processes.iter().take(1).filter_map(sample).collect()
 }
 
 pub(super) fn peers(status: &Status, value: impl Fn(&Peer) -> Value) -> Vec<Sample> {

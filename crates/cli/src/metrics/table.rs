@@ -52,6 +52,20 @@ pub const METRICS: &[Metric] = &[
         "Disk space of the member's segment files, garbage included",
         |m| m.disk_bytes.map(Value::Whole)
     ),
+    of_kinds!(
+        "forebay_found_at_opening",
+        "found",
+        "What was found when the member's store was opened: damage (damaged places), unclean (1: it had not been closed), superblocks (copies of superblocks made again)",
+        |m| {
+            let unclean = u64::from(m.unclean);
+            let superblocks = (m.notes.len() as u64).saturating_sub(unclean);
+            [
+                ("damage", Some(m.damage.len() as u64)),
+                ("unclean", Some(unclean)),
+                ("superblocks", Some(superblocks)),
+            ]
+        }
+    ),
     of_member!("forebay_segments", "Segment files of the member", |m| Some(
         Value::Whole(m.segments)
     )),
@@ -320,25 +334,25 @@ pub const METRICS: &[Metric] = &[
         name: "forebay_stage_jobs",
         help: "Stage jobs that run in the process",
         labels: &[],
-        read: |status| process(status, |p| Value::Whole(p.stage_jobs)),
+        read: |status| process(status, |p| Some(Value::Whole(p.stage_jobs))),
     },
     Metric {
         name: "forebay_uptime_seconds",
         help: "Time since the process was ready",
         labels: &[],
-        read: |status| process(status, |p| Value::Whole(p.uptime_seconds)),
+        read: |status| process(status, |p| Some(Value::Whole(p.uptime_seconds))),
     },
     Metric {
         name: "forebay_process_resident_memory_bytes",
         help: "Memory of the whole process",
         labels: &[],
-        read: |status| process(status, |p| Value::Whole(p.memory.resident)),
+        read: |status| process(status, |p| Some(Value::Whole(p.memory?.resident))),
     },
     Metric {
         name: "forebay_process_peak_memory_bytes",
         help: "The most memory the process ever had",
         labels: &[],
-        read: |status| process(status, |p| Value::Whole(p.memory.peak)),
+        read: |status| process(status, |p| Some(Value::Whole(p.memory?.peak))),
     },
     Metric {
         name: "forebay_build_info",
@@ -357,7 +371,6 @@ pub const METRICS: &[Metric] = &[
 mod tests {
     use super::*;
     use crate::control::{Member, Rates, Status};
-    use crate::processes::Memory;
     use forebay_server::{IndexStats, MemberStatus};
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -373,7 +386,7 @@ mod tests {
             pid: 1,
             program: String::new(),
             uptime_seconds: 0,
-            memory: Memory::default(),
+            memory: None,
             settings: BTreeMap::new(),
             mounts: Vec::new(),
             members: vec![Member { figures, rates }],

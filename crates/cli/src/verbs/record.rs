@@ -149,7 +149,7 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
                 format!("no service runs on {}", store.display()),
                 "mount it first: `forebay mount`",
             ),
-            NoServer::Failed(failure) => failure,
+            NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
         });
         let started = started.and_then(|mut client| {
             match client.ask(&Ask::Record(RecordAsk::Start(spec.clone())), LIMIT)? {

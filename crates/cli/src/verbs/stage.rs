@@ -210,7 +210,7 @@ pub fn connect(store: &Path) -> Result<Client> {
     let shown = store.display();
     match Client::connect(store) {
         Ok(client) => Ok(client),
-        Err(NoServer::Failed(failure)) => Err(failure),
+        Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
         Err(NoServer::NotRunning) => Err(Failure::new(
             format!("no Forebay service runs on {shown}"),
             format!("start it with `forebay mount {shown} MOUNTPOINT`"),

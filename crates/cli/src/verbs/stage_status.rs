@@ -45,6 +45,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
                     },
                     // A dead mount has no jobs; another user's service is not asked.
                     Err(NoServer::NotRunning | NoServer::Failed(_)) => {}
+                    Err(NoServer::Silent(failure)) => tell(format!("forebay: {failure}")),
                 }
             }
         }

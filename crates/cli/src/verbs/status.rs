@@ -51,7 +51,7 @@ pub fn run(args: &StatusArgs) -> Result {
 fn ask(store: &Path, watched: bool) -> Result<Status> {
     let mut client = match Client::connect(store) {
         Ok(client) => client,
-        Err(NoServer::Failed(failure)) => return Err(failure),
+        Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => return Err(failure),
         Err(NoServer::NotRunning) => {
             let shown = store.display();
             let next = match store.file_name().and_then(|name| name.to_str()) {

@@ -101,8 +101,14 @@ pub fn text(status: &Status, wide: bool) -> String {
             let number = member.figures.member;
             let _ = writeln!(
                 out,
-                "node {number} was damaged when it was opened: {damage}"
+                "node {number} was damaged when it was opened: {}",
+                escaped(damage)
             );
+        }
+        for note in &member.figures.notes {
+            let number = member.figures.member;
+            let note = escaped(note);
+            let _ = writeln!(out, "node {number}, when it was opened: {note}");
         }
     }
     let age = status
@@ -121,14 +127,17 @@ pub fn text(status: &Status, wide: bool) -> String {
         };
         let _ = write!(
             out,
-            "{nodes}: store {}, forebay {}, pid {} on {}, up {} s, process memory {} (peak {})",
+            "{nodes}: store {}, forebay {}, pid {} on {}, up {} s, process memory {}",
             name(&process.store),
             escaped(&process.program),
             process.pid,
             escaped(&process.host),
             process.uptime_seconds,
-            size(process.memory.resident),
-            size(process.memory.peak),
+            process.memory.map_or("unknown".into(), |m| format!(
+                "{} (peak {})",
+                size(m.resident),
+                size(m.peak)
+            )),
         );
         if process.stage_jobs > 0 {
             let jobs = counted(process.stage_jobs, "stage job");
@@ -146,7 +155,6 @@ pub fn text(status: &Status, wide: bool) -> String {
 mod tests {
     use super::*;
     use crate::control::{MountStatus, Peer, Process, Rates};
-    use crate::processes::Memory;
     use forebay_server::{IndexStats, MemberStatus};
     use std::collections::BTreeMap;
 
@@ -201,7 +209,7 @@ mod tests {
             store: "/local/s".into(),
             program: "0.1.0".into(),
             uptime_seconds: 5,
-            memory: Memory::default(),
+            memory: None,
             members: vec![own],
             metrics: None,
             stage_jobs: 0,
@@ -228,7 +236,7 @@ mod tests {
             pid: 4711,
             program: "0.1.0".into(),
             uptime_seconds: 5,
-            memory: Memory::default(),
+            memory: None,
             settings: BTreeMap::new(),
             mounts: (0..3)
                 .map(|member| MountStatus {
@@ -255,6 +263,10 @@ mod tests {
         assert!(line("all").contains("37,037,034"), "{shown}");
         assert!(line("files and extents").contains("7 s ago"), "{shown}");
         assert!(line("node 2: ").contains("pid 4713 on node17"), "{shown}");
+        assert!(
+            line("node 2: ").ends_with("process memory unknown"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -262,9 +274,13 @@ mod tests {
         let mut status = three_of_four();
         let damage = "wal-0000000002.log: damaged (batches 7 to 9 are missing)";
         status.members[1].figures.damage.push(damage.into());
+        let note = "it was not closed; its log wal-0000000003.log was torn";
+        status.members[2].figures.notes.push(note.into());
         let line = format!("node 1 was damaged when it was opened: {damage}\n");
+        let noted = format!("node 2, when it was opened: {note}\n");
         for wide in [false, true] {
             assert_eq!(text(&status, wide).matches(&line).count(), 1);
+            assert_eq!(text(&status, wide).matches(&noted).count(), 1);
         }
     }
 

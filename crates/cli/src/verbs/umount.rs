@@ -1,10 +1,11 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
-use crate::control::{Answer, Ask, Client, DeadMember, NoServer};
+use crate::control::{Answer, Ask, Client, DeadMember, NoServer, StoreHolder};
 use crate::fail::{Failure, Result};
 use crate::mount_table::{self, How, Mounted};
-use crate::output::{escaped, name, print};
+use crate::output::{escaped, name, print, tell};
 use crate::units::counted;
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ pub fn run(args: &UmountArgs) -> Result {
                 }
                 // It may have been stopping already, and is gone now.
                 Err(_) if !crate::processes::lives(pid) => Vec::new(),
+                Err(_) if client.is_silent() && args.force => return end_silent(&store, DEAD_STOP),
                 Err(failure) => return Err(failure),
             };
             gone(pid, &store)?;
@@ -46,7 +48,8 @@ pub fn run(args: &UmountArgs) -> Result {
                 name(&store)
             ))
         }
-        Err(NoServer::Failed(failure)) => Err(failure),
+        Err(NoServer::Silent(_)) if args.force => end_silent(&store, DEAD_STOP),
+        Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
         Err(NoServer::NotRunning) if ours.is_empty() => Err(Failure::new(
             format!(
                 "no Forebay service runs for {}, and nothing is mounted from it",
@@ -141,6 +144,53 @@ fn end_dead(dead: &[DeadMember], store: &Path, force: bool) -> Result<String> {
     ))
 }
 
+/// Ends the server of a store that does not answer, and clears its mounts. One that is only stopped by a signal is woken, and commits what
+/// is open; one that has not ended `limit` after it was told to is killed.
+///
+/// # Errors
+/// If it cannot be told which process it is, or it does not end; each says so.
+fn end_silent(store: &Path, limit: Duration) -> Result {
+    let shown = name(store);
+    let holder = StoreHolder::find(store)?;
+    let pid = holder.pid;
+    tell(format!(
+        "forebay: the service of {shown} (pid {pid}) does not answer; it is woken and told to stop, and killed if it still runs after {} s",
+        limit.as_secs_f32()
+    ));
+    // Each fails only if it has ended by now, or may not be signalled, and then it is seen to run.
+    let _ = holder.signal(Signal::TERM);
+    let _ = holder.signal(Signal::CONT);
+    let killed = !holder.wait(limit);
+    if killed {
+        let _ = holder.signal(Signal::KILL);
+        if !holder.wait(KILLED_STOP) {
+            return Err(Failure::new(
+                format!(
+                    "process {pid}, the service of {shown}, was killed and has not ended yet: it waits for the kernel, perhaps for a disk"
+                ),
+                format!(
+                    "`cat /proc/{pid}/wchan` says for what; run `forebay umount --force {shown}` again once it is gone"
+                ),
+            ));
+        }
+    }
+    gone(pid, store)?;
+    for mount in mount_table::all()? {
+        if mount_table::store(&mount).as_deref() == Some(store) {
+            mount_table::unmount(&mount.point, How::Detach)?;
+        }
+    }
+    print(match killed {
+        true => format!(
+            "{shown} is unmounted; its service did not answer and was killed: what it had acknowledged is kept as its durability says, and \
+             the next start recovers\n"
+        ),
+        false => format!(
+            "{shown} is unmounted; its service did not answer, was told to stop and has ended: {shown}/log says how\n"
+        ),
+    })
+}
+
 /// Time for a server that was declared dead to stop when it is told to.
 const DEAD_STOP: Duration = Duration::from_secs(20);
 /// The same when it is killed.
@@ -148,7 +198,6 @@ const KILLED_STOP: Duration = Duration::from_secs(5);
 
 /// Ends a server of this machine that the others do without, also if it was stopped by a signal; whether it has ended.
 fn ended(pid: u32, force: bool) -> bool {
-    use rustix::process::{Pid, Signal, kill_process};
     let Some(process) = Pid::from_raw(pid as i32).filter(|_| is_server(pid)) else {
         return true;
     };
@@ -201,6 +250,88 @@ fn gone(pid: u32, store: &Path) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::BufRead;
+    use std::process::{Child, Command, Stdio};
+
+    /// A program that listens on STORE/control and never answers, nor ends when told to; with a second word it has STORE/lock open.
+    const SILENT: &str = "#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    signal(SIGTERM, SIG_IGN);
+    if (chdir(argv[1])) return 1;
+    strcpy(at.sun_path, \"control\");
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (bind(s, (struct sockaddr *)&at, sizeof at) || listen(s, 8)) return 2;
+    if (argc > 2 && flock(open(\"lock\", O_RDWR), LOCK_EX)) return 3;
+    puts(\"listens\");
+    fflush(stdout);
+    for (;;) pause();
+}
+";
+
+    /// Starts it, and waits until it listens.
+    fn silent(dir: &Path, locks: bool) -> Child {
+        let (source, program) = (dir.join("silent.c"), dir.join("silent"));
+        let store = dir.join("s");
+        std::fs::write(&source, SILENT).unwrap();
+        let mut cc = Command::new("cc");
+        assert!(
+            cc.arg("-o")
+                .arg(&program)
+                .arg(&source)
+                .status()
+                .unwrap()
+                .success()
+        );
+        std::fs::create_dir(&store).unwrap();
+        std::fs::write(store.join("lock"), "").unwrap();
+        let mut command = Command::new(&program);
+        command.arg(&store).args(locks.then_some("lock"));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "listens\n");
+        child
+    }
+
+    #[test]
+    fn a_server_that_neither_answers_nor_stops_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = silent(dir.path(), true);
+        let ended = end_silent(&dir.path().join("s"), Duration::from_millis(50));
+        // Not reaped before: a number that is free again could be another process's.
+        let _ = child.kill();
+        let status = child.wait().unwrap();
+        assert_eq!(ended, Ok(()));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(Signal::KILL.as_raw())
+        );
+    }
+
+    #[test]
+    fn a_process_that_does_not_hold_the_store_is_not_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = silent(dir.path(), false);
+        let ended = end_silent(&dir.path().join("s"), Duration::from_millis(50));
+        let runs = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let failure = ended.unwrap_err();
+        assert!(
+            runs && failure.text.contains("does not hold its lock"),
+            "{failure}"
+        );
+        assert!(failure.text.contains("kill -KILL"), "{failure}");
+    }
 
     #[test]
     fn the_store_is_found_from_a_mount_point_or_the_directory_above() {

@@ -137,7 +137,7 @@ fn run(
     let layout = stopped::open(&*io, dirs)?;
     let mut report = Report {
         members: layout.nodes.len() as u16,
-        notes: layout.repaired,
+        notes: layout.repaired.concat(),
         ..Report::default()
     };
     progress(Progress {
@@ -238,12 +238,10 @@ fn open(
         report.may_be_lost += u64::from(!damage.lost.is_nothing());
         report.notes.push(format!("member {member}: {damage}"));
     }
-    if let LogEnd::Unclean { last, synced } = opened.end {
+    if let LogEnd::Unclean { .. } = opened.end {
         report.may_be_lost += 1;
-        report.notes.push(format!(
-            "member {member}: it was not closed; what came behind batch {last} of its log, if anything, is lost (through batch {synced} \
-             everything was on disk)"
-        ));
+        let note = format!("member {member}: {}", opened.end);
+        report.notes.push(note);
     }
     // Without a thread of its own: a check merges nothing.
     let settings = Settings {

@@ -277,10 +277,9 @@ fn open(
     if spans_lost {
         losses.spans_lost.push(member);
     }
-    if let LogEnd::Unclean { last, .. } = store.opened().end {
-        losses.notes.push(format!(
-            "member {member}: it was not closed; what came behind batch {last} of its log, if anything, is lost"
-        ));
+    let end = store.opened().end;
+    if let LogEnd::Unclean { .. } = end {
+        losses.notes.push(format!("member {member}: {end}"));
     }
     m.store = Some(Arc::new(store));
     m.index = Some(index);

@@ -301,13 +301,11 @@ fn replay(
         _ => LogEnd::Unclean {
             last,
             synced: recovered.synced,
+            cut: recovered.cut,
         },
     };
-    if let LogEnd::Unclean { last, synced } = end {
-        tracing::warn!(
-            store = %dir.display(), last_batch = last, last_synced = synced,
-            "the store was not closed; what was written behind its last batch, if anything, is lost"
-        );
+    if let LogEnd::Unclean { .. } = end {
+        tracing::warn!(store = %dir.display(), "{end}");
     }
     for damage in &damage {
         tracing::warn!(store = %dir.display(), "damaged: {damage}");

@@ -4,7 +4,7 @@ use super::payload::{self, Payload};
 use super::record::{self, Records, Step};
 use super::torn::{self, Hole};
 use super::{KIND, header};
-use crate::damage::{Damage, Lost};
+use crate::damage::{Damage, LogCut, Lost};
 use crate::{Error, Io, Result};
 use crate::{names, sectors};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ pub struct Recovered {
     pub files: Vec<Replayed>,
     /// What is damaged, or had to be cut although it is whole.
     pub damage: Vec<Damage>,
+    /// Where it was cut, if a crash had torn it. A salvage cuts nothing.
+    pub cut: Option<LogCut>,
 }
 
 /// What is done about damage that no crash explains.
@@ -160,16 +162,22 @@ pub fn recover(
             synced,
             files,
             damage,
+            cut: None,
         });
     }
     if let Some(missing) = missing {
         return Err(cut.map_or(missing.error, |cut| cut.error()));
     }
+    let mut cut_at = None;
     if let Some(cut) = cut {
         if !cut.torn {
             return Err(cut.error());
         }
         cut_log(io, dir, numbers, &cut, expected.file)?;
+        cut_at = numbers.get(cut.file).map(|number| LogCut {
+            file: *number,
+            offset: cut.offset,
+        });
         tracing::warn!(
             file = %cut.path.display(), offset = cut.offset, last_batch = last,
             "log cut at its last whole record: what followed was torn by a crash"
@@ -208,6 +216,7 @@ pub fn recover(
         synced,
         files,
         damage,
+        cut: cut_at,
     })
 }
 
