@@ -90,9 +90,13 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<(String, String)>> {
         let line = e.span().map_or(1, |span| {
             text[..span.start.min(text.len())].matches('\n').count() + 1
         });
+        let next = match e.message().starts_with("duplicate key") {
+            true => "write each setting once",
+            false => "a line is written as `memory = \"192MiB\"`",
+        };
         Failure::usage(
             format!("{file}, line {line}: {}", one_line(e.message())),
-            "a line is written as `memory = \"192MiB\"`",
+            next,
         )
     })?;
     let mut texts = Vec::new();
@@ -190,6 +194,16 @@ mod tests {
     fn broken_toml_names_the_line() {
         let failure = parse("nodes = 1\nmemory = = 2\n", Path::new("c.toml")).unwrap_err();
         assert!(failure.text.starts_with("c.toml, line 2:"), "{failure}");
+    }
+
+    #[test]
+    fn a_setting_that_is_there_twice_is_named_with_what_to_do() {
+        let failure = parse("nodes = 1\nnodes = 2\n", Path::new("c.toml")).unwrap_err();
+        assert!(failure.text.starts_with("c.toml, line 2:"), "{failure}");
+        assert!(
+            failure.text.ends_with("; write each setting once"),
+            "{failure}"
+        );
     }
 
     #[test]

@@ -135,4 +135,16 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_newline_in_a_word_is_shown_as_one() {
+        for args in [
+            &["forebay", "demo", "--size", "1\n2"][..],
+            &["forebay", "demo", "--size=1\n2"],
+        ] {
+            let words: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
+            let line = line(&Cli::try_parse_from(args).unwrap_err(), &words);
+            assert!(line.contains("'1\\n2'"), "{line}");
+        }
+    }
 }

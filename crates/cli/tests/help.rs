@@ -119,6 +119,27 @@ fn every_command_has_a_man_page_from_the_same_definitions() {
         mount.contains("start\\-limit") && mount.contains("FOREBAY_DURABILITY"),
         "{mount}"
     );
+    let synopsis = |page: &str| {
+        let (_, rest) = page.split_once(".SH SYNOPSIS").unwrap();
+        rest.split_once(".SH").unwrap().0.replace('\\', "")
+    };
+    for part in [
+        "[--nodes <N>]",
+        "[--salvage]",
+        "[--allow-other[=<BOOL>]]",
+        "<STORE> <MOUNTPOINT>",
+    ] {
+        assert!(
+            synopsis(&mount).contains(part),
+            "{part} in {}",
+            synopsis(&mount)
+        );
+    }
+    let stage = synopsis(&page("forebay-stage"));
+    assert!(
+        stage.contains("forebay stage") && stage.contains("<COMMAND>"),
+        "{stage}"
+    );
     for name in [
         "forebay",
         "forebay-stage-in",

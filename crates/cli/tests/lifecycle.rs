@@ -125,6 +125,38 @@ fn open_files_keep_a_mount_and_are_named_unless_forced() {
 }
 
 #[test]
+fn a_service_that_a_signal_stops_is_ended_when_forced() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    place.mount_well(&[]);
+    // Closed before: a command that inherits it would wait for the server in `exec`.
+    std::fs::write(place.path("m/kept"), "kept").unwrap();
+    let pid = place.pid();
+    let process = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    let store = place.store();
+    assert_fails(
+        &forebay(&["umount", &store]),
+        1,
+        &["does not answer", "umount --force", &store],
+    );
+    assert!(forebay_cli::processes::lives(pid));
+    let (code, out, err) = forebay(&["umount", "--force", &place.mount_point()]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(
+        err.contains(&format!("(pid {pid}) does not answer")),
+        "{err}"
+    );
+    assert!(out.contains("is unmounted"), "{out}");
+    assert!(!forebay_cli::processes::lives(pid), "{out}{err}");
+    place.mount_well(&[]);
+    assert_eq!(std::fs::read(place.path("m/kept")).unwrap(), b"kept");
+    place.umount_well();
+}
+
+#[test]
 fn signals_stop_a_foreground_service_cleanly() {
     if !fuse() {
         return;

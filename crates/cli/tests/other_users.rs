@@ -64,7 +64,9 @@ fn names_of_files_and_stores_are_printed_without_what_a_terminal_obeys() {
         &["--config", &none, "mount", "a", "b"],
     ] {
         let (_, text) = printed(args);
+        // A newline is one everywhere, also in the line of an error.
         assert!(text.contains("]0;owned\\"), "{args:?}: {text}");
+        assert!(text.contains("\\nforebay"), "{args:?}: {text}");
     }
     // What cannot be copied is named by the service.
     let directory = std::fs::File::open(&mount).unwrap();

@@ -132,4 +132,13 @@ fn config_shows_every_setting_and_where_it_comes_from() {
     );
     std::fs::write(&file, "memroy = 1\n").unwrap();
     assert_fails(&with(&["check"]), 2, &["memroy", "'memory'", &file]);
+    let (code, out, err) = with(&["check", "--json"]);
+    assert_eq!((code, &err[..]), (2, ""), "{out}");
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["valid"], false);
+    let error = said["error"].as_str().unwrap();
+    assert!(
+        error.contains("memroy") && error.contains("'memory'"),
+        "{out}"
+    );
 }

@@ -500,7 +500,13 @@ fn a_job_that_was_given_up_is_forgotten_when_asked_and_not_before() {
     }
     place.mount_well(&[]);
     let forgotten = status(&["--forget"]);
-    assert!(forgotten.contains("no stage jobs"), "{forgotten}");
+    let src = place.text("src");
+    for part in ["forgot the unfinished stage job", &src, "no stage jobs"] {
+        assert!(forgotten.contains(part), "{part} in {forgotten}");
+    }
+    let again = status(&["--forget", "--json"]);
+    let again: serde_json::Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(again["forgotten"], serde_json::json!([]));
     place.umount_well();
     place.mount_well(&[]);
     assert!(status(&[]).contains("no stage jobs"));

@@ -186,6 +186,19 @@ fn the_exit_code_is_the_commands_and_nothing_is_left_on() {
     let args = ["trace", "record", "--mount", &store, "-o", &output, "--"];
     let result = forebay(&[&args[..], &["sh", "-c", "exit 7"]].concat());
     assert_eq!(result.0, 7, "{}", result.2);
+    // Of a program that is not there, none is left that holds nothing; one that was there before stays.
+    for there in [true, false] {
+        if !there {
+            std::fs::remove_file(&output).unwrap();
+        }
+        let result = forebay(&[&args[..], &[&place.text("none")]].concat());
+        assert!(
+            result.0 == 127 && result.2.contains("no trace"),
+            "{}",
+            result.2
+        );
+        assert_eq!(place.path("t").exists(), there);
+    }
     let inner = [&[env!("CARGO_BIN_EXE_forebay")], &args[..], &["true"]].concat();
     let result = forebay(&[&args[..], &inner[..]].concat());
     assert_eq!(result.0, 1);

@@ -53,9 +53,9 @@ pub const METRICS: &[Metric] = &[
         |m| m.disk_bytes.map(Value::Whole)
     ),
     of_kinds!(
-        "forebay_found_at_opening",
+        "forebay_store_findings",
         "found",
-        "What was found when the member's store was opened: damage (damaged places), unclean (1: it had not been closed), superblocks (copies of superblocks made again)",
+        "What was found in the member's store when it was opened, and by reads since: damage (damaged places), unclean (1: it had not been closed), superblocks (copies of superblocks made again)",
         |m| {
             let unclean = u64::from(m.unclean);
             let superblocks = (m.notes.len() as u64).saturating_sub(unclean);

@@ -289,10 +289,32 @@ fn detach_all(store: &Path, points: &[PathBuf]) {
 
 /// The message for a store that cannot be opened.
 fn opening(store: &Path, error: &forebay_server::Error) -> Failure {
-    Failure::plain(format!(
-        "cannot open the store {}: {error}",
-        store.display()
-    ))
+    let shown = store.display();
+    let text = format!("cannot open the store {shown}: {error}");
+    // Records of the store say so themselves.
+    let next = "; `forebay fsck --repair` keeps what is whole, `forebay mount --salvage` reads it";
+    match matches!(error, forebay_server::Error::Corrupt(_)) {
+        true => Failure::plain(text + next),
+        false => Failure::plain(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_not_opened_because_of_damage_says_what_there_is_to_do() {
+        let error = forebay_server::Error::Corrupt("the counter is damaged".into());
+        let failure = opening(Path::new("/s"), &error);
+        for part in [
+            "/s: the counter",
+            "forebay fsck --repair",
+            "forebay mount --salvage",
+        ] {
+            assert!(failure.text.contains(part), "{failure}");
+        }
+    }
 }
 
 /// Lets go of the streams of the starting process; standard error goes to the log by now.

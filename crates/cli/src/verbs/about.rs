@@ -3,7 +3,7 @@ use crate::args::{Cli, ManArgs, VersionArgs};
 use crate::control;
 use crate::fail::{Context, Result};
 use crate::output::{json, name, print};
-use clap::CommandFactory;
+use clap::{Arg, Command, CommandFactory};
 
 /// `forebay version`.
 ///
@@ -41,7 +41,7 @@ pub fn version(args: &VersionArgs) -> Result {
 /// If the directory or a page cannot be written.
 pub fn man(args: &ManArgs) -> Result {
     let Some(directory) = &args.directory else {
-        let mut command = Cli::command().disable_help_subcommand(true);
+        let mut command = pages().disable_help_subcommand(true);
         command.build();
         let mut page = Vec::new();
         clap_mangen::Man::new(command)
@@ -52,6 +52,38 @@ pub fn man(args: &ManArgs) -> Result {
     let shown = name(directory);
     let next = "name a directory of your own";
     std::fs::create_dir_all(directory).or_fail(format!("cannot create {shown}"), next)?;
-    clap_mangen::generate_to(Cli::command(), directory)
+    clap_mangen::generate_to(pages(), directory)
         .or_fail(format!("cannot write the pages into {shown}"), next)
+}
+
+/// The command line as the man pages show it: each synopsis says which flags take values.
+fn pages() -> Command {
+    let mut command = Cli::command();
+    command.build();
+    with_synopsis(command)
+}
+
+fn with_synopsis(command: Command) -> Command {
+    let shown = |arg: &&Arg| !arg.is_hide_set();
+    let all = command.get_arguments().filter(shown);
+    let (positional, flags): (Vec<&Arg>, Vec<&Arg>) = all.partition(|a| a.is_positional());
+    let mut words = vec![
+        command
+            .get_bin_name()
+            .unwrap_or(command.get_name())
+            .to_string(),
+    ];
+    for flag in flags {
+        words.push(match flag.is_required_set() {
+            true => flag.to_string(),
+            false => format!("[{flag}]"),
+        });
+    }
+    words.extend(positional.iter().map(|arg| arg.to_string()));
+    if command.has_subcommands() {
+        words.push("<COMMAND>".into());
+    }
+    command
+        .override_usage(words.join(" "))
+        .mut_subcommands(with_synopsis)
 }

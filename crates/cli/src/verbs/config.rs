@@ -1,7 +1,7 @@
 //! `forebay config check` and `show`: which settings hold here, and where each comes from.
 use crate::args::ConfigArgs;
 use crate::config_file;
-use crate::fail::Result;
+use crate::fail::{Failure, Result};
 use crate::output::{json, name, print};
 use crate::settings::{Resolved, Source, TABLE};
 use crate::table::Table;
@@ -14,7 +14,17 @@ use std::path::Path;
 /// # Errors
 /// The first thing that is wrong with the configuration file, the environment or the flags (2).
 pub fn check(args: &ConfigArgs, config: Option<&Path>) -> Result {
-    let resolved = settings(args, config)?;
+    let resolved = match settings(args, config) {
+        Ok(resolved) => resolved,
+        Err(failure) if args.json => {
+            print(json(&json!({ "valid": false, "error": failure.text }))?)?;
+            return Err(Failure {
+                text: String::new(),
+                ..failure
+            });
+        }
+        Err(failure) => return Err(failure),
+    };
     let chosen = |s: &&crate::settings::Setting| resolved.source(s.key) != Source::Default;
     let chosen = TABLE.iter().filter(chosen).count() as u64;
     print(match args.json {

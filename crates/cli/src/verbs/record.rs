@@ -25,6 +25,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Most files that are looked at to find the names of those that were known before the recording began.
 const WALK: usize = 200_000;
 
+/// Exit codes of a command that was not allowed to run, or is not there; as of a shell.
+const NOT_RUN: [u8; 2] = [126, 127];
+
 /// A service that records.
 struct Service {
     store: PathBuf,
@@ -60,6 +63,13 @@ pub fn run(args: &RecordArgs) -> Result {
     }
     let code = code?;
     let recording = join(&spec, &services, &mut problems);
+    if recording.calls.is_empty() && NOT_RUN.contains(&code) {
+        tell("forebay: nothing was recorded; no trace was written");
+        return Err(Failure {
+            code,
+            text: String::new(),
+        });
+    }
     convert::write(&recording, &output)?;
     tell(format!(
         "{}: {} calls of {} ranks on {} files",

@@ -4,7 +4,7 @@ use crate::args::StageStatusArgs;
 use crate::control::{Client, NoServer, StageAnswer, StageAsk, StageJob, StageState};
 use crate::fail::{Failure, Result};
 use crate::mount_table;
-use crate::output::{json, print, tell};
+use crate::output::{escaped, json, print, tell};
 use crate::table::Table;
 use crate::units::{count, rate, size};
 use crate::verbs::umount::store_of;
@@ -18,6 +18,7 @@ use std::time::Duration;
 pub fn run(args: &StageStatusArgs) -> Result {
     let mounts = mount_table::all()?;
     let mut all: Vec<(PathBuf, Vec<StageJob>)> = Vec::new();
+    let mut forgotten = None;
     match &args.store {
         Some(path) => {
             let path = mount_table::absolute(path)?;
@@ -26,11 +27,15 @@ pub fn run(args: &StageStatusArgs) -> Result {
             if let Some(job) = args.cancel {
                 ask(&mut client, StageAsk::Cancel { job }, &store)?;
             }
-            let what = match args.forget {
-                true => StageAsk::Forget,
-                false => StageAsk::List,
-            };
-            all.push((store.clone(), jobs(&mut client, what, &store)?));
+            let mut left = jobs(&mut client, StageAsk::List, &store)?;
+            if args.forget {
+                let before = unfinished(&left);
+                left = jobs(&mut client, StageAsk::Forget, &store)?;
+                let after = unfinished(&left);
+                let gone = before.into_iter().filter(|what| !after.contains(what));
+                forgotten = Some(gone.collect::<Vec<String>>());
+            }
+            all.push((store, left));
         }
         None => {
             let mut stores: Vec<PathBuf> = mounts.iter().filter_map(mount_table::store).collect();
@@ -55,11 +60,30 @@ pub fn run(args: &StageStatusArgs) -> Result {
             .iter()
             .map(|(store, jobs)| serde_json::json!({ "store": store, "jobs": jobs }))
             .collect();
-        json(&serde_json::json!({ "services": shown }))?
+        let mut value = serde_json::json!({ "services": shown });
+        if let Some(forgotten) = forgotten {
+            value["forgotten"] = forgotten.into();
+        }
+        json(&value)?
     } else {
-        text(&all)
+        forgotten.map_or(String::new(), |f| told(&f)) + &text(&all)
     };
     print(text)
+}
+
+/// What the unfinished ones of these jobs are.
+fn unfinished(jobs: &[StageJob]) -> Vec<String> {
+    let unfinished = jobs.iter().filter(|j| j.state == StageState::Unfinished);
+    unfinished.map(|job| job.what.clone()).collect()
+}
+
+/// What was forgotten, one job a line.
+fn told(forgotten: &[String]) -> String {
+    if forgotten.is_empty() {
+        return "there was no unfinished stage job to forget\n".into();
+    }
+    let line = |what: &String| format!("forgot the unfinished stage job {}\n", escaped(what));
+    forgotten.iter().map(line).collect()
 }
 
 fn jobs(client: &mut Client, what: StageAsk, store: &Path) -> Result<Vec<StageJob>> {

@@ -99,11 +99,7 @@ pub fn text(status: &Status, wide: bool) -> String {
     for member in &status.members {
         for damage in &member.figures.damage {
             let number = member.figures.member;
-            let _ = writeln!(
-                out,
-                "node {number} was damaged when it was opened: {}",
-                escaped(damage)
-            );
+            let _ = writeln!(out, "node {number} has damage: {}", escaped(damage));
         }
         for note in &member.figures.notes {
             let number = member.figures.member;
@@ -270,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_damaged_when_a_store_was_opened_is_told_of_its_node() {
+    fn what_was_found_in_a_store_is_told_of_its_node() {
         let mut status = three_of_four();
         let damage = "wal-0000000002.log: damaged (batches 7 to 9 are missing)";
         status.members[1].figures.damage.push(damage.into());
         let note = "it was not closed; its log wal-0000000003.log was torn";
         status.members[2].figures.notes.push(note.into());
-        let line = format!("node 1 was damaged when it was opened: {damage}\n");
+        let line = format!("node 1 has damage: {damage}\n");
         let noted = format!("node 2, when it was opened: {note}\n");
         for wide in [false, true] {
             assert_eq!(text(&status, wide).matches(&line).count(), 1);
