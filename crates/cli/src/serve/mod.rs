@@ -299,6 +299,21 @@ fn opening(store: &Path, error: &forebay_server::Error) -> Failure {
     }
 }
 
+/// Lets go of the streams of the starting process; standard error goes to the log by now.
+fn release_streams() -> Result {
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .or_fail("cannot open /dev/null", "report this")?;
+    rustix::stdio::dup2_stdin(&null)
+        .and_then(|()| rustix::stdio::dup2_stdout(&null))
+        .or_fail(
+            "cannot release the starting terminal",
+            "raise the limit on open files",
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,19 +330,4 @@ mod tests {
             assert!(failure.text.contains(part), "{failure}");
         }
     }
-}
-
-/// Lets go of the streams of the starting process; standard error goes to the log by now.
-fn release_streams() -> Result {
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .or_fail("cannot open /dev/null", "report this")?;
-    rustix::stdio::dup2_stdin(&null)
-        .and_then(|()| rustix::stdio::dup2_stdout(&null))
-        .or_fail(
-            "cannot release the starting terminal",
-            "raise the limit on open files",
-        )
 }
