@@ -35,7 +35,7 @@ fn damaged() -> (Place, BTreeMap<String, Vec<u8>>) {
         .expect("a clean stop brings the records to tables");
     let mut bytes = std::fs::read(table).unwrap();
     let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x10;
+    bytes[middle] ^= 0x5a;
     std::fs::write(table, bytes).unwrap();
     (place, files)
 }

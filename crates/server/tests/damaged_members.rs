@@ -136,7 +136,7 @@ impl Stores {
         }
     }
 
-    /// Flips a bit in the middle of the largest table of a member.
+    /// Changes a byte in the middle of the largest table of a member.
     fn damage(&self, member: u16) {
         let kv = std::fs::read_dir(self.node(member).join("kv")).unwrap();
         let tables = kv.map(|e| e.unwrap().path()).filter(|p| {
@@ -146,7 +146,7 @@ impl Stores {
         let table = tables.max_by_key(|p| p.metadata().unwrap().len()).unwrap();
         let mut bytes = std::fs::read(&table).unwrap();
         let middle = bytes.len() / 2;
-        bytes[middle] ^= 4;
+        bytes[middle] ^= 0x5a;
         std::fs::write(table, bytes).unwrap();
     }
 

@@ -63,7 +63,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// How many files cannot be read; all others are right.
-fn unreadable(service: &Service, fids: &[Fid]) -> usize {
+fn unreadable(service: &Service, fids: &[Fid], what: &str) -> usize {
     let delegate = service.delegate(0);
     let read = |fid| {
         let opened = delegate.open(fid, READ)?;
@@ -74,9 +74,9 @@ fn unreadable(service: &Service, fids: &[Fid]) -> usize {
     let mut unreadable = 0;
     for (file, fid) in fids.iter().enumerate() {
         match read(*fid) {
-            Ok(read) => assert_eq!(read, bytes(file), "file {file}"),
+            Ok(read) => assert_eq!(read, bytes(file), "{what}: file {file}"),
             Err(e) => {
-                assert_eq!(e.errno(), Errno::IO, "file {file}: {e}");
+                assert_eq!(e.errno(), Errno::IO, "{what}: file {file}: {e}");
                 unreadable += 1;
             }
         }
@@ -100,7 +100,7 @@ fn costs(
     harm(&mut held);
     std::fs::write(&table, &held).unwrap();
     let service = Service::start(Arc::new(OsIo), &store, config(1))?;
-    let lost = unreadable(&service, fids);
+    let lost = unreadable(&service, fids, what);
     if lost > 0 {
         let damage = &service.status().unwrap()[0].damage;
         let name = table.file_name().unwrap().to_string_lossy().into_owned();
@@ -153,18 +153,23 @@ fn a_damaged_block_or_a_cut_of_a_table_never_refuses_a_start() {
 fn a_missing_table_refuses_a_start_and_says_what_to_do() {
     let (whole, _, tables) = stopped();
     let is_table = |p: &&PathBuf| p.extension().is_some_and(|e| e == "tbl");
-    let table = tables.iter().find(is_table).unwrap();
-    std::fs::remove_file(table).unwrap();
-    let store = whole.path().join("store");
-    let refused = Service::start(Arc::new(OsIo), &store, config(1))
-        .err()
-        .unwrap();
-    let text = refused.to_string();
-    assert!(text.contains(table.to_str().unwrap()), "{text}");
-    assert!(
-        text.contains("fsck --repair") && text.contains("mount --salvage"),
-        "{text}"
-    );
+    let tables = tables.iter().filter(is_table).cloned();
+    let all: Vec<PathBuf> = tables.chain(records(&whole, "side-")).collect();
+    assert!(all.len() > 1, "{all:?}");
+    for table in all {
+        let held = std::fs::read(&table).unwrap();
+        std::fs::remove_file(&table).unwrap();
+        let store = whole.path().join("store");
+        let refused = Service::start(Arc::new(OsIo), &store, config(1)).err();
+        let text = refused.unwrap().to_string();
+        assert!(text.contains(table.to_str().unwrap()), "{text}");
+        assert!(
+            text.contains("fsck --repair") && text.contains("mount --salvage"),
+            "{text}"
+        );
+        std::fs::write(&table, held).unwrap();
+    }
+    start(&whole, config(1)).stop().unwrap();
 }
 
 /// One bit of a file is flipped, in a copy of the store: nothing is lost in whatever way it is read, and it is told.
@@ -186,7 +191,11 @@ fn costs_nothing(whole: &TempDir, fids: &[Fid], file: &Path, bit: u64) -> bool {
         &mut |_| {},
     );
     let salvage = salvage.unwrap();
-    assert_eq!(unreadable(salvage.service().unwrap(), fids), 0, "{what}");
+    assert_eq!(
+        unreadable(salvage.service().unwrap(), fids, &what),
+        0,
+        "{what}"
+    );
     let losses = salvage.losses().clone();
     salvage.stop().unwrap();
     assert!(
@@ -200,7 +209,7 @@ fn costs_nothing(whole: &TempDir, fids: &[Fid], file: &Path, bit: u64) -> bool {
     copy(&store, &copied.path().join("store"));
     let service = Service::start(io, &store, config(1));
     let service = service.unwrap_or_else(|e| panic!("{what}: {e}"));
-    assert_eq!(unreadable(&service, fids), 0, "{what}");
+    assert_eq!(unreadable(&service, fids, &what), 0, "{what}");
     let damage = &service.status().unwrap()[0].damage;
     let met = damage.iter().any(|d| d.contains("one flipped bit"));
     assert!(told || !met, "{what}: {damage:?}");
@@ -214,7 +223,7 @@ fn costs_nothing(whole: &TempDir, fids: &[Fid], file: &Path, bit: u64) -> bool {
     repair.put_in_place().unwrap();
     drop(repair);
     let service = start(&copied, config(1));
-    assert_eq!(unreadable(&service, fids), 0, "{what}");
+    assert_eq!(unreadable(&service, fids, &what), 0, "{what}");
     service.stop().unwrap();
     told
 }

@@ -16,8 +16,8 @@
 //! in use: what they would answer otherwise is an error for all that stands beside the flipped bit, too. File data has no structure to be judged by,
 //! and is never corrected.
 //!
-//! A log record that checks after one flip was written whole, so no part of an unfinished write comes back with it; where a crash can
-//! have torn it, a store that goes on cuts it nevertheless, for then the chance is all that speaks for it.
+//! A log record that checks after one flip was written whole, so no part of an unfinished write comes back with it. Where a crash can
+//! have torn it, a store that goes on corrects short ones only: of 4 KiB, one torn record in 262,144 fits by chance, and then has to decode too.
 
 /// The longest block that is corrected, bytes.
 pub const LONGEST: usize = 64 << 10;

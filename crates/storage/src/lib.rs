@@ -41,5 +41,6 @@ pub use lineage::Lineage;
 pub use options::{Durability, Options, Stats};
 pub use pool::PooledIo;
 pub use read_only::ReadOnly;
+pub use sectors::read as read_around_bad_sectors;
 pub use side::{Side, SideEdit, SideHost};
 pub use store::{Scan, Snapshot, Store};

@@ -53,18 +53,22 @@ impl Found {
         Ok(found)
     }
 
-    /// Refuses a store that lacks a table: what was once whole may be found again, and all that it held would be missing. A copy of what
+    /// Refuses a store that lacks a table, or a file of its side: what was once whole may be found again, and all that it held would be missing. A copy of what
     /// a table keeps twice that is missing costs nothing as long as the table is whole.
     fn must_have_tables(&self, dir: &Path, state: &State, damage: &mut Vec<Damage>) -> Result<()> {
+        let missing = |number: &&u64| !self.tables.contains(number);
+        let tables = state.tables.iter().map(|(_, meta)| &meta.number);
+        let table = tables.filter(missing).map(|n| names::table(dir, *n));
+        let side = state.side.keys().filter(|n| !self.side.contains(n));
+        if let Some(path) = table.chain(side.map(|n| side::path(dir, *n))).next() {
+            return Err(Error::Format {
+                path,
+                reason: String::from(
+                    "the file is missing; put it back, or keep what is left with `forebay fsck --repair`, or read it with `forebay mount --salvage`",
+                ),
+            });
+        }
         for (_, meta) in &state.tables {
-            if !self.tables.contains(&meta.number) {
-                return Err(Error::Format {
-                    path: names::table(dir, meta.number),
-                    reason: String::from(
-                        "the file is missing; put it back, or keep what is left with `forebay fsck --repair`, or read it with `forebay mount --salvage`",
-                    ),
-                });
-            }
             if meta.has_copy() && !self.copies.contains(&meta.number) {
                 let path = names::table_copy(dir, meta.number);
                 let missing = std::io::ErrorKind::NotFound.into();

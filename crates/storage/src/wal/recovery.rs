@@ -6,8 +6,12 @@ use super::torn::{self, Hole};
 use super::{KIND, header};
 use crate::damage::{Damage, LogCut, Lost};
 use crate::{Error, Io, Result};
-use crate::{names, sectors};
+use crate::{correction, names, sectors};
 use std::path::{Path, PathBuf};
+
+/// The longest batch, in bytes, that is corrected where a crash can have torn it, in a store that goes on: some part of it is zeros, but most
+/// batches end in a sector that holds little of them, and that may be zeros.
+const LONGEST_TORN: usize = 4096;
 
 /// A log file that stays until its batches are flushed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -412,10 +416,11 @@ impl Replay {
             from: offset,
             to,
         };
-        if self.mode == Mode::GoOn && torn::by_crash(&hole, number, self.last) {
-            return None;
-        }
-        let byte = correct(bytes, number, offset)?;
+        let longest = match self.mode == Mode::GoOn && torn::by_crash(&hole, number, self.last) {
+            true => LONGEST_TORN,
+            false => correction::LONGEST,
+        };
+        let byte = correct(bytes, number, offset, longest)?;
         let error = Error::Corrupt {
             path: path.to_path_buf(),
             what: "log record",
@@ -497,12 +502,13 @@ impl Replay {
     }
 }
 
-/// Puts one flipped bit of the record at `at` right, if it is a batch or a seal then; which byte that is.
-fn correct(bytes: &mut [u8], log: u64, at: usize) -> Option<u64> {
+/// Puts one flipped bit of the record at `at` right, if it is a batch of at most `longest` bytes or a seal then; which byte that is.
+fn correct(bytes: &mut [u8], log: u64, at: usize, longest: usize) -> Option<u64> {
     let (byte, mask) = record::correct(bytes, log, at)?;
     let fits = match Records::new(bytes, log, at).next() {
         Some(Step::Record(r)) => {
-            r.synced <= r.sequence && (r.payload.is_empty() || payload::decode(r.payload).is_some())
+            let batch = || payload::decode(r.payload).is_some() && r.payload.len() <= longest;
+            r.synced <= r.sequence && (r.payload.is_empty() || batch())
         }
         _ => false,
     };
@@ -611,7 +617,7 @@ pub fn check(
             } => {
                 let to = records.offset();
                 let error = corrupt("log record", offset, expected, found);
-                let Some(byte) = correct(&mut bytes, number, offset) else {
+                let Some(byte) = correct(&mut bytes, number, offset, correction::LONGEST) else {
                     report(error, lost(seen));
                     records = Records::new(&bytes, number, to);
                     continue;
@@ -687,5 +693,43 @@ mod tests {
             assert_eq!(damage(file.number, file.bytes, &file.harmless), 0);
         }
         assert_eq!(damage(1, recovered.files[0].bytes, &[]), 1);
+    }
+
+    /// Recovers one log file of two batches; the last batch that is there.
+    fn last_of(bytes: &[u8]) -> (u64, Vec<Damage>) {
+        let (io, dir) = (FaultIo::new(1), Path::new("/node"));
+        io.create_dir_all(dir).unwrap();
+        let mut log = LogWriter::create(&io, dir, 1).unwrap();
+        log.append(&batch(1, 1)).unwrap();
+        log.append(bytes).unwrap();
+        let apply = &mut |_, _| Ok(());
+        let recovered = recover(&io, dir, &[1], Expected::default(), Mode::GoOn, apply);
+        let recovered = recovered.unwrap();
+        (recovered.last, recovered.damage)
+    }
+
+    #[test]
+    fn a_flipped_bit_is_put_right_also_where_the_end_of_a_batch_may_be_a_sector_that_was_never_written()
+     {
+        for length in 1..600 {
+            let mut value = vec![b'v'; length];
+            value.extend([0; 7]);
+            let mut whole = Vec::new();
+            let mut batch = Batch::new();
+            batch.put(Keyspace(0), "key", value);
+            record::write(&mut whole, 1, 2, 1, |out| {
+                payload::encode(out, &batch.ops, &batch.side)
+            });
+            let mut flipped = whole.clone();
+            flipped[record::HEADER + 3] ^= 1;
+            let (last, damage) = last_of(&flipped);
+            assert_eq!(last, 2, "{length}");
+            let told = |d: &Damage| matches!(d.lost, Lost::Corrected { .. });
+            assert!(damage.len() == 1 && told(&damage[0]), "{damage:?}");
+            // Only a part of it was written.
+            let mut torn = whole;
+            torn[record::HEADER + 3..].fill(0);
+            assert_eq!(last_of(&torn).0, 1, "{length}");
+        }
     }
 }

@@ -12,7 +12,10 @@ use crate::cluster::Alpha;
 use crate::csm::block::{Block, records_of};
 use crate::csm::record::Key;
 use bytes::Bytes;
-use forebay_storage::{Damage, DamageNotes, Error, File, Io, Lineage, Lost, Result, correction};
+use forebay_storage::{
+    Damage, DamageNotes, Error, File, Io, Lineage, Lost, Result, correction,
+    read_around_bad_sectors,
+};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -308,10 +311,8 @@ impl Table {
     }
 
     fn read_at(&self, file: &dyn File, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        let n = file.read_at(&mut bytes, offset);
-        bytes.truncate(n.map_err(|e| Error::io("read", &self.path, e))?);
-        Ok(bytes)
+        let read = read_around_bad_sectors(file, &self.path, offset, length);
+        read.map_err(|e| Error::io("read", &self.path, e))
     }
 
     /// All blocks' places: from the end of the file, or from its beginning if the end is damaged or cut off.
@@ -322,7 +323,8 @@ impl Table {
         };
         match self.places_at_start(file) {
             Ok(places) => {
-                tracing::error!("{error}; the copy at its beginning is used");
+                let lost = Lost::Nothing;
+                self.shared.met.note(Damage { error, lost });
                 Ok(places)
             }
             Err(_) => Err(error),

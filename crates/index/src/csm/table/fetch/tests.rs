@@ -276,6 +276,26 @@ fn one_flipped_bit_of_a_block_is_put_right_and_told() {
 }
 
 #[test]
+fn a_sector_that_the_disk_cannot_read_fails_those_who_asked_for_its_blocks() {
+    let f = fixture(64 << 20);
+    let place = f.table.places().unwrap().at(50);
+    let bad = place.offset..place.offset + 1;
+    let io = Watched::new(OsIo, move |_, call| match call {
+        Call::Read { offset, len } if offset < bad.end && offset + len > bad.start => {
+            Err(io::Error::from_raw_os_error(5))
+        }
+        _ => Ok(()),
+    });
+    let shared = Arc::new(Shared::new(Arc::new(io), 64 << 20, Alpha::default()));
+    let table = Table::new(shared, f._dir.path().join("t"), *f.table.meta());
+    let fetch = |block| table.fetch(&mut [Want::one(block)]);
+    assert!(matches!(fetch(50), Err(Error::Corrupt { .. })));
+    fetch(47).unwrap();
+    fetch(53).unwrap();
+    assert!(!table.shared().met.all().is_empty());
+}
+
+#[test]
 fn a_budget_too_small_for_anything_still_answers() {
     let f = fixture(0);
     for block in [3, 100, 3] {
