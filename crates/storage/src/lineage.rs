@@ -3,7 +3,8 @@
 //! ```text
 //!  ... | payload, n bytes | n u32 | crc u32 | footer, 64 bytes |
 //!
-//!  payload:  length | an edit that names this file, removes what it was made of (its inputs), and tells a batch
+//!  payload:  length | an edit that names this file, and tells a batch
+//!            count  | count times: gap | length - 1         numbers of what it was made of (its inputs), ascending, as ranges
 //!            count  | count times: number | level u8        the other tables, when the work began that made it
 //! ```
 //! Integers are varints where nothing else is said. `crc`: CRC32C of the file's number (u64), n and the payload.
@@ -23,11 +24,15 @@ use std::path::Path;
 
 /// Bytes between payload and footer.
 const TAIL: usize = 8;
+/// Inputs of a file, at most, when it is read.
+const MOST_INPUTS: u64 = 1 << 24;
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lineage {
     pub(crate) edit: Edit,
+    /// Ascending.
+    pub(crate) inputs: Vec<u64>,
     pub(crate) others: Vec<(u64, u8)>,
 }
 
@@ -36,15 +41,17 @@ impl Lineage {
     pub fn of_side(number: u64, told: Bytes, inputs: &[u64]) -> Lineage {
         let side = SideEdit {
             add: vec![(number, told)],
-            remove: inputs.to_vec(),
-            flushed: None,
+            ..SideEdit::default()
         };
         let edit = Edit {
             side,
             ..Edit::default()
         };
+        let mut inputs = inputs.to_vec();
+        inputs.sort_unstable();
         Lineage {
             edit,
+            inputs,
             others: Vec::new(),
         }
     }
@@ -54,6 +61,21 @@ impl Lineage {
         let (mut out, mut edit) = (Vec::new(), Vec::new());
         self.edit.encode(&mut edit);
         put_sized(&mut out, &edit);
+        // What was made together has numbers in a row.
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for number in &self.inputs {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == *number => *last = *number,
+                _ => ranges.push((*number, *number)),
+            }
+        }
+        put_varint(&mut out, ranges.len() as u64);
+        let mut before = 0;
+        for (first, last) in ranges {
+            put_varint(&mut out, first - before);
+            put_varint(&mut out, last - first);
+            before = last;
+        }
         put_varint(&mut out, self.others.len() as u64);
         for (number, level) in &self.others {
             put_varint(&mut out, *number);
@@ -69,11 +91,25 @@ impl Lineage {
     fn decode(payload: &[u8]) -> Option<Lineage> {
         let mut cursor = Cursor::new(payload);
         let edit = Edit::decode(cursor.sized()?)?;
+        let (mut inputs, mut before) = (Vec::new(), 0u64);
+        for _ in 0..cursor.varint()? {
+            let first = before.checked_add(cursor.varint()?)?;
+            before = first.checked_add(cursor.varint()?.min(MOST_INPUTS))?;
+            inputs.extend(first..=before);
+            if inputs.len() as u64 > MOST_INPUTS {
+                return None;
+            }
+        }
         let mut others = Vec::new();
         for _ in 0..cursor.varint()? {
             others.push((cursor.varint()?, cursor.u8()?));
         }
-        cursor.is_empty().then_some(Lineage { edit, others })
+        let lineage = Lineage {
+            edit,
+            inputs,
+            others,
+        };
+        cursor.is_empty().then_some(lineage)
     }
 
     /// Reads it from the file; and the file's length, bytes.
@@ -133,7 +169,7 @@ mod tests {
         let path = dir.path().join("t");
         let lineage = Lineage {
             others: vec![(3, 0), (700, 6)],
-            ..Lineage::of_side(9, Bytes::from_static(b"told"), &[1, 2])
+            ..Lineage::of_side(9, Bytes::from_static(b"told"), &[8, 1, 2, 3, 7])
         };
         let mut bytes = vec![7; 100];
         bytes.extend(lineage.encode(9));

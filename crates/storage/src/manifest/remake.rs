@@ -68,9 +68,9 @@ pub fn remake(
     for number in side {
         match Lineage::read(io, &side::path(dir, *number), *number) {
             Ok((lineage, _)) => {
-                let edit = lineage.edit.side;
-                let told = edit.add.into_iter().next().map(|(_, told)| told);
-                files.insert(*number, (edit.remove, told.unwrap_or_default()));
+                let told = lineage.edit.side.add.into_iter().next();
+                let told = told.map(|(_, told)| told);
+                files.insert(*number, (lineage.inputs, told.unwrap_or_default()));
             }
             Err(error) => lost(error, true),
         }
@@ -114,7 +114,7 @@ fn candidate(lineage: Lineage, bytes: u64) -> Option<(u64, Candidate)> {
     let candidate = Candidate {
         level,
         meta: TableMeta { bytes, ..meta },
-        inputs: edit.remove,
+        inputs: lineage.inputs,
         others: lineage.others.into_iter().collect(),
         batch: edit.flushed.unwrap_or(0),
     };
@@ -128,6 +128,7 @@ fn superseded(
     there: &[u64],
     knows: impl Fn(u64, &[u64]) -> bool,
 ) -> BTreeSet<u64> {
+    let there: BTreeSet<&u64> = there.iter().collect();
     let mut jobs: BTreeMap<&[u64], Vec<u64>> = BTreeMap::new();
     for (number, inputs) in merged.iter().filter(|(_, inputs)| !inputs.is_empty()) {
         jobs.entry(inputs).or_default().push(*number);

@@ -139,15 +139,16 @@ impl Core {
     }
 
     /// What tables tell of themselves that a merge of these makes. Merges come one after the other.
-    fn lineage(&self, inputs: Vec<u64>) -> Lineage {
+    fn lineage(&self, mut inputs: Vec<u64>) -> Lineage {
+        inputs.sort_unstable();
         let manifest = self.manifest.lock();
         let state = manifest.state();
         let others = state.tables.iter().map(|(level, t)| (t.number, *level));
         let others = others.filter(|(number, _)| !inputs.contains(number));
         Lineage {
             others: others.collect(),
+            inputs,
             edit: Edit {
-                remove: inputs,
                 flushed: Some(state.flushed),
                 ..Edit::default()
             },
