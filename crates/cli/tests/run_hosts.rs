@@ -1,14 +1,15 @@
 //! The service over several hosts, which are namespaces of this machine ([`forebay_testkit::hosts`]): how it starts, how it ends, and what
 //! lies where when something of it stops early.
 //!
-//! Without the right to make hosts, or without OpenMPI, the tests say that they skip; with `FOREBAY_REQUIRE_HOSTS` set they fail.
+//! Without the right to make hosts the tests say that they skip; with `FOREBAY_REQUIRE_HOSTS` set they fail. The same, without the MPI
+//! that the program was built for, and with `FOREBAY_REQUIRE_MPI`.
 #![cfg(feature = "mpi")]
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::mpi;
 use forebay_testkit::hosts::Hosts;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 fn hosts(n: usize) -> Option<(MutexGuard<'static, ()>, Hosts)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    mpi::mpirun().filter(|_| mpi::open_mpi())?;
+    mpi::mpirun()?;
     let hosts = Hosts::start(n, Path::new(env!("CARGO_BIN_EXE_forebay")))?;
     Some((turn, hosts))
 }
@@ -43,6 +44,16 @@ for h in ha hb hc; do ssh $h 'cat /tmp/m/ha /tmp/m/hb /tmp/m/hc'; done";
         "{said}"
     );
     nothing_stays(&hosts, 3);
+}
+
+/// The `mpirun` of the servers' MPI with one rank on each host, up to its program.
+fn mpirun(n: usize) -> String {
+    let names: Vec<&str> = (0..n).map(Hosts::name).collect();
+    let names = names.join(",");
+    match mpi::open_mpi() {
+        true => format!("mpirun.openmpi --allow-run-as-root --oversubscribe -n {n} --host {names}"),
+        false => format!("mpirun.mpich -n {n} -hosts {names}"),
+    }
 }
 
 /// Longest that anything may take that waits for no network.
@@ -99,10 +110,7 @@ fn writing(hosts: &Hosts, n: usize, more: &str) -> Child {
     for host in 0..n {
         std::fs::write(hosts.bare(host).join("writer"), writer).unwrap();
     }
-    let names: Vec<&str> = (0..n).map(Hosts::name).collect();
-    let names = names.join(",");
-    let command =
-        format!("mpirun --allow-run-as-root --oversubscribe -n {n} --host {names} sh /tmp/writer");
+    let command = format!("{} sh /tmp/writer", mpirun(n));
     let words = format!("exec {} {command} 2>/tmp/said", run(more));
     let mut child = hosts.command(0, &["sh", "-c", &words]);
     let child = child.stdout(Stdio::null()).spawn().unwrap();
@@ -158,6 +166,38 @@ fn a_server_that_stops_ends_the_command_and_no_line_lands_below_a_mount() {
     let Some(said) = said else { return };
     let line = "the server of member 1 on hb stops while the command runs (signal 15)";
     assert!(said.contains(line), "{said}");
+}
+
+#[test]
+fn a_killed_server_ends_the_whole_job_of_mpich_and_no_line_lands_below_a_mount() {
+    // Under OpenMPI the others go on.
+    if !mpi::open_mpi() {
+        no_line_is_lost(|hosts| hosts.signal(1, server(hosts, 1), "KILL"));
+    }
+}
+
+#[test]
+fn ranks_on_several_hosts_write_one_file_in_strides_and_read_what_the_others_wrote() {
+    let Some((_turn, hosts)) = hosts(2) else {
+        return;
+    };
+    let (cc, mounts) = match mpi::open_mpi() {
+        true => ("mpicc.openmpi", "-x FOREBAY_MOUNTS "),
+        false => ("mpicc.mpich", ""),
+    };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/mpiio.c");
+    for host in 0..2 {
+        let mut cc = Command::new(cc);
+        let program = hosts.bare(host).join("mpiio");
+        cc.args(["-O1", "-o"]).arg(program).arg(&source);
+        let (code, out, err) = common::outcome(&common::run(&mut cc));
+        assert_eq!(code, 0, "{out}{err}");
+    }
+    let ranks = mpirun(2).replace(" -n 2", &format!(" {mounts}-n 2"));
+    let command = format!("{} {ranks} /tmp/mpiio independent collective", run(""));
+    let (code, said) = hosts.sh(0, &command);
+    assert!(code == 0 && said.contains("mpiio: well"), "{code}: {said}");
+    nothing_stays(&hosts, 2);
 }
 
 #[test]
@@ -234,7 +274,8 @@ fn finish(hosts: &Hosts, mut run: Child) -> (Duration, i32) {
 
 #[test]
 fn a_host_that_is_cut_off_ends_by_itself_and_run_soon_after_its_command() {
-    let Some((_turn, hosts)) = hosts(3) else {
+    // What Hydra starts on a host ends with its connection, and the mount with that.
+    let Some((_turn, hosts)) = hosts(3).filter(|_| mpi::open_mpi()) else {
         return;
     };
     let run = waiting(&hosts, "--deadline 3s");
@@ -276,7 +317,8 @@ fn a_host_that_is_cut_off_ends_by_itself_and_run_soon_after_its_command() {
 
 #[test]
 fn a_run_whose_first_server_was_killed_ends_soon_after_its_command() {
-    let Some((_turn, hosts)) = hosts(3) else {
+    // Under MPICH the whole service ends with its first dead server.
+    let Some((_turn, hosts)) = hosts(3).filter(|_| mpi::open_mpi()) else {
         return;
     };
     let run = waiting(&hosts, "--deadline 3s");
@@ -346,6 +388,16 @@ fn interfaces_that_reach_nobody_are_named_as_what_may_keep_servers_apart() {
         return;
     };
     hosts.add_lonely_interface();
+    if !mpi::open_mpi() {
+        // MPICH over UCX finds out by itself.
+        let (code, said) = hosts.sh(0, &format!("{} cat /proc/mounts", run("")));
+        assert!(
+            code == 0 && said.contains(" /tmp/m fuse.forebay "),
+            "{said}"
+        );
+        nothing_stays(&hosts, 2);
+        return;
+    }
     let (code, said, took) = refused(&hosts, "/tmp/hosts", "--start-limit 10s");
     eprintln!("refused after {took:?}: {said}");
     assert!(

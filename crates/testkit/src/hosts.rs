@@ -252,7 +252,7 @@ impl Hosts {
 
     /// The processes of a host whose command line holds `word`, by their number there, with that line.
     pub fn processes(&self, host: usize, word: &str) -> Vec<(u32, String)> {
-        let (_, said) = self.sh(host, "cd /proc; for p in [0-9]*; do echo \"$p $(tr '\\0' ' ' <$p/cmdline)\"; done 2>/dev/null");
+        let (_, said) = self.sh(host, "cd /proc; for p in [0-9]*; do printf '%s %s\\n' $p \"$(tr '\\0\\n' '  ' <$p/cmdline)\"; done 2>/dev/null");
         let parse = |line: &str| {
             let (pid, line) = line.split_once(' ')?;
             let found = line.contains(word) && !line.contains("cd /proc;");

@@ -9,11 +9,12 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// Standard input is the first server's; what the program says is made to fit in a string of JSON.
-const SCRIPT: &str = r#"said=$("$0" version 2>&1 >/dev/null </dev/null) && exec "$0" "$@"
-said=$(printf %s "$said" | LC_ALL=C tr -c '[:print:]' ' ' | LC_ALL=C tr -d '"\\' | head -c 500)
-printf '{"CannotRun":{"host":"%s","said":"%s"}}\n' "$(uname -n)" "$said"
-exit 127"#;
+/// One line, for lists of processes show it. Standard input is the first server's; what the program says is made to fit in a string of JSON.
+const SCRIPT: &str = concat!(
+    r#"said=$("$0" version 2>&1 >/dev/null </dev/null) && exec "$0" "$@"; "#,
+    r#"said=$(printf %s "$said" | LC_ALL=C tr -c '[:print:]' ' ' | LC_ALL=C tr -d '"\\' | head -c 500); "#,
+    r#"printf '{"CannotRun":{"host":"%s","said":"%s"}}\n' "$(uname -n)" "$said"; exit 127"#
+);
 
 /// Appends the program to what a launcher is called with; its own arguments come after.
 pub fn program(launcher: &mut Command, program: &OsStr) {

@@ -20,6 +20,8 @@ pub struct Host {
     pub name: String,
     /// Servers to start there.
     pub servers: u32,
+    /// It is this machine, by an address that others can have for it, too.
+    pub is_here: bool,
 }
 
 /// Reads the file and looks up every host.
@@ -34,17 +36,20 @@ pub fn read(path: &Path) -> Result<Vec<Host>> {
     };
     let next = "name a file with one host a line";
     let text = read_text("host file", path, LONGEST, next)?;
-    let hosts = parse(&text, path)?;
+    let mut hosts = parse(&text, path)?;
     let mut here = false;
-    for (line, host) in &hosts {
-        let addresses = (host.name.as_str(), 0)
+    for (line, host) in &mut hosts {
+        let addresses: Vec<SocketAddr> = (host.name.as_str(), 0)
             .to_socket_addrs()
             .or_fail(
                 format!("{shown}, line {line}: unknown host {}", host.name),
                 "write a name that this machine can look up",
             )
-            .map_err(usage)?;
-        here |= addresses.into_iter().any(is_here);
+            .map_err(usage)?
+            .collect();
+        here |= addresses.iter().copied().any(is_here);
+        let outward = |address: &&SocketAddr| !address.ip().is_loopback();
+        host.is_here = addresses.iter().filter(outward).copied().any(is_here);
     }
     if !here {
         return Err(Failure::usage(
@@ -91,6 +96,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(usize, Host)>> {
                 Host {
                     name: name.to_string(),
                     servers,
+                    is_here: false,
                 },
             )),
             None => {
@@ -124,6 +130,7 @@ mod tests {
         let host = |name: &str, servers| Host {
             name: name.into(),
             servers,
+            is_here: false,
         };
         assert_eq!(read, [(2, host("node1", 1)), (4, host("node2", 3))]);
     }

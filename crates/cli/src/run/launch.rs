@@ -206,6 +206,10 @@ fn mpirun(args: &RunArgs, settings: &Resolved, hosts: Option<&[Host]>) -> Result
         if open && hosts.iter().any(|h| h.name.contains('.')) {
             command.args(["--mca", "orte_keep_fqdn_hostnames", "1"]);
         }
+        // The other hosts connect to this one. Hydra would tell them the name that this machine has for itself.
+        if let Some(own) = hosts.iter().find(|h| h.is_here).filter(|_| !open) {
+            command.arg("-localhost").arg(&own.name);
+        }
     }
     if open {
         // A server is not to be tied to one core, nor to end because another one did.
