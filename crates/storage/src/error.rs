@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused a call.
-    #[error("{what} {}: {source}", path.display())]
+    #[error("{what} {}: {source}{}", path.display(), advice(source))]
     Io {
         /// What was being done, as a verb: "read", "create".
         what: &'static str,
@@ -144,6 +144,24 @@ impl Error {
         }
     }
 
+    /// What is damaged or missing, without what to do about it: for lists that say it once.
+    pub fn without_advice(&self) -> String {
+        match self {
+            Error::Corrupt {
+                path,
+                what,
+                offset,
+                expected,
+                found,
+            } => format!(
+                "{}: {what} at byte {offset} is damaged (checksum {found:08x}, expected {expected:08x})",
+                path.display()
+            ),
+            Error::Io { what, path, source } => format!("{what} {}: {source}", path.display()),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether the cause is a full disk.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
@@ -152,6 +170,16 @@ impl Error {
     /// Whether nothing changed, and the same may succeed later: a full disk, or no descriptor.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::NoSpace { .. } | Error::NoDescriptors { .. })
+    }
+}
+
+/// What to do about a file of a store that is not there.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => {
+            "; put the file back from a copy, or keep what is whole: `forebay fsck --repair`, `forebay mount --salvage`"
+        }
+        _ => "",
     }
 }
 

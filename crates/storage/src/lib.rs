@@ -43,4 +43,6 @@ pub use pool::PooledIo;
 pub use read_only::ReadOnly;
 pub use sectors::read as read_around_bad_sectors;
 pub use side::{Side, SideEdit, SideHost};
+#[doc(hidden)]
+pub use store::StoredPiece;
 pub use store::{Scan, Snapshot, Store};

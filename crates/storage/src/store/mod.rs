@@ -16,17 +16,20 @@ mod core;
 mod flush;
 mod logs;
 mod open;
+mod pieces;
 mod queue;
 mod read;
 mod write;
 
+#[doc(hidden)]
+pub use pieces::StoredPiece;
 pub use read::{Scan, Snapshot};
 
 pub(crate) use self::core::Core;
 use crate::block::{BlockFormat, RowFormat};
 use crate::options::{Durability, Options, Stats};
 use crate::wal::recovery;
-use crate::{Batch, Damage, Error, Io, Keyspace, Opened, Result, Side, SideHost};
+use crate::{Batch, Damage, Error, Io, Keyspace, Lost, Opened, Result, Side, SideHost};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Bound;
@@ -123,6 +126,11 @@ impl Store {
     /// The store as of now, for several reads of one state.
     pub fn snapshot(&self) -> Snapshot {
         self.core.snapshot()
+    }
+
+    /// The store as it was after this batch, as far as batches behind it are only in the log: of what tables hold, the newest is shown.
+    pub fn snapshot_at(&self, batch: u64) -> Snapshot {
+        self.core.snapshot_at(batch)
     }
 
     /// Applies all of the batch or nothing; durable as the store's setting says.
@@ -297,6 +305,13 @@ impl Store {
         }
         for table in core.view().levels.all() {
             table.check(&mut damage);
+        }
+        // A salvaged store still has the log files that its open read.
+        if core.tables.salvaged {
+            let place = |damage: &Damage| (damage.path().to_path_buf(), damage.offset());
+            let told: Vec<_> = core.opened.damage.iter().map(place).collect();
+            let corrected = |damage: &Damage| matches!(damage.lost, Lost::Corrected { .. });
+            damage.retain(|d| d.offset().is_none() || corrected(d) || !told.contains(&place(d)));
         }
         damage
     }

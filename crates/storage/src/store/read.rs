@@ -40,6 +40,17 @@ impl Core {
     }
 }
 
+impl Core {
+    /// See [`Store::snapshot_at`](crate::Store::snapshot_at).
+    pub fn snapshot_at(&self, batch: u64) -> Snapshot {
+        let now = self.snapshot();
+        Snapshot {
+            sequence: batch.min(now.sequence),
+            ..now
+        }
+    }
+}
+
 /// `None` for a keyspace that there is not.
 fn get(
     view: &View,

@@ -21,7 +21,7 @@
 pub mod builder;
 pub mod filter;
 pub mod footer;
-mod frame;
+pub mod frame;
 pub mod index;
 mod reader;
 

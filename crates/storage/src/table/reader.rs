@@ -15,6 +15,7 @@ use crate::sectors;
 use crate::{Error, File, Io, Keyspace, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -301,6 +302,12 @@ impl Table {
         let index = &self.opened().ok()?.index;
         let copy = Bytes::copy_from_slice;
         (i < index.len()).then(|| (copy(index.first(i)), copy(index.last(i))))
+    }
+
+    /// Where block `i`, which there is, stands in the file, bytes.
+    pub fn place(&self, i: usize) -> Result<Range<u64>> {
+        let place = self.opened()?.index.place(i);
+        Ok(place.offset..place.offset + u64::from(place.length))
     }
 
     /// Whether `key` (keyspace byte first) may be in this table, as far as is known without its blocks.

@@ -125,7 +125,7 @@ pub enum Step<'a> {
 }
 
 /// Reads the records of one log file in order, stepping over damage to the next whole record.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Records<'a> {
     bytes: &'a [u8],
     log: u64,

@@ -7,6 +7,7 @@ use super::{KIND, header};
 use crate::damage::{Damage, LogCut, Lost};
 use crate::{Error, Io, Result};
 use crate::{correction, names, sectors};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The longest batch, in bytes, that is corrected where a crash can have torn it, in a store that goes on: some part of it is zeros, but most
@@ -268,6 +269,37 @@ fn missing(dir: &Path, numbers: &[u64], expected: Expected, last: u64) -> Option
     })
 }
 
+/// Where whole records stand that are out of order: a disk has written them to a wrong place. The others are the most that ascend.
+fn misplaced(records: Records<'_>) -> HashSet<usize> {
+    let batches: Vec<(u64, usize)> = records
+        .filter_map(|step| match step {
+            Step::Record(r) if !r.payload.is_empty() => Some((r.sequence, r.offset)),
+            _ => None,
+        })
+        .collect();
+    if batches.is_sorted_by(|a, b| a.0 < b.0) {
+        return HashSet::new();
+    }
+    // The longest ascending subsequence, by patience sorting: of each length, the end of the one that ends lowest, and what came before each.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(batches.len());
+    for (i, (sequence, _)) in batches.iter().enumerate() {
+        let length = ends.partition_point(|end| batches[*end].0 < *sequence);
+        before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        match ends.get_mut(length) {
+            Some(end) => *end = i,
+            None => ends.push(i),
+        }
+    }
+    let mut misplaced: HashSet<usize> = batches.iter().map(|(_, offset)| *offset).collect();
+    let mut at = ends.last().copied();
+    while let Some(i) = at {
+        misplaced.remove(&batches[i].1);
+        at = before[i];
+    }
+    misplaced
+}
+
 /// The log as far as it is read.
 struct Replay {
     mode: Mode,
@@ -326,8 +358,23 @@ impl Replay {
                 self.hole(index, number, &path, &hole, ("log header", expected, found));
             }
         }
+        let misplaced = match self.mode {
+            Mode::GoOn => HashSet::new(),
+            Mode::Salvage => misplaced(records.clone()),
+        };
         while let Some(step) = records.next() {
             let record = match step {
+                Step::Record(record) if misplaced.contains(&record.offset) => {
+                    let hole = Hole {
+                        bytes: &bytes,
+                        from: record.offset,
+                        to: records.offset(),
+                    };
+                    let what = "log record (it belongs to another place)";
+                    let (next, found) = (self.last as u32 + 1, record.sequence as u32);
+                    self.hole(index, number, &path, &hole, (what, next, found));
+                    continue;
+                }
                 Step::Damage {
                     offset,
                     expected,
@@ -657,6 +704,33 @@ mod tests {
             payload::encode(out, &batch.ops, &batch.side)
         });
         bytes
+    }
+
+    #[test]
+    fn a_record_written_to_a_wrong_place_hides_none_of_those_behind_it() {
+        let (io, dir) = (FaultIo::new(1), Path::new("/node"));
+        io.create_dir_all(dir).unwrap();
+        let mut log = LogWriter::create(&io, dir, 1).unwrap();
+        let mut places = Vec::new();
+        for sequence in 1..=6 {
+            log.append(&batch(sequence, 1)).unwrap();
+            places.push(log.end());
+        }
+        log.file().write_at(&batch(6, 1), places[0]).unwrap();
+        let mut found = Vec::new();
+        let apply = &mut |sequence, _| {
+            found.push(sequence);
+            Ok(())
+        };
+        let expected = Expected::default();
+        let recovered = recover(&io, dir, &[1], expected, Mode::Salvage, apply).unwrap();
+        assert_eq!((found, recovered.last), (vec![1, 3, 4, 5, 6], 6));
+        let lost: Vec<&Lost> = recovered.damage.iter().map(|d| &d.lost).collect();
+        let second = Lost::Batches {
+            first: 2,
+            last: Some(2),
+        };
+        assert_eq!(lost, [&second]);
     }
 
     #[test]

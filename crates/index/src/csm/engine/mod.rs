@@ -39,9 +39,15 @@ use forebay_storage::{Batch, Damage, Error, Result, Shortage, Side, SideEntry, S
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+
+/// A block of a table: file, place, records.
+#[doc(hidden)]
+pub type StoredBlock = (PathBuf, Range<u64>, Vec<Record>);
 
 /// Settings of an engine; sizes in bytes. The defaults are the paper's where it names one.
 #[derive(Debug, Clone)]
@@ -336,6 +342,39 @@ impl Engine {
     /// The damage that reads met since it was opened, each place once.
     pub fn met(&self) -> Vec<Arc<Damage>> {
         self.core.shared.met.all()
+    }
+
+    /// Where each block of each table stands, and its records: for tests that damage a file and must know what it held.
+    ///
+    /// # Errors
+    /// Those of reading.
+    #[doc(hidden)]
+    pub fn pieces(&self) -> Result<Vec<StoredBlock>> {
+        let mut pieces = Vec::new();
+        for table in self.view().tables() {
+            let places = table.places()?;
+            for (i, place) in places.iter().enumerate() {
+                let mut records = Vec::new();
+                for block in table.read(i..i + 1)? {
+                    // A block that cannot be understood holds nothing that is known.
+                    let _ = block.records(&mut records);
+                }
+                pieces.push((
+                    table.path().to_path_buf(),
+                    place.offset..place.end(),
+                    records,
+                ));
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// The records in an entry of the log: for the same tests.
+    #[doc(hidden)]
+    pub fn records_in(entry: &[u8]) -> Option<Vec<Record>> {
+        let mut records = Vec::new();
+        super::block::decode_columns(entry, &mut records)?;
+        Some(records)
     }
 
     fn end(&self) {

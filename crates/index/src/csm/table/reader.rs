@@ -17,7 +17,7 @@ use forebay_storage::{
     read_around_bad_sectors,
 };
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,6 +90,11 @@ impl Table {
     /// What names it.
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether its store is salvaged.

@@ -1,0 +1,76 @@
+//! Which records stand where in the files of a store: for tests that damage a file and must know what it held.
+//!
+//! Not part of the interface; hidden from the documentation.
+use super::Store;
+use crate::table::frame;
+use crate::wal::record::{self, Records, Step};
+use crate::wal::{header, payload, recovery};
+use crate::{Op, Result, names};
+use bytes::Bytes;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// Bytes of a file that are checked as a whole, and what they hold.
+#[derive(Debug, Clone)]
+pub struct StoredPiece {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it.
+    pub bytes: Range<u64>,
+    /// The number of the batch, in a log.
+    pub batch: Option<u64>,
+    /// Entries of the store, deletes included.
+    pub rows: Vec<Op>,
+    /// Entries of the store's side, in a log.
+    pub side: Vec<Bytes>,
+}
+
+impl Store {
+    /// Every block of every table, and every record of every log file that is there. The store is one that was opened to be salvaged, and whole.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn pieces(&self) -> Result<Vec<StoredPiece>> {
+        let mut pieces = Vec::new();
+        for table in self.core.view().levels.all() {
+            for i in 0..table.blocks()? {
+                let (block, place) = (table.block(i)?, table.place(i)?);
+                let row = |k: usize| {
+                    let (keyspace, key) = block.key(k).split_first()?;
+                    Some(Op {
+                        keyspace: crate::Keyspace(*keyspace),
+                        key: Bytes::copy_from_slice(key),
+                        value: block.shared_value(k),
+                    })
+                };
+                pieces.push(StoredPiece {
+                    path: table.path().to_path_buf(),
+                    bytes: place.start - frame::LENGTH as u64..place.end,
+                    batch: None,
+                    rows: (0..block.len()).filter_map(row).collect(),
+                    side: Vec::new(),
+                });
+            }
+        }
+        let core = &self.core;
+        for old in &core.writer.lock().old {
+            let path = names::log(core.dir(), old.number);
+            let bytes = recovery::read_file(core.io(), &path)?;
+            for step in Records::new(&bytes, old.number, header::LENGTH.min(bytes.len())) {
+                let Step::Record(r) = step else { continue };
+                let Some(payload) = payload::decode(r.payload) else {
+                    continue;
+                };
+                let start = r.offset as u64;
+                pieces.push(StoredPiece {
+                    path: path.clone(),
+                    bytes: start..start + (record::HEADER + r.payload.len()) as u64,
+                    batch: Some(r.sequence),
+                    rows: payload.ops,
+                    side: payload.side.into_iter().map(|e| e.bytes).collect(),
+                });
+            }
+        }
+        Ok(pieces)
+    }
+}
