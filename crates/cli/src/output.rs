@@ -3,70 +3,30 @@
 //! Names of files, texts of traces and what a service answers come from others, and may hold what a terminal obeys (ESC, BEL, a
 //! C1 byte) or what shows another text than there is (a newline, a turned direction of reading).
 //!
+//! [`forebay_server::escape`] says which, and how they are shown.
+//!
 //! Invariants: of those characters none reaches a terminal but the newlines and tabs of our own text: [`print`] and [`tell`]
 //! escape them whatever they are given; a text from outside stays on one line if it went through [`name`] or [`escaped`]. JSON
 //! stays JSON, with the same text in it ([`json`]). Who reads may stop at any time, as `head` does; that is no failure.
 //!
 //! Clippy refuses `println!` and its like elsewhere in this crate.
 use crate::fail::{Context, Result};
+pub use forebay_server::escape::escaped;
+use forebay_server::escape::{escaped_but, escaped_name, is_obeyed};
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Whether a terminal may obey this character, or show text in another order or another line because of it.
-fn obeyed(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
-        )
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// The text with `\n`, `\x1b` and the like in place of such characters; `kept` stay. A backslash stays as it is.
-fn escape<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
-    let harmful = |c: char| obeyed(c) && !kept.contains(&c);
-    if !text.contains(harmful) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        // Writing to a string does not fail.
-        let _ = match c {
-            c if !harmful(c) => out.write_char(c),
-            '\n' => out.write_str("\\n"),
-            '\t' => out.write_str("\\t"),
-            '\r' => out.write_str("\\r"),
-            c if c.is_ascii() => write!(out, "\\x{:02x}", u32::from(c)),
-            c => write!(out, "\\u{{{:x}}}", u32::from(c)),
-        };
-    }
-    Cow::Owned(out)
-}
-
-/// A text from outside as part of one line.
-pub fn escaped(text: &str) -> Cow<'_, str> {
-    escape(text, &[])
-}
-
 /// Text of several lines, as [`print`] prints it.
 pub fn lines(text: &str) -> Cow<'_, str> {
-    escape(text, &['\n', '\t'])
+    escaped_but(text, &['\n', '\t'])
 }
 
 /// The name of a file as part of one line; bytes that are no UTF-8 as `\xff`.
 pub fn name(path: &Path) -> String {
-    let mut out = String::new();
-    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
-        out.push_str(&escaped(chunk.valid()));
-        for byte in chunk.invalid() {
-            // As above.
-            let _ = write!(out, "\\x{byte:02x}");
-        }
-    }
-    out
+    escaped_name(path.as_os_str().as_bytes())
 }
 
 /// Writes it all to standard output.
@@ -86,7 +46,7 @@ pub fn json(value: &impl serde::Serialize) -> Result<String> {
     let mut out = String::with_capacity(text.len() + 1);
     for c in text.chars() {
         // It stands in a string, for JSON has such characters nowhere else; none of them is beyond 16 bits.
-        let _ = match obeyed(c) {
+        let _ = match is_obeyed(c) {
             true => write!(out, "\\u{:04x}", u32::from(c)),
             false => out.write_char(c),
         };
@@ -120,21 +80,6 @@ pub fn tell(line: impl Display) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
-
-    #[test]
-    fn what_a_terminal_obeys_is_escaped_and_other_text_stays() {
-        let evil = "a\x1b[2J\x07\n\t\r\u{9b}2J\u{202e}\x7f";
-        assert_eq!(
-            escaped(evil),
-            "a\\x1b[2J\\x07\\n\\t\\r\\u{9b}2J\\u{202e}\\x7f"
-        );
-        assert_eq!(lines("a\tb\nc\x1b"), "a\tb\nc\\x1b");
-        let plain = "naïve — 名前 \\ 'x' 🙂";
-        assert!(matches!(escaped(plain), Cow::Borrowed(_)));
-        let bytes = OsStr::from_bytes(b"/a\xff\xfeb\n");
-        assert_eq!(name(Path::new(bytes)), "/a\\xff\\xfeb\\n");
-    }
 
     #[test]
     fn json_says_the_same_without_such_characters() {

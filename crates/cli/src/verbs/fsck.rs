@@ -223,16 +223,7 @@ fn text(report: &Report, shown: &str) -> String {
     for note in &report.notes {
         let _ = writeln!(out, "note: {}", escaped(note));
     }
-    let _ = writeln!(
-        out,
-        "{}, {}, {}, {} in {}, {} verified",
-        counted(report.members.into(), "member"),
-        counted(report.files, "file"),
-        counted(report.extents, "extent"),
-        counted(report.spans, "span"),
-        counted(report.segments, "segment file"),
-        size(report.bytes)
-    );
+    let _ = writeln!(out, "{}", checked(report));
     let _ = match (report.problems.len(), report.unopened) {
         (0, _) => writeln!(out, "{shown} is sound"),
         (n, 0) => writeln!(
@@ -249,16 +240,82 @@ fn text(report: &Report, shown: &str) -> String {
     out
 }
 
+/// How much was looked at, and what not.
+fn checked(report: &Report) -> String {
+    let opened = report.members.saturating_sub(report.unopened);
+    let members = match report.unopened {
+        0 => counted(report.members.into(), "member"),
+        n => format!(
+            "{n} of {} cannot be opened",
+            counted(report.members.into(), "member")
+        ),
+    };
+    if opened == 0 {
+        return format!("{members}: nothing else was looked at");
+    }
+    let records = format!(
+        "{members}, {}, {}",
+        counted(report.files, "file"),
+        counted(report.extents, "extent")
+    );
+    let (spans, bytes) = (counted(report.spans, "span"), size(report.bytes));
+    match (report.compared, opened) {
+        (compared, all) if compared == all => {
+            let segments = counted(report.segments, "segment file");
+            format!("{records}, {spans} in {segments}, {bytes} verified")
+        }
+        (0, _) => format!(
+            "{records}, {spans}, {bytes} verified; not compared with the segment files, because records are damaged"
+        ),
+        (compared, _) => format!(
+            "{records}, {spans}, {bytes} verified; compared with the segment files of {} only, because records are damaged",
+            counted(compared.into(), "member")
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_server::fsck::Problem;
 
     #[test]
+    fn what_was_not_compared_is_not_counted_as_none() {
+        let mut report = Report {
+            members: 3,
+            unopened: 1,
+            compared: 1,
+            spans: 5,
+            ..Report::default()
+        };
+        let text = checked(&report);
+        assert!(
+            text.starts_with("1 of 3 members cannot be opened, 0 files"),
+            "{text}"
+        );
+        assert!(
+            text.contains("5 spans, ") && text.contains("of 1 member only"),
+            "{text}"
+        );
+        report.compared = 0;
+        let text = checked(&report);
+        assert!(
+            !text.contains("0 segment files") && text.contains("not compared"),
+            "{text}"
+        );
+        report.unopened = 3;
+        assert_eq!(
+            checked(&report),
+            "3 of 3 members cannot be opened: nothing else was looked at"
+        );
+    }
+
+    #[test]
     fn problems_are_told_and_counted() {
         let mut report = Report {
             files: 1234,
             members: 1,
+            compared: 1,
             bytes: 1 << 20,
             ..Report::default()
         };

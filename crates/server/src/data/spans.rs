@@ -213,7 +213,7 @@ pub fn key(log: LogId, end: u64) -> [u8; 16] {
     k
 }
 
-fn split_key(key: &[u8]) -> Option<(LogId, u64)> {
+pub(crate) fn split_key(key: &[u8]) -> Option<(LogId, u64)> {
     let (log, end) = (
         key.get(..8)?.try_into().ok()?,
         key.get(8..)?.try_into().ok()?,

@@ -15,13 +15,15 @@ mod tests;
 
 use crate::data::LogId;
 use crate::inodes::removed_directories;
+use crate::paths::{self, Named};
 use crate::rebuild::Look;
-use crate::{LOST_LOG, Member, Result, files, keys, meta, outbox, stopped};
+use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
 use serde::{Deserialize, Serialize};
-use spans::{Live, References};
+use spans::{Live, References, UnreadablePieces};
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -53,7 +55,9 @@ pub struct Report {
     pub extents: u64,
     /// Spans.
     pub spans: u64,
-    /// Segment files.
+    /// Members whose segment files were compared with their spans. Those of which records are damaged are not.
+    pub compared: u16,
+    /// Segment files of these members.
     pub segments: u64,
     /// Log bytes read and verified.
     pub bytes: u64,
@@ -166,13 +170,16 @@ fn run(
         total: 0,
     });
     let mut damaged = HashSet::new();
+    let all_named = OnceCell::new();
+    let named = || all_named.get_or_init(|| paths::named(members.iter().map(|m| &*m.store)));
     for m in &members {
         let index = m.index.engine().survey();
         for damage in m.store.survey().into_iter().chain(index) {
             if !damage.lost.is_nothing() {
                 damaged.insert(m.member);
             }
-            report.problem("store", format!("member {}: {damage}", m.member));
+            let text = record_subject::text_of(&damage, named());
+            report.problem("store", format!("member {}: {text}", m.member));
         }
         report.files += count(&m.store);
     }
@@ -196,6 +203,7 @@ fn run(
         layout.nodes.len(),
         &damaged,
         look,
+        &named,
         &mut report,
         progress,
     )?;
@@ -224,9 +232,11 @@ fn open(
         match Store::open(io.clone(), kv, options) {
             Ok(opened) => store = opened,
             Err(e) => {
+                let named = paths::named(std::iter::once(&store));
                 for damage in store.opened().damage.iter().filter(log) {
                     report.may_be_lost += 1;
-                    report.problem("store", format!("member {member}: {damage}"));
+                    let text = record_subject::text_of(damage, &named);
+                    report.problem("store", format!("member {member}: {text}"));
                 }
                 return Err(e.into());
             }
@@ -234,9 +244,14 @@ fn open(
     }
     let opened = store.opened();
     // What is corrected is found again where it lies, and told as what it is: damage.
-    for damage in opened.damage.iter().filter(|damage| !corrected(damage)) {
-        report.may_be_lost += u64::from(!damage.lost.is_nothing());
-        report.notes.push(format!("member {member}: {damage}"));
+    let others = |damage: &&Damage| !corrected(damage);
+    if opened.damage.iter().any(|damage| others(&damage)) {
+        let named = paths::named(std::iter::once(&store));
+        for damage in opened.damage.iter().filter(others) {
+            report.may_be_lost += u64::from(!damage.lost.is_nothing());
+            let text = record_subject::text_of(damage, &named);
+            report.notes.push(format!("member {member}: {text}"));
+        }
     }
     if let LogEnd::Unclean { .. } = opened.end {
         report.may_be_lost += 1;
@@ -319,12 +334,17 @@ fn unsealed(m: &MemberStore) -> HashSet<LogId> {
 
 /// Spans and segments of each member, and extents against them. `damaged`: members whose records are not all known; their
 /// bytes are verified as far as they are, and nothing is compared with them.
-fn data(
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call, and each is another thing"
+)]
+fn data<'n>(
     io: &dyn Io,
     members: &[MemberStore],
     all: usize,
     damaged: &HashSet<Member>,
     look: Look,
+    paths_of: &dyn Fn() -> &'n Named,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<()> {
@@ -333,7 +353,7 @@ fn data(
         total += spans::stored_bytes(&m.store)?;
     }
     let mut live: Vec<Option<Live>> = (0..all).map(|_| None).collect();
-    let mut unreadable = Vec::new();
+    let mut unreadable = UnreadablePieces::default();
     for m in members {
         let checked = spans::check(io, m, look, report, &mut |done| {
             progress(Progress {
@@ -342,8 +362,9 @@ fn data(
                 total,
             });
         })?;
-        unreadable.push(checked.unreadable);
+        unreadable.add(m.member, checked.unreadable);
         if !damaged.contains(&m.member) {
+            report.compared += 1;
             segments::check(io, m, &checked.places, report)?;
             live[usize::from(m.member)] = Some(checked.live);
         }
@@ -379,6 +400,7 @@ fn data(
             };
             report.extents += 1;
             named.add(extent.member, extent.log, extent.addr, extent.len);
+            unreadable.belong(Fid(fid), &extent);
             let place = || {
                 format!(
                     "file {fid:#x} offset {} of {} bytes, kept by member {}",
@@ -392,6 +414,7 @@ fn data(
         }
         for (fid, extent) in files::check::pattern_extents(&m.store, &m.index)? {
             named.add(extent.member, extent.log, extent.addr, extent.len);
+            unreadable.belong(fid, &extent);
             let place = || {
                 format!(
                     "patterns of file {:#x}, {} bytes, kept by member {}",
@@ -411,19 +434,23 @@ fn data(
         }
     }
     let all_known = members.len() == all && damaged.is_empty();
-    for (m, unreadable) in members.iter().zip(unreadable) {
+    for m in members {
         let unsealed = unsealed(m);
         let mut unacknowledged = 0u64;
-        for span in unreadable {
-            let unnamed = all_known && !named.names(m.member, span.log, &span.live);
-            match unnamed && unsealed.contains(&span.log) {
+        for piece in unreadable.of(m.member) {
+            let unnamed = all_known && !named.names(m.member, piece.log, &piece.live);
+            match unnamed && unsealed.contains(&piece.log) {
                 true => unacknowledged += 1,
-                false => report.problem("data", span.text),
+                false => report.problem("data", piece.told(paths_of())),
             }
         }
         if unacknowledged > 0 {
+            let pieces = match unacknowledged {
+                1 => "1 piece".to_string(),
+                n => format!("{n} pieces"),
+            };
             report.notes.push(format!(
-                "member {}: {unacknowledged} spans of logs that were not closed have lost their bytes, as a power cut leaves them; no file names them, and the next start gives them back",
+                "member {}: the bytes of {pieces} of logs that were not closed are lost, as by a power cut; no file names them, and the next start gives them back",
                 m.member
             ));
         }

@@ -2,10 +2,13 @@
 use super::{MemberStore, Report};
 use crate::data::spans::{Span, all, checksums};
 use crate::data::{LogId, subtract};
+use crate::paths::{self, Named};
 use crate::rebuild::Look;
-use crate::{Member, Result};
+use crate::{Fid, Member, Result};
+use forebay_index::Extent;
 use forebay_storage::{File, Io, Store};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,11 +33,73 @@ pub struct Checked {
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A span whose bytes are not what was written: a problem, unless nobody was told that they are there.
+/// A piece of a span whose bytes are not what was written: a problem, unless nobody was told that they are there.
 pub struct Unreadable {
     pub log: LogId,
     pub live: Range<u64>,
-    pub text: String,
+    text: String,
+    /// Which bytes of which files these are.
+    files: Vec<(Fid, Range<u64>)>,
+}
+
+impl Unreadable {
+    /// For people: the place, and the files whose bytes these are.
+    pub fn told(&self, named: &Named) -> String {
+        let mut text = self.text.clone();
+        for (i, (fid, bytes)) in self.files.iter().enumerate() {
+            text.push_str(if i == 0 { "; it holds " } else { ", " });
+            let path = paths::path(named, *fid);
+            // Writing to a string does not fail.
+            let _ = write!(text, "{path} from {} to {}", bytes.start, bytes.end);
+        }
+        if self.files.is_empty() {
+            let (log, start, end) = (self.log, self.live.start, self.live.end);
+            let _ = write!(
+                text,
+                "; no file is known to hold it (log {log} from {start} to {end})"
+            );
+        }
+        text
+    }
+}
+
+/// Unreadable pieces of all members, by log and address. Pieces of a log do not overlap.
+#[derive(Default)]
+pub struct UnreadablePieces(BTreeMap<(Member, LogId, u64), Unreadable>);
+
+impl UnreadablePieces {
+    /// These of a member.
+    pub fn add(&mut self, member: Member, pieces: Vec<Unreadable>) {
+        let keyed = pieces
+            .into_iter()
+            .map(|p| ((member, p.log, p.live.start), p));
+        self.0.extend(keyed);
+    }
+
+    /// Where this extent of a file has its bytes.
+    pub fn belong(&mut self, fid: Fid, extent: &Extent) {
+        let (member, log, end) = (extent.member, extent.log, extent.addr + extent.len);
+        let before = self.0.range(..=(member, log, extent.addr)).next_back();
+        let from = before.map_or((member, log, extent.addr), |(key, _)| *key);
+        for (key, piece) in self.0.range_mut(from..(member, log, end)) {
+            let both = piece.live.start.max(extent.addr)..piece.live.end.min(end);
+            if (key.0, key.1) == (member, log) && !both.is_empty() {
+                let offset = |addr: u64| extent.offset + (addr - extent.addr);
+                let bytes = offset(both.start)..offset(both.end);
+                match piece.files.last_mut() {
+                    Some((f, last)) if *f == fid && last.end == bytes.start => last.end = bytes.end,
+                    _ => piece.files.push((fid, bytes)),
+                }
+            }
+        }
+    }
+
+    /// Those of a member.
+    pub fn of(&self, member: Member) -> impl Iterator<Item = &Unreadable> {
+        self.0
+            .range((member, 0, 0)..=(member, LogId::MAX, u64::MAX))
+            .map(|(_, piece)| piece)
+    }
 }
 
 /// Live log addresses: by log and start, joined.
@@ -183,9 +248,13 @@ pub fn check(
             log: span.log,
             addr: span.stored.start,
         });
-        for text in verify(&mut files, &span, look, &mut buffer) {
-            let (log, live) = (span.log, span.live.clone());
-            checked.unreadable.push(Unreadable { log, live, text });
+        for (live, text) in verify(&mut files, &span, look, &mut buffer) {
+            checked.unreadable.push(Unreadable {
+                log: span.log,
+                live,
+                text,
+                files: Vec::new(),
+            });
         }
         report.bytes += span.stored_len();
         progress(report.bytes);
@@ -194,17 +263,17 @@ pub fn check(
     Ok(checked)
 }
 
-/// What is wrong with the bytes of the span.
-fn verify(files: &mut Files<'_>, span: &Span, look: Look, buffer: &mut Vec<u8>) -> Vec<String> {
+/// What is wrong with the bytes of the span, and with which of its addresses.
+fn verify(
+    files: &mut Files<'_>,
+    span: &Span,
+    look: Look,
+    buffer: &mut Vec<u8>,
+) -> Vec<(Range<u64>, String)> {
     let name = crate::data::segment_name(span.segment);
     let path = files.m.data.join(&name);
-    let what = format!(
-        "{}: log {} addresses {} to {}",
-        path.display(),
-        span.log,
-        span.live.start,
-        span.live.end
-    );
+    let what = path.display();
+    let whole = |text: String| vec![(span.live.clone(), text)];
     buffer.clear();
     buffer.resize(span.stored_len() as usize, 0);
     if look == Look::Lengths {
@@ -214,30 +283,37 @@ fn verify(files: &mut Files<'_>, span: &Span, look: Look, buffer: &mut Vec<u8>) 
         });
         return match len {
             Ok(len) if len >= u64::from(span.offset) + span.stored_len() => Vec::new(),
-            Ok(len) => vec![format!("{what}: the file is missing or ends at byte {len}")],
-            Err(e) => vec![format!("{what}: {e}")],
+            Ok(len) => whole(format!("{what}: the file is missing or ends at byte {len}")),
+            Err(e) => whole(format!("{what}: {e}")),
         };
     }
     let read = match files.get(span.segment) {
         Ok(Some(file)) => file.read_at(buffer, u64::from(span.offset)),
-        Ok(None) => return vec![format!("{what}: the file is missing")],
+        Ok(None) => return whole(format!("{what}: the file is missing")),
         Err(e) => Err(e),
     };
     match read {
         Ok(n) if n == buffer.len() => {}
         Ok(n) => {
             let len = buffer.len();
-            return vec![format!("{what}: the file ends after {n} of {len} bytes")];
+            let at = u64::from(span.offset);
+            let text = format!("{what}: the file ends after {n} of the {len} bytes from {at} on");
+            return whole(text);
         }
-        Err(e) => return vec![format!("{what}: {e}")],
+        Err(e) => return whole(format!("{what}: {e}")),
     }
     let found = checksums(span.stored.start, buffer);
     let pairs = span.crcs.iter().zip(&found).enumerate();
     let damaged = pairs.filter(|(_, (expected, found))| expected != found);
     damaged
         .map(|(i, (expected, found))| {
-            let at = span.place(span.piece(i).start);
-            format!("{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x})")
+            let piece = span.piece(i);
+            let at = span.place(piece.start);
+            let live = piece.start.max(span.live.start)..piece.end.min(span.live.end);
+            let text = format!(
+                "{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x})"
+            );
+            (live, text)
         })
         .collect()
 }

@@ -166,7 +166,7 @@ fn bytes_that_a_power_cut_took_before_any_file_named_them_are_a_note() {
     file.write_all_at(&zeros, u64::from(span.offset)).unwrap();
     let report = run(&dir);
     assert_eq!(report.problems, []);
-    let told = |n: &&String| n.contains("1 spans of logs that were not closed");
+    let told = |n: &&String| n.contains("1 piece of logs that were not closed");
     assert_eq!(
         report.notes.iter().filter(told).count(),
         1,
@@ -207,6 +207,9 @@ fn a_flipped_bit_in_a_segment_is_found() {
         .unwrap();
     let report = run(&dir);
     finds(&report, "data", "damaged at byte");
+    // The file, and which bytes of it.
+    finds(&report, "data", "it holds /f1.");
+    finds(&report, "data", " from 0 to ");
     finds(&report, "data", path.to_str().unwrap());
     // Two parts of one write may both need the damaged piece; nothing else is at fault.
     assert!(report.problems.iter().all(|p| p.part == "data") && report.problems.len() <= 2);

@@ -24,6 +24,8 @@ pub struct MemberStore {
     pub index: Option<ExtentIndex>,
     /// Some record of it may be lost.
     pub damaged: bool,
+    /// What is damaged of it, but for what the open found.
+    found: Vec<Damage>,
     /// Live addresses of its logs, by log and start.
     pub live: HashMap<u64, Vec<Range<u64>>>,
     /// Those of them whose bytes are damaged or missing.
@@ -49,6 +51,14 @@ pub struct Collected {
 pub fn fid_of(key: &[u8]) -> Option<Fid> {
     let (fid, _) = key.split_first_chunk::<8>()?;
     Some(Fid(u64::from_be_bytes(*fid)))
+}
+
+impl MemberStore {
+    /// What is damaged of it, each place once.
+    pub fn damage(&self) -> impl Iterator<Item = &Damage> {
+        let opened = self.store.iter().flat_map(|store| &store.opened().damage);
+        opened.chain(&self.found)
+    }
 }
 
 impl Collected {
@@ -225,6 +235,7 @@ fn open(
         store: None,
         index: None,
         damaged: false,
+        found: Vec::new(),
         live: HashMap::new(),
         bad: HashMap::new(),
     };
@@ -256,10 +267,10 @@ fn open(
             return Ok(m);
         }
     };
-    let found = store.survey();
-    let all = store.opened().damage.iter().chain(&found);
+    m.found = store.survey();
+    m.found.extend(index.engine().survey());
     let mut spans_lost = false;
-    let mut tell = |damage: &Damage| {
+    for damage in store.opened().damage.iter().chain(&m.found) {
         m.damaged |= !damage.lost.is_nothing();
         spans_lost |= match &damage.lost {
             Lost::Nothing | Lost::Corrected { .. } | Lost::SideKeys { .. } => false,
@@ -270,10 +281,7 @@ fn open(
                     && last.first().is_none_or(|k| *k >= spans)
             }
         };
-        losses.damage.push(format!("member {member}: {damage}"));
-    };
-    all.for_each(&mut tell);
-    index.engine().survey().iter().for_each(tell);
+    }
     if spans_lost {
         losses.spans_lost.push(member);
     }

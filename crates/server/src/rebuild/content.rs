@@ -2,7 +2,7 @@
 //!
 //! An inode counts the bytes that its extents and patterns hold. Where it counts more, some are lost, and where they were is not known:
 //! everything in the file that nothing holds is `EIO` then, holes too. Where it counts fewer, or an extent is newer than the inode, the
-//! inode itself is an older one: besides, the file ends in a byte that is `EIO`, so that no reader takes its end for the end.
+//! inode itself is an older one, and so it may be where lost batches may have placed bytes in it: besides, the file ends in a byte that is `EIO`, so that no reader takes its end for the end.
 use super::Target;
 use super::collect::Collected;
 use super::losses::Losses;
@@ -23,6 +23,8 @@ pub struct Content<'a> {
     collected: &'a Collected,
     map: RangeMap,
     decided: HashMap<Fid, Vec<usize>>,
+    /// How many bytes lost batches may have placed in files.
+    unplaced: BTreeMap<Fid, u64>,
 }
 
 /// Extents by offset, none over another.
@@ -73,7 +75,7 @@ impl FileExtents {
 }
 
 impl<'a> Content<'a> {
-    pub fn new(collected: &'a Collected) -> Content<'a> {
+    pub fn new(collected: &'a Collected, unplaced: BTreeMap<Fid, u64>) -> Content<'a> {
         let mut decided: HashMap<Fid, Vec<usize>> = HashMap::new();
         for (at, commit) in collected.decided.iter().enumerate() {
             decided.entry(commit.fid).or_default().push(at);
@@ -84,6 +86,7 @@ impl<'a> Content<'a> {
                 members: collected.members.len() as u16,
             },
             decided,
+            unplaced,
         }
     }
 
@@ -217,7 +220,11 @@ impl<'a> Content<'a> {
             || names.orphans.contains(&fid)
             || !self.collected.any_uncertain();
         let more = !trusted && counted > inode.bytes;
-        let older = unknown || more || (!trusted && (newest > known_seq || end > inode.size));
+        let unplaced = self.unplaced.get(&fid).copied().unwrap_or(0);
+        let older = unknown
+            || more
+            || unplaced > 0
+            || (!trusted && (newest > known_seq || end > inode.size));
         let short = !trusted && counted < inode.bytes;
         if older || short {
             inode.size = inode.size.max(end);
@@ -276,6 +283,11 @@ impl<'a> Content<'a> {
             losses.lose(
                 path(),
                 format!("its owner, mode, times and size; {lost} bytes answer EIO"),
+            );
+        } else if unplaced > 0 {
+            losses.lose(
+                path(),
+                format!("its last changes: {unplaced} bytes were written to it of which no record says where they go; {lost} of {size} bytes answer EIO"),
             );
         } else if older {
             losses.lose(

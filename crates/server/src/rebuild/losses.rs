@@ -66,16 +66,3 @@ impl Losses {
         out
     }
 }
-
-/// A path for people: what is no printable text is escaped.
-pub(super) fn shown(path: &[u8]) -> String {
-    let text = String::from_utf8_lossy(path);
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
-        }
-    }
-    out
-}

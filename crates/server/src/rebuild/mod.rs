@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | read | `collect`, `log_bytes` | all records of all members that are whole; what is damaged, and which records it may have held |
 //! | names | `names` | entries and inodes are made to fit each other again |
-//! | content | `content` | extents against sizes, byte counts and spans |
+//! | content | `content`, `unplaced` | extents against sizes, byte counts and spans |
 //! | write | this file | one new key-value store a member, with the index |
 //!
 //! Invariants:
@@ -24,11 +24,12 @@ mod content;
 mod log_bytes;
 mod losses;
 mod names;
+mod unplaced;
 
 pub use losses::{Loss, Losses};
 
 use crate::inodes::record;
-use crate::{Error, Fid, Kind, Member, Result, keys};
+use crate::{Error, Fid, Kind, Member, Result, keys, record_subject};
 use collect::Collected;
 use content::Content;
 use forebay_index::ExtentIndex;
@@ -38,6 +39,7 @@ use names::Names;
 use std::ops::Bound::Unbounded;
 use std::path::PathBuf;
 use std::sync::Arc;
+use unplaced::UnplacedBytes;
 
 /// Records of a batch.
 const BATCH: usize = 1000;
@@ -142,6 +144,7 @@ pub fn rebuild(
     let counters = counters(&collected);
     progress("joining names and files");
     let mut names = Names::of(&mut collected, &mut losses);
+    losses.damage.extend(damage(&collected, &names));
     // Files of which only patterns are known; those that have extents are found with them.
     for fid in collected.pattern_files() {
         let made = is_member(fid, targets.len()) && collected.is_uncertain(fid);
@@ -164,7 +167,22 @@ pub fn rebuild(
     progress("copying records");
     copy(&collected, &names, &mut stores)?;
     progress("comparing files with their bytes");
-    let mut content = Content::new(&collected);
+    let unplaced = UnplacedBytes::of(&collected);
+    for (fid, bytes) in &unplaced.at_end {
+        losses.notes.push(format!(
+            "{}: {bytes} bytes were written to it shortly before the log ends, and no record says where they go; if the log is cut, what was stored of them is lost",
+            names.path(*fid)
+        ));
+    }
+    for (fid, bytes) in &unplaced.lost {
+        if !names.inodes.contains_key(fid) {
+            losses.notes.push(format!(
+                "{}: {bytes} bytes were written to a file of which no other record is left; they are in the segment files, and cannot be read",
+                names.path(*fid)
+            ));
+        }
+    }
+    let mut content = Content::new(&collected, unplaced.lost);
     content.write(&mut names, &mut stores, &mut losses)?;
     progress("writing names");
     write_names(&names, &mut stores)?;
@@ -180,6 +198,21 @@ pub fn rebuild(
     losses.files = names.inodes.len() as u64;
     losses.sort();
     Ok(losses)
+}
+
+/// What is damaged, a line for each place.
+fn damage(collected: &Collected, names: &Names) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for m in &collected.members {
+        for damage in m.damage() {
+            let text = record_subject::text_of(damage, &names.named);
+            let line = format!("member {}: {text}", m.member);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
 }
 
 /// What belongs to files that there are, as it is. Damaged values of these keyspaces cost what they name when they are read.

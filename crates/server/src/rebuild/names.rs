@@ -2,16 +2,15 @@
 //! directory has a way to the root, and links are counted.
 use super::blank;
 use super::collect::Collected;
-use super::losses::{Loss, Losses, shown};
+use super::losses::{Loss, Losses};
 use crate::inodes::Inode;
 use crate::meta::steps::{Entry, Need, Step};
+use crate::paths::{self, Named};
 use crate::{Fid, Kind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Where inodes without a name get one.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
-/// Levels of directories that a path is followed up; deeper ones, and circles, are shown from there on.
-const DEEPEST: usize = 4096;
 
 /// The namespace as it will be.
 pub struct Names {
@@ -22,7 +21,7 @@ pub struct Names {
     /// Files of which nothing but the name is known, or only the content.
     pub unknown: HashSet<Fid>,
     /// The first name of each inode.
-    named: HashMap<Fid, (Fid, Vec<u8>)>,
+    pub named: Named,
     lost_and_found: Option<Fid>,
     /// For the inode of `/lost+found`.
     new_fid: Fid,
@@ -211,7 +210,7 @@ impl Names {
             self.entries.remove(&key);
         }
         for key in dropped {
-            let path = self.path_in(key.0, &key.1);
+            let path = paths::path_in(&self.named, key.0, &key.1);
             losses.lose(
                 path,
                 "the name of a file that does not exist; it is removed",
@@ -355,30 +354,6 @@ impl Names {
 
     /// A path of an inode, for people.
     pub fn path(&self, fid: Fid) -> String {
-        if fid == Fid::ROOT {
-            return "/".into();
-        }
-        match self.named.get(&fid) {
-            Some((dir, name)) => self.path_in(*dir, name),
-            None => format!("inode {:#x}", fid.0),
-        }
-    }
-
-    fn path_in(&self, dir: Fid, name: &[u8]) -> String {
-        let (mut parts, mut at) = (vec![shown(name)], dir);
-        while at != Fid::ROOT && parts.len() < DEEPEST {
-            match self.named.get(&at) {
-                Some((above, name)) => {
-                    parts.push(shown(name));
-                    at = *above;
-                }
-                None => {
-                    parts.push(format!("(directory {:#x})", at.0));
-                    break;
-                }
-            }
-        }
-        parts.reverse();
-        format!("/{}", parts.join("/"))
+        paths::path(&self.named, fid)
     }
 }

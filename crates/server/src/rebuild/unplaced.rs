@@ -1,0 +1,137 @@
+//! Log bytes that were written shortly before batches that are lost, and that no record places in a file: the lost batches may have done so.
+//!
+//! A log is written by one file's writer, and its row (`keys::LOGS`) says which file, until the log is sealed. What the rows said before the lost batches
+//! is still in memory, for a salvaged store keeps every version of what its log holds.
+use super::collect::Collected;
+use crate::data::{LogId, spans::Span, subtract};
+use crate::{Fid, Member, files, keys, outbox};
+use forebay_index::Change;
+use forebay_storage::{LogEnd, Lost, Snapshot};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::{Bound::Unbounded, Range};
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct UnplacedBytes {
+    /// How many, by the files that the lost batches may have placed them in.
+    pub lost: BTreeMap<Fid, u64>,
+    /// The same of files that were written when the log ended: where nothing is lost, nobody was told that these bytes are stored.
+    pub at_end: BTreeMap<Fid, u64>,
+}
+
+/// Addresses by log.
+type Addresses = HashMap<(Member, LogId), Vec<Range<u64>>>;
+
+/// What was written of the logs that were not sealed: log, file, addresses.
+fn open_logs(snapshot: &Snapshot) -> Vec<(LogId, Fid, Vec<Range<u64>>)> {
+    // What cannot be read is told with the damage of the store.
+    let rows = |keyspace| {
+        snapshot
+            .scan(keyspace, Unbounded, Unbounded)
+            .filter_map(Result::ok)
+    };
+    let log = |(key, value): (bytes::Bytes, bytes::Bytes)| {
+        let log = u64::from_be_bytes(key[..].try_into().ok()?);
+        let fid = Fid(u64::from_be_bytes(value[..].try_into().ok()?));
+        Some((log, (fid, Vec::new())))
+    };
+    let mut logs: HashMap<LogId, (Fid, Vec<Range<u64>>)> =
+        rows(keys::LOGS).filter_map(log).collect();
+    for (key, value) in rows(keys::SPANS) {
+        if let Ok(span) = Span::decode(&key, &value)
+            && let Some((_, written)) = logs.get_mut(&span.log)
+        {
+            written.push(span.live);
+        }
+    }
+    logs.into_iter()
+        .map(|(log, (fid, written))| (log, fid, written))
+        .collect()
+}
+
+impl UnplacedBytes {
+    pub fn of(collected: &Collected) -> UnplacedBytes {
+        let mut unplaced = UnplacedBytes::default();
+        let mut written = Vec::new();
+        for m in &collected.members {
+            let Some(store) = &m.store else { continue };
+            let mut lost = HashSet::new();
+            for damage in m.damage() {
+                if let Lost::Batches { first, .. } = damage.lost {
+                    let before = store.snapshot_at(first.saturating_sub(1));
+                    for (log, fid, ranges) in open_logs(&before) {
+                        lost.insert(log);
+                        written.push((m.member, log, fid, ranges, true));
+                    }
+                }
+            }
+            if let LogEnd::Unclean { .. } = store.opened().end {
+                let logs = open_logs(&store.snapshot()).into_iter();
+                let logs = logs.filter(|(log, ..)| !lost.contains(log));
+                written.extend(logs.map(|(log, fid, ranges)| (m.member, log, fid, ranges, false)));
+            }
+        }
+        if written.is_empty() {
+            return unplaced;
+        }
+        let Some(placed) = placed(collected) else {
+            return unplaced;
+        };
+        let mut seen = HashSet::new();
+        for (member, log, fid, ranges, is_lost) in written {
+            let placed = placed.get(&(member, log)).map_or(&[][..], Vec::as_slice);
+            let m = &collected.members[usize::from(member)];
+            let live = m.live.get(&log).map_or(&[][..], Vec::as_slice);
+            let left = ranges.into_iter().flat_map(|range| subtract(range, placed));
+            // What was given back since is nobody's.
+            let left = left.flat_map(|range| {
+                let gone = subtract(range.clone(), live);
+                subtract(range, &gone)
+            });
+            let new = left.filter(|range| seen.insert((member, log, range.start)));
+            let bytes: u64 = new.map(|range| range.end - range.start).sum();
+            let files = match is_lost {
+                true => &mut unplaced.lost,
+                false => &mut unplaced.at_end,
+            };
+            if bytes > 0 {
+                *files.entry(fid).or_default() += bytes;
+            }
+        }
+        unplaced
+    }
+}
+
+/// Log addresses that something names, sorted and joined. `None` if patterns cannot be read: what they name is not known then.
+fn placed(collected: &Collected) -> Option<Addresses> {
+    let mut placed = Addresses::new();
+    let mut add = |member, log, addr: u64, len: u64| {
+        let of_log = placed.entry((member, log)).or_default();
+        of_log.push(addr..addr.saturating_add(len));
+    };
+    for commit in &collected.decided {
+        for change in &commit.changes {
+            if let Change::Put(e) = change {
+                add(e.member, e.log, e.addr, e.len);
+            }
+        }
+    }
+    for m in &collected.members {
+        let (Some(store), Some(index)) = (&m.store, &m.index) else {
+            continue;
+        };
+        for (_, e) in index.iter().ok()?.filter_map(Result::ok) {
+            add(e.member, e.log, e.addr, e.len);
+        }
+        for (_, e) in files::check::pattern_extents(store, index).ok()? {
+            add(e.member, e.log, e.addr, e.len);
+        }
+        for (member, (log, addr, len)) in outbox::waiting(store).ok()? {
+            add(member, log, addr, len);
+        }
+    }
+    for ranges in placed.values_mut() {
+        *ranges = crate::data::merge(std::mem::take(ranges));
+    }
+    Some(placed)
+}
