@@ -2,25 +2,33 @@
 //!
 //! A store with files of many kinds is made once, stopped cleanly or left as by SIGKILL. Each try damages a copy of it at one random
 //! place of one random file, and reads everything by every way there is: a start, `fsck`, a salvage, a repair and a start after it.
-//! A name that is missing, and bytes that cannot be read, must be told; bytes that are read must be right.
+//! Files of which the damaged bytes hold nothing must be whole; what is not whole must be told by its name; bytes that are read must be right.
 //!
-//! `FOREBAY_DAMAGE_TRIES` says how many tries of each of the six kinds (8; with `SOAK` 170, some 1,000 in all), `FOREBAY_DAMAGE_SEED`
+//! `FOREBAY_DAMAGE_TRIES` says how many tries of each of the twelve kinds (5; with `SOAK` 85, some 1,000 in all), `FOREBAY_DAMAGE_SEED`
 //! the seed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#[path = "damage/harm.rs"]
+mod harm;
 #[path = "damage/store.rs"]
 mod store;
 #[path = "damage/tries.rs"]
 mod tries;
 
-use store::{Made, Stop};
-use tries::{Harm, Tries};
+use forebay_client::{Client, OpenOptions};
+use forebay_server::salvage::Salvage;
+use forebay_server::testing::stored::StoredBytes;
+use forebay_storage::OsIo;
+use harm::{Harm, Place};
+use std::sync::Arc;
+use store::{Made, Stop, Thing};
+use tries::Tries;
 
 fn number() -> u64 {
     let number = std::env::var("FOREBAY_DAMAGE_TRIES");
     let usual = if std::env::var_os("SOAK").is_some() {
-        170
+        85
     } else {
-        8
+        5
     };
     number.map_or(usual, |text| text.parse().unwrap())
 }
@@ -59,7 +67,86 @@ fn a_cut_file_costs_what_was_in_it() {
 }
 
 #[test]
+fn overwritten_bytes_cost_what_they_held() {
+    harm(1, Stop::Clean, Harm::Overwritten);
+    harm(1, Stop::Killed, Harm::Overwritten);
+}
+
+#[test]
+fn a_sector_of_zeros_costs_what_it_held() {
+    harm(1, Stop::Clean, Harm::Zeroed);
+    harm(1, Stop::Killed, Harm::Zeroed);
+}
+
+#[test]
+fn a_page_written_to_the_wrong_place_costs_what_it_replaced() {
+    harm(1, Stop::Clean, Harm::Misplaced);
+    harm(1, Stop::Killed, Harm::Misplaced);
+}
+
+#[test]
 fn damage_of_one_member_leaves_the_others_whole() {
-    harm(3, Stop::Clean, Harm::Flip);
+    harm(3, Stop::Clean, Harm::Overwritten);
     harm(3, Stop::Killed, Harm::Cut);
+}
+
+/// A store whose last run wrote one small file and overwrote a part of another, and was killed.
+fn with_one_small_file() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    let service = store::start(&store, 1).unwrap();
+    let client = Client::new(service.delegate(0));
+    client.write("/old", &[1; 9000]).unwrap();
+    drop(client);
+    service.stop().unwrap();
+    let service = store::start(&store, 1).unwrap();
+    let client = Client::new(service.delegate(0));
+    client.write("/small", &[2; 3000]).unwrap();
+    let old = OpenOptions::new().write(true).open(&client, "/old");
+    let old = old.unwrap();
+    old.write_at(&[3; 500], 4000).unwrap();
+    old.close().unwrap();
+    drop(client);
+    drop(service);
+    dir
+}
+
+#[test]
+fn a_lost_record_of_the_log_is_told_with_the_file_whose_bytes_it_placed() {
+    let made = with_one_small_file();
+    let store = made.path().join("store");
+    let mut content = vec![1; 9000];
+    content[4000..4500].fill(3);
+    let wanted = [("/small", vec![2; 3000]), ("/old", content)];
+    let (mut lost, mut by_name) = (0, 0);
+    let records = StoredBytes::of(&store).unwrap();
+    for (file, bytes, batch) in records.batches() {
+        let copied = made.path().join(format!("copy{batch}"));
+        tries::copy(&store, &copied);
+        let middle = (bytes.start + bytes.end) / 2;
+        assert!(Place::overwritten(&file, middle..middle + 8).damage(&copied));
+        let (config, scratch) = (store::config(1), made.path());
+        let salvage =
+            Salvage::start(Arc::new(OsIo), &[copied], scratch, &config, &mut |_| {}).unwrap();
+        let losses = salvage.losses().clone();
+        let client = Client::new(salvage.service().unwrap().delegate(0));
+        for (name, content) in &wanted {
+            let found = client.read(name);
+            if found.as_ref().is_ok_and(|found| found == content) {
+                continue;
+            }
+            lost += 1;
+            let text = losses.text();
+            let placed = losses.lost.iter().any(|l| l.path == *name);
+            let again = || store::found(&client).contains(&Thing::File(content.clone()));
+            assert!(
+                placed || again(),
+                "batch {batch}, {name}: {found:?}, told: {text}"
+            );
+            by_name += u64::from(placed);
+        }
+        drop(client);
+        salvage.stop().unwrap();
+    }
+    assert!(lost >= 4 && by_name >= 3, "{by_name} of {lost}");
 }

@@ -2,6 +2,8 @@
 //! handler in the caller's own thread (through the wire format), so that a seed replays a run.
 //!
 //! Not part of the interface; hidden from the documentation.
+pub mod stored;
+
 use crate::peers::{Parts, answer};
 use crate::{
     Member, Peers, Result, data::Data, data::proto::*, files::Files, files::proto::*, meta::Meta,

@@ -163,13 +163,7 @@ fn a_damaged_cut_or_newer_table_fails_what_needs_it_and_nothing_else() {
         &dir,
         &fids,
     );
-    needs(
-        table,
-        Vec::clear,
-        &["footer at byte 0"],
-        &dir,
-        &fids,
-    );
+    needs(table, Vec::clear, &["footer at byte 0"], &dir, &fids);
     let newer = |bytes: &mut Vec<u8>| {
         let footer = bytes.len() - 64;
         bytes[footer + 8] = 4;

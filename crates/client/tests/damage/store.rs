@@ -1,10 +1,10 @@
 //! The store that is damaged, and what stands in it.
 use forebay_client::{Client, Kind, OpenOptions};
-use forebay_server::{Config, IndexConfig, Service};
+use forebay_server::testing::stored::StoredBytes;
+use forebay_server::{Config, Fid, IndexConfig, Service};
 use forebay_storage::OsIo;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,6 +44,10 @@ pub struct Made {
     pub things: BTreeMap<String, Thing>,
     /// What files held before they were changed.
     pub older: BTreeMap<String, Vec<u8>>,
+    /// What each name stands for in the store.
+    pub fids: BTreeMap<String, Fid>,
+    /// Where what is stored.
+    pub stored: StoredBytes,
 }
 
 pub fn config(nodes: u16) -> Config {
@@ -96,11 +100,15 @@ impl Made {
                 _ => service.stop().unwrap(),
             }
         }
+        let stored = StoredBytes::of(&store).unwrap();
+        let fids = fids(&store, dir.path(), nodes, &things);
         Made {
             dir,
             nodes,
             things,
             older,
+            fids,
+            stored,
         }
     }
 
@@ -112,6 +120,27 @@ impl Made {
     pub fn store(&self) -> PathBuf {
         self.dir.path().join("store")
     }
+}
+
+/// What the names stand for, asked of a copy.
+fn fids(
+    store: &Path,
+    scratch: &Path,
+    nodes: u16,
+    things: &BTreeMap<String, Thing>,
+) -> BTreeMap<String, Fid> {
+    let copied = scratch.join("asked");
+    crate::tries::copy(store, &copied);
+    let service = start(&copied, nodes).unwrap();
+    let client = Client::new(service.delegate(0));
+    let fid = |name: &String| {
+        let meta = client.symlink_metadata(name).unwrap();
+        (name.clone(), Fid(meta.ino()))
+    };
+    let fids = things.keys().map(fid).collect();
+    drop(client);
+    service.stop().unwrap();
+    fids
 }
 
 /// Two rounds, so that some records stand in tables and newer ones over them.
@@ -284,22 +313,4 @@ pub fn found(client: &Client) -> Vec<Thing> {
         }
     }
     found
-}
-
-/// Changes the file as told: one bit, or the length.
-pub fn damage(path: &Path, at: u64, flip: Option<u8>) {
-    let mut file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
-    let Some(bit) = flip else {
-        return file.set_len(at).unwrap();
-    };
-    let mut byte = [0];
-    file.seek(SeekFrom::Start(at)).unwrap();
-    file.read_exact(&mut byte).unwrap();
-    byte[0] ^= 1 << bit;
-    file.seek(SeekFrom::Start(at)).unwrap();
-    file.write_all(&byte).unwrap();
 }

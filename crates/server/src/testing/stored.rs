@@ -1,0 +1,271 @@
+//! What the bytes of a service's stores hold, by file and place, while they are whole: so that a test that damages some of them knows which
+//! files these may cost, and which not.
+use crate::data::{segment_name, spans::Span};
+use crate::record_subject::RecordSubject;
+use crate::{Fid, Member, Result, files, keys};
+use forebay_index::csm::Record;
+use forebay_index::csm::engine::{Engine, Settings};
+use forebay_index::{Extent, ExtentIndex};
+use forebay_storage::{Io, Op, Options, OsIo, Store};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that are checked as a whole, and what they hold.
+struct Piece {
+    member: Member,
+    /// The file, by its path in the stores' directory.
+    path: PathBuf,
+    bytes: Range<u64>,
+    /// The number of the batch, of a log.
+    batch: Option<u64>,
+    /// With the keyspace first, or [`INDEX`].
+    keys: BTreeMap<Vec<u8>, RecordSubject>,
+    /// Live addresses that its spans name, by log.
+    spans: Vec<(u64, Range<u64>)>,
+    /// Files whose bytes these are.
+    content: BTreeSet<Fid>,
+}
+
+/// What stands before keys of the index.
+const INDEX: u8 = u8::MAX;
+
+/// Extents of all files, by where their bytes are.
+type Extents = HashMap<(Member, u64), Vec<(Fid, Extent)>>;
+
+/// What some bytes hold.
+#[derive(Debug, Clone, Default)]
+pub struct Held {
+    /// Inodes whose attributes or content are there, or what says where that is.
+    pub inodes: BTreeSet<Fid>,
+    /// Names, with their directories.
+    pub names: BTreeSet<(Fid, Vec<u8>)>,
+    /// Batches.
+    pub batches: BTreeSet<u64>,
+    /// Inodes of which other records of the same store have keys between those that are there: newer records of them may have been there too.
+    pub between: BTreeSet<Fid>,
+    /// The same by the number of the file: extents of any of these may have been there.
+    pub files_between: Vec<RangeInclusive<u64>>,
+    /// As `between`, names.
+    pub names_between: BTreeSet<(Fid, Vec<u8>)>,
+    /// Whether some of the bytes are in no piece: what there is of them in two copies, or can be made again.
+    pub others: bool,
+}
+
+impl Held {
+    fn add(&mut self, subject: &RecordSubject, between: bool) {
+        use RecordSubject::*;
+        let (inodes, names) = match between {
+            true => (&mut self.between, &mut self.names_between),
+            false => (&mut self.inodes, &mut self.names),
+        };
+        match subject {
+            Inode(fid)
+            | Attributes(fid)
+            | Patterns(fid)
+            | Commit(fid)
+            | Orphan(fid)
+            | Extent { fid, .. } => {
+                inodes.insert(*fid);
+            }
+            Entry { dir, name } => {
+                names.insert((*dir, name.clone()));
+                // A listing is not whole without it.
+                inodes.insert(*dir);
+            }
+            Span { .. } | Intent | Message | OpenLog(_) | Counter(_) | Displaced => {}
+        }
+    }
+}
+
+/// All files of a service's stores.
+pub struct StoredBytes {
+    /// By file, then by place.
+    pieces: Vec<Piece>,
+    keys: BTreeMap<(Member, Vec<u8>), RecordSubject>,
+    extents: Extents,
+    /// Files whose bytes a span names.
+    spans: BTreeMap<(Member, Vec<u8>), BTreeSet<Fid>>,
+}
+
+impl Piece {
+    fn new(member: Member, root: &Path, path: &Path, bytes: Range<u64>) -> Piece {
+        Piece {
+            member,
+            path: path.strip_prefix(root).unwrap_or(path).to_path_buf(),
+            bytes,
+            batch: None,
+            keys: BTreeMap::new(),
+            spans: Vec::new(),
+            content: BTreeSet::new(),
+        }
+    }
+
+    fn row(&mut self, row: &Op) {
+        let key = [&[row.keyspace.0], &row.key[..]].concat();
+        if let Some(subject) = RecordSubject::of(row.keyspace, &row.key) {
+            self.keys.insert(key, subject);
+        }
+        if let (keys::SPANS, Some(value)) = (row.keyspace, &row.value)
+            && let Ok(span) = Span::decode(&row.key, value)
+        {
+            self.spans.push((span.log, span.live));
+        }
+    }
+
+    fn extent(&mut self, record: &Record) {
+        let (fid, offset) = (Fid(record.key.fid), record.key.offset);
+        let key = [&[INDEX][..], &fid.0.to_be_bytes(), &offset.to_be_bytes()].concat();
+        self.keys.insert(key, RecordSubject::Extent { fid, offset });
+    }
+}
+
+fn files_of(extents: &Extents, member: Member, log: u64, live: &Range<u64>) -> BTreeSet<Fid> {
+    let all = extents.get(&(member, log)).into_iter().flatten();
+    let over = |(_, e): &&(Fid, Extent)| e.addr < live.end && live.start < e.addr + e.len;
+    all.filter(over).map(|(fid, _)| *fid).collect()
+}
+
+impl StoredBytes {
+    /// Of the service in `dir`, which is whole and does not run.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn of(dir: &Path) -> Result<StoredBytes> {
+        let io: Arc<dyn Io> = Arc::new(OsIo);
+        let nodes = crate::stopped::open(&*io, &[dir.to_path_buf()])?.nodes;
+        let (mut pieces, mut extents, mut data) = (Vec::new(), Extents::new(), Vec::new());
+        for (member, node) in (0..).zip(&nodes) {
+            let store = Store::salvage(io.clone(), &node.join("kv"), Options::default())?;
+            let settings = Settings {
+                background: false,
+                ..Settings::default()
+            };
+            let index = ExtentIndex::open(&store, settings)?;
+            let mut add = |fid: Fid, extent: Extent| {
+                let of_log = extents.entry((extent.member, extent.log)).or_default();
+                of_log.push((fid, extent));
+            };
+            for entry in index.iter()? {
+                let (fid, extent) = entry?;
+                add(Fid(fid), extent);
+            }
+            for (fid, extent) in files::check::pattern_extents(&store, &index)? {
+                add(fid, extent);
+            }
+            for stored in store.pieces()? {
+                let mut piece = Piece::new(member, dir, &stored.path, stored.bytes);
+                piece.batch = stored.batch;
+                stored.rows.iter().for_each(|row| piece.row(row));
+                let records = stored.side.iter().filter_map(|e| Engine::records_in(e));
+                records.flatten().for_each(|r| piece.extent(&r));
+                pieces.push(piece);
+            }
+            for (path, bytes, records) in index.engine().pieces()? {
+                let mut piece = Piece::new(member, dir, &path, bytes);
+                records.iter().for_each(|r| piece.extent(r));
+                pieces.push(piece);
+            }
+            let spans = crate::data::spans::all(&store).collect::<Result<Vec<Span>>>()?;
+            data.push((member, node.join("data"), spans));
+        }
+        let mut spans = BTreeMap::new();
+        for (member, data, of_member) in data {
+            for span in of_member {
+                let key = [&[keys::SPANS.0][..], &span.key()].concat();
+                let fids = files_of(&extents, member, span.log, &span.live);
+                spans.insert((member, key), fids);
+                let path = data.join(segment_name(span.segment));
+                for i in 0..span.crcs.len() {
+                    let addresses = span.piece(i);
+                    let (start, end) = (span.place(addresses.start), span.place(addresses.end));
+                    let mut piece = Piece::new(member, dir, &path, start..end);
+                    piece.content = files_of(&extents, member, span.log, &addresses);
+                    pieces.push(piece);
+                }
+            }
+        }
+        pieces.sort_by(|a, b| (&a.path, a.bytes.start).cmp(&(&b.path, b.bytes.start)));
+        let all = pieces.iter().flat_map(|piece| {
+            let key = |(k, s): (&Vec<u8>, &RecordSubject)| ((piece.member, k.clone()), s.clone());
+            piece.keys.iter().map(key)
+        });
+        Ok(StoredBytes {
+            keys: all.collect(),
+            pieces,
+            extents,
+            spans,
+        })
+    }
+
+    /// The records of logs: file, place, number of the batch.
+    pub fn batches(&self) -> impl Iterator<Item = (PathBuf, Range<u64>, u64)> {
+        let batch = |p: &Piece| Some((p.path.clone(), p.bytes.clone(), p.batch?));
+        self.pieces.iter().filter_map(batch)
+    }
+
+    /// What these bytes of a file hold, by its path in the directory.
+    pub fn held(&self, path: &Path, bytes: Range<u64>) -> Held {
+        let first = self.pieces.partition_point(|p| *p.path < *path);
+        let last = self.pieces.partition_point(|p| *p.path <= *path);
+        let of_file = &self.pieces[first..last];
+        let mut held = Held::default();
+        let mut known = 0;
+        for (i, piece) in of_file.iter().enumerate() {
+            let both = piece.bytes.start.max(bytes.start)..piece.bytes.end.min(bytes.end);
+            if both.is_empty() {
+                continue;
+            }
+            known += both.end - both.start;
+            piece.keys.values().for_each(|s| held.add(s, false));
+            held.inodes.extend(&piece.content);
+            for (log, live) in &piece.spans {
+                held.inodes
+                    .extend(files_of(&self.extents, piece.member, *log, live));
+            }
+            held.batches.extend(piece.batch);
+            if piece.batch.is_none() {
+                let before = i.checked_sub(1).map(|i| &of_file[i]);
+                self.between(before, piece, of_file.get(i + 1), &mut held);
+            }
+        }
+        held.others = known < bytes.end - bytes.start;
+        held
+    }
+
+    /// What has keys behind those of the block before this one and before those of the block behind.
+    fn between(
+        &self,
+        before: Option<&Piece>,
+        this: &Piece,
+        behind: Option<&Piece>,
+        held: &mut Held,
+    ) {
+        let (Some(first), Some(last)) = (this.keys.keys().next(), this.keys.keys().next_back())
+        else {
+            return;
+        };
+        let from = before
+            .and_then(|p| p.keys.keys().next_back())
+            .unwrap_or(first);
+        let to = behind.and_then(|p| p.keys.keys().next()).unwrap_or(last);
+        if let (
+            Some(RecordSubject::Extent { fid: from, .. }),
+            Some(RecordSubject::Extent { fid: to, .. }),
+        ) = (
+            RecordSubject::of_index_key(&from[1..]),
+            RecordSubject::of_index_key(&to[1..]),
+        ) && first[0] == INDEX
+        {
+            held.files_between.push(from.0..=to.0);
+        }
+        let range = (this.member, from.clone())..=(this.member, to.clone());
+        for (_, subject) in self.keys.range(range.clone()) {
+            held.add(subject, true);
+        }
+        for (_, fids) in self.spans.range(range) {
+            held.between.extend(fids);
+        }
+    }
+}
