@@ -98,6 +98,7 @@ done
 [ "$(id -u)" -eq 0 ] || stop "only root can make a new root; run it with sudo"
 [ -e /dev/fuse ] || stop "/dev/fuse is missing; load it with 'modprobe fuse'"
 command -v debootstrap >/dev/null || stop "debootstrap is missing; install it with 'apt-get install debootstrap'"
+[ -d "$directory" ] || stop "no directory $directory; make it, or name another with --dir"
 free=$(df --output=avail -B 1G "$directory" | tail -n 1 | tr -dc 0-9)
 [ "$free" -ge "$room" ] || stop "$directory has $free GB of room, $room are needed; name another with --dir"
 [ -z "$(git -C "$here" status --porcelain)" ] || echo "fresh: warning: changes that are not committed are not tried" >&2
@@ -110,7 +111,13 @@ mirror=$(sources | sed -nE 's/^(URIs:|deb( \[[^]]*\])?) *(https?:[^ ]*\/debian\/
 
 root=$(mktemp -d -p "$directory" forebay-fresh.XXXXXX)
 chmod 755 "$root" # it becomes `/`, which every user goes through
+namespaces=
 cleanup() {
+  # Nothing may run in the root while it is removed. `unshare` waits for process 1 of the namespaces, which ends after all others in them.
+  if [ -n "$namespaces" ]; then
+    pkill -KILL -P "$namespaces" || kill -KILL "$namespaces" || true
+    wait "$namespaces" 2>/dev/null || true
+  fi
   if [ -n "$keep" ]; then
     echo "fresh: kept $root" >&2
   else
@@ -118,6 +125,8 @@ cleanup() {
   fi
 }
 trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 started=$SECONDS
 echo "==> fresh: a new Debian 12 in $root" >&2
 debootstrap --variant=minbase --include=make bookworm "$root" "$mirror" >"$root.log" 2>&1 ||
@@ -140,6 +149,10 @@ mkdir -p "$root/opt/rust"
 git clone -q --no-hardlinks "$here" "$root/root/forebay"
 
 code=0
-unshare --mount --uts --ipc --pid --fork --kill-child "$0" --inside "$root" "$toolchain" "$@" || code=$?
+# In the background, so that a signal is answered at once.
+unshare --mount --uts --ipc --pid --fork --kill-child "$0" --inside "$root" "$toolchain" "$@" &
+namespaces=$!
+wait "$namespaces" || code=$?
+namespaces=
 echo "==> fresh: exit code $code after $((SECONDS - started)) s, $(du -sh --one-file-system "$root" | cut -f 1) used" >&2
 exit "$code"
