@@ -1,5 +1,5 @@
 //! One byte of a stopped store is changed: what needs it answers `EIO` or is refused with a word, everything else is right,
-//! and the check and the log say where it is.
+//! and the check and the log say where it is. One bit of metadata is put right.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{Place, forebay, fuse, pattern};
@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 const BLOCK: usize = 4096;
 const EIO: Option<i32> = Some(5);
 
-/// Changes one byte of a file.
-fn damage(file: &Path, at: u64) {
+/// One flipped bit of a byte, and four: more than a checksum can put right.
+const ONE_BIT: u8 = 0x40;
+const FOUR_BITS: u8 = 0x55;
+
+/// Flips these bits of one byte of a file.
+fn damage(file: &Path, at: u64, bits: u8) {
     let open = File::options().read(true).write(true).open(file).unwrap();
     let mut byte = [0];
     open.read_exact_at(&mut byte, at).unwrap();
-    open.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+    open.write_all_at(&[byte[0] ^ bits], at).unwrap();
 }
 
 /// Files of a member's part of the store whose names end so, in order.
@@ -55,9 +59,9 @@ fn one_changed_byte_of_data_costs_one_block_and_is_named() {
     let bad = 37;
     let block = &hit[bad * BLOCK..][..BLOCK];
     let (segment, start) = find(&place, block);
-    damage(&segment, start + 1234);
+    damage(&segment, start + 1234, ONE_BIT);
     let mut changed = block.to_vec();
-    changed[1234] ^= 0x40;
+    changed[1234] ^= ONE_BIT;
     let said = [
         segment.to_str().unwrap().to_string(),
         format!("byte {start} "),
@@ -176,21 +180,24 @@ fn one_changed_byte_of_metadata_is_refused_or_an_error_and_never_an_answer() {
         assert!(!found.is_empty(), "no file {end}");
         let file = found.iter().max_by_key(|p| p.metadata().unwrap().len());
         let name = file.unwrap().file_name().unwrap().to_str().unwrap();
-        for part in 0..parts {
+        for (part, bits) in (0..parts).flat_map(|part| [(part, ONE_BIT), (part, FOUR_BITS)]) {
             let place = copy(&stored);
             let path = place.path(kv).join(name);
             // Behind the header, and ahead of the zeros that a log file ends with.
             let bytes = std::fs::read(&path).unwrap();
             let used = bytes.iter().rposition(|b| *b != 0).unwrap() as u64;
             let at = 64 + (used - 64) * part / parts;
-            damage(&path, at);
-            let what = format!("{name} byte {at} of {used}");
+            damage(&path, at, bits);
+            let what = format!("{name} byte {at} of {used}, bits {bits:#04x}");
             let (code, out, err) = forebay(&["fsck", &place.store()]);
             let answers = survey(&place, &what);
             println!("{what}: {answers:?}");
             assert_eq!(code, 1, "{what}: {out}{err}");
             assert!((out.clone() + &err).contains(name), "{what}: {out}{err}");
-            if let Some(said) = &answers.refused {
+            if bits == ONE_BIT {
+                let found = (&answers.refused, answers.right);
+                assert_eq!(found, (&None, NAMES + 1), "{what}");
+            } else if let Some(said) = &answers.refused {
                 for part in [name, "damaged", "forebay fsck"] {
                     assert!(said.contains(part), "{what}: {said}");
                 }
