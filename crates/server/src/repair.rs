@@ -229,9 +229,11 @@ impl Repair {
     /// # Errors
     /// When it cannot be removed.
     pub fn discard(&self) -> Result<()> {
+        // Of a repair under way it is all that there is of the new records, also at members without a mark: so all are asked first.
         for node in &self.nodes {
-            // Of a repair under way it is all that there is of the new records.
             under_way::must_not_be_under_way(&*self.io, node)?;
+        }
+        for node in &self.nodes {
             let new = node.join(NEW);
             if new.is_dir() {
                 std::fs::remove_dir_all(&new).at(&new)?;

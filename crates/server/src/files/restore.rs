@@ -29,7 +29,7 @@ use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::{Change, Extent, MAX_EXTENT};
 use forebay_storage::Batch;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Extents asked for at once.
@@ -121,10 +121,16 @@ impl Shared {
     /// Step 2.
     pub(super) fn restore(&self) -> Result<()> {
         let mut put_back = 0;
+        // Files of which a newer record waits for the next start. Older ones wait with it: what they put back would pass for what it wrote.
+        let mut waiting = BTreeSet::new();
         for (number, held) in self.outbox.left()?.into_iter().rev() {
+            if waiting.contains(&held.fid) {
+                continue;
+            }
             match self.restore_held(number, &held) {
                 Ok(bytes) => put_back += bytes,
                 Err(error) => {
+                    waiting.insert(held.fid);
                     tracing::warn!(fid = held.fid.0, %error, "cannot tell yet whether a power cut took bytes of this file; the next start looks again");
                 }
             }
