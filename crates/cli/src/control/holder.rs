@@ -84,8 +84,13 @@ impl StoreHolder {
 fn holds_lock(pid: u32, store: &Path) -> std::io::Result<bool> {
     let lock = std::fs::symlink_metadata(store.join("lock"))?;
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
-        // One that was closed meanwhile is not it.
-        let file = entry.and_then(|entry| std::fs::metadata(entry.path()));
+        // By its name first: asking for the attributes of a file on a disk that hangs would wait for it. One that was closed meanwhile is
+        // not it.
+        let path = entry?.path();
+        if !std::fs::read_link(&path).is_ok_and(|file| file.ends_with("lock")) {
+            continue;
+        }
+        let file = std::fs::metadata(path);
         if file.is_ok_and(|f| (f.dev(), f.ino()) == (lock.dev(), lock.ino())) {
             return Ok(true);
         }
