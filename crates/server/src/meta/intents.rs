@@ -201,7 +201,15 @@ impl Meta {
     /// # Errors
     /// When this member's own store fails.
     pub fn forget_done(&self) -> Result<()> {
-        let done = std::mem::take(&mut *self.intents.done.lock());
+        // Parts of one intent that were done at different times are forgotten together: one alone does not tell that it is over.
+        let mut done: BTreeMap<u64, (IntentId, Intent)> = BTreeMap::new();
+        for (id, parts) in std::mem::take(&mut *self.intents.done.lock()) {
+            match done.get_mut(&id.number) {
+                Some((_, all)) => all.parts.extend(parts.parts),
+                None => drop(done.insert(id.number, (id, parts))),
+            }
+        }
+        let done: Vec<(IntentId, Intent)> = done.into_values().collect();
         let asked: BTreeSet<Member> = done.iter().flat_map(|(_, done)| members(done)).collect();
         let mut unsure = BTreeSet::new();
         for member in asked {
