@@ -16,9 +16,9 @@
 //!    a hole; if nothing can be read behind it, and no truncate set a larger size later, the file ends where it ended. The stored bytes of
 //!    a file over several members are counted again.
 //!
-//! A crash in between does no harm: the next start finds what was put back readable, and named by the index. (Only of a file over several
-//! members the end may then stay where it was, with a hole before it.)
-//! A member that cannot be asked leaves its records for the next start.
+//! A crash in between does no harm: the next start finds what was put back readable, and named by the index. A file of which a step cannot
+//! tell what it has to know, because a member does not answer, keeps its records for the next start. (Only of a file over several members
+//! the end may then stay where it was, with a hole before it.)
 use super::Shared;
 use super::commit::Commit;
 use super::parts::{parts, touched};
@@ -29,7 +29,7 @@ use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::{Change, Extent, MAX_EXTENT};
 use forebay_storage::Batch;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Extents asked for at once.
@@ -49,6 +49,8 @@ pub(super) struct UnreadableTail {
     token: u64,
     /// Records that are not needed once it is cut off, and what is given back then.
     records: Vec<(u64, Vec<Extent>)>,
+    /// A step could not tell what it had to know: what is left to do for this file waits for the next start.
+    waits: bool,
 }
 
 impl UnreadableTail {
@@ -60,6 +62,7 @@ impl UnreadableTail {
             end: 0,
             token: TOKENS | TOKENS >> 1 | number,
             records: Vec::new(),
+            waits: false,
         }
     }
 
@@ -77,6 +80,7 @@ impl Shared {
         self.outbox.begin_restore();
         for (number, held) in self.outbox.left()? {
             if let Err(error) = self.find_unreadable_tail(number, &held) {
+                self.wait_for_next_start(held.fid, number);
                 tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
             }
         }
@@ -121,16 +125,17 @@ impl Shared {
     /// Step 2.
     pub(super) fn restore(&self) -> Result<()> {
         let mut put_back = 0;
-        // Files of which a newer record waits for the next start. Older ones wait with it: what they put back would pass for what it wrote.
-        let mut waiting = BTreeSet::new();
         for (number, held) in self.outbox.left()?.into_iter().rev() {
-            if waiting.contains(&held.fid) {
+            // Older records wait with a newer one: what they put back would pass for what it wrote.
+            let tails = self.tails.lock();
+            if tails.get(&held.fid).is_some_and(|tail| tail.waits) {
                 continue;
             }
+            drop(tails);
             match self.restore_held(number, &held) {
                 Ok(bytes) => put_back += bytes,
                 Err(error) => {
-                    waiting.insert(held.fid);
+                    self.wait_for_next_start(held.fid, number);
                     tracing::warn!(fid = held.fid.0, %error, "cannot tell yet whether a power cut took bytes of this file; the next start looks again");
                 }
             }
@@ -145,9 +150,16 @@ impl Shared {
         Ok(())
     }
 
+    fn wait_for_next_start(&self, fid: Fid, number: u64) {
+        let mut tails = self.tails.lock();
+        let tail = tails.entry(fid);
+        tail.or_insert_with(|| UnreadableTail::new(number)).waits = true;
+    }
+
     /// Step 3.
     pub(super) fn cut_unreadable_tails(&self) -> Result<()> {
-        for (fid, tail) in std::mem::take(&mut *self.tails.lock()) {
+        let tails = std::mem::take(&mut *self.tails.lock());
+        for (fid, tail) in tails.into_iter().filter(|(_, tail)| !tail.waits) {
             let cut = self.cut_tail(fid, &tail);
             match cut.and_then(|()| self.count_stored(fid)) {
                 Ok(()) => {

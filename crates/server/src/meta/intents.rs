@@ -38,6 +38,9 @@ pub(crate) struct Intents {
     left: Mutex<BTreeMap<u64, Intent>>,
     /// Parts of committed intents that were done, perhaps not on disk.
     done: Mutex<Vec<(IntentId, Intent)>>,
+    /// Held while intents are tried again, and while they are forgotten: one that is tried stands in neither list, and must not be
+    /// taken for one that is over.
+    upkeep: Mutex<()>,
 }
 
 impl Intents {
@@ -56,6 +59,7 @@ impl Intents {
             }),
             left: Mutex::new(left),
             done: Mutex::default(),
+            upkeep: Mutex::default(),
         })
     }
 
@@ -201,6 +205,7 @@ impl Meta {
     /// # Errors
     /// When this member's own store fails.
     pub fn forget_done(&self) -> Result<()> {
+        let _upkeep = self.intents.upkeep.lock();
         // Parts of one intent that were done at different times are forgotten together: one alone does not tell that it is over.
         let mut done: BTreeMap<u64, (IntentId, Intent)> = BTreeMap::new();
         for (id, parts) in std::mem::take(&mut *self.intents.done.lock()) {
@@ -265,6 +270,7 @@ impl Meta {
     /// Tries all committed intents again that wait for it. No step is asked for before the decision is on disk: the sync that
     /// should have brought it there may have failed (`plan`).
     pub(crate) fn finish_left(&self) {
+        let _upkeep = self.intents.upkeep.lock();
         let left = self.intents.take_left();
         if left.is_empty() {
             return;

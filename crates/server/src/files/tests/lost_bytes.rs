@@ -5,6 +5,7 @@ use super::world::*;
 use crate::*;
 use forebay_index::SLICE;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
 const OLD: u64 = 1;
 const NEW: u64 = 2;
@@ -218,4 +219,31 @@ fn an_append_whose_part_another_member_never_got_was_never_written() {
     world.cut_power((0, NEW));
     assert_eq!(found(&world, fid), (old.end, vec![(old, OLD)]));
     whole(&world);
+}
+
+#[test]
+fn what_a_start_cannot_tell_is_restored_by_the_next_one_in_its_order() {
+    for (members, unanswered) in [(1, 1), (1, 2), (1, 3), (3, 1), (3, 2), (3, 3)] {
+        let world = World::new(members);
+        let start = if members == 1 { 0 } else { SLICE - 10 };
+        let old = start..start + 8192;
+        let fid = file_of_earlier_run(&world, old.clone());
+        let synced = start..start + 4096;
+        world.write(0, fid, synced.clone(), 3).unwrap();
+        sync(&world, fid);
+        world.write(0, fid, synced.clone(), NEW).unwrap();
+        let appended = old.end..old.end + 5000;
+        world.write(0, fid, appended, NEW).unwrap();
+        world.net.unanswered.store(unanswered, Relaxed);
+        world.cut_power((0, NEW));
+        world.net.unanswered.store(0, Relaxed);
+        restart_all(&world);
+        let now = vec![(synced.clone(), 3), (synced.end..old.end, OLD)];
+        let what = format!("{members} members, {unanswered} questions not answered");
+        let (size, extents) = found(&world, fid);
+        assert_eq!(extents, now, "{what}");
+        // The member with the slice may have made the lost bytes a hole before the owner could tell that the end has to move.
+        assert!(size == old.end || members > 1, "{what}: {size}");
+        whole(&world);
+    }
 }

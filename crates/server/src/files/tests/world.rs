@@ -36,6 +36,8 @@ pub(super) struct Net {
     pub freed: Mutex<Freed>,
     /// Logs whose bytes cannot be read.
     pub lost: Mutex<BTreeSet<(Member, u64)>>,
+    /// The next so many questions what can be read are not answered.
+    pub unanswered: AtomicU64,
     pub messages: AtomicU64,
 }
 
@@ -99,6 +101,14 @@ impl Links for TestLinks {
         Ok(())
     }
     fn readable(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
+        let less = |left: u64| left.checked_sub(1);
+        let unanswered = &self.net.unanswered;
+        if unanswered
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok()
+        {
+            return Err(self::lost(to));
+        }
         let lost = self.net.lost.lock();
         let whole = |(log, _, _): (u64, _, _)| !lost.contains(&(to, log));
         Ok(ranges.into_iter().map(whole).collect())
@@ -155,6 +165,7 @@ impl World {
             rule: Mutex::new(None),
             freed: Mutex::default(),
             lost: Mutex::default(),
+            unanswered: AtomicU64::new(0),
             messages: AtomicU64::new(0),
         });
         let world = World {
