@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const LAST: usize = 1024;
 
 /// Groups that are kept without a look whether they still have processes.
-const FEW: usize = 1024;
+const GROUPS_BEFORE_CHECK: usize = 1024;
 
 /// See the head of this file.
 pub(crate) struct Callers {
@@ -32,7 +32,7 @@ impl Groups {
         if self.seen.len() > self.limit {
             self.seen.retain(|group| has_processes(*group));
             // Half of them at least are new before the next look.
-            self.limit = FEW.max(2 * self.seen.len());
+            self.limit = GROUPS_BEFORE_CHECK.max(2 * self.seen.len());
         }
     }
 }
@@ -52,7 +52,7 @@ impl Default for Callers {
             last: (0..LAST).map(|_| AtomicU32::new(0)).collect(),
             groups: Mutex::new(Groups {
                 seen: BTreeSet::new(),
-                limit: FEW,
+                limit: GROUPS_BEFORE_CHECK,
             }),
         }
     }
@@ -109,11 +109,15 @@ mod tests {
         let callers = Callers::default();
         callers.note(child.id());
         // Above the greatest number that Linux gives a process.
-        for gone in 1 << 22..(1 << 22) + 10 * FEW as u32 {
+        for gone in 1 << 22..(1 << 22) + 10 * GROUPS_BEFORE_CHECK as u32 {
             callers.groups.lock().add(gone);
         }
         let groups = callers.groups();
-        assert!(groups.len() <= FEW + 1, "{} groups", groups.len());
+        assert!(
+            groups.len() <= GROUPS_BEFORE_CHECK + 1,
+            "{} groups",
+            groups.len()
+        );
         assert!(groups.contains(&child.id()));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -328,10 +328,10 @@ impl NodeServer {
             member: node.peers.member(),
             damage: {
                 let engine = node.store.side::<Engine>();
-                let index = engine.map(|e| e.met()).unwrap_or_default();
-                let met = [node.store.met(), index].concat();
+                let index = engine.map(|e| e.damage_notes()).unwrap_or_default();
+                let notes = [node.store.damage_notes(), index].concat();
                 let opened = opened.damage.iter();
-                let all = opened.chain(met.iter().map(|damage| &**damage));
+                let all = opened.chain(notes.iter().map(|damage| &**damage));
                 all.map(ToString::to_string).collect()
             },
             notes: self.opening_notes(),

@@ -7,7 +7,8 @@
 //! a second for 4 KiB, and only where a check has failed.
 //!
 //! # What other damage does
-//! - *Two flipped bits, or any even number*, are never taken for one: the polynomial has the factor `x + 1`, so differences tell odd from even.
+//! - *Two flipped bits, or any even number*, are never taken for one: the polynomial has the factor `x + 1`, so differences tell odd from even. Three
+//!   flipped bits can be taken for one, with the chance that follows.
 //! - *Anything else* (an overwritten sector) has an odd number of wrong bits in half of the cases, and then some bit fits by chance: 32,768 differences of
 //!   2^32 fit a block of 4 KiB, which is 1 in 131,072, and 1 in 8,192 at [`LONGEST`].
 //!

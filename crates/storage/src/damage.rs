@@ -58,9 +58,15 @@ impl Lost {
 
 /// The damage that reads of an open store met, each place once.
 #[derive(Debug, Default)]
-pub struct DamageNotes(Mutex<Vec<Arc<Damage>>>);
+pub struct DamageNotes(Mutex<Notes>);
 
-/// Places that are kept in mind as damaged: more are in the log only.
+#[derive(Debug, Default)]
+struct Notes {
+    kept: Vec<Arc<Damage>>,
+    full: bool,
+}
+
+/// Places that are kept. Further ones are neither kept nor logged, for it could not be told which of them is new.
 const NOTED: usize = 256;
 
 impl DamageNotes {
@@ -69,21 +75,24 @@ impl DamageNotes {
         let mut notes = self.0.lock();
         let place = |d: &Damage| (d.path().to_path_buf(), d.offset());
         let at = place(&damage);
-        if notes
-            .iter()
-            .any(|d| place(d) == at && d.lost == damage.lost)
-        {
+        let known = |d: &Arc<Damage>| place(d) == at && d.lost == damage.lost;
+        if notes.full || notes.kept.iter().any(known) {
+            return;
+        }
+        if notes.kept.len() == NOTED {
+            notes.full = true;
+            tracing::error!(
+                "reads met more than {NOTED} damaged places; `forebay fsck` tells of all"
+            );
             return;
         }
         tracing::error!("a read met damage: {damage}");
-        if notes.len() < NOTED {
-            notes.push(Arc::new(damage));
-        }
+        notes.kept.push(Arc::new(damage));
     }
 
     /// All of it so far.
     pub fn all(&self) -> Vec<Arc<Damage>> {
-        self.0.lock().clone()
+        self.0.lock().kept.clone()
     }
 }
 

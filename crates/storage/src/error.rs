@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused a call.
-    #[error("{what} {}: {source}{}", path.display(), advice(source))]
+    #[error("{what} {}: {source}{}", path.display(), advice(what, source))]
     Io {
         /// What was being done, as a verb: "read", "create".
         what: &'static str,
@@ -174,9 +174,9 @@ impl Error {
 }
 
 /// What to do about a file of a store that is not there.
-fn advice(source: &io::Error) -> &'static str {
+fn advice(what: &str, source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound => {
+        io::ErrorKind::NotFound if what == "open" => {
             "; put the file back from a copy, or keep what is whole: `forebay fsck --repair`, `forebay mount --salvage`"
         }
         _ => "",

@@ -237,7 +237,7 @@ fn one_flipped_bit_in_a_table_is_put_right_and_told() {
             assert_eq!(shows(&store, &model, &what), 0, "{what}");
             assert_eq!(contents(&store).unwrap(), model, "{what}");
             let told = Lost::Corrected { byte: bit / 8 };
-            let met = store.met().iter().any(|d| d.lost == told);
+            let met = store.damage_notes().iter().any(|d| d.lost == told);
             assert!(store.survey().iter().all(|d| d.lost.is_nothing()), "{what}");
             assert!(
                 !met || store.survey().iter().any(|d| d.lost == told),
@@ -568,7 +568,7 @@ fn what_is_kept_twice_is_there_whatever_becomes_of_one_file() {
             if errors > 0 {
                 lost += 1;
                 assert!(
-                    store.met().iter().any(|d| d.lost != Lost::Nothing),
+                    store.damage_notes().iter().any(|d| d.lost != Lost::Nothing),
                     "{what}"
                 );
             }
@@ -678,7 +678,7 @@ fn a_sector_of_a_table_that_the_disk_cannot_read_costs_what_stood_in_it() {
                 errors < model.len() - twice.len() || len <= 1024,
                 "{what}: {errors}"
             );
-            let told = store.met().iter().any(|d| d.lost != Lost::Nothing);
+            let told = store.damage_notes().iter().any(|d| d.lost != Lost::Nothing);
             assert_eq!(told, errors > 0, "{what}");
             assert!(!store.check().is_empty(), "{what}");
             lost += u64::from(errors > 0);

@@ -2,8 +2,8 @@
 //!
 //! Launchers do not: `mpirun --enable-recovery` of OpenMPI hides that a program was not found, Hydra tells it and waits on for that rank. So
 //! each host has a shell, which asks the program for its version first. That fails where the program is missing, is for another
-//! machine, or lacks a library; the shell then reports it as a server would ([`Report::CannotRun`]). Else it becomes the server: same process, same
-//! parent, same descriptors.
+//! machine, or lacks a library; the shell then reports it as a server would ([`Report::CannotRun`]). If the version came, the shell runs the server in its
+//! own place (`exec`): same process, same parent, same descriptors.
 //!
 //! [`Report::CannotRun`]: crate::serve::Report::CannotRun
 use std::ffi::OsStr;

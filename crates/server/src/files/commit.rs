@@ -193,8 +193,8 @@ impl Shared {
     }
 
     /// A commit without a sync makes the file longer, and other members have parts. Should a power cut take those, only
-    /// this member knows the end that the file had. Noted with the decision, and again once all have published: what is noted is
-    /// forgotten after they synced.
+    /// this member knows the end that the file had. Written in the batch of the decision, and once more when all have published,
+    /// because a sync of all members in between drops the first record.
     pub(super) fn note_end(&self, batch: &mut Batch, decision: &Decision) {
         let Some(longer) = &decision.longer else {
             return;

@@ -312,7 +312,9 @@ impl Shared {
             let (mut members, mut stored) = (self.span(fid)?, 0);
             members.push(self.member());
             for member in members {
-                stored += super::commit::total(&self.named_at(member, fid, 0..u64::MAX)?.0);
+                self.named_pages(member, fid, 0..u64::MAX, |page| {
+                    stored += super::commit::total(page);
+                })?;
             }
             Ok(stored)
         };
@@ -415,7 +417,20 @@ impl Shared {
 
     /// What a member's index names in a range now, in pieces, and the last sequence that is published there.
     fn named_at(&self, member: Member, fid: Fid, range: Range<u64>) -> Result<(Vec<Extent>, u64)> {
-        let (mut all, mut from) = (Vec::new(), range.start);
+        let mut all = Vec::new();
+        let published = self.named_pages(member, fid, range, |page| all.extend_from_slice(page))?;
+        Ok((all, published))
+    }
+
+    /// Hands `each` what a member's index names in a range now, a page at a time; answers the last sequence that is published there.
+    fn named_pages(
+        &self,
+        member: Member,
+        fid: Fid,
+        range: Range<u64>,
+        mut each: impl FnMut(&[Extent]),
+    ) -> Result<u64> {
+        let mut from = range.start;
         loop {
             let reply = match member == self.member() {
                 true => self.extents(fid, from, range.end, PAGE)?,
@@ -437,10 +452,11 @@ impl Shared {
             else {
                 return Err(super::unexpected(member, &reply));
             };
-            all.extend(extents.iter().filter_map(|e| e.clip(&range)));
+            let page: Vec<Extent> = extents.iter().filter_map(|e| e.clip(&range)).collect();
+            each(&page);
             match extents.last() {
                 Some(last) if more && last.end() > from => from = last.end(),
-                _ => return Ok((all, published)),
+                _ => return Ok(published),
             }
         }
     }

@@ -167,7 +167,11 @@ pub fn finish(io: &dyn Io, nodes: &[PathBuf], fallback: u64) -> Result<Option<u6
         let read = io
             .open_to_read(&path)
             .and_then(|f| f.read_at(&mut bytes, 0));
-        let len = read.or_else(|e| unreadable(&path, &e))?;
+        let len = match read {
+            // A mark that the disk cannot read is a damaged one.
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => 0,
+            read => read.or_else(|e| unreadable(&path, &e))?,
+        };
         match (decode(&bytes[..len]), time) {
             (Some(found), Some(other)) if found != other => {
                 return Err(Error::Refused(format!(

@@ -106,8 +106,8 @@ impl Store {
     }
 
     /// The damage that reads met since, each place once.
-    pub fn met(&self) -> Vec<Arc<Damage>> {
-        self.core.tables.met.all()
+    pub fn damage_notes(&self) -> Vec<Arc<Damage>> {
+        self.core.tables.damage_notes.all()
     }
 
     /// The newest value of `key`.

@@ -195,7 +195,7 @@ fn tables(
         format,
         cache: BlockCache::new(options.cache_bytes),
         salvaged,
-        met: DamageNotes::default(),
+        damage_notes: DamageNotes::default(),
     })
 }
 

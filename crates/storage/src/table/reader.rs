@@ -33,7 +33,7 @@ pub struct Tables {
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
     /// The damage that reads met.
-    pub met: DamageNotes,
+    pub damage_notes: DamageNotes,
 }
 
 /// One table file. Opened at first use, so that one damaged table fails only those reads that need it.
@@ -154,7 +154,7 @@ impl Table {
         for error in &opened.damage {
             let error = error.again();
             let lost = Lost::Nothing;
-            self.shared.met.note(Damage { error, lost });
+            self.shared.damage_notes.note(Damage { error, lost });
         }
         Ok(opened)
     }
@@ -252,10 +252,12 @@ impl Table {
             return copy.as_ref();
         }
         match self.open_copy() {
-            // Another try may go better.
-            Err(e) if e.is_transient() => None,
             Ok(copy) => self.copy.get_or_init(|| Some(copy)).as_ref(),
-            Err(_) => self.copy.get_or_init(|| None).as_ref(),
+            Err(e) if is_missing(&e) || matches!(e, Error::Corrupt { .. }) => {
+                self.copy.get_or_init(|| None).as_ref()
+            }
+            // Another try may go better.
+            Err(_) => None,
         }
     }
 
@@ -307,7 +309,7 @@ impl Table {
     /// Where block `i`, which there is, stands in the file, bytes.
     pub fn place(&self, i: usize) -> Result<Range<u64>> {
         let place = self.opened()?.index.place(i);
-        Ok(place.offset..place.offset + u64::from(place.length))
+        Ok(place.offset..place.offset.saturating_add(place.length.into()))
     }
 
     /// Whether `key` (keyspace byte first) may be in this table, as far as is known without its blocks.
@@ -370,13 +372,13 @@ impl Table {
         };
         match self.mended(opened, i) {
             Some((block, lost)) => {
-                self.shared.met.note(Damage { error, lost });
+                self.shared.damage_notes.note(Damage { error, lost });
                 Ok(vec![block])
             }
             None => {
                 let lost = keys_of(&opened.index, i);
                 let again = error.again();
-                self.shared.met.note(Damage { error: again, lost });
+                self.shared.damage_notes.note(Damage { error: again, lost });
                 Err(error)
             }
         }

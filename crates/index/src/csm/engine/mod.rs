@@ -340,8 +340,8 @@ impl Engine {
     }
 
     /// The damage that reads met since it was opened, each place once.
-    pub fn met(&self) -> Vec<Arc<Damage>> {
-        self.core.shared.met.all()
+    pub fn damage_notes(&self) -> Vec<Arc<Damage>> {
+        self.core.shared.damage_notes.all()
     }
 
     /// Where each block of each table stands, and its records: for tests that damage a file and must know what it held.

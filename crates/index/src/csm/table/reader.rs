@@ -38,7 +38,7 @@ pub struct Shared {
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
     /// The damage that reads met.
-    pub met: DamageNotes,
+    pub damage_notes: DamageNotes,
 }
 
 impl Shared {
@@ -50,7 +50,7 @@ impl Shared {
             alpha,
             reads: Reads::default(),
             salvaged: false,
-            met: DamageNotes::default(),
+            damage_notes: DamageNotes::default(),
         }
     }
 }
@@ -222,7 +222,7 @@ impl Table {
         };
         let corrected = lost.is_nothing();
         let noted = error();
-        self.shared.met.note(Damage { error: noted, lost });
+        self.shared.damage_notes.note(Damage { error: noted, lost });
         match corrected {
             true => {
                 raw.copy_from_slice(&copy);
@@ -329,7 +329,7 @@ impl Table {
         match self.places_at_start(file) {
             Ok(places) => {
                 let lost = Lost::Nothing;
-                self.shared.met.note(Damage { error, lost });
+                self.shared.damage_notes.note(Damage { error, lost });
                 Ok(places)
             }
             Err(_) => Err(error),

@@ -269,7 +269,7 @@ fn one_flipped_bit_of_a_block_is_put_right_and_told() {
         f.table.check(&mut damage);
         let told = |lost: &Lost| *lost == Lost::Corrected { byte: at };
         assert!(damage.len() == 1 && told(&damage[0].lost), "{damage:?}");
-        let met = f.table.shared().met.all();
+        let met = f.table.shared().damage_notes.all();
         assert!(met.iter().any(|d| told(&d.lost)), "{met:?}");
     }
     f.fetch(&[49, 50, 51]).unwrap();
@@ -292,7 +292,7 @@ fn a_sector_that_the_disk_cannot_read_fails_those_who_asked_for_its_blocks() {
     assert!(matches!(fetch(50), Err(Error::Corrupt { .. })));
     fetch(47).unwrap();
     fetch(53).unwrap();
-    assert!(!table.shared().met.all().is_empty());
+    assert!(!table.shared().damage_notes.all().is_empty());
 }
 
 #[test]
