@@ -2,7 +2,8 @@
 //! and the check and the log say where it is. One bit of metadata is put right.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, forebay, fuse, pattern};
+use common::{Place, forebay, fuse};
+use forebay_testkit::random::seeded_bytes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ fn one_changed_byte_of_data_costs_one_block_and_is_named() {
     }
     let place = Place::new();
     place.mount_well(&["--nodes", "2"]);
-    let (hit, spared) = (pattern(1, 64 * BLOCK), pattern(2, 64 * BLOCK));
+    let (hit, spared) = (seeded_bytes(1, 64 * BLOCK), seeded_bytes(2, 64 * BLOCK));
     std::fs::write(place.path("m/0/hit"), &hit).unwrap();
     std::fs::write(place.path("m/0/spared"), &spared).unwrap();
     place.umount_well();
@@ -102,7 +103,7 @@ fn one_changed_byte_of_data_costs_one_block_and_is_named() {
 const NAMES: u64 = 1_500;
 
 fn content(i: u64) -> Vec<u8> {
-    pattern(i, 30 + i as usize % 50)
+    seeded_bytes(i, 30 + i as usize % 50)
 }
 
 /// A store of one node with many small files: stopped, so that its metadata is in tables, or killed, so that it is in the log.

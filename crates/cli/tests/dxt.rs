@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::{Place, command, forebay, fuse, outcome, run_within};
+use forebay_testkit::seeds;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,10 +36,8 @@ fn every_shared_trace_replays_through_the_mounts() {
         eprintln!("skipped: no traces; set FOREBAY_SHARED to the directory that has data/dxt");
         return;
     }
-    let soak = std::env::var_os("SOAK").is_some_and(|v| v == "1");
-    let progress = std::env::var_os("SOAK_DIR")
-        .filter(|_| soak)
-        .map(|dir| PathBuf::from(dir).join("dxt.done"));
+    let soak = seeds::is_soak();
+    let progress = seeds::progress_file("dxt");
     let done = progress
         .as_deref()
         .and_then(|p| std::fs::read_to_string(p).ok())

@@ -2,7 +2,8 @@
 //! can be stopped.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, assert_fails, command, forebay, fuse, outcome, pattern, run};
+use common::{Place, assert_fails, command, forebay, fuse, outcome, run};
+use forebay_testkit::random::seeded_bytes;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs::File;
 use std::io::Write;
@@ -51,12 +52,12 @@ fn open_files(pid: u32) -> usize {
 fn files_come_back(place: &Place, count: u64) {
     let path = |i: u64| place.path(&format!("m/f{i}"));
     for i in 0..count {
-        std::fs::write(path(i), pattern(i, FILE))
+        std::fs::write(path(i), seeded_bytes(i, FILE))
             .unwrap_or_else(|e| panic!("file {i}: {e}\n{}", place.log()));
     }
     for i in 0..count {
         assert!(
-            std::fs::read(path(i)).unwrap() == pattern(i, FILE),
+            std::fs::read(path(i)).unwrap() == seeded_bytes(i, FILE),
             "file {i}"
         );
     }
@@ -105,7 +106,7 @@ fn a_low_hard_limit_and_idle_connections_stop_no_write() {
         drop(control);
         unmounts_once_connections_are_gone(&place);
         place.mount_well(&[]);
-        assert!(std::fs::read(place.path("m/f3")).unwrap() == pattern(3, FILE));
+        assert!(std::fs::read(place.path("m/f3")).unwrap() == seeded_bytes(3, FILE));
         place.umount_well();
         is_sound(&place);
     }
@@ -156,14 +157,14 @@ fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
     place.mount_well(&[]);
     let pid = place.pid();
     let path = |i: u64| place.path(&format!("m/f{i}"));
-    let (small, large) = (pattern(9, 3000), 5 << 20);
+    let (small, large) = (seeded_bytes(9, 3000), 5 << 20);
     std::fs::write(path(0), &small).unwrap();
     let mut acknowledged = vec![(0, 3000)];
     // Fewer than are open: every call that needs one more fails.
     let before = limit_to(pid, Some(3));
     let mut refused = 0;
     for i in 1..40 {
-        let bytes = pattern(i, large);
+        let bytes = seeded_bytes(i, large);
         let done = File::create(path(i))
             .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()));
         match done {
@@ -181,7 +182,8 @@ fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
     }
     assert!(refused > 0, "the limit was not felt");
     limit_to(pid, before);
-    std::fs::write(path(99), pattern(99, FILE)).unwrap_or_else(|e| panic!("{e}\n{}", place.log()));
+    std::fs::write(path(99), seeded_bytes(99, FILE))
+        .unwrap_or_else(|e| panic!("{e}\n{}", place.log()));
     acknowledged.push((99, FILE));
     place.umount_well();
     is_sound(&place);
@@ -190,7 +192,7 @@ fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
         let want = if i == 0 {
             small.clone()
         } else {
-            pattern(i, len)
+            seeded_bytes(i, len)
         };
         assert!(std::fs::read(path(i)).unwrap() == want, "file {i}");
     }

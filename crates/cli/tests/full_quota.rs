@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod common;
 use common::*;
+use forebay_testkit::random::seeded_bytes;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ fn a_full_quota_lets_files_be_overwritten_and_gives_all_back() {
     let args = ["--nodes", "2", "--quota", "16MiB"];
     place.mount_well(&args);
     // Over committed bytes: there is never room for the file twice.
-    let (old, new) = (pattern(1, 10 * MIB), pattern(2, 10 * MIB));
+    let (old, new) = (seeded_bytes(1, 10 * MIB), seeded_bytes(2, 10 * MIB));
     let mut file = File::create(place.path("m/0/f")).unwrap();
     file.write_all(&old).unwrap();
     file.sync_all().unwrap();
@@ -41,7 +42,7 @@ fn a_full_quota_lets_files_be_overwritten_and_gives_all_back() {
     assert!(std::fs::read(place.path("m/1/f")).unwrap() == new);
     // A file that does not fit: what was accepted is published by its close.
     let mut second = File::create(place.path("m/0/second")).unwrap();
-    let piece = pattern(3, MIB / 2);
+    let piece = seeded_bytes(3, MIB / 2);
     let mut accepted = 0;
     let error = loop {
         match second.write(&piece) {

@@ -5,7 +5,7 @@
 //! seeded number of operations the service is killed. The one operation of each worker that had not returned may be
 //! done or not; everything else must be exactly as noted, seen through another node than the worker's.
 //!
-//! 3 rounds; with `SOAK=1` 200, which go on where they stopped if `SOAK_DIR` is set. `SEED=n` runs round n alone.
+//! 3 rounds; with `SOAK=1` 200, which go on where they stopped if `SOAK_DIR` is set. `FOREBAY_SEED=n` runs round n alone.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 #[path = "kill9/history.rs"]
@@ -13,9 +13,10 @@ mod history;
 #[path = "kill9/worker.rs"]
 mod worker;
 
-use common::random::Random;
-use common::rounds::{Watchdog, rounds};
+use common::rounds::Watchdog;
 use common::{Place, detach_below, forebay, fuse, kill};
+use forebay_testkit::random::Random;
+use forebay_testkit::seeds;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use worker::Worker;
@@ -30,7 +31,7 @@ fn everything_acknowledged_survives_sigkill() {
     if !fuse() {
         return;
     }
-    rounds("kill9", (3, 200), round);
+    seeds::for_each_seed("kill9", (3, 200), round);
 }
 
 fn round(seed: u64) {

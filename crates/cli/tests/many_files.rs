@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::server_memory::{Mib, ServerMemory};
-use common::{Place, command, fuse, outcome, pattern, run_within, soak};
+use common::{Place, command, fuse, outcome, run_within};
+use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::seeds;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -35,7 +37,7 @@ fn allow_open_files(n: u64) {
 
 /// Bytes of file `i`: 20 to 200 of them.
 fn content(i: u64) -> Vec<u8> {
-    pattern(i, 20 + (i * 7919 % 181) as usize)
+    seeded_bytes(i, 20 + (i * 7919 % 181) as usize)
 }
 
 /// What a directory tree takes on its disk, bytes.
@@ -53,7 +55,7 @@ fn disk(dir: &Path) -> u64 {
 
 #[track_caller]
 fn fsck(place: &Place) {
-    let limit = Duration::from_secs(if soak() { 1800 } else { 90 });
+    let limit = Duration::from_secs(seeds::count(90, 1800));
     let (code, out, err) = outcome(&run_within(&mut command(&["fsck", &place.store()]), limit));
     assert_eq!(code, 0, "{out}{err}");
 }
@@ -63,7 +65,7 @@ fn many_files_are_open_at_once() {
     if !fuse() {
         return;
     }
-    let count = if soak() { 10_000 } else { 1_000 };
+    let count = seeds::count(1_000, 10_000);
     allow_open_files(count + 256);
     let place = Place::new();
     place.mount_well(&["--nodes", "2"]);
@@ -200,9 +202,7 @@ fn small_files_in_great_number_live_through_a_restart_and_leave_nothing_behind()
         return;
     }
     let asked = std::env::var("FOREBAY_TEST_FILES").ok();
-    let count = asked.map_or(if soak() { 1_000_000 } else { 5_000 }, |n| {
-        n.parse().unwrap()
-    });
+    let count = asked.map_or(seeds::count(5_000, 1_000_000), |n| n.parse().unwrap());
     let place = Place::new();
     let store = place.path("s");
     let memory = if count > 50_000 {

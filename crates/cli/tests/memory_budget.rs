@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::server_memory::{Mib, ServerMemory};
-use common::{Place, fuse, pattern, soak};
+use common::{Place, fuse};
+use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::seeds;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -26,7 +28,7 @@ impl Shared {
     }
 
     fn content(&self, record: u64) -> Vec<u8> {
-        pattern(record ^ (self.record as u64) << 40, self.record)
+        seeded_bytes(record ^ (self.record as u64) << 40, self.record)
     }
 
     fn write(&self, place: &Place, writer: u64) {
@@ -61,7 +63,7 @@ fn memory_stays_inside_the_budget_while_much_more_is_written_and_read() {
     if !fuse() {
         return;
     }
-    let (memory, total) = match soak() {
+    let (memory, total) = match seeds::is_soak() {
         true => (64u64 << 20, 4u64 << 30),
         false => (16 << 20, 192 << 20),
     };

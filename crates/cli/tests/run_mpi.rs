@@ -6,7 +6,8 @@
 mod common;
 use common::left::nothing;
 use common::mpi::{N, job, logs, mpirun, open_mpi, place, started};
-use common::{Place, assert_fails, command, forebay, kill, mpi, outcome, pattern, run};
+use common::{Place, assert_fails, command, forebay, kill, mpi, outcome, run};
+use forebay_testkit::random::seeded_bytes;
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,7 @@ fn files_of_every_mount_are_the_same_on_all_also_after_a_restart_on_other_ranks(
     }
     let place = place();
     for k in 0..N {
-        let bytes = pattern(k as u64, 3_000_000 + k * 4097);
+        let bytes = seeded_bytes(k as u64, 3_000_000 + k * 4097);
         std::fs::write(place.path(&format!("in{k}")), bytes).unwrap();
     }
     let dir = place.text("");
@@ -337,7 +338,7 @@ fn idle_connections_to_every_port_of_a_service_on_one_host_do_not_disturb_it() {
         "echo ready; for i in $(seq 1200); do [ -e {dir}go ] && break; sleep 0.05; done; \
         for k in 0 1 2 3; do cp {dir}in {dir}m$k/f$k && cmp {dir}in {dir}m0/f$k || exit 7; done"
     );
-    std::fs::write(place.path("in"), pattern(5, 3_000_000)).unwrap();
+    std::fs::write(place.path("in"), seeded_bytes(5, 3_000_000)).unwrap();
     let args = mpi::args(&place, &[], &script);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let own = command(&args);

@@ -6,7 +6,7 @@
 //! of operations one server gets SIGKILL: that of rank 0, 1, 2, 3 in turn. Every operation is known to need certain members, by
 //! where its directory, its slice and its bytes are; that decides what it may end with.
 //!
-//! 5 rounds; with `SOAK=1` 100, which go on where they stopped if `SOAK_DIR` is set. `SEED=n` runs round n alone.
+//! 5 rounds; with `SOAK=1` 100, which go on where they stopped if `SOAK_DIR` is set. `FOREBAY_SEED=n` runs round n alone.
 #![cfg(feature = "mpi")]
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
@@ -17,9 +17,10 @@ mod worker;
 
 use common::left::nothing;
 use common::mpi::{N, logs, mpirun, open_mpi, place, server, started};
-use common::random::Random;
-use common::rounds::{Watchdog, rounds};
+use common::rounds::Watchdog;
 use common::{Place, forebay, kill};
+use forebay_testkit::random::Random;
+use forebay_testkit::seeds;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +39,7 @@ fn what_needs_a_killed_member_fails_in_time_and_all_else_goes_on() {
     if mpirun().is_none() {
         return;
     }
-    rounds("run_mpi_killed", (5, 100), round);
+    seeds::for_each_seed("run_mpi_killed", (5, 100), round);
 }
 
 fn round(seed: u64) {

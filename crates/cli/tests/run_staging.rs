@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::left::nothing;
-use common::{Place, assert_fails, command, forebay, fuse, pattern};
+use common::{Place, assert_fails, command, forebay, fuse};
+use forebay_testkit::random::seeded_bytes;
 use std::process::Stdio;
 
 fn run(place: &Place, more: &[&str], script: &str) -> (i32, String, String) {
@@ -23,7 +24,7 @@ fn args(place: &Place, more: &[&str], script: &str) -> Vec<String> {
 
 fn plant(place: &Place) {
     std::fs::create_dir_all(place.path("in/d")).unwrap();
-    std::fs::write(place.path("in/d/a"), pattern(1, 100_000)).unwrap();
+    std::fs::write(place.path("in/d/a"), seeded_bytes(1, 100_000)).unwrap();
     std::fs::write(place.path("in/b"), "bee").unwrap();
     std::fs::write(place.path("alone"), "one").unwrap();
 }
@@ -52,7 +53,7 @@ fn a_command_finds_what_was_staged_in_and_its_files_come_out() {
     );
     assert_eq!(
         std::fs::read(place.path("out/a")).unwrap(),
-        pattern(1, 100_000)
+        seeded_bytes(1, 100_000)
     );
     assert_eq!(
         std::fs::read_to_string(place.path("out/n")).unwrap(),

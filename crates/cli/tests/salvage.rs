@@ -1,7 +1,8 @@
 //! A store with a damaged table: mounted to salvage what is whole, and repaired.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, assert_fails, forebay, fuse, pattern};
+use common::{Place, assert_fails, forebay, fuse};
+use forebay_testkit::random::seeded_bytes;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -16,7 +17,7 @@ fn damaged() -> (Place, BTreeMap<String, Vec<u8>>) {
     for i in 0..FILES {
         let (dir, name) = (format!("d{}", i % 7), format!("d{}/f{i}", i % 7));
         std::fs::create_dir_all(place.path(&format!("m/0/{dir}"))).unwrap();
-        let content = pattern(i, 100 + i as usize * 10);
+        let content = seeded_bytes(i, 100 + i as usize * 10);
         std::fs::write(place.path(&format!("m/0/{name}")), &content).unwrap();
         files.insert(name, content);
     }

@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
 use common::left::{nothing, soon};
-use common::{Place, command, forebay, fuse, kill, pattern, run, soak};
+use common::{Place, command, forebay, fuse, kill, run};
+use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::seeds;
 use std::io::BufRead;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -78,14 +80,14 @@ fn plant(dir: &Path, files: u64, large: u64) {
         std::fs::create_dir_all(&below).unwrap();
         std::fs::write(
             below.join(format!("f{n}")),
-            pattern(n, 4000 + n as usize % 977),
+            seeded_bytes(n, 4000 + n as usize % 977),
         )
         .unwrap();
     }
     let file = std::fs::File::create(dir.join("large")).unwrap();
     for at in (0..large).step_by(16 << 20) {
-        let len = (large - at).min(if soak() { 16 << 20 } else { 1 << 20 });
-        file.write_all_at(&pattern(at + 1, len as usize), at)
+        let len = (large - at).min(seeds::count(1 << 20, 16 << 20));
+        file.write_all_at(&seeded_bytes(at + 1, len as usize), at)
             .unwrap();
     }
     file.set_len(large).unwrap();
@@ -167,10 +169,10 @@ fn after_a_server_is_killed_the_same_command_goes_on_at_another() {
     let (src, out) = (place.path("src"), place.text("out"));
     plant(
         &src,
-        if soak() { 10_000 } else { 2000 },
-        if soak() { 4 << 30 } else { 300 << 20 },
+        seeds::count(2000, 10_000),
+        seeds::count(300 << 20, 4 << 30),
     );
-    let files = if soak() { 10_001 } else { 2001 };
+    let files = seeds::count(2001, 10_001);
     let mut servers = service(&place);
     let staged = job(&[
         "stage",

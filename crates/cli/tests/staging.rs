@@ -1,7 +1,9 @@
 //! `forebay stage` through the command: what it says, and that it goes on after anything was killed.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, assert_fails, command, forebay, fuse, kill, pattern, soak};
+use common::{Place, assert_fails, command, forebay, fuse, kill};
+use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::seeds;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,13 +17,13 @@ fn plant(dir: &Path, files: u64, large: usize) {
         std::fs::create_dir_all(&below).unwrap();
         std::fs::write(
             below.join(format!("f{n}")),
-            pattern(n, 8000 + (n % 50) as usize * 100),
+            seeded_bytes(n, 8000 + (n % 50) as usize * 100),
         )
         .unwrap();
     }
     let mut file = std::fs::File::create(dir.join("large")).unwrap();
     for (n, at) in (0..large).step_by(16 << 20).enumerate() {
-        let bytes = pattern((1 << 40) + n as u64, (large - at).min(16 << 20));
+        let bytes = seeded_bytes((1 << 40) + n as u64, (large - at).min(16 << 20));
         std::io::Write::write_all(&mut file, &bytes).unwrap();
     }
 }
@@ -291,11 +293,8 @@ fn after_the_service_is_killed_the_same_command_goes_on() {
         return;
     }
     // Five pieces on four threads: past this much at least one piece is whole, or half of the small files are.
-    let (files, large, far) = if soak() {
-        (10_000, 4u64 << 30, 2 << 30)
-    } else {
-        (2000, 280 << 20, 270 << 20)
-    };
+    let (files, large, far) =
+        seeds::count((2000, 280 << 20, 270 << 20), (10_000, 4u64 << 30, 2 << 30));
     let place = Place::new();
     let nodes = ["--nodes", "2"];
     place.mount_well(&nodes);
@@ -404,11 +403,7 @@ fn staging_out_beside_cp() {
     if !fuse() {
         return;
     }
-    let (files, large, rounds) = if soak() {
-        (10_000, 4 << 30, 5)
-    } else {
-        (300, 16 << 20, 1)
-    };
+    let (files, large, rounds) = seeds::count((300, 16 << 20, 1), (10_000, 4 << 30, 5));
     let place = Place::new();
     place.mount_well(&[]);
     let (src, tree) = (place.path("src"), place.text("m/tree"));

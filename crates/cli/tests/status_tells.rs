@@ -1,7 +1,8 @@
 //! What was found when a store was opened, as `forebay status` and the metrics tell it.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 mod common;
-use common::{Place, forebay, fuse, pattern};
+use common::{Place, forebay, fuse};
+use forebay_testkit::random::seeded_bytes;
 use std::path::{Path, PathBuf};
 
 /// The newest log of a member's records.
@@ -20,7 +21,7 @@ fn a_log_that_was_cut_and_a_superblock_that_was_made_again_are_told() {
     let place = Place::new();
     place.mount_well(&["--nodes", "2"]);
     for i in 0..20 {
-        std::fs::write(place.path(&format!("m/1/f{i}")), pattern(i, 1000)).unwrap();
+        std::fs::write(place.path(&format!("m/1/f{i}")), seeded_bytes(i, 1000)).unwrap();
     }
     place.kill();
     // The killed server did not finish its last record.

@@ -16,7 +16,6 @@
 mod column;
 pub mod columns;
 #[doc(hidden)]
-pub mod mutate;
 pub mod varint;
 
 pub use column::Lazy;

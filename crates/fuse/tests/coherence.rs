@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{Harness, Rng, Setup, pattern, start_role, turn};
+use common::{Harness, Setup, start_role, turn};
+use forebay_testkit::random::{Random, seeded_bytes};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -154,7 +155,7 @@ fn a_lock_shows_how_short_a_file_has_become() {
     for round in 0..40 {
         let name = format!("f{round}");
         let a = open(&h.mount(0).join(&name));
-        let bytes = pattern(round, LONG);
+        let bytes = seeded_bytes(round, LONG);
         a.write_all_at(&bytes, 0).unwrap();
         a.sync_all().unwrap();
         let b = open(&h.mount(1).join(&name));
@@ -187,7 +188,7 @@ fn calls_that_read_the_page_cache_see_under_a_lock_what_read_does() {
         .enumerate()
     {
         for (n, way) in WAYS.into_iter().enumerate() {
-            let bytes = pattern((round * 3 + n) as u64, len);
+            let bytes = seeded_bytes((round * 3 + n) as u64, len);
             locked(&a, |a| {
                 a.set_len(len as u64).unwrap();
                 a.write_all_at(&bytes, 0).unwrap();
@@ -217,7 +218,7 @@ fn calls_that_read_the_page_cache_see_every_write_in_posix_consistency() {
         .enumerate()
     {
         for (n, way) in WAYS.into_iter().enumerate() {
-            let bytes = pattern((round * 3 + n) as u64, len);
+            let bytes = seeded_bytes((round * 3 + n) as u64, len);
             a.set_len(len as u64).unwrap();
             a.write_all_at(&bytes, 0).unwrap();
             assert!(read_at(&b, 0, len + 1) == bytes);
@@ -248,7 +249,7 @@ fn many_writers_on_two_nodes_in_posix_consistency_do_not_wait_for_each_other_for
             std::thread::spawn(move || {
                 let (own, read) = (open(&own), open(&read));
                 for round in 0..20u64 {
-                    let bytes = pattern(round, 5000);
+                    let bytes = seeded_bytes(round, 5000);
                     // A wait that does not end is cut off by the service's deadline, with an error.
                     own.write_all_at(&bytes, node as u64 * 5000).unwrap();
                     if round % 5 == 0 {
@@ -264,7 +265,7 @@ fn many_writers_on_two_nodes_in_posix_consistency_do_not_wait_for_each_other_for
         writer.join().unwrap();
     }
     for n in 0..WRITERS {
-        let expected = [pattern(19, 5000), pattern(19, 5000), vec![0; 15]].concat();
+        let expected = [seeded_bytes(19, 5000), seeded_bytes(19, 5000), vec![0; 15]].concat();
         for m in h.all() {
             assert!(fs::read(m.join(format!("f{n}"))).unwrap() == expected);
         }
@@ -353,7 +354,7 @@ impl Readers {
         let ended = Arc::new(AtomicBool::new(false));
         let threads = (0..2u64).map(|n| {
             let (f, ended) = (File::open(path).unwrap(), ended.clone());
-            let mut rng = Rng(n);
+            let mut rng = Random::new(n);
             std::thread::spawn(move || {
                 while !ended.load(Ordering::SeqCst) {
                     let at = rng.below(len as u64 / 4096) * 4096;
@@ -389,7 +390,7 @@ fn asynchronous_direct_writes_beside_a_buffered_reader(members: u16) {
     let mut old = Vec::new();
     for round in 0..60u64 {
         let part = |n: u64| {
-            pattern(round * WRITES as u64 + n, WRITE)
+            seeded_bytes(round * WRITES as u64 + n, WRITE)
                 .try_into()
                 .unwrap()
         };
@@ -435,7 +436,7 @@ fn an_append_behind_what_another_node_appended_is_seen_at_once_on_its_node() {
     let look = File::open(h.mount(1).join("log")).unwrap();
     let mut expected = Vec::new();
     for round in 0..10 {
-        let part = |n: u64| pattern(round * 2 + n, 3000);
+        let part = |n: u64| seeded_bytes(round * 2 + n, 3000);
         a.write_all(&part(0)).unwrap();
         a.sync_all().unwrap();
         b.write_all(&part(1)).unwrap();
@@ -542,7 +543,7 @@ fn directories_that_two_nodes_move_at_once_are_neither_lost_nor_doubled() {
         .zip(0u64..)
         .map(|(mount, seed)| {
             std::thread::spawn(move || {
-                let mut rng = Rng(seed);
+                let mut rng = Random::new(seed);
                 let mut moved = 0;
                 for _ in 0..300 {
                     let name = format!("x{}", rng.below(4));

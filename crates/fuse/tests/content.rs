@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Harness, Map, errno, pattern, truncate};
+use common::{Harness, Map, errno, truncate};
+use forebay_testkit::random::seeded_bytes;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -92,7 +93,7 @@ fn truncate_both_ways_reads_zeros() {
     let Some(h) = Harness::four() else { return };
     let m = h.mount(2);
     let path = m.join("t");
-    let bytes = pattern(1, 300_000);
+    let bytes = seeded_bytes(1, 300_000);
     fs::write(&path, &bytes).unwrap();
     let f = OpenOptions::new()
         .read(true)
@@ -121,7 +122,7 @@ fn truncate_both_ways_reads_zeros() {
 fn holes_are_punched_zeroed_and_reserved() {
     let Some(h) = Harness::four() else { return };
     let path = h.mount(1).join("p");
-    let mut bytes = pattern(2, 1 << 20);
+    let mut bytes = seeded_bytes(2, 1 << 20);
     fs::write(&path, &bytes).unwrap();
     let f = OpenOptions::new()
         .read(true)
@@ -161,7 +162,7 @@ fn holes_are_punched_zeroed_and_reserved() {
 fn direct_io_and_copies_inside_the_kernel() {
     let Some(h) = Harness::four() else { return };
     let m = h.mount(0);
-    let bytes = pattern(3, 3 << 20);
+    let bytes = seeded_bytes(3, 3 << 20);
     // O_DIRECT: no alignment is asked for.
     let f = OpenOptions::new()
         .read(true)
@@ -209,7 +210,7 @@ fn mappings_shared_and_private() {
     let Some(h) = Harness::four() else { return };
     let m = h.mount(1);
     let path = m.join("map");
-    let mut bytes = pattern(4, 100_000);
+    let mut bytes = seeded_bytes(4, 100_000);
     fs::write(&path, &bytes).unwrap();
     let f = OpenOptions::new()
         .read(true)

@@ -11,7 +11,9 @@
 
 mod common;
 
-use common::{Harness, Rng, Setup, pattern, soak};
+use common::{Harness, Setup};
+use forebay_testkit::random::{Random, seeded_bytes};
+use forebay_testkit::seeds;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -81,7 +83,7 @@ struct Held {
 
 struct History {
     roots: Vec<PathBuf>,
-    rng: Rng,
+    rng: Random,
     /// Path to file; directories are those of `DIRS` that exist.
     names: BTreeMap<String, usize>,
     dirs: Vec<String>,
@@ -379,7 +381,7 @@ impl History {
     fn some_write(&mut self) -> (usize, Vec<u8>) {
         let at = self.rng.below(150_000) as usize;
         let len = 1 + *self.rng.pick(&[0, 10, 4095, 4096, 30_000]) + self.rng.below(50) as usize;
-        (at, pattern(self.rng.next(), len))
+        (at, seeded_bytes(self.rng.next(), len))
     }
 
     /// One write, or a row of them, upwards or downwards.
@@ -395,7 +397,7 @@ impl History {
         if self.rng.below(4) == 0 {
             places.reverse();
         }
-        let write = |at| (at, pattern(self.rng.next(), len));
+        let write = |at| (at, seeded_bytes(self.rng.next(), len));
         places.into_iter().map(write).collect()
     }
 
@@ -436,12 +438,9 @@ fn walk(root: &Path, below: &str, found: &mut Vec<String>) {
 
 #[test]
 fn random_histories_agree_with_the_model() {
-    let (histories, steps) = if soak() { (200, 400) } else { (6, 150) };
-    let first: u64 = std::env::var("FOREBAY_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(1);
-    let seeds = first..first + histories;
+    let (histories, steps) = seeds::count((6, 150), (200, 400));
+    let one = seeds::asked_seed().map(|seed| seed..seed + 1);
+    let asked = one.unwrap_or(1..1 + histories);
     // Every third without patterns.
     for patterns in [true, false] {
         let setup = Setup {
@@ -452,7 +451,7 @@ fn random_histories_agree_with_the_model() {
         let Some(h) = Harness::start(setup) else {
             return;
         };
-        for seed in seeds.clone().filter(|s| (s % 3 > 0) == patterns) {
+        for seed in asked.clone().filter(|s| (s % 3 > 0) == patterns) {
             println!("history of seed {seed}, patterns: {patterns}");
             run_one(&h, seed, steps);
         }
@@ -464,7 +463,7 @@ fn run_one(h: &Harness, seed: u64, steps: usize) {
     fs::create_dir(h.mount(0).join(&top)).unwrap();
     let mut history = History {
         roots: h.all().iter().map(|m| m.join(&top)).collect(),
-        rng: Rng(seed),
+        rng: Random::new(seed),
         names: BTreeMap::new(),
         dirs: Vec::new(),
         files: Vec::new(),

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Harness, Setup, errno, pattern, run};
+use common::{Harness, Setup, errno, run};
+use forebay_testkit::random::seeded_bytes;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -39,7 +40,7 @@ fn a_service_of_one_member_caches_names() {
 #[test]
 fn data_survives_a_restart() {
     let Some(mut h) = Harness::four() else { return };
-    let bytes = pattern(6, 5_000_000);
+    let bytes = seeded_bytes(6, 5_000_000);
     for (n, m) in h.all().iter().enumerate() {
         fs::create_dir(m.join(format!("d{n}"))).unwrap();
         fs::write(m.join(format!("d{n}/f")), &bytes[n..]).unwrap();
@@ -88,7 +89,7 @@ fn a_full_store_says_so_keeps_what_it_has_and_takes_more_after_deletes() {
         return;
     };
     let m = h.mount(0);
-    let piece = pattern(8, 1 << 20);
+    let piece = seeded_bytes(8, 1 << 20);
     fs::write(m.join("kept"), &piece).unwrap();
     let fill = || {
         let f = File::create(m.join("filler")).unwrap();

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Harness, errno, have, soak, start_role, turn};
+use common::{Harness, errno, have, start_role, turn};
+use forebay_testkit::seeds;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -376,7 +377,7 @@ fn a_service_of_one_member_excludes_as_well() {
 fn appends_under_a_lock_from_two_mounts_lose_nothing() {
     let _turn = turn();
     let Some(h) = Harness::four() else { return };
-    let each = if soak() { 5000 } else { 250 };
+    let each = seeds::count(250, 5000);
     for kind in ["posix", "flock", "ofd"] {
         let programs: Vec<_> = [1, 2]
             .map(|n| {
@@ -450,7 +451,7 @@ fn one_sqlite_database_is_used_from_four_mounts() {
     let path = |n: usize| h.mount(n).join("db").to_str().unwrap().to_string();
     let make = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1])\ndb.executescript('CREATE TABLE counter (n); INSERT INTO counter VALUES (0); CREATE TABLE list (v PRIMARY KEY, name, n);')";
     finish(sqlite(make, &[&path(3)]));
-    let (rounds, each) = if soak() { (250, 2250) } else { (3, 20) };
+    let (rounds, each) = seeds::count((3, 20), (250, 2250));
     // In turn.
     for round in 0..rounds {
         let n = round % 4;

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Harness, Setup, errno, pattern, sh, soak, truncate};
+use common::{Harness, Setup, errno, sh, truncate};
+use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::seeds;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags, Timespec, Timestamps};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -176,7 +178,7 @@ fn extended_attributes() {
     assert_eq!(names, [&b"user.a"[..], &b"user.b"[..]].into());
     removexattr(&other, "user.a").unwrap();
     assert_eq!(errno(removexattr(&path, "user.a")), libc::ENODATA);
-    let big = pattern(5, 60_000);
+    let big = seeded_bytes(5, 60_000);
     setxattr(&path, "user.big", &big, XattrFlags::empty()).unwrap();
     let mut back = vec![0; 65536];
     let n = getxattr(&other, "user.big", &mut back[..]).unwrap();
@@ -221,7 +223,7 @@ fn fifos_and_sockets() {
 #[test]
 fn large_directories() {
     let Some(h) = Harness::four() else { return };
-    let count = if soak() { 100_000 } else { 20_000 };
+    let count = seeds::count(20_000, 100_000);
     let dir = h.mount(0).join("big");
     fs::create_dir(&dir).unwrap();
     for n in 0..count {
@@ -434,7 +436,7 @@ fn a_file_without_a_name_gets_one_and_is_whole_everywhere() {
         return;
     }
     let Some(mut h) = Harness::four() else { return };
-    let content = pattern(7, 300_000);
+    let content = seeded_bytes(7, 300_000);
     for (n, mount) in h.all().iter().enumerate() {
         let dir = mount.join(format!("of{n}"));
         fs::create_dir(&dir).unwrap();
@@ -504,7 +506,7 @@ fn a_file_that_never_gets_a_name_goes_with_its_last_close_or_its_server() {
     drop(file);
     assert_eq!(fs::read(h.mount(0).join("kept")).unwrap(), b"still here");
     let mut lost = unnamed(&m, 0).unwrap();
-    lost.write_all(&pattern(3, 1 << 20)).unwrap();
+    lost.write_all(&seeded_bytes(3, 1 << 20)).unwrap();
     lost.sync_all().unwrap();
     h.kill();
     h.serve().unwrap();

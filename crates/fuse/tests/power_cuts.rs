@@ -6,8 +6,10 @@
 mod common;
 mod cuts;
 
-use common::{Rng, pattern, role_apart};
+use common::role_apart;
 use cuts::rig::{Rig, Setup, serve};
+use forebay_testkit::random::{Random, seeded_bytes};
+use forebay_testkit::seeds;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -89,11 +91,9 @@ fn appending_without_a_sync_leaves_the_synced_end_or_the_bytes_over_members() {
 /// Short form: 2 seeds of each kind with 5 cuts. `SOAK=1`: 500 cuts in all. `FOREBAY_SEED=n` replays one seed.
 #[test]
 fn what_was_synced_survives_cuts_anywhere() {
-    let (seeds, cuts) = if common::soak() { (10, 13) } else { (2, 5) };
-    let one = std::env::var("FOREBAY_SEED")
-        .ok()
-        .map(|s| s.parse::<u64>().unwrap());
-    for seed in one.map_or(0..seeds, |s| s..s + 1) {
+    let (histories, cuts) = seeds::count((2, 5), (10, 13));
+    let one = seeds::asked_seed();
+    for seed in one.map_or(0..histories, |s| s..s + 1) {
         for (nodes, disk) in [(1, 0), (4, 0), (1, 1), (4, 1)] {
             let args = [
                 seed.to_string(),
@@ -126,7 +126,7 @@ fn renames_over_members() {
     };
     let served = rig.serve(&rig.store(), setup);
     let m = served.mount(0);
-    let bytes = |i: u64| pattern(i, 3000);
+    let bytes = |i: u64| seeded_bytes(i, 3000);
     for i in 0..16 {
         let dir = m.join(format!("d{i}"));
         fs::create_dir(&dir).unwrap();
@@ -143,8 +143,8 @@ fn renames_over_members() {
     put(&m.join("d0/other"), b"later", true);
     let end = rig.position();
     let recording = rig.end(served);
-    let mut random = Rng(5);
-    for cut in 0..if common::soak() { 40 } else { 6 } {
+    let mut random = Random::new(5);
+    for cut in 0..seeds::count(6, 40) {
         let at = if cut == 0 {
             end
         } else {
@@ -248,8 +248,8 @@ fn overwrites(nodes: u16) {
     std::thread::sleep(Duration::from_millis(1500));
     let last = rig.position();
     let recording = rig.end(served);
-    let mut random = Rng(6);
-    for cut in 0..if common::soak() { 40 } else { 6 } {
+    let mut random = Random::new(6);
+    for cut in 0..seeds::count(6, 40) {
         let at = match cut {
             0 => end,
             1 => last,
@@ -336,8 +336,8 @@ fn appends(nodes: u16) {
     std::thread::sleep(Duration::from_millis(1500));
     let last = rig.position();
     let recording = rig.end(served);
-    let (mut random, mut shorter) = (Rng(7), 0);
-    for cut in 0..if common::soak() { 40 } else { 6 } {
+    let (mut random, mut shorter) = (Random::new(7), 0);
+    for cut in 0..seeds::count(6, 40) {
         let at = match cut {
             0 => end,
             1 => last,

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Harness, have, pattern, run, sh, soak};
+use common::{Harness, have, run, sh};
+use forebay_testkit::random::seeded_bytes;
+use forebay_testkit::seeds;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -51,7 +53,11 @@ fn sample(dir: &Path) {
     .into_iter()
     .enumerate()
     {
-        fs::write(dir.join(format!("sub/file{n}")), pattern(n as u64, size)).unwrap();
+        fs::write(
+            dir.join(format!("sub/file{n}")),
+            seeded_bytes(n as u64, size),
+        )
+        .unwrap();
     }
     for n in 0..100 {
         fs::write(
@@ -109,7 +115,7 @@ fn cp_tar_and_rsync() {
             &format!("rsync -aHi --exclude=pipe {from}/ synced/"),
         );
         assert_eq!(again, "");
-        fs::write(source.path().join("sub/file7"), pattern(99, 1_000_003)).unwrap();
+        fs::write(source.path().join("sub/file7"), seeded_bytes(99, 1_000_003)).unwrap();
         fs::remove_file(source.path().join("link")).unwrap();
         sh(
             &h.mount(0),
@@ -292,7 +298,7 @@ fn fio_verifies_what_it_wrote() {
         return;
     }
     let Some(h) = Harness::four() else { return };
-    let size = if soak() { "512m" } else { "24m" };
+    let size = seeds::count("24m", "512m");
     for (n, how) in [
         "--rw=randrw --bs=4k",
         "--rw=write --bs=1m",
@@ -321,7 +327,7 @@ fn fio_verifies_what_it_wrote() {
 #[test]
 fn churn_of_small_files() {
     let Some(h) = Harness::four() else { return };
-    let rounds = if soak() { 50 } else { 4 };
+    let rounds = seeds::count(4, 50);
     let script = format!(
         "mkdir w$0; for r in $(seq {rounds}); do for i in $(seq 40); do echo \"$0 $r $i\" > w$0/t$i; cat w$0/t$i > w$0/u$i; \
          mv w$0/t$i w$0/v$i; done; for i in $(seq 1 2 40); do rm w$0/u$i; done; mkdir w$0/d; mv w$0/v* w$0/d; \
@@ -341,7 +347,7 @@ fn churn_of_small_files() {
     }
     same_everywhere(&h, ".");
     if have("dbench") {
-        let seconds = if soak() { 60 } else { 3 };
+        let seconds = seeds::count(3, 60);
         let load = "/usr/share/dbench/client.txt";
         let load = if Path::new(load).exists() {
             format!("-c {load}")

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Harness, Map, Setup, errno, pattern, turn};
+use common::{Harness, Map, Setup, errno, turn};
+use forebay_testkit::random::seeded_bytes;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -57,7 +58,7 @@ fn open_files_see_each_other_by_fsync_on_both_sides() {
     const PART: usize = 20_000;
     for round in 0..5u64 {
         for (k, f) in files.iter().enumerate() {
-            let bytes = pattern(round * 4 + k as u64, PART);
+            let bytes = seeded_bytes(round * 4 + k as u64, PART);
             f.write_all_at(&bytes, (k * PART) as u64).unwrap();
             f.sync_data().unwrap();
         }
@@ -67,7 +68,7 @@ fn open_files_see_each_other_by_fsync_on_both_sides() {
             let mut seen = vec![0; PART];
             f.read_exact_at(&mut seen, (other * PART) as u64).unwrap();
             assert!(
-                seen == pattern(round * 4 + other as u64, PART),
+                seen == seeded_bytes(round * 4 + other as u64, PART),
                 "round {round}: node {k} reads what node {other} wrote"
             );
         }
@@ -79,13 +80,13 @@ fn an_open_drops_pages_that_another_node_made_old() {
     let _turn = turn();
     let Some(h) = Harness::four() else { return };
     let (a, b) = (h.mount(0).join("f"), h.mount(1).join("f"));
-    let mut bytes = pattern(1, 1 << 20);
+    let mut bytes = seeded_bytes(1, 1 << 20);
     fs::write(&a, &bytes).unwrap();
     for round in 0..10u64 {
         assert!(fs::read(&b).unwrap() == bytes, "round {round}");
         // Same size, other bytes; from alternating nodes, so that each has cached pages.
         let at = (round * 77_777) % 900_000;
-        let new = pattern(round + 2, 5000);
+        let new = seeded_bytes(round + 2, 5000);
         let writer = if round % 2 == 0 { &a } else { &b };
         let f = OpenOptions::new().write(true).open(writer).unwrap();
         f.write_all_at(&new, at).unwrap();
@@ -100,7 +101,7 @@ fn pages_stay_for_a_file_nobody_changed() {
     let _turn = turn();
     let Some(h) = Harness::four() else { return };
     let path = h.mount(1).join("f");
-    let bytes = pattern(3, 4 << 20);
+    let bytes = seeded_bytes(3, 4 << 20);
     fs::write(&path, &bytes).unwrap();
     for _ in 0..3 {
         assert!(fs::read(&path).unwrap() == bytes);
@@ -184,7 +185,7 @@ fn one_shared_file_written_in_strides_by_all_nodes() {
                     .open(m.join("shared"))
                     .unwrap();
                 for i in (n..records).step_by(4) {
-                    f.write_all_at(&pattern(i as u64, record), (i * record) as u64)
+                    f.write_all_at(&seeded_bytes(i as u64, record), (i * record) as u64)
                         .unwrap();
                 }
                 f.sync_all().unwrap();
@@ -195,7 +196,7 @@ fn one_shared_file_written_in_strides_by_all_nodes() {
         writer.join().unwrap();
     }
     let expected: Vec<u8> = (0..records)
-        .flat_map(|i| pattern(i as u64, record))
+        .flat_map(|i| seeded_bytes(i as u64, record))
         .collect();
     for m in h.all() {
         assert!(fs::read(m.join("shared")).unwrap() == expected);
@@ -224,7 +225,7 @@ fn posix_consistency_shows_each_write_before_it_returns() {
         .map(|m| File::open(m.join("f")).unwrap())
         .collect();
     for round in 0..20u64 {
-        let bytes = pattern(round, 10_000);
+        let bytes = seeded_bytes(round, 10_000);
         f.write_all_at(&bytes, round * 3000).unwrap();
         for reader in &mut readers {
             // Through handles that were open before the write.
@@ -254,7 +255,7 @@ fn shared_mappings_work_in_posix_consistency() {
     }) else {
         return;
     };
-    let mut bytes = pattern(9, 50_000);
+    let mut bytes = seeded_bytes(9, 50_000);
     fs::write(h.mount(0).join("m"), &bytes).unwrap();
     let f = OpenOptions::new()
         .read(true)

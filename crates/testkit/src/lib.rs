@@ -1,6 +1,9 @@
-//! What tests of several crates stand on: hardware that fails as told, and hosts that are none.
+//! What tests of several crates stand on: seeds and counts, mutated bytes, hardware that fails as told, and hosts that are none.
 //!
 //! It is a dependency of tests only. It knows devices, networks and processes; it does not know what Forebay keeps on them,
 //! and no crate of the workspace stands below it.
 pub mod disk;
 pub mod hosts;
+pub mod mutation;
+pub mod random;
+pub mod seeds;

@@ -4,7 +4,6 @@
 pub mod left;
 #[cfg(feature = "mpi")]
 pub mod mpi;
-pub mod random;
 pub mod rounds;
 pub mod server_memory;
 #[path = "../../../fuse/tests/common/turn.rs"]
@@ -117,25 +116,6 @@ pub fn assert_fails(result: &(i32, String, String), code: i32, parts: &[&str]) {
     for part in parts {
         assert!(err.contains(part), "'{part}' is missing in: {err}");
     }
-}
-
-/// Whether the full counts are asked for.
-pub fn soak() -> bool {
-    std::env::var_os("SOAK").is_some_and(|v| v != "0")
-}
-
-/// Bytes that depend on a seed and do not repeat soon (SplitMix64).
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bytes.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
 }
 
 /// Whether mounts can be tested here. Fails instead where they must be.

@@ -1,29 +1,9 @@
-//! Seeded rounds of a randomised test, and a watchdog that says where a round hangs.
+//! A watchdog that says where a round of a randomised test hangs.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
-use super::{detach_below, kill, left, soak};
+use super::{detach_below, kill, left};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
-
-/// Runs `few` rounds; with `SOAK=1` `many`, which go on where they stopped if `SOAK_DIR` is set. `SEED=n` runs round n alone.
-pub fn rounds(name: &str, (few, many): (u64, u64), round: impl Fn(u64)) {
-    if let Some(seed) = std::env::var("SEED").ok().and_then(|s| s.parse().ok()) {
-        return round(seed);
-    }
-    let progress = std::env::var_os("SOAK_DIR")
-        .filter(|_| soak())
-        .map(|dir| PathBuf::from(dir).join(format!("{name}.next")));
-    let done = progress
-        .as_deref()
-        .and_then(|p| std::fs::read_to_string(p).ok());
-    let first: u64 = done.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    for seed in first..if soak() { many } else { few } {
-        round(seed);
-        if let Some(path) = &progress {
-            std::fs::write(path, (seed + 1).to_string()).unwrap();
-        }
-    }
-}
 
 /// Until dropped: fails a round that hangs, after printing where the servers and this test hang.
 pub struct Watchdog {

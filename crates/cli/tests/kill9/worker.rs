@@ -1,6 +1,6 @@
 //! One worker: random operations on its own files through one mount, noted as they are acknowledged.
-use crate::common::random::Random;
 use crate::history::{Files, Pending};
+use forebay_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};

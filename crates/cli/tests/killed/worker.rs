@@ -4,10 +4,10 @@
 //! log holds the bytes: the worker's own. If the victim is among them the operation may fail once the victim is killed: with
 //! `EIO`, on the victim's own mount also as one without a server. No other operation may ever fail.
 use crate::common::mpi::N;
-use crate::common::pattern;
-use crate::common::random::Random;
 use crate::entry::{Entry, Pending};
 use crate::{DEADLINE, open_mpi};
+use forebay_testkit::random::Random;
+use forebay_testkit::random::seeded_bytes;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -151,7 +151,7 @@ impl Worker {
             4 if entry.slice == 0 && entry.content.is_some() => Act::Remove,
             _ => {
                 let seed = self.random.below(u64::MAX);
-                Act::Write(pattern(seed, entry.len))
+                Act::Write(seeded_bytes(seed, entry.len))
             }
         }
     }

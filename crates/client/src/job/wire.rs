@@ -244,7 +244,7 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_codec::mutate::fuzz;
+    use forebay_testkit::mutation::fuzz;
     use proptest::prelude::*;
 
     fn bytes() -> impl Strategy<Value = Vec<u8>> {

@@ -1,17 +1,17 @@
 //! Fuzzers of what the clients of a team say to each other: mutated requests are refused or are requests, the root answers each,
 //! and a mutated answer is refused or is one.
 //!
-//! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `FUZZ_SECONDS`).
+//! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use super::ask::{Answer, Ask, What, combine, decode, encode};
 use super::user::User;
 use super::work::Work;
 use crate::Client;
 use bytes::Bytes;
-use forebay_codec::mutate::fuzz;
 use forebay_server::files::proto::Spans;
 use forebay_server::proto::WireError;
 use forebay_server::{Attr, Caller, Config, Fid, Member, Service};
 use forebay_storage::fault::FaultIo;
+use forebay_testkit::mutation::fuzz;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,12 +57,12 @@ fn asks(files: &[Fid]) -> Vec<Vec<u8>> {
 fn requests_and_their_combination() {
     let corpus = asks(&[Fid(2), Fid(1 << 48)]);
     let mut read = 0u64;
-    fuzz("requests of teams", 30_000, &corpus, |dice, _, bytes| {
+    fuzz("requests of teams", 30_000, &corpus, |random, _, bytes| {
         if let Some(ask) = decode::<Ask>(&bytes) {
             read += 1;
             assert_eq!(decode::<Ask>(&encode(&ask)), Some(ask));
         }
-        let other = &corpus[dice.below(corpus.len())];
+        let other = &corpus[random.index(corpus.len())];
         let whole = combine(bytes.clone().into(), other.clone().into());
         let readable = decode::<Ask>(&bytes).is_some();
         assert_eq!(decode::<Ask>(&whole).is_some(), readable);

@@ -1,12 +1,13 @@
 //! Fuzzers of what ranks tell each other in collectives: mutated messages are refused, or are what they then say; and a member
 //! that gets them keeps no more than its settings allow, and ends its own operations.
 //!
-//! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `FUZZ_SECONDS`).
+//! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use super::wire::{Failure, Id, Up, decode_down, encode_down, is_ring};
 use super::{Collectives, Group, Limits, Operation, Settings, Shape};
 use crate::{Handler, Message, Replier, local};
 use bytes::Bytes;
-use forebay_codec::mutate::{Dice, fuzz};
+use forebay_testkit::mutation::fuzz;
+use forebay_testkit::random::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -60,8 +61,8 @@ fn heads() -> Vec<Vec<u8>> {
 }
 
 /// A mutated head, and a number of buffers that it may not fit.
-fn message(dice: &mut Dice, head: Vec<u8>) -> Message {
-    let buffers = [1, 0, 1, 2, 300][dice.below(5)];
+fn message(random: &mut Random, head: Vec<u8>) -> Message {
+    let buffers = [1, 0, 1, 2, 300][random.index(5)];
     Message {
         head: head.into(),
         bulk: vec![Bytes::from_static(b"value"); buffers],
@@ -75,8 +76,8 @@ fn messages() {
         "messages of collectives",
         50_000,
         &heads(),
-        |dice, _, head| {
-            let message = message(dice, head);
+        |random, _, head| {
+            let message = message(random, head);
             if let Some(up) = Up::decode(message.clone()) {
                 read.0 += 1;
                 assert!(is_ring(&message));
@@ -109,13 +110,13 @@ fn a_member_that_gets_them() {
         "a member of collectives",
         4_000,
         &corpus,
-        |dice, _, mut head| {
+        |random, _, mut head| {
             // Most of them are for the operation that comes next.
-            if head.len() >= 32 && dice.below(4) > 0 {
+            if head.len() >= 32 && random.index(4) > 0 {
                 head[24..32].copy_from_slice(&(round + 1u64).to_le_bytes());
             }
-            let (from, message) = (dice.below(RANKS as usize) as u32, message(dice, head));
-            if dice.below(3) == 0 {
+            let (from, message) = (random.index(RANKS as usize) as u32, message(random, head));
+            if random.index(3) == 0 {
                 member.message(from, message);
             } else {
                 waiting.fetch_add(1, Ordering::SeqCst);
@@ -129,10 +130,10 @@ fn a_member_that_gets_them() {
             let (pending, ended) = member.held();
             assert!(pending <= settings.pending && ended <= settings.remembered);
             assert!(waiting.load(Ordering::SeqCst) <= most, "{pending} pending");
-            if dice.below(20) == 0 {
+            if random.index(20) == 0 {
                 round += 1;
                 let operation = operation(round);
-                if dice.below(2) == 0 {
+                if random.index(2) == 0 {
                     for child in operation.group.place(0, 0).unwrap().children {
                         let value = Ok(Bytes::from_static(b"its own"));
                         member.message(child, up(round, b"key", value).encode());

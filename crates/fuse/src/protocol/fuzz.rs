@@ -7,7 +7,8 @@ use super::names::{FileHandle, INodeNo, OpenFlags, RenameFlags, Request, WriteFl
 use super::reply::*;
 use super::session::{KernelConfig, Session};
 use super::{InitFlags, opcode};
-use std::cell::Cell;
+use forebay_testkit::random::Random;
+use forebay_testkit::seeds::count;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -201,71 +202,53 @@ impl Handler for GivesUp {
 /// Bytes behind the head of a request.
 const MOST: usize = 400;
 
-/// SplitMix64.
-struct Dice(Cell<u64>);
-
-impl Dice {
-    fn next(&self) -> u64 {
-        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let mut z = self.0.get();
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&self, n: u64) -> u64 {
-        self.next() % n
-    }
-    /// Numbers that lengths and counts are got wrong by, names, and noise.
-    fn arguments(&self) -> Vec<u8> {
-        let (len, mut bytes) = (self.below(MOST as u64) as usize, Vec::new());
-        while bytes.len() < len {
-            match self.below(6) {
-                0 => bytes.extend(b"name\0"),
-                1 => bytes.extend([b'x'; 20]),
-                2 => bytes.extend((self.below(64) as u32).to_ne_bytes()),
-                3 => bytes.extend([0xff; 4]),
-                4 => bytes.extend([0; 8]),
-                _ => bytes.extend(self.next().to_ne_bytes()),
-            }
+/// Arguments of a request: numbers that lengths and counts are got wrong by, names, and noise.
+fn arguments(random: &mut Random) -> Vec<u8> {
+    let (len, mut bytes) = (random.below(MOST as u64) as usize, Vec::new());
+    while bytes.len() < len {
+        match random.below(6) {
+            0 => bytes.extend(b"name\0"),
+            1 => bytes.extend([b'x'; 20]),
+            2 => bytes.extend((random.below(64) as u32).to_ne_bytes()),
+            3 => bytes.extend([0xff; 4]),
+            4 => bytes.extend([0; 8]),
+            _ => bytes.extend(random.next().to_ne_bytes()),
         }
-        bytes.truncate(len);
-        bytes
     }
+    bytes.truncate(len);
+    bytes
 }
 
-fn head(len: usize, opcode: u32, unique: u64, dice: &Dice) -> Vec<u8> {
+fn head(len: usize, opcode: u32, unique: u64, random: &mut Random) -> Vec<u8> {
     let mut bytes = [(len as u32).to_ne_bytes(), opcode.to_ne_bytes()].concat();
     bytes.extend(unique.to_ne_bytes());
-    bytes.extend(dice.below(9).to_ne_bytes());
+    bytes.extend(random.below(9).to_ne_bytes());
     bytes.extend([0; 12]);
     bytes.extend([0; 4]);
     bytes
 }
 
 fn rounds() -> u64 {
-    match std::env::var_os("SOAK").is_some_and(|v| v != "0") {
-        true => 3_000_000,
-        false => 30_000,
-    }
+    count(30_000, 3_000_000)
 }
 
 #[test]
 fn every_request_is_answered_once_whatever_its_bytes() {
-    let (dice, handler) = (Dice(Cell::new(11)), GivesUp::default());
+    let (mut random, handler) = (Random::new(11), GivesUp::default());
     for unique in 1..=rounds() {
-        let opcode = match dice.below(20) {
-            0 => dice.next() as u32,
-            _ => dice.below(53) as u32,
+        let opcode = match random.below(20) {
+            0 => random.next() as u32,
+            _ => random.below(53) as u32,
         };
-        let arguments = dice.arguments();
-        let mut bytes = head(40 + arguments.len(), opcode, unique, &dice);
+        let arguments = arguments(&mut random);
+        let mut bytes = head(40 + arguments.len(), opcode, unique, &mut random);
         bytes.extend(&arguments);
         // Of its own size, so that a look behind its end is one behind the allocation.
         let bytes = bytes.into_boxed_slice();
         let (opcode, req, arguments) = request(&bytes).unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         let device = Arc::new(OwnedFd::from(writer));
-        let owner = (dice.below(9) == 0).then_some(1);
+        let owner = (random.below(9) == 0).then_some(1);
         dispatch(&handler, &device, opcode, &req, arguments, owner);
         drop(device);
         let mut answer = Vec::new();
@@ -288,13 +271,13 @@ fn every_request_is_answered_once_whatever_its_bytes() {
 
 #[test]
 fn what_is_no_request_is_told_apart() {
-    let dice = Dice(Cell::new(12));
+    let mut random = Random::new(12);
     for _ in 0..rounds() {
-        let arguments = dice.arguments();
-        let said = dice.below(2 * MOST as u64) as usize;
-        let mut bytes = head(said, dice.below(53) as u32, 1, &dice);
+        let arguments = arguments(&mut random);
+        let said = random.below(2 * MOST as u64) as usize;
+        let mut bytes = head(said, random.below(53) as u32, 1, &mut random);
         bytes.extend(&arguments);
-        bytes.truncate(dice.below(bytes.len() as u64 + 1) as usize);
+        bytes.truncate(random.below(bytes.len() as u64 + 1) as usize);
         assert_eq!(
             request(&bytes).is_some(),
             bytes.len() >= 40 && said == bytes.len()
@@ -304,15 +287,19 @@ fn what_is_no_request_is_told_apart() {
 
 #[test]
 fn any_first_request_is_agreed_on_or_refused() {
-    let (dice, mut agreed) = (Dice(Cell::new(13)), 0);
+    let (mut random, mut agreed) = (Random::new(13), 0);
     for _ in 0..rounds() / 10 {
-        let mut arguments = dice.arguments();
-        if dice.below(3) > 0 {
-            let version = [7, dice.below(60) as u32].map(u32::to_ne_bytes).concat();
+        let mut arguments = arguments(&mut random);
+        if random.below(3) > 0 {
+            let version = [7, random.below(60) as u32].map(u32::to_ne_bytes).concat();
             arguments.splice(..arguments.len().min(8), version);
         }
-        let opcode = if dice.below(9) == 0 { 1 } else { opcode::INIT };
-        let mut bytes = head(40 + arguments.len(), opcode, 1, &dice);
+        let opcode = if random.below(9) == 0 {
+            1
+        } else {
+            opcode::INIT
+        };
+        let mut bytes = head(40 + arguments.len(), opcode, 1, &mut random);
         bytes.extend(arguments);
         let (mut kernel, device) = UnixStream::pair().unwrap();
         kernel.write_all(&bytes).unwrap();

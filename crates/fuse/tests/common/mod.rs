@@ -102,10 +102,6 @@ pub fn can_mount() -> bool {
     false
 }
 
-pub fn soak() -> bool {
-    std::env::var_os("SOAK").is_some_and(|v| v != "0")
-}
-
 /// Runs a program in `dir`; fails the test with everything it said.
 pub fn run(dir: &Path, program: impl AsRef<OsStr>, args: &[&str]) -> String {
     let mut child = Command::new(program.as_ref())
@@ -164,36 +160,6 @@ pub fn errno<T: std::fmt::Debug, E: Into<std::io::Error>>(result: Result<T, E>) 
     match result {
         Ok(value) => panic!("expected a failure, got {value:?}"),
         Err(e) => e.into().raw_os_error().expect("an error of the system"),
-    }
-}
-
-/// Bytes that depend on a seed and do not repeat soon.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut rng = Rng(seed.wrapping_mul(2).wrapping_add(1));
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&rng.next().to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-/// A small generator (SplitMix64), so that a seed names a run.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
     }
 }
 

@@ -3,6 +3,7 @@ use super::{can_mount, role, role_as_nobody};
 use forebay_fuse::{Mount, MountOptions, mounts, unmount};
 use forebay_server::{Config, Consistency, Service};
 use forebay_storage::{Durability, OsIo};
+use forebay_testkit::seeds;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -277,7 +278,7 @@ fn watchdog(root: PathBuf) -> Sender<()> {
     let limit = std::env::var("FOREBAY_TEST_TIMEOUT")
         .ok()
         .and_then(|s| s.parse().ok());
-    let limit = Duration::from_secs(limit.unwrap_or(if super::soak() { 3600 } else { 120 }));
+    let limit = Duration::from_secs(limit.unwrap_or(seeds::count(120, 3600)));
     let test = std::thread::current().name().unwrap_or("?").to_string();
     let root = std::fs::canonicalize(&root).unwrap_or(root);
     std::thread::spawn(move || {

@@ -8,7 +8,8 @@
 //! - each byte is as it was at some moment since the promise, and so is the size, or between such sizes;
 //! - all of a file with a promise can be read; every entry leads to something.
 use super::rig::{Rig, Setup};
-use crate::common::Rng;
+use forebay_testkit::random::Random;
+use forebay_testkit::seeds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -50,7 +51,7 @@ impl State {
 struct History {
     rig: Rig,
     setup: Setup,
-    random: Rng,
+    random: Random,
     root: Id,
     now: State,
     /// The state after each operation, and the disk's events by then.
@@ -69,7 +70,7 @@ pub fn run(seed: u64, nodes: u16, disk: bool, cuts: u64) {
     let root = fs::metadata(served.mount(0)).unwrap().ino();
     let mut history = History {
         setup,
-        random: Rng(seed * 4 + u64::from(nodes) + 100 * u64::from(disk)),
+        random: Random::new(seed * 4 + u64::from(nodes) + 100 * u64::from(disk)),
         root,
         now: State::default(),
         moments: Vec::new(),
@@ -98,7 +99,7 @@ pub fn run(seed: u64, nodes: u16, disk: bool, cuts: u64) {
     let first: Vec<Id> = history.now.dirs.keys().copied().chain([root]).collect();
     history.moment();
     history.promised.extend(first.into_iter().map(|id| (0, id)));
-    for _ in 0..if crate::common::soak() { 150 } else { 90 } {
+    for _ in 0..seeds::count(90, 150) {
         history.step(&mounts);
         history.write_back(served.store());
         history.moment();

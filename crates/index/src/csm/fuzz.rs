@@ -1,7 +1,7 @@
 //! Fuzzers of every decoder of the index: mutated bytes are refused, or are what they then say; no panic, no memory beyond the
 //! limits, and no flipped bits are accepted where there is a checksum.
 //!
-//! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `FUZZ_SECONDS`).
+//! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use super::block::{Block, Cutter, decode_columns, encode_columns};
 use super::engine::files;
 use super::lookup::opened::Opened;
@@ -9,12 +9,13 @@ use super::record::{Key, RECORD, Record};
 use super::table::footer::{Footer, LENGTH};
 use super::table::region;
 use super::table::{Meta, Place};
-use forebay_codec::mutate::{Dice, fuzz};
+use forebay_testkit::mutation::fuzz;
+use forebay_testkit::random::Random;
 use std::path::Path;
 
 /// Records as files have them: strided, of several writers, wild; some are deletes.
 fn samples() -> Vec<Vec<Record>> {
-    let mut dice = Dice(7);
+    let mut random = Random::new(7);
     let mut samples = Vec::new();
     for count in [1, 2, 89, 300u64] {
         for wild in [false, true] {
@@ -24,7 +25,7 @@ fn samples() -> Vec<Vec<Record>> {
                     fid,
                     offset: i * 47008,
                 };
-                let random = if wild { dice.below(1 << 40) as u64 } else { 0 };
+                let random = if wild { random.below(1 << 40) } else { 0 };
                 match random % 5 {
                     1 => Record::delete(key),
                     _ => Record {
@@ -65,7 +66,7 @@ fn blocks_and_log_entries() {
         "blocks and log entries",
         20_000,
         &corpus,
-        |dice, first, bytes| {
+        |random, first, bytes| {
             let mut records = Vec::new();
             if decode_columns(&bytes, &mut records).is_some() {
                 accepted += 1;
@@ -81,7 +82,7 @@ fn blocks_and_log_entries() {
             let of = corpus.iter().position(|c| c == first).unwrap_or_default();
             let (from, to) = (samples[of][0].key, samples[of][samples[of].len() - 1].key);
             let mut opened = Opened::default();
-            if opened.open(&bytes, from, to, dice.below(400)).is_some() {
+            if opened.open(&bytes, from, to, random.index(400)).is_some() {
                 let mut out = Vec::new();
                 let at = opened.at_or_above(samples[of][samples[of].len() / 2].key, 0);
                 let _ = opened.records(at.min(opened.rows())..opened.rows(), &mut out);
@@ -121,24 +122,29 @@ fn regions() {
         bytes
     };
     let corpus: Vec<Vec<u8>> = (1..places.len()).map(|n| encoded(&places[..n])).collect();
-    fuzz("metadata regions", 20_000, &corpus, |dice, first, bytes| {
-        let of = corpus.iter().position(|c| c == first).unwrap_or_default();
-        let places = &places[..=of];
-        let start = dice.below(1000) as u64;
-        let counts = [places.len() as u32, u32::MAX, dice.below(300) as u32];
-        for blocks in counts {
-            if let Some(read) = region::decode(&bytes, blocks, start) {
-                assert_eq!(read.len(), blocks as usize);
-                assert!(
-                    read.windows(2)
-                        .all(|p| p[0].last < p[1].first && p[0].end() == p[1].offset)
-                );
-                assert!(read.first().is_none_or(|p| p.offset == start));
-                let again = region::decode(&encoded(&read), blocks, start);
-                assert_eq!(again.as_deref(), Some(&read[..]));
+    fuzz(
+        "metadata regions",
+        20_000,
+        &corpus,
+        |random, first, bytes| {
+            let of = corpus.iter().position(|c| c == first).unwrap_or_default();
+            let places = &places[..=of];
+            let start = random.index(1000) as u64;
+            let counts = [places.len() as u32, u32::MAX, random.index(300) as u32];
+            for blocks in counts {
+                if let Some(read) = region::decode(&bytes, blocks, start) {
+                    assert_eq!(read.len(), blocks as usize);
+                    assert!(
+                        read.windows(2)
+                            .all(|p| p[0].last < p[1].first && p[0].end() == p[1].offset)
+                    );
+                    assert!(read.first().is_none_or(|p| p.offset == start));
+                    let again = region::decode(&encoded(&read), blocks, start);
+                    assert_eq!(again.as_deref(), Some(&read[..]));
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 #[test]
@@ -158,7 +164,7 @@ fn footers() {
         u64::from(word(24)) + u64::from(word(32)) + LENGTH as u64
     };
     let path = Path::new("t");
-    fuzz("footers", 50_000, &corpus, |dice, first, mut bytes| {
+    fuzz("footers", 50_000, &corpus, |random, first, mut bytes| {
         let length = length(first);
         assert!(Footer::decode(first, length, path).is_ok());
         let _ = Footer::decode(&bytes, length, path);
@@ -173,7 +179,7 @@ fn footers() {
         }
         // The checksum catches up to five flipped bits in so few bytes, wherever they are.
         let mut flipped = first.to_vec();
-        dice.flip(&mut flipped, 5);
+        random.flip(&mut flipped, 5);
         assert!(Footer::decode(&flipped, length, path).is_err());
     });
 }

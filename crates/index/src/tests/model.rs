@@ -176,7 +176,7 @@ fn check(f: &Fixture, base: u64, unit: u64, model: &[Unit]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("SOAK").is_some() { 2_000 } else { 80 }))]
+    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(80, 2_000)))]
 
     #[test]
     fn agrees_with_the_model_byte_by_byte_at_a_slice_end(batches in steps()) {

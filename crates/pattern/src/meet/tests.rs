@@ -85,7 +85,7 @@ fn any_path() -> impl Strategy<Value = Path> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("SOAK").is_some() { 100_000 } else { 1000 }))]
+    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(1000, 100_000)))]
 
     #[test]
     fn agrees_with_a_set_of_bytes(a in any_path(), b in any_path()) {

@@ -33,7 +33,7 @@ fn pattern() -> impl Strategy<Value = Pattern> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("SOAK").is_some() { 50_000 } else { 300 }))]
+    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(300, 50_000)))]
 
     #[test]
     fn every_byte_is_found_in_the_newest_element_and_every_start_is_next(pattern in pattern()) {

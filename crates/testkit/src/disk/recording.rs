@@ -1,5 +1,6 @@
 //! What was written to a recording disk, and what of it a power cut leaves.
 use super::server::{FLUSH, POSITION, WRITE};
+use crate::random::Random;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
@@ -84,8 +85,8 @@ impl Recording {
             .rposition(|e| matches!(e, Event::Flush))
             .unwrap_or(0);
         let mut random = match loss {
-            Loss::Some(seed) => seed,
-            Loss::All | Loss::None => 0,
+            Loss::Some(seed) => Random::new(seed),
+            Loss::All | Loss::None => Random::new(0),
         };
         for (i, event) in seen.iter().enumerate() {
             let Event::Write { offset, data } = event else {
@@ -95,7 +96,7 @@ impl Recording {
                 _ if i < flushed => Kept::All,
                 Loss::None => Kept::All,
                 Loss::All => Kept::Nothing,
-                Loss::Some(_) => match draw(&mut random) % 3 {
+                Loss::Some(_) => match random.below(3) {
                     0 => Kept::Nothing,
                     1 => Kept::All,
                     _ => Kept::Sectors,
@@ -106,7 +107,7 @@ impl Recording {
                 Kept::All => file.write_all_at(data, *offset)?,
                 Kept::Sectors => {
                     for (n, sector) in data.chunks(SECTOR).enumerate() {
-                        if draw(&mut random).is_multiple_of(2) {
+                        if random.chance(50) {
                             file.write_all_at(sector, offset + (n * SECTOR) as u64)?;
                         }
                     }
@@ -142,15 +143,6 @@ fn event(input: &mut impl Read) -> io::Result<Option<Event>> {
         }
         _ => Err(ErrorKind::InvalidData.into()),
     }
-}
-
-/// SplitMix64.
-fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -367,7 +367,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("SOAK").is_some() { 20_000 } else { 150 }))]
+    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(150, 20_000)))]
 
     #[test]
     fn any_trace_replays_under_the_weakest_semantics(ops in ops(), nodes in 1..4u32, threads in 1..4u32, max_open in 1..9usize, close: bool, block: bool) {

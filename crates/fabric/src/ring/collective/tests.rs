@@ -97,11 +97,7 @@ fn the_root_receives_the_logarithm_for_many_sizes() {
 /// Losses, delays and deaths, all at once, over many seeds: every call ends, and what the members hear fits together.
 #[test]
 fn what_the_members_hear_fits_together_whatever_goes_wrong() {
-    let seeds = if std::env::var_os("SOAK").is_some() {
-        2000
-    } else {
-        60
-    };
+    let seeds = forebay_testkit::seeds::count(60, 2000);
     let (mut done, mut failed, mut unsure) = (0, 0, 0);
     for seed in 0..seeds {
         let n = 2 + (seed % 8) as u32;

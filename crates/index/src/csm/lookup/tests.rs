@@ -23,7 +23,7 @@ fn on_grid(records: &[Record]) -> Vec<Record> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("SOAK").is_some() { 5_000 } else { 96 }))]
+    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(96, 5_000)))]
     #[test]
     fn every_request_gets_its_records(
         layers in proptest::collection::vec((records(60), 0u8..3), 0..6),

@@ -3,6 +3,7 @@
 use super::*;
 use forebay_storage::Durability;
 use forebay_storage::fault::{FaultIo, Image};
+use forebay_testkit::random::Random;
 use rustix::io::Errno;
 use std::io::ErrorKind;
 
@@ -71,20 +72,8 @@ impl Machine {
     }
 }
 
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % n
-    }
-}
-
 /// One random operation. `Err`: it failed, and the log says what may have happened.
-fn step(data: &Data, logs: &mut Vec<Log>, n: &mut Numbers) -> Result<()> {
+fn step(data: &Data, logs: &mut Vec<Log>, n: &mut Random) -> Result<()> {
     if logs.len() < 2 || n.below(12) == 0 {
         logs.push(Log {
             id: data.create_log(Fid(5))?,
@@ -199,7 +188,7 @@ fn after(image: &Image, durability: Durability, logs: &mut [Log], promise: Promi
 /// Runs until the disk stops answering; then what is left on it.
 fn history(seed: u64, durability: Durability, power: bool) -> (Image, Vec<Log>) {
     let machine = Machine::start(FaultIo::new(seed), durability).unwrap();
-    let mut n = Numbers(seed);
+    let mut n = Random::new(seed);
     machine.disk.stop_after(1 + n.below(400));
     let mut logs = Vec::new();
     for _ in 0..200 {
@@ -216,8 +205,7 @@ fn history(seed: u64, durability: Durability, power: bool) -> (Image, Vec<Log>) 
 }
 
 fn seeds() -> std::ops::Range<u64> {
-    let soak = std::env::var_os("SOAK").is_some_and(|v| v == "1");
-    0..if soak { 5000 } else { 20 }
+    0..forebay_testkit::seeds::count(20, 5000)
 }
 
 #[test]
@@ -249,7 +237,7 @@ fn a_power_loss_at_durability_process_never_gives_wrong_bytes() {
 fn any_failing_call_keeps_what_was_acknowledged() {
     for seed in seeds() {
         let machine = Machine::start(FaultIo::new(seed), Durability::Disk).unwrap();
-        let (mut n, mut logs) = (Numbers(seed), Vec::new());
+        let (mut n, mut logs) = (Random::new(seed), Vec::new());
         let kind = if seed % 2 == 0 {
             ErrorKind::Other
         } else {

@@ -173,9 +173,8 @@ fn run(ops: Vec<Op>, quiet_buffer: u64) {
 }
 
 fn cases(n: u32) -> ProptestConfig {
-    let soak = std::env::var_os("SOAK").is_some_and(|v| v == "1");
     ProptestConfig {
-        cases: if soak { n * 100 } else { n },
+        cases: forebay_testkit::seeds::count(n, n * 100),
         failure_persistence: None,
         ..ProptestConfig::default()
     }

@@ -1,6 +1,7 @@
 //! Threads appending, reading, freeing and cleaning at once: a read gives the right bytes or `Gone`, and `Gone` only for
 //! bytes that somebody has begun to free.
 use super::*;
+use forebay_testkit::random::Random;
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
@@ -12,19 +13,8 @@ struct Known {
     freed: AtomicU64,
 }
 
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n.max(1)
-    }
-}
-
 fn write(bench: &Bench, known: &RwLock<Vec<Arc<Known>>>, seed: u64, bytes: u64) {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     let mut written = 0;
     while written < bytes {
         let id = bench.data.create_log(Fid(1)).unwrap();
@@ -52,7 +42,7 @@ fn write(bench: &Bench, known: &RwLock<Vec<Arc<Known>>>, seed: u64, bytes: u64) 
 }
 
 fn read(bench: &Bench, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &AtomicBool) -> usize {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     let mut reads = 0;
     while !stop.load(SeqCst) || reads < 100 {
         let Some(log) = ({
@@ -84,7 +74,7 @@ fn read(bench: &Bench, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &Atomic
 }
 
 fn free(bench: &Bench, known: &RwLock<Vec<Arc<Known>>>, stop: &AtomicBool) {
-    let mut numbers = Numbers(99);
+    let mut numbers = Random::new(99);
     while !stop.load(SeqCst) {
         let Some(log) = ({
             let known = known.read();
@@ -107,8 +97,7 @@ fn free(bench: &Bench, known: &RwLock<Vec<Arc<Known>>>, stop: &AtomicBool) {
 
 #[test]
 fn readers_see_the_right_bytes_while_others_write_free_and_clean() {
-    let soak = std::env::var_os("SOAK").is_some_and(|v| v == "1");
-    let bytes: u64 = if soak { 1 << 30 } else { 40 << 20 };
+    let bytes: u64 = forebay_testkit::seeds::count(40 << 20, 1 << 30);
     let bench = Bench::new(DataOptions {
         buffer_bytes: 1 << 20,
         ..options()

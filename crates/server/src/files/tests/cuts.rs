@@ -160,11 +160,7 @@ fn readers_beside_writers_see_whole_commits() {
     let (world, fid) = prepared();
     (0..3).for_each(|k| world.files(k).start().unwrap());
     let done = AtomicBool::new(false);
-    let rounds = if std::env::var_os("SOAK").is_some() {
-        5000
-    } else {
-        100
-    };
+    let rounds = forebay_testkit::seeds::count(100, 5000);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..3)
             .map(|reader| {

@@ -344,11 +344,7 @@ impl History {
 }
 
 fn cases() -> u32 {
-    if std::env::var_os("SOAK").is_some() {
-        5000
-    } else {
-        25
-    }
+    forebay_testkit::seeds::count(25, 5000)
 }
 
 proptest! {

@@ -339,15 +339,8 @@ impl History {
     }
 }
 
-fn cases() -> u32 {
-    match std::env::var("SOAK") {
-        Ok(_) => 20_000,
-        Err(_) => 30,
-    }
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(forebay_testkit::seeds::count(30, 20_000)))]
 
     #[test]
     fn every_byte_is_that_of_the_newest_commit(

@@ -1,31 +1,20 @@
 //! Many threads rename across each other's ways: nothing waits for ever, nothing is lost, no loop closes.
 use super::net::*;
 use crate::*;
+use forebay_testkit::random::Random;
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// A small generator, so that a run can be repeated.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % sides
-    }
-}
 
 fn storm(net: &Arc<Net>, spots: &[(Fid, String)], rounds: u64, flags: fn(u64) -> RenameFlags) {
     std::thread::scope(|scope| {
         for seed in 1..=4u64 {
             scope.spawn(move || {
-                let mut dice = Dice(seed * 0x9E37_79B9);
+                let mut random = Random::new(seed);
                 for _ in 0..rounds {
-                    let from = &spots[dice.roll(spots.len() as u64) as usize];
-                    let to = &spots[dice.roll(spots.len() as u64) as usize];
+                    let from = &spots[random.index(spots.len())];
+                    let to = &spots[random.index(spots.len())];
                     if let Err(e) =
-                        net.rename((from.0, &from.1), (to.0, &to.1), flags(dice.roll(2)))
+                        net.rename((from.0, &from.1), (to.0, &to.1), flags(random.below(2)))
                     {
                         let fine = [
                             Errno::NOENT,
@@ -92,10 +81,13 @@ fn directories_that_move_into_each_other_never_close_a_loop() {
         for seed in 1..=4u64 {
             let (net, names, homes) = (&net, &names, &homes);
             scope.spawn(move || {
-                let mut dice = Dice(seed * 0x2545_F491);
+                let mut random = Random::new(seed * 0x2545_F491);
                 for _ in 0..120 {
-                    let name = &names[dice.roll(6) as usize];
-                    let (from, to) = (homes[dice.roll(7) as usize], homes[dice.roll(7) as usize]);
+                    let name = &names[random.below(6) as usize];
+                    let (from, to) = (
+                        homes[random.below(7) as usize],
+                        homes[random.below(7) as usize],
+                    );
                     if let Err(e) = net.rename((from, name), (to, name), RenameFlags::default()) {
                         assert!([Errno::NOENT, Errno::INVAL].contains(&e.errno()), "{e}");
                     }

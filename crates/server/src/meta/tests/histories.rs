@@ -300,8 +300,7 @@ fn play(net: &Arc<Net>, events: &[Event]) {
 
 #[test]
 fn histories_agree_with_a_plain_tree() {
-    let soak = std::env::var_os("SOAK").is_some();
-    let (cases, length) = if soak { (10_000, 120) } else { (200, 80) };
+    let (cases, length) = forebay_testkit::seeds::count((200, 80), (10_000, 120));
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases,
         failure_persistence: None,

@@ -1,0 +1,11 @@
+//! Files, staging and teams of a process: one binary, a module for each behaviour.
+
+mod damage;
+mod files;
+mod stage;
+mod staging;
+mod team;
+mod team_faults;
+mod team_odd;
+mod team_users;
+mod teams;

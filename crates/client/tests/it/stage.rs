@@ -1,0 +1,585 @@
+//! Staging between a plain directory and a running service, through the engine itself.
+#![allow(clippy::unwrap_used)] // A test fails by panicking.
+
+use crate::staging::{Place, assert_same, plant, temporary_names};
+use forebay_client::OpenOptions;
+use forebay_client::stage::{Direction, LineKind, Options, Outcome, Stop};
+use forebay_testkit::random::seeded_bytes;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Small pieces, so that a test's large file is divided.
+fn small() -> Options {
+    Options {
+        large: 3 << 20,
+        piece: 1 << 20,
+        batch_files: 16,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn devices_are_for_root_to_copy_and_are_named_otherwise() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can make device files");
+        return;
+    }
+    let place = Place::new(2);
+    let source = place.path("source");
+    plant(&source);
+    let devices = ["zero", "disk"];
+    if !devices.iter().all(|name| source.join(name).exists()) {
+        eprintln!("skipped: this user may not make device files");
+        return;
+    }
+    let user = |client: forebay_client::Client| client.with_owner(1000, 1000);
+    let clients = place.clients().into_iter().map(user).collect();
+    let job = place.job_of(
+        clients,
+        Direction::In,
+        &source,
+        Path::new("/tree"),
+        &small(),
+    );
+    let outcome = job.run();
+    let run = crate::staging::Run::of(&job, outcome);
+    assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+    let skipped: Vec<_> = run
+        .lines
+        .iter()
+        .filter(|line| line.kind == LineKind::Skipped && line.text.contains("a device"))
+        .collect();
+    assert_eq!(skipped.len(), 2, "{:?}", run.lines);
+    assert_eq!((run.counts.devices, run.counts.skipped), (0, 3));
+    for name in devices {
+        let there = place.clients()[0].metadata(Path::new("/tree").join(name));
+        assert_eq!(there.unwrap_err().errno(), rustix::io::Errno::NOENT);
+    }
+    let run = place.run(Direction::In, &source, Path::new("/roots"), &small());
+    assert_eq!((run.counts.devices, run.counts.skipped), (2, 1));
+}
+
+#[test]
+fn a_tree_comes_back_as_it_went_in() {
+    for nodes in [1, 3] {
+        let place = Place::new(nodes);
+        let (source, out) = (place.path("source"), place.path("out"));
+        plant(&source);
+        let options = Options {
+            verify: true,
+            ..small()
+        };
+        let into = place.run(Direction::In, &source, Path::new("/tree"), &options);
+        assert_eq!(into.outcome, Outcome::Done, "{:?}", into.lines);
+        let skipped: Vec<_> = into
+            .lines
+            .iter()
+            .map(|l| (l.kind, l.text.contains("socket")))
+            .collect();
+        assert_eq!(
+            skipped,
+            [(LineKind::Skipped, true)],
+            "the socket is named and left out"
+        );
+        let back = place.run(Direction::Out, Path::new("/tree"), &out, &options);
+        assert_eq!(back.outcome, Outcome::Done, "{:?}", back.lines);
+        std::fs::remove_file(source.join("socket")).unwrap();
+        // Removing it has changed the directory's time.
+        let time = |p: &Path| std::fs::metadata(p).unwrap().modified().unwrap();
+        assert!(time(&source) > time(&out));
+        assert_same(&source, &out, true);
+        assert_eq!(into.counts.files, back.counts.files);
+        assert_eq!(into.counts.verified_files, into.counts.files);
+        assert_eq!(back.counts.hard_links, 2);
+        assert!(
+            back.counts.bytes < 20 << 20,
+            "holes are not copied: {:?}",
+            back.counts
+        );
+        // Merging over what is there gives the same again, and leaves what is not in the source.
+        std::fs::write(out.join("more"), "kept").unwrap();
+        let again = place.run(Direction::Out, Path::new("/tree"), &out, &small());
+        assert_eq!((again.outcome, again.counts.kept_files), (Outcome::Done, 0));
+        assert_eq!(std::fs::read_to_string(out.join("more")).unwrap(), "kept");
+        std::fs::remove_file(out.join("more")).unwrap();
+        assert_same(&source, &out, true);
+    }
+}
+
+#[test]
+fn every_node_copies_what_it_holds_and_all_of_it_once() {
+    let place = Place::new(3);
+    for n in 0..30 {
+        let client = &place.clients()[n % 3];
+        let file = client.create(format!("/f{n}")).unwrap();
+        file.write_at(&seeded_bytes(n as u64, 5000), 0).unwrap();
+        file.close().unwrap();
+    }
+    let read_before: Vec<u64> = place.bytes_read();
+    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    assert_eq!((run.outcome, run.counts.files), (Outcome::Done, 30));
+    let read: Vec<u64> = place
+        .bytes_read()
+        .iter()
+        .zip(read_before)
+        .map(|(a, b)| a - b)
+        .collect();
+    assert_eq!(read, [50_000; 3], "each reads its own ten files");
+    for n in 0..30 {
+        let copy = std::fs::read(place.path(&format!("out/f{n}"))).unwrap();
+        assert_eq!(copy, seeded_bytes(n, 5000));
+    }
+}
+
+#[test]
+fn a_single_file_takes_the_name_it_is_given_and_no_directorys() {
+    let place = Place::new(1);
+    std::fs::write(place.path("a"), "one").unwrap();
+    let run = place.run(Direction::In, &place.path("a"), Path::new("/b"), &small());
+    assert_eq!(run.outcome, Outcome::Done);
+    assert_eq!(place.clients()[0].read("/b").unwrap(), b"one");
+    place.clients()[0].create_dir("/d").unwrap();
+    let run = place.run(Direction::In, &place.path("a"), Path::new("/d"), &small());
+    assert_eq!(run.outcome, Outcome::SomeFailed);
+    assert!(
+        run.lines[0].text.contains("Is a directory"),
+        "{:?}",
+        run.lines
+    );
+    let run = place.run(
+        Direction::In,
+        &place.path("none"),
+        Path::new("/c"),
+        &small(),
+    );
+    assert!(
+        run.lines[0].text.contains("No such file"),
+        "{:?}",
+        run.lines
+    );
+}
+
+/// A run that is cancelled after `after` files.
+fn cut_off(
+    place: &Place,
+    direction: Direction,
+    from: &Path,
+    to: &Path,
+    after: usize,
+) -> crate::staging::Run {
+    let written = Arc::new(AtomicUsize::new(0));
+    let report = Arc::new(std::sync::OnceLock::<Arc<forebay_client::stage::Report>>::new());
+    let (count, watched) = (written.clone(), report.clone());
+    let options = Options {
+        hook: Some(Arc::new(move |_, _| {
+            if count.fetch_add(1, Ordering::SeqCst) + 1 == after {
+                watched.get().unwrap().cancel();
+            }
+        })),
+        jobs: 1,
+        ..small()
+    };
+    let job = place.job(direction, from, to, &options);
+    report.set(job.report()).unwrap();
+    let outcome = job.run();
+    assert_eq!(job.report().stop(), Some(Stop::Cancelled));
+    crate::staging::Run::of(&job, outcome)
+}
+
+#[test]
+fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
+    let place = Place::new(2);
+    let source = place.path("source");
+    std::fs::create_dir(&source).unwrap();
+    for n in 0..60 {
+        std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, 3000)).unwrap();
+    }
+    std::fs::write(source.join("large"), seeded_bytes(99, 5 << 20)).unwrap();
+    for (direction, from, to) in [
+        (Direction::In, source.clone(), "/tree".into()),
+        (Direction::Out, "/tree".into(), place.path("out")),
+    ] {
+        let first = cut_off(&place, direction, &from, &to, 30);
+        assert_eq!(first.outcome, Outcome::Stopped);
+        assert!((20..60).contains(&first.counts.files), "{:?}", first.counts);
+        let changed = match direction {
+            Direction::In => {
+                std::fs::write(source.join("f00"), seeded_bytes(1000, 3000)).unwrap();
+                "f00"
+            }
+            Direction::Out => {
+                place.clients()[0]
+                    .write("/tree/f01", &seeded_bytes(1001, 3000))
+                    .unwrap();
+                let file = std::fs::File::create(source.join("f01")).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, &seeded_bytes(1001, 3000), 0)
+                    .unwrap();
+                let changed = place.clients()[0].metadata("/tree/f01").unwrap();
+                file.set_modified(changed.modified().unwrap()).unwrap();
+                // One that was finished, and that somebody has damaged since.
+                std::fs::write(to.join("f00"), "short").unwrap();
+                "f01"
+            }
+        };
+        let second = place.run(direction, &from, &to, &small());
+        assert_eq!(
+            second.outcome,
+            Outcome::Done,
+            "{:?} {changed}",
+            second.lines
+        );
+        let again = if direction == Direction::Out { 2 } else { 1 };
+        assert_eq!(
+            second.counts.kept_files,
+            first.counts.files - again,
+            "{changed}"
+        );
+        assert_eq!(second.counts.files + second.counts.kept_files, 61);
+        let third = place.run(direction, &from, &to, &small());
+        assert_eq!(third.counts.kept_files, 0, "a finished job is forgotten");
+    }
+    assert_same(&source, &place.path("out"), false);
+    assert_eq!(temporary_names(&place.path("out")), 0);
+}
+
+/// As when one of several servers is killed after the end of a job, before it is told to forget what it has done.
+#[test]
+fn a_journal_that_outlives_its_job_says_nothing_of_the_next_copy() {
+    let place = Place::new(2);
+    for (node, at) in [(0, 0), (1, 3 << 20)] {
+        let client = &place.clients()[node];
+        let options = OpenOptions::new().create(true).write(true).clone();
+        let file = options.open(client, "/large").unwrap();
+        file.write_at(&seeded_bytes(node as u64, 3 << 20), at)
+            .unwrap();
+        file.close().unwrap();
+    }
+    let want = [seeded_bytes(0, 3 << 20), seeded_bytes(1, 3 << 20)].concat();
+    let out = place.path("out");
+    let again = || {
+        let run = place.run(Direction::Out, Path::new("/large"), &out, &small());
+        assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+        assert!(std::fs::read(&out).unwrap() == want, "{:?}", run.counts);
+        run.counts
+    };
+    for _ in 0..2 {
+        let job = place.job(Direction::Out, Path::new("/large"), &out, &small());
+        let parts = job.parts();
+        let journals = place.path("store/node-1/stage");
+        let journal = std::fs::read_dir(&journals)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        let noted = std::fs::read(journal.path()).unwrap();
+        assert_eq!(job.finish(parts), Outcome::Done);
+        assert!(!journal.path().exists());
+        std::fs::write(journal.path(), noted).unwrap();
+        again();
+    }
+    // What was written of a copy that is not finished is kept, as before.
+    let job = place.job(Direction::Out, Path::new("/large"), &out, &small());
+    drop(job.parts());
+    assert_eq!(again().kept_bytes, 6 << 20);
+}
+
+#[test]
+fn a_damaged_file_is_named_and_the_rest_is_copied() {
+    let mut place = Place::new(2);
+    let marker = b"this very text is damaged";
+    for n in 0..20 {
+        place.clients()[n % 2]
+            .write(format!("/f{n}"), &seeded_bytes(n as u64, 100))
+            .unwrap();
+    }
+    place.clients()[0].write("/hurt", marker).unwrap();
+    place.clients()[0].open("/hurt").unwrap().commit().unwrap();
+    place.restart(|store| crate::staging::flip(store, marker));
+    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    assert_eq!(run.outcome, Outcome::SomeFailed);
+    assert_eq!((run.counts.files, run.counts.failed), (20, 1));
+    assert!(
+        run.lines[0].text.contains("cannot read /hurt"),
+        "{:?}",
+        run.lines
+    );
+    assert!(!place.path("out/hurt").exists());
+    assert_eq!(temporary_names(&place.path("out")), 0);
+    // The next run tries only what failed.
+    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    assert_eq!(
+        (run.counts.kept_files, run.counts.files, run.counts.failed),
+        (20, 0, 1)
+    );
+}
+
+#[test]
+fn a_further_name_of_a_file_that_failed_does_not_get_what_was_there_before() {
+    let mut place = Place::new(1);
+    let marker = b"this very text is damaged too";
+    let client = &place.clients()[0];
+    client.write("/a", marker).unwrap();
+    client.hard_link("/a", "/b").unwrap();
+    client.open("/a").unwrap().commit().unwrap();
+    place.restart(|store| crate::staging::flip(store, marker));
+    std::fs::create_dir(place.path("out")).unwrap();
+    std::fs::write(place.path("out/a"), "older").unwrap();
+    let run = place.run(Direction::Out, Path::new("/"), &place.path("out"), &small());
+    assert_eq!((run.outcome, run.counts.failed), (Outcome::SomeFailed, 2));
+    assert!(run.lines[1].text.contains("out/b"), "{:?}", run.lines);
+    assert!(!place.path("out/b").exists());
+}
+
+#[test]
+fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
+    let place = Place::new(1);
+    let source = place.path("source");
+    std::fs::create_dir(&source).unwrap();
+    for n in 0..5 {
+        std::fs::write(source.join(format!("f{n}")), seeded_bytes(n, 50_000)).unwrap();
+    }
+    std::fs::write(source.join("large"), seeded_bytes(9, 4 << 20)).unwrap();
+    place.run(Direction::In, &source, Path::new("/tree"), &small());
+    let flip = |path: &Path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    let options = Options {
+        verify: true,
+        hook: Some(Arc::new(move |target, copy| {
+            if target.ends_with("f3") || target.ends_with("large") {
+                flip(copy);
+            }
+        })),
+        jobs: 1,
+        ..small()
+    };
+    let run = place.run(
+        Direction::Out,
+        Path::new("/tree"),
+        &place.path("out"),
+        &options,
+    );
+    assert_eq!(run.outcome, Outcome::SomeFailed);
+    let mut named: Vec<_> = run.lines.iter().map(|l| l.text.as_str()).collect();
+    named.sort_unstable();
+    assert_eq!(named.len(), 2, "{named:?}");
+    assert!(
+        named[0].contains("out/f3") && named[0].contains("differs"),
+        "{named:?}"
+    );
+    assert!(named[1].contains("out/large"), "{named:?}");
+    assert!(!place.path("out/f3").exists() && !place.path("out/large").exists());
+    assert_eq!(run.counts.verified_files, 4);
+    // Verifying what an earlier run has finished finds damage done since, though size and time are the same.
+    let victim = place.path("out/f1");
+    let time = std::fs::metadata(&victim).unwrap().modified().unwrap();
+    flip(&victim);
+    std::fs::File::options()
+        .write(true)
+        .open(&victim)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    let options = Options {
+        verify: true,
+        ..small()
+    };
+    let run = place.run(
+        Direction::Out,
+        Path::new("/tree"),
+        &place.path("out"),
+        &options,
+    );
+    assert_eq!(run.lines.len(), 1, "{:?}", run.lines);
+    assert!(run.lines[0].text.contains("f1"), "{:?}", run.lines);
+    assert_eq!(
+        std::fs::read(place.path("out/large")).unwrap(),
+        seeded_bytes(9, 4 << 20)
+    );
+    // What was found damaged is copied again.
+    let run = place.run(
+        Direction::Out,
+        Path::new("/tree"),
+        &place.path("out"),
+        &options,
+    );
+    assert_eq!((run.outcome, run.counts.files), (Outcome::Done, 1));
+    assert_same(&source, &place.path("out"), false);
+}
+
+#[test]
+fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
+    let place = Place::new(1);
+    let Some(disk) = place.tmpfs("disk", 2 << 20) else {
+        return;
+    };
+    let source = place.path("source");
+    std::fs::create_dir(&source).unwrap();
+    for n in 0..40 {
+        std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, 100_000)).unwrap();
+    }
+    place.run(Direction::In, &source, Path::new("/tree"), &small());
+    let to = disk.join("out");
+    let run = place.run(Direction::Out, Path::new("/tree"), &to, &small());
+    assert_eq!(run.outcome, Outcome::Stopped);
+    let Some(Stop::Fatal(text)) = &run.stop else {
+        panic!("{:?}", run.stop);
+    };
+    assert!(
+        text.contains("full") && text.contains("make room"),
+        "{text}"
+    );
+    assert!((10..40).contains(&run.counts.files), "{:?}", run.counts);
+    assert_eq!(temporary_names(&to), 0, "nothing half-written stays");
+    place.grow(&disk, 20 << 20);
+    let second = place.run(Direction::Out, Path::new("/tree"), &to, &small());
+    assert_eq!(second.outcome, Outcome::Done);
+    assert_eq!(second.counts.kept_files, run.counts.files);
+    assert_same(&source, &to, false);
+    place.read_only(&disk);
+    let run = place.run(
+        Direction::Out,
+        Path::new("/tree"),
+        &disk.join("other"),
+        &small(),
+    );
+    assert!(
+        matches!(&run.stop, Some(Stop::Fatal(text)) if text.contains("read-only")),
+        "{:?}",
+        run.stop
+    );
+}
+
+#[test]
+fn a_service_over_its_quota_ends_the_run_and_keeps_what_is_whole() {
+    let place = Place::with_quota(1, 2 << 20);
+    let source = place.path("source");
+    std::fs::create_dir(&source).unwrap();
+    for n in 0..40 {
+        std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, 100_000)).unwrap();
+    }
+    let run = place.run(Direction::In, &source, Path::new("/tree"), &small());
+    assert!(
+        matches!(&run.stop, Some(Stop::Fatal(text)) if text.contains("full")),
+        "{:?}",
+        run.stop
+    );
+    let client = &place.clients()[0];
+    let names: Vec<_> = client
+        .read_dir("/tree")
+        .unwrap()
+        .map(|e| e.unwrap())
+        .collect();
+    assert!(
+        names.len() as u64 == run.counts.files && run.counts.files >= 5,
+        "{:?}",
+        run.counts
+    );
+    for entry in names {
+        let name = entry.file_name().to_str().unwrap();
+        let n: u64 = name[1..].parse().unwrap();
+        assert_eq!(client.read(entry.path()).unwrap(), seeded_bytes(n, 100_000));
+    }
+}
+
+#[test]
+fn rights_times_and_holes_of_a_lone_sparse_read_only_file_stay() {
+    let place = Place::new(1);
+    let (source, out) = (place.path("sparse"), place.path("back"));
+    let file = std::fs::File::create(&source).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"end", 50 << 20).unwrap();
+    file.set_len(64 << 20).unwrap();
+    std::fs::set_permissions(&source, PermissionsExt::from_mode(0o440)).unwrap();
+    drop(file);
+    assert_eq!(
+        place
+            .run(Direction::In, &source, Path::new("/s"), &small())
+            .outcome,
+        Outcome::Done
+    );
+    let run = place.run(Direction::Out, Path::new("/s"), &out, &small());
+    assert_eq!(run.outcome, Outcome::Done, "{:?}", run.lines);
+    let (a, b) = (source.metadata().unwrap(), out.metadata().unwrap());
+    assert_eq!(
+        (a.size(), a.mode(), a.mtime(), a.mtime_nsec()),
+        (b.size(), b.mode(), b.mtime(), b.mtime_nsec())
+    );
+    assert!(b.blocks() * 512 < 1 << 20, "{} blocks", b.blocks());
+    assert!(std::fs::read(&source).unwrap() == std::fs::read(&out).unwrap());
+}
+
+#[test]
+fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again() {
+    for (direction, nodes) in [(Direction::Out, 3), (Direction::In, 1)] {
+        let place = Place::new(nodes);
+        let source = place.path("source");
+        std::fs::create_dir(&source).unwrap();
+        for n in 0..20 {
+            std::fs::write(source.join(format!("f{n}")), seeded_bytes(n, 3000)).unwrap();
+        }
+        let client = place.clients().remove(0);
+        let (from, to) = match direction {
+            Direction::Out => {
+                let run = place.run(Direction::In, &source, Path::new("/tree"), &small());
+                assert_eq!(run.outcome, Outcome::Done);
+                (Path::new("/tree").to_path_buf(), place.path("out"))
+            }
+            Direction::In => (source.clone(), Path::new("/tree").to_path_buf()),
+        };
+        let changed = from.clone();
+        let options = Options {
+            // All land together at the end, long after each was copied.
+            batch_files: 100,
+            jobs: 1,
+            hook: Some(Arc::new(move |target, _| {
+                let name = target.file_name().unwrap();
+                let path = changed.join(name);
+                let service = direction == Direction::Out;
+                match name.to_str().unwrap() {
+                    "f3" if service => {
+                        let mut content = client.read(&path).unwrap();
+                        content[100..107].copy_from_slice(b"changed");
+                        client.write(&path, &content).unwrap();
+                    }
+                    "f4" if service => client.set_xattr(&path, "user.new", b"x").unwrap(),
+                    "f5" if service => client.remove_file(&path).unwrap(),
+                    "f3" => {
+                        let file = std::fs::File::options().write(true).open(&path).unwrap();
+                        std::os::unix::fs::FileExt::write_at(&file, b"changed", 100).unwrap();
+                    }
+                    "f5" => std::fs::remove_file(&path).unwrap(),
+                    _ => {}
+                }
+            })),
+            ..small()
+        };
+        let run = place.run(direction, &from, &to, &options);
+        assert_eq!(run.outcome, Outcome::SomeFailed, "f5 is gone");
+        assert_eq!((run.counts.files, run.counts.failed), (19, 1));
+        assert!(run.lines[0].text.contains("f5"), "{:?}", run.lines);
+        let out = match direction {
+            Direction::Out => to,
+            Direction::In => {
+                let back = place.run(Direction::Out, &to, &place.path("back"), &small());
+                assert_eq!(back.outcome, Outcome::Done);
+                place.path("back")
+            }
+        };
+        let mut want = seeded_bytes(3, 3000);
+        want[100..107].copy_from_slice(b"changed");
+        assert!(std::fs::read(out.join("f3")).unwrap() == want);
+        assert!(std::fs::read(out.join("f4")).unwrap() == seeded_bytes(4, 3000));
+        if direction == Direction::Out {
+            let mut value = [0; 9];
+            let n = rustix::fs::getxattr(out.join("f4"), "user.new", &mut value).unwrap();
+            assert_eq!(&value[..n], b"x");
+        }
+        assert!(!out.join("f5").exists());
+        assert_eq!(temporary_names(&out), 0);
+    }
+}

@@ -1,0 +1,355 @@
+//! What the tests of staging share: a service, trees to copy, and comparing them in all that is kept.
+use forebay_client::Client;
+use forebay_client::stage::{Counts, Direction, Job, Line, Local, Options, Outcome, Pair, Stop};
+use forebay_server::{Config, Service};
+use forebay_storage::OsIo;
+use forebay_testkit::random::seeded_bytes;
+use rustix::fs::{Mode, SeekFrom, XattrFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+pub struct Place {
+    service: Option<Service>,
+    config: Config,
+    mounts: Mounts,
+    dir: tempfile::TempDir,
+}
+
+/// Mounts to end with the test.
+#[derive(Default)]
+struct Mounts(std::sync::Mutex<Vec<PathBuf>>);
+
+/// How a run ended.
+pub struct Run {
+    pub outcome: Outcome,
+    pub counts: Counts,
+    pub lines: Vec<Line>,
+    pub stop: Option<Stop>,
+}
+
+impl Run {
+    pub fn of(job: &Job, outcome: Outcome) -> Run {
+        let report = job.report();
+        Run {
+            outcome,
+            counts: report.counts(),
+            lines: report.lines(0, 1000),
+            stop: report.stop(),
+        }
+    }
+}
+
+impl Place {
+    pub fn new(nodes: u16) -> Place {
+        Place::start(Config {
+            nodes,
+            ..Config::default()
+        })
+    }
+
+    pub fn with_quota(nodes: u16, quota: u64) -> Place {
+        Place::start(Config {
+            nodes,
+            quota: Some(quota),
+            ..Config::default()
+        })
+    }
+
+    fn start(config: Config) -> Place {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let service = Service::start(Arc::new(OsIo), &dir.path().join("store"), config.clone());
+        Place {
+            service: Some(service.unwrap()),
+            config,
+            mounts: Mounts::default(),
+            dir,
+        }
+    }
+
+    /// Stops the service, does something to its store, and starts it again.
+    pub fn restart(&mut self, between: impl FnOnce(&Path)) {
+        let store = self.dir.path().join("store");
+        self.service.take().unwrap().stop().unwrap();
+        between(&store);
+        self.service = Some(Service::start(Arc::new(OsIo), &store, self.config.clone()).unwrap());
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn service(&self) -> &Service {
+        self.service.as_ref().unwrap()
+    }
+
+    pub fn clients(&self) -> Vec<Client> {
+        let client = |n| Client::new(self.service().delegate(n));
+        (0..self.config.nodes).map(client).collect()
+    }
+
+    pub fn bytes_read(&self) -> Vec<u64> {
+        let read = |n| self.service().delegate(n).counters().totals().read_bytes;
+        (0..self.config.nodes).map(read).collect()
+    }
+
+    pub fn job(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> Job {
+        self.job_of(self.clients(), direction, from, to, options)
+    }
+
+    /// Done by these clients, one for each node.
+    pub fn job_of(
+        &self,
+        clients: Vec<Client>,
+        direction: Direction,
+        from: &Path,
+        to: &Path,
+        options: &Options,
+    ) -> Job {
+        let local = |(node, client)| Local {
+            node: node as u16,
+            client,
+            journals: self.path("store").join(format!("node-{node}/stage")),
+        };
+        let pair = Pair {
+            from: from.into(),
+            to: to.into(),
+        };
+        let local = clients.into_iter().enumerate().map(local).collect();
+        let nodes = self.config.nodes;
+        Job::new(direction, vec![pair], options.clone(), nodes, local, "test").unwrap()
+    }
+
+    pub fn run(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> Run {
+        let job = self.job(direction, from, to, options);
+        let outcome = job.run();
+        Run::of(&job, outcome)
+    }
+
+    /// A small file system; `None` where it may not be mounted.
+    pub fn tmpfs(&self, name: &str, size: u64) -> Option<PathBuf> {
+        let point = self.path(name);
+        std::fs::create_dir(&point).unwrap();
+        let data = std::ffi::CString::new(format!("size={size}")).unwrap();
+        match rustix::mount::mount(
+            "tmpfs",
+            &point,
+            "tmpfs",
+            MountFlags::empty(),
+            data.as_c_str(),
+        ) {
+            Ok(()) => {
+                self.mounts.0.lock().unwrap().push(point.clone());
+                Some(point)
+            }
+            Err(e) => {
+                eprintln!("skipped: cannot mount a tmpfs ({e})");
+                None
+            }
+        }
+    }
+
+    pub fn grow(&self, point: &Path, size: u64) {
+        let data = std::ffi::CString::new(format!("size={size}")).unwrap();
+        rustix::mount::mount_remount(point, MountFlags::empty(), data.as_c_str()).unwrap();
+    }
+
+    pub fn read_only(&self, point: &Path) {
+        rustix::mount::mount_remount(point, MountFlags::RDONLY, c"").unwrap();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.service.take();
+        for point in self.mounts.0.lock().unwrap().iter() {
+            let _ = rustix::mount::unmount(point, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// A tree with one of everything.
+pub fn plant(top: &Path) {
+    std::fs::create_dir_all(top.join("a/b/c")).unwrap();
+    for n in 0..40 {
+        let path = top.join(format!("a/f{n}"));
+        std::fs::write(&path, seeded_bytes(n, n as usize * 997)).unwrap();
+        let mode = [0o644, 0o600, 0o755, 0o444, 0o4711][n as usize % 5];
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    std::fs::write(top.join("a/b/large"), seeded_bytes(77, (7 << 20) + 123)).unwrap();
+    std::fs::write(
+        top.join("a/b").join(OsStr::from_bytes(b"odd \xff\n name")),
+        "odd",
+    )
+    .unwrap();
+    std::fs::write(top.join("a/b/c/empty"), "").unwrap();
+    // Holes before, between and behind data, in a small file and in one that is divided.
+    for (name, size) in [("small-holes", 1u64 << 20), ("large-holes", 12 << 20)] {
+        let file = std::fs::File::create(top.join(name)).unwrap();
+        file.set_len(size).unwrap();
+        file.write_all_at(&seeded_bytes(5, 70_000), size / 4)
+            .unwrap();
+        file.write_all_at(&seeded_bytes(6, 9), size / 2).unwrap();
+    }
+    std::os::unix::fs::symlink("f1", top.join("a/link")).unwrap();
+    std::os::unix::fs::symlink("/nowhere/at all", top.join("a/dangling")).unwrap();
+    std::fs::hard_link(top.join("a/f3"), top.join("a/b/f3 again")).unwrap();
+    std::fs::hard_link(top.join("a/f3"), top.join("f3 too")).unwrap();
+    std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
+    let mode = Mode::from_raw_mode(0o640);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        top.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        mode,
+        0,
+    )
+    .unwrap();
+    let set = |name: &str, value: &[u8], path: &Path| {
+        rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()).unwrap();
+    };
+    set("user.colour", b"blue\0green", &top.join("a/f2"));
+    set("user.empty", b"", &top.join("a/f2"));
+    set("user.long", &seeded_bytes(1, 2000), &top.join("a/b/large"));
+    set("user.of-a-directory", b"x", &top.join("a/b"));
+    std::fs::set_permissions(top.join("a/b/c"), PermissionsExt::from_mode(0o511)).unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(top.join("a/f1"), Some(1234), Some(4321)).unwrap();
+        // Not those that do anything, should somebody open them.
+        for (name, kind, number) in [
+            ("zero", rustix::fs::FileType::CharacterDevice, (1, 5)),
+            ("disk", rustix::fs::FileType::BlockDevice, (4095, 1_048_575)),
+        ] {
+            let number = rustix::fs::makedev(number.0, number.1);
+            // A container may keep root from it.
+            match rustix::fs::mknodat(rustix::fs::CWD, top.join(name), kind, mode, number) {
+                Ok(()) | Err(rustix::io::Errno::PERM) => {}
+                Err(e) => panic!("{name}: {e}"),
+            }
+        }
+        std::os::unix::fs::lchown(top.join("a/link"), Some(12), Some(21)).unwrap();
+    }
+    let old = |path: PathBuf, secs: u64| {
+        let file = std::fs::File::open(path).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::new(secs, 123_456_789);
+        let times = std::fs::FileTimes::new()
+            .set_modified(time)
+            .set_accessed(time);
+        file.set_times(times).unwrap();
+    };
+    old(top.join("a/f0"), 1_000_000_000);
+    old(top.join("a/b"), 1_100_000_000);
+}
+
+/// Everything of an object that is kept, as text.
+fn describe(path: &Path) -> String {
+    let m = std::fs::symlink_metadata(path).unwrap();
+    let mut names = vec![0; 1 << 16];
+    let n = rustix::fs::llistxattr(path, &mut names).unwrap();
+    let mut xattrs = BTreeMap::new();
+    for name in names[..n].split(|b| *b == 0).filter(|n| !n.is_empty()) {
+        let mut value = vec![0; 1 << 16];
+        let n = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value).unwrap();
+        xattrs.insert(name.to_vec(), value[..n].to_vec());
+    }
+    let content = match m.file_type() {
+        t if t.is_file() => format!("{} bytes, crc {}", m.size(), checksum(path)),
+        t if t.is_symlink() => format!("-> {:?}", std::fs::read_link(path).unwrap()),
+        _ => String::new(),
+    };
+    format!(
+        "{:o} {}:{} links {} device {:x} time {}.{} {content} {xattrs:?}",
+        m.mode(),
+        m.uid(),
+        m.gid(),
+        if m.is_dir() { 0 } else { m.nlink() },
+        m.rdev(),
+        m.mtime(),
+        m.mtime_nsec(),
+    )
+}
+
+/// A plain hash, for comparing only.
+fn checksum(path: &Path) -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&std::fs::read(path).unwrap());
+    hasher.finish()
+}
+
+/// Where a file has data: the first bytes of each run, for files with holes.
+pub fn data_runs(path: &Path) -> Vec<(u64, u64)> {
+    let file = std::fs::File::open(path).unwrap();
+    let (mut runs, mut at) = (Vec::new(), 0);
+    while let Ok(start) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
+        at = rustix::fs::seek(&file, SeekFrom::Hole(start)).unwrap();
+        runs.push((start, at));
+    }
+    runs
+}
+
+fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        found.insert(path.strip_prefix(top).unwrap().into(), describe(&path));
+        if path.symlink_metadata().unwrap().is_dir() {
+            walk(top, &path, found);
+        }
+    }
+}
+
+/// Compares two trees in all that is kept; with `holes` also where files with holes have data.
+#[track_caller]
+pub fn assert_same(a: &Path, b: &Path, holes: bool) {
+    let (mut left, mut right) = (BTreeMap::new(), BTreeMap::new());
+    walk(a, a, &mut left);
+    walk(b, b, &mut right);
+    for (path, described) in &left {
+        assert_eq!(Some(described), right.get(path), "{}", path.display());
+    }
+    assert_eq!(left.len(), right.len(), "nothing else is there");
+    for path in left
+        .keys()
+        .filter(|p| holes && p.to_string_lossy().ends_with("holes"))
+    {
+        let (want, have) = (data_runs(&a.join(path)), data_runs(&b.join(path)));
+        assert!(want.len() > 1, "the source has holes: {want:?}");
+        assert_eq!(want, have, "{}", path.display());
+    }
+}
+
+/// How many temporary names are left below a directory.
+pub fn temporary_names(dir: &Path) -> usize {
+    let mut found = BTreeMap::new();
+    walk(dir, dir, &mut found);
+    let temporary = |p: &&PathBuf| {
+        p.file_name()
+            .unwrap()
+            .as_bytes()
+            .starts_with(b".forebay-stage-")
+    };
+    found.keys().filter(temporary).count()
+}
+
+/// Flips a bit of these bytes in the segment files of a stopped store.
+pub fn flip(store: &Path, bytes: &[u8]) {
+    for node in 0..64 {
+        let data = store.join(format!("node-{node}/data"));
+        for entry in std::fs::read_dir(data).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let mut content = std::fs::read(&path).unwrap();
+            if let Some(at) = content.windows(bytes.len()).position(|w| w == bytes) {
+                content[at] ^= 1;
+                std::fs::write(&path, content).unwrap();
+                return;
+            }
+        }
+    }
+    panic!("the bytes are in no segment");
+}

@@ -1,0 +1,246 @@
+//! A service in one process with a team of clients at all of its nodes, each client a thread.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+use forebay_client::{Client, Team};
+use forebay_fabric::fault::{FaultFabric, Faults};
+use forebay_fabric::{Error, Fabric, Handler, Message, Rank};
+use forebay_server::{Config, Service};
+use forebay_storage::OsIo;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub struct Crew {
+    service: Service,
+    pub faults: Arc<Faults>,
+    death: Arc<Death>,
+    teams: AtomicU32,
+    /// How many clients at each node.
+    here: Vec<u32>,
+    _dir: TempDir,
+}
+
+/// A client in its team.
+pub struct Seated {
+    team: Team,
+    place: u64,
+    node: u16,
+}
+
+impl Seated {
+    /// Its number among all clients.
+    pub fn place(&self) -> u64 {
+        self.place
+    }
+
+    pub fn node(&self) -> u16 {
+        self.node
+    }
+}
+
+impl Deref for Seated {
+    type Target = Team;
+    fn deref(&self) -> &Team {
+        &self.team
+    }
+}
+
+impl DerefMut for Seated {
+    fn deref_mut(&mut self) -> &mut Team {
+        &mut self.team
+    }
+}
+
+fn scratch() -> TempDir {
+    match Path::new("/dev/shm").is_dir() {
+        true => TempDir::new_in("/dev/shm").unwrap(),
+        false => TempDir::new().unwrap(),
+    }
+}
+
+/// A death that is to come.
+struct Death {
+    left: AtomicI64,
+    victim: AtomicU32,
+}
+
+impl Default for Death {
+    fn default() -> Death {
+        Death {
+            left: AtomicI64::new(i64::MAX),
+            victim: AtomicU32::new(0),
+        }
+    }
+}
+
+struct Mortal {
+    inner: Arc<FaultFabric>,
+    death: Arc<Death>,
+    faults: Arc<Faults>,
+}
+
+impl Mortal {
+    fn step(&self) {
+        if self.death.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.faults.kill(self.death.victim.load(Ordering::SeqCst));
+        }
+    }
+}
+
+impl Fabric for Mortal {
+    fn rank(&self) -> Rank {
+        self.inner.rank()
+    }
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+        self.step();
+        self.inner.call(to, message, deadline)
+    }
+    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+        self.step();
+        self.inner.send(to, message)
+    }
+    fn serve(&self, handler: Arc<dyn Handler>) {
+        self.inner.serve(handler)
+    }
+    fn close(&self) {
+        self.inner.close()
+    }
+}
+
+impl Crew {
+    /// `n` nodes, with so many clients each, in turn.
+    pub fn new(n: u16, here: &[u32]) -> Crew {
+        Crew::hasty(n, here, Duration::from_secs(60))
+    }
+
+    pub fn hasty(n: u16, here: &[u32], deadline: Duration) -> Crew {
+        Crew::seeded(n, here, deadline, 7)
+    }
+
+    pub fn seeded(n: u16, here: &[u32], deadline: Duration, seed: u64) -> Crew {
+        let (dir, faults) = (scratch(), Faults::new(seed));
+        let death = Arc::new(Death::default());
+        let config = Config {
+            nodes: n,
+            memory: 16 << 20,
+            deadline,
+            ..Config::default()
+        };
+        let wrap = |end| {
+            let inner = Arc::new(FaultFabric::new(end, faults.clone()));
+            let (death, faults) = (death.clone(), faults.clone());
+            Arc::new(Mortal {
+                inner,
+                death,
+                faults,
+            }) as Arc<dyn Fabric>
+        };
+        let store = dir.path().join("store");
+        let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+        Crew {
+            service,
+            faults: faults.clone(),
+            death: death.clone(),
+            teams: AtomicU32::new(1),
+            here: here.iter().copied().cycle().take(n.into()).collect(),
+            _dir: dir,
+        }
+    }
+
+    /// The server dies before the `step`th message from now.
+    pub fn kill_at(&self, step: u64, victim: u32) {
+        self.death.victim.store(victim, Ordering::SeqCst);
+        self.death.left.store(step as i64, Ordering::SeqCst);
+    }
+
+    /// It is there again, if it died.
+    pub fn kill_no_more(&self, victim: u32) {
+        self.death.left.store(i64::MAX, Ordering::SeqCst);
+        self.faults.revive(victim);
+    }
+
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    pub fn nodes(&self) -> u16 {
+        self.here.len() as u16
+    }
+
+    pub fn clients(&self) -> u64 {
+        self.here.iter().map(|h| u64::from(*h)).sum()
+    }
+
+    pub fn client(&self, node: u16) -> Client {
+        Client::new(self.service.delegate(node))
+    }
+
+    /// Each client in a thread of its own, as one team; what they return, by place.
+    pub fn all<T: Send>(&self, f: impl Fn(&mut Seated) -> T + Sync) -> Vec<T> {
+        self.some(|_| true, f).into_iter().flatten().collect()
+    }
+
+    /// As `all`, but only these clients come. A new team each time: after a failure its clients are not at the same call.
+    pub fn some<T: Send>(
+        &self,
+        who: impl Fn(u64) -> bool,
+        f: impl Fn(&mut Seated) -> T + Sync,
+    ) -> Vec<Option<T>> {
+        let mut seats = Vec::new();
+        let number = self.teams.fetch_add(1, Ordering::SeqCst);
+        for (node, here) in (0..).zip(&self.here) {
+            let client = self.client(node);
+            for _ in 0..*here {
+                let place = seats.len() as u64;
+                let team = client.team(&client.plan_of_all(number, *here)).unwrap();
+                seats.push(Seated { team, place, node });
+            }
+        }
+        std::thread::scope(|scope| {
+            let start = |mut seat: Seated| {
+                let f = &f;
+                who(seat.place).then(|| scope.spawn(move || f(&mut seat)))
+            };
+            let threads: Vec<_> = seats.into_iter().map(start).collect();
+            let join =
+                |t: Option<std::thread::ScopedJoinHandle<'_, T>>| t.map(|t| t.join().unwrap());
+            threads.into_iter().map(join).collect()
+        })
+    }
+
+    /// Waits until no node has a file open, nor an owner counts one as open.
+    pub fn nothing_open(&self) {
+        for _ in 0..5000 {
+            let counted: u64 = self
+                .service
+                .nodes()
+                .iter()
+                .map(|n| n.files.open_files())
+                .sum();
+            let held: u64 = (0..self.nodes())
+                .map(|n| self.service.delegate(n).open_files() as u64)
+                .sum();
+            if counted + held == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("a file stays open");
+    }
+
+    pub fn stop(self) {
+        self.service.stop().unwrap();
+    }
+}
+
+/// What all agree on.
+#[track_caller]
+pub fn all_same<T: PartialEq + std::fmt::Debug>(mut all: Vec<T>) -> T {
+    assert!(all.windows(2).all(|two| two[0] == two[1]), "{all:?}");
+    all.pop().unwrap()
+}

@@ -1,0 +1,3 @@
+//! The codecs against changed bytes.
+
+mod fuzz;

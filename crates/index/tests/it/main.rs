@@ -1,0 +1,12 @@
+//! The extent index as a whole: one binary, a module for each behaviour.
+
+mod compaction;
+mod damage;
+mod engine;
+mod full_disk;
+mod histories;
+mod long_log;
+mod memory;
+mod panics;
+mod salvage;
+mod support;

@@ -1,0 +1,12 @@
+//! Patterns from the outside: one binary, a module for each behaviour.
+
+mod apart;
+mod bounds;
+mod common;
+mod cubes;
+mod disjoint;
+mod faults;
+mod folding;
+mod maps;
+mod segments;
+mod within;

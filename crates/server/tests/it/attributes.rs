@@ -1,0 +1,80 @@
+//! Size, times and set-id bits as the writing node and the others see them.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+use crate::common::*;
+use forebay_server::{Caller, SetAttr, SetTime, Time};
+
+#[test]
+fn a_time_set_after_the_writes_outlives_their_commit() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    here.write(handle, 0, b"data", ROOT).unwrap();
+    let then = Time {
+        secs: 1_000_000,
+        nanos: 5,
+    };
+    let set = SetAttr {
+        mtime: Some(SetTime::At(then)),
+        ..SetAttr::default()
+    };
+    assert_eq!(
+        here.setattr(fid, &set, Some(handle), ROOT).unwrap().mtime,
+        then
+    );
+    here.release(handle).unwrap();
+    assert_eq!(here.getattr(fid).unwrap().mtime, then);
+    assert_eq!(there.getattr(fid).unwrap().mtime, then);
+}
+
+#[test]
+fn pending_writes_show_here_and_only_here() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    let before = there.getattr(fid).unwrap();
+    here.write(handle, 100, b"data", ROOT).unwrap();
+    let mine = here.getattr(fid).unwrap();
+    assert_eq!((mine.size, mine.bytes), (104, 4));
+    assert!(mine.mtime > before.mtime);
+    assert_eq!(there.getattr(fid).unwrap(), before);
+    here.flush(handle).unwrap();
+    let theirs = there.getattr(fid).unwrap();
+    assert_eq!(
+        (theirs.size, theirs.bytes, theirs.mtime),
+        (104, 4, mine.mtime)
+    );
+    assert!(theirs.generation > before.generation);
+    here.release(handle).unwrap();
+}
+
+#[test]
+fn a_write_without_privilege_clears_set_id_bits() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    let set = SetAttr {
+        mode: Some(0o6775),
+        ..SetAttr::default()
+    };
+    here.setattr(fid, &set, None, ROOT).unwrap();
+    here.write(handle, 0, b"x", ROOT).unwrap();
+    here.flush(handle).unwrap();
+    assert_eq!(here.getattr(fid).unwrap().mode, 0o6775, "root may");
+    here.write(
+        handle,
+        0,
+        b"y",
+        Caller {
+            uid: 1000,
+            gid: 1000,
+        },
+    )
+    .unwrap();
+    assert_eq!(here.getattr(fid).unwrap().mode, 0o775, "shown at once");
+    here.flush(handle).unwrap();
+    assert_eq!(there.getattr(fid).unwrap().mode, 0o775);
+    here.release(handle).unwrap();
+}

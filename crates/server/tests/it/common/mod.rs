@@ -1,0 +1,111 @@
+//! What the tests of a whole service share.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use forebay_server::delegate::{Delegate, Handle};
+use forebay_server::{Caller, Config, Fid, OpenFlags, Service};
+use forebay_storage::OsIo;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
+pub const SLICE: u64 = 64 << 20;
+pub const READ: OpenFlags = OpenFlags {
+    read: true,
+    write: false,
+    append: false,
+    truncate: false,
+};
+pub const BOTH: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+};
+
+/// A directory for a store; in memory where there is such a place, since these tests are not about disks.
+pub fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() {
+        TempDir::new_in(memory)
+    } else {
+        TempDir::new()
+    };
+    made.unwrap()
+}
+
+pub fn config(nodes: u16) -> Config {
+    Config {
+        nodes,
+        memory: 16 << 20,
+        ..Config::default()
+    }
+}
+
+pub fn start(dir: &TempDir, config: Config) -> Service {
+    Service::start(Arc::new(OsIo), &dir.path().join("store"), config).unwrap()
+}
+
+/// Creates and opens a file of the root directory.
+pub fn create(delegate: &Delegate, name: &str) -> (Fid, Handle) {
+    let opened = delegate
+        .create(Fid::ROOT, name.as_bytes(), 0o644, false, BOTH, ROOT)
+        .unwrap();
+    (opened.attr.fid, opened.handle)
+}
+
+/// All of a file as a new open on this node shows it.
+pub fn contents(delegate: &Delegate, fid: Fid) -> Vec<u8> {
+    let opened = delegate.open(fid, READ).unwrap();
+    let mut all = Vec::new();
+    loop {
+        let bytes = delegate
+            .read(opened.handle, all.len() as u64, 1 << 20)
+            .unwrap();
+        if bytes.is_empty() {
+            break;
+        }
+        all.extend_from_slice(&bytes);
+    }
+    assert_eq!(all.len() as u64, opened.attr.size);
+    delegate.release(opened.handle).unwrap();
+    all
+}
+
+/// Does the background work of every member until nothing is left to do.
+pub fn settle(service: &Service) {
+    for _ in 0..30_000 {
+        for node in service.nodes() {
+            node.files.drain().unwrap();
+        }
+        let idle = |n: &std::sync::Arc<forebay_server::Node>| n.files.pending().unwrap() == 0;
+        if service.nodes().iter().all(idle) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    panic!("the background work does not end");
+}
+
+/// By member: bytes of file data, and extents.
+pub fn stored(service: &Service) -> Vec<(u64, u64)> {
+    let status = service.status().unwrap();
+    let figures = |s: &forebay_server::MemberStatus| (s.data_bytes, s.extents.unwrap());
+    status.iter().map(figures).collect()
+}
+
+/// The files are all removed: waits until nothing is stored any more, or fails.
+pub fn settle_to_nothing(service: &Service) {
+    let nothing = |s: &(u64, u64)| *s == (0, 0);
+    for _ in 0..30_000 {
+        settle(service);
+        if stored(service).iter().all(nothing) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    panic!(
+        "of removed files something is still stored: {:?}",
+        stored(service)
+    );
+}

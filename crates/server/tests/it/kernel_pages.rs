@@ -1,0 +1,125 @@
+//! The kernel may keep its pages of a file exactly while nobody else has changed it.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+use crate::common::*;
+use forebay_server::{Config, Consistency, KernelNews};
+use std::sync::{Arc, Mutex};
+
+#[test]
+fn an_fsync_shows_what_others_had_published_and_says_that_pages_are_old() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    here.write(handle, 0, b"data", ROOT).unwrap();
+    // Its own commit makes no page old.
+    assert!(here.fsync(handle).unwrap().is_none());
+    let foreign = there.open(fid, BOTH).unwrap();
+    there.write(foreign.handle, 0, b"else", ROOT).unwrap();
+    there.flush(foreign.handle).unwrap();
+    // Until the next fsync both are right: the old bytes, unless they were given back already.
+    let before = here.read(handle, 0, 10).unwrap();
+    assert!([b"data", b"else"].contains(&before[..].try_into().unwrap()));
+    let stale = here.fsync(handle).unwrap();
+    assert_eq!(&here.read(handle, 0, 10).unwrap()[..], b"else");
+    here.dropped_pages(stale.unwrap());
+    assert!(here.fsync(handle).unwrap().is_none(), "they are dropped");
+    // With a commit of its own, too.
+    there.write(foreign.handle, 2, b"ZZ", ROOT).unwrap();
+    there.flush(foreign.handle).unwrap();
+    here.write(handle, 0, b"E", ROOT).unwrap();
+    assert!(here.fsync(handle).unwrap().is_some());
+    assert_eq!(&here.read(handle, 0, 10).unwrap()[..], b"ElZZ");
+}
+
+#[test]
+fn pages_are_kept_over_own_commits_and_dropped_after_a_foreign_one() {
+    let dir = scratch();
+    let service = start(&dir, config(2));
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    here.write(handle, 0, b"data", ROOT).unwrap();
+    here.flush(handle).unwrap();
+    here.release(handle).unwrap();
+    let open_here = || {
+        let opened = here.open(fid, BOTH).unwrap();
+        here.read(opened.handle, 0, 10).unwrap();
+        opened
+    };
+    let first = open_here();
+    let again = open_here();
+    assert!(again.keep_cache, "unchanged since the kernel read it");
+    here.write(first.handle, 0, b"DATA", ROOT).unwrap();
+    here.release(first.handle).unwrap();
+    here.release(again.handle).unwrap();
+    let own = open_here();
+    assert!(own.keep_cache, "only this node wrote");
+    let foreign = there.open(fid, BOTH).unwrap();
+    there.write(foreign.handle, 0, b"else", ROOT).unwrap();
+    there.release(foreign.handle).unwrap();
+    let after = open_here();
+    assert!(!after.keep_cache, "another node wrote");
+    assert_eq!(&here.read(after.handle, 0, 10).unwrap()[..], b"else");
+    here.release(own.handle).unwrap();
+    here.release(after.handle).unwrap();
+    // A foreign change between two own commits must not be forgotten.
+    let mine = open_here();
+    let foreign = there.open(fid, BOTH).unwrap();
+    there.write(foreign.handle, 2, b"ZZ", ROOT).unwrap();
+    there.release(foreign.handle).unwrap();
+    here.write(mine.handle, 0, b"e", ROOT).unwrap();
+    here.release(mine.handle).unwrap();
+    let last = open_here();
+    assert!(!last.keep_cache, "a foreign commit came before the own one");
+    here.release(last.handle).unwrap();
+}
+
+#[test]
+fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posix_consistency() {
+    let dir = scratch();
+    let posix = Config {
+        consistency: Consistency::Posix,
+        ..config(2)
+    };
+    let service = start(&dir, posix);
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (fid, handle) = create(&here, "f");
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = heard.clone();
+    there.set_kernel_renewal(Some(Arc::new(
+        move |news, told: forebay_server::Renewed| {
+            hears.lock().unwrap().push(news);
+            told(Ok(()));
+        },
+    )));
+    let write = |at, bytes: &[u8]| {
+        here.write(handle, at, bytes, ROOT).unwrap();
+        here.show_elsewhere(fid).unwrap();
+        assert!(!here.has_unshown(fid));
+        heard
+            .lock()
+            .unwrap()
+            .drain(..)
+            .map(|news| match news {
+                KernelNews::Changed(attr) => there.changed_elsewhere(&attr),
+                other => panic!("{other:?}"),
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(write(0, b"nobody there"), []);
+    let open = there.open(fid, BOTH).unwrap();
+    // What the open told it, it may not have taken.
+    assert_eq!(write(0, b"NOBODY"), [Some(false)]);
+    there.told_size(fid, 12);
+    assert_eq!(write(0, b"nobody"), [None]);
+    assert_eq!(write(10, b"longer"), [Some(false)]);
+    there.told_size(fid, 16);
+    there.enters_page_cache(open.handle).unwrap();
+    assert_eq!(write(0, b"NOBODY"), [Some(true)]);
+    there.dropping_pages(fid);
+    assert_eq!(write(0, b"nobody"), [None]);
+    // Its own write may have the kernel think otherwise.
+    there.write(open.handle, 0, b"x", ROOT).unwrap();
+    assert_eq!(write(0, b"NOBODY"), [Some(false)]);
+    there.release(open.handle).unwrap();
+    assert_eq!(write(0, b"nobody"), []);
+}

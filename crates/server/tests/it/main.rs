@@ -1,0 +1,33 @@
+//! A service as a whole: one binary, a module for each behaviour.
+
+mod appends;
+mod attributes;
+mod combining;
+mod commit_is_whole;
+mod common;
+mod crashes;
+mod damaged_members;
+mod figures;
+mod finely_strided;
+mod fsync_syncs;
+mod full_disk;
+mod full_quota;
+mod histories;
+mod index_damage;
+mod kernel_pages;
+mod late_fsync;
+mod locks;
+mod lost_messages;
+mod lost_opens;
+mod many_open_files;
+mod model;
+mod older_handle_closes_last;
+mod pattern_histories;
+mod patterns;
+mod prefetch;
+mod read_only_mode;
+mod reclaimed_bytes;
+mod shared_file_threads;
+mod survey;
+mod table_damage;
+mod wire_fuzz;

@@ -1,0 +1,503 @@
+//! Fuzzer of what members ask and answer each other. Messages of a real service are mutated and sent: each is answered, none
+//! makes a handler panic or take much memory, and the service goes on.
+//!
+//! Short form: some thousand mutations; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+use crate::common::*;
+use bytes::Bytes;
+use forebay_fabric::{Error, Fabric, Handler, Message, Rank, ring::Collectives};
+use forebay_server::data::READ_BYTES;
+use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
+use forebay_server::locks::{Mode, proto::Space};
+use forebay_server::meta::proto::{IntentId, MetaRequest, Part};
+use forebay_server::proto::{OneWay, Reply, Request, WireError};
+use forebay_server::{Caller, Fid, Kind, NewNode, RenameFlags, Service, SetAttr, SetTime};
+use forebay_storage::OsIo;
+use forebay_testkit::mutation::fuzz;
+use forebay_testkit::random::Random;
+use forebay_testkit::seeds;
+use parking_lot::Mutex;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const NODES: u16 = 3;
+/// One message may make a handler hold this much at once, bytes: a read may be that long, and no answer is much larger.
+const MOST: i64 = READ_BYTES as i64 + (16 << 20);
+
+/// Counts what a thread holds.
+struct Counting;
+
+thread_local! {
+    /// Bytes held since the last [`measured`] began, and the most.
+    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
+}
+
+fn held(more: i64) {
+    // Not while the thread ends.
+    let _ = HELD.try_with(|held| {
+        let (now, most) = held.get();
+        held.set((now + more, most.max(now + more)));
+    });
+}
+
+// SAFETY: all calls go to the system's allocator with what was given; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        held(layout.size() as i64);
+        // SAFETY: as promised to this call.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        held(layout.size() as i64);
+        // SAFETY: as promised to this call.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        held(-(layout.size() as i64));
+        // SAFETY: as promised to this call.
+        unsafe { System.dealloc(at, layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        held(size as i64 - layout.size() as i64);
+        // SAFETY: as promised to this call.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `run` gives, and the most that this thread held meanwhile.
+fn measured<T>(run: impl FnOnce() -> T) -> (T, i64) {
+    HELD.set((0, 0));
+    let done = run();
+    (done, HELD.get().1)
+}
+
+/// Heads of requests, replies and one-way messages that were sent.
+#[derive(Default)]
+struct Heard {
+    requests: Vec<Vec<u8>>,
+    replies: Vec<Vec<u8>>,
+    sent: Vec<Vec<u8>>,
+}
+
+/// An end of the fabric that listens, and changes replies once it is told to.
+struct Tap {
+    end: Arc<dyn Fabric>,
+    heard: Arc<Mutex<Heard>>,
+    /// Of 1,000 replies so many are changed.
+    noise: Arc<AtomicU64>,
+    random: Mutex<Random>,
+}
+
+impl Fabric for Tap {
+    fn rank(&self) -> Rank {
+        self.end.rank()
+    }
+    fn size(&self) -> u32 {
+        self.end.size()
+    }
+    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+        // Those of collectives have a fuzzer of their own.
+        if Collectives::is_ring(&message) {
+            return self.end.call(to, message, deadline);
+        }
+        let asked = message.head.to_vec();
+        let mut reply = self.end.call(to, message, deadline)?;
+        let noise = self.noise.load(Ordering::Relaxed) as usize;
+        if noise == 0 {
+            let mut heard = self.heard.lock();
+            heard.requests.push(asked);
+            heard.replies.push(reply.head.to_vec());
+        } else {
+            let mut random = self.random.lock();
+            if random.index(1000) < noise {
+                let mut head = reply.head.to_vec();
+                random.mutate(&mut head, &asked);
+                reply.head = head.into();
+                if random.index(4) == 0 {
+                    reply.bulk.truncate(random.index(reply.bulk.len() + 1));
+                }
+                if random.index(4) == 0 {
+                    reply.bulk.push(Bytes::from_static(b"more"));
+                }
+            }
+        }
+        Ok(reply)
+    }
+    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+        if !Collectives::is_ring(&message) {
+            self.heard.lock().sent.push(message.head.to_vec());
+        }
+        self.end.send(to, message)
+    }
+    fn serve(&self, handler: Arc<dyn Handler>) {
+        self.end.serve(handler);
+    }
+    fn close(&self) {
+        self.end.close();
+    }
+}
+
+/// A service whose messages can be listened to and changed.
+struct World {
+    service: Service,
+    ends: Vec<Arc<dyn Fabric>>,
+    heard: Arc<Mutex<Heard>>,
+    noise: Arc<AtomicU64>,
+    _dir: TempDir,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let dir = scratch();
+        let (heard, noise) = (Arc::<Mutex<Heard>>::default(), Arc::default());
+        let ends = Mutex::new(Vec::new());
+        let wrap = |end: Arc<dyn Fabric>| {
+            ends.lock().push(end.clone());
+            let tap = Tap {
+                random: Mutex::new(Random::new(seed * 100 + u64::from(end.rank()))),
+                end,
+                heard: heard.clone(),
+                noise: Arc::clone(&noise),
+            };
+            Arc::new(tap) as Arc<dyn Fabric>
+        };
+        let config = forebay_server::Config {
+            deadline: Duration::from_secs(2),
+            ..config(NODES)
+        };
+        let store = dir.path().join("store");
+        let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+        let mut ends = ends.into_inner();
+        ends.sort_by_key(|end| end.rank());
+        World {
+            service,
+            ends,
+            heard,
+            noise,
+            _dir: dir,
+        }
+    }
+}
+
+/// What a mount asks for in a day: every operation, on names of its own. Each may fail, for messages may be changed.
+fn a_day(service: &Service, day: u64) {
+    let node = |k: u64| service.delegate(((day + k) % u64::from(NODES)) as u16);
+    for d in 0..6 {
+        let dir = NewNode {
+            kind: Kind::Dir,
+            mode: 0o755,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let name = format!("d{day}.{d}");
+        let Ok(dir) = node(d).make(Fid::ROOT, name.as_bytes(), dir, ROOT) else {
+            continue;
+        };
+        let _ = in_a_directory(&node(d), &node(d + 1), dir.fid);
+        let _ = node(d).rmdir(dir.fid, b"sub", ROOT);
+        let _ = node(d).rename(
+            Fid::ROOT,
+            name.as_bytes(),
+            Fid::ROOT,
+            format!("{name}.old").as_bytes(),
+            RenameFlags::default(),
+            ROOT,
+        );
+    }
+}
+
+fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server::Result<()> {
+    let new = |kind, target: &[u8]| NewNode {
+        kind,
+        mode: 0o755,
+        rdev: 0,
+        target: target.to_vec(),
+    };
+    let sub = here.make(dir, b"sub", new(Kind::Dir, b""), ROOT)?;
+    let link = here.make(dir, b"link", new(Kind::Symlink, b"sub/file"), ROOT)?;
+    let _ = there.readlink(link.fid);
+    let opened = here.create(sub.fid, b"file", 0o644, true, BOTH, ROOT)?;
+    let (fid, handle) = (opened.attr.fid, opened.handle);
+    for at in [0, SLICE - 500, 2 * SLICE, 3 * SLICE - 1] {
+        let _ = here.write(handle, at, &[7; 1000], ROOT);
+    }
+    let _ = here.fsync(handle);
+    let other = there.open(fid, BOTH);
+    if let Ok(other) = &other {
+        let _ = there.read(other.handle, SLICE - 500, 5000);
+        let _ = there.write(other.handle, 100, &[8; 3000], ROOT);
+        let _ = there.flush(other.handle);
+        let wanted = LockWanted {
+            owner: 5,
+            space: Space::Record,
+            start: 0,
+            end: 10,
+            mode: Mode::Exclusive,
+            pid: 1,
+            detect: true,
+        };
+        if let Ok(Locking::Granted(granted)) = there.lock_or_wait(other.handle, &wanted) {
+            drop(granted);
+        }
+        let _ = here.test_lock(handle, &wanted);
+        let _ = there.close_owner(other.handle, 5);
+    }
+    let _ = here.read(handle, 0, 4000);
+    let what = Fallocate {
+        punch: false,
+        zero: false,
+        keep_size: false,
+    };
+    let _ = here.fallocate(handle, what, 0, 10_000);
+    let set = SetAttr {
+        size: Some(SLICE + 10),
+        mode: Some(0o600),
+        mtime: Some(SetTime::Now),
+        ..SetAttr::default()
+    };
+    let _ = there.setattr(fid, &set, None, Caller { uid: 0, gid: 0 });
+    let _ = there.setxattr(fid, b"user.x", b"value", true, false);
+    let _ = there.getxattr(fid, b"user.x");
+    let _ = there.listxattr(fid);
+    let _ = there.removexattr(fid, b"user.x");
+    let _ = there.survey(&[fid, dir, Fid(99)]);
+    let _ = there.holders(fid, 0..2 * SLICE);
+    let _ = there.statfs();
+    let _ = there.sync_directory(sub.fid);
+    let _ = there.lookup(sub.fid, b"file");
+    let _ = there.readdir(dir, None, 10);
+    let _ = there.link(fid, dir, b"second");
+    let swap = RenameFlags {
+        exchange: true,
+        ..RenameFlags::default()
+    };
+    let _ = there.rename(dir, b"second", dir, b"link", swap, ROOT);
+    let _ = there.rename(
+        sub.fid,
+        b"file",
+        dir,
+        b"moved",
+        RenameFlags::default(),
+        ROOT,
+    );
+    let _ = there.unlink(dir, b"second", ROOT);
+    let laminated = there.create(dir, b"fixed", 0o644, true, BOTH, ROOT);
+    if let Ok(opened) = laminated {
+        let _ = there.write(opened.handle, 0, &[1; 100], ROOT);
+        let _ = there.release(opened.handle);
+        let _ = here.laminate(opened.attr.fid);
+    }
+    let _ = here.release(handle);
+    if let Ok(other) = other {
+        let _ = there.release(other.handle);
+    }
+    let _ = there.unlink(dir, b"moved", ROOT);
+    Ok(())
+}
+
+/// Some messages of each kind, told by their first bytes.
+fn some_of_each(mut heads: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    heads.sort();
+    heads.dedup();
+    let mut corpus: Vec<Vec<u8>> = Vec::new();
+    let kind = |head: &Vec<u8>| head[..head.len().min(3)].to_vec();
+    for head in heads {
+        let alike = corpus.iter().rev().take_while(|c| kind(c) == kind(&head));
+        if alike.count() < 8 {
+            corpus.push(head);
+        }
+    }
+    corpus
+}
+
+/// Everything that is asked in a day.
+fn corpus() -> Heard {
+    let world = World::new(0);
+    for day in 0..3 {
+        a_day(&world.service, day);
+    }
+    settle(&world.service);
+    world.service.stop().unwrap();
+    let heard = std::mem::take(&mut *world.heard.lock());
+    Heard {
+        requests: some_of_each(heard.requests),
+        replies: some_of_each(heard.replies),
+        sent: some_of_each(heard.sent),
+    }
+}
+
+/// Whether someone who asks for sensible things gets them. A changed message may say what is true of no file: so not always.
+fn still_works(service: &Service, name: &str) -> bool {
+    let (a, b) = (service.delegate(0), service.delegate(2));
+    let works = || -> forebay_server::Result<bool> {
+        let opened = a.create(Fid::ROOT, name.as_bytes(), 0o644, true, BOTH, ROOT)?;
+        a.write(opened.handle, SLICE - 5, b"ten bytes.", ROOT)?;
+        a.fsync(opened.handle)?;
+        let other = b.open(opened.attr.fid, READ)?;
+        let read = b.read(other.handle, SLICE - 5, 100)?;
+        b.release(other.handle)?;
+        a.release(opened.handle)?;
+        Ok(read[..] == b"ten bytes."[..])
+    };
+    works().unwrap_or(false)
+}
+
+#[test]
+fn mutated_requests_are_answered() {
+    let corpus = corpus().requests;
+    assert!(corpus.len() > 60, "{} requests", corpus.len());
+    let mut world = World::new(1);
+    a_day(&world.service, 0);
+    let (mut count, mut most, mut answers) = (0u64, 0, [0u64; 5]);
+    fuzz("requests", 6_000, &corpus, |random, first, head| {
+        count += 1;
+        if count.is_multiple_of(20_000) {
+            world = World::new(1);
+            a_day(&world.service, 0);
+        }
+        let from = random.index(usize::from(NODES));
+        let to = (from + 1 + random.index(usize::from(NODES) - 1)) % usize::from(NODES);
+        let asked = postcard::from_bytes::<Request>(&head);
+        let message = Message {
+            head: head.clone().into(),
+            bulk: vec![Bytes::new(); random.index(2)],
+        };
+        let begun = Instant::now();
+        let patience = Duration::from_secs(60);
+        let (reply, held) = measured(|| world.ends[from].call(to as Rank, message, patience));
+        let what = || format!("{asked:?}, {head:?}, of {first:?}");
+        let reply = reply.unwrap_or_else(|e| panic!("{e}: {}", what()));
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", what());
+        assert!(held < MOST, "{held} bytes: {}", what());
+        most = most.max(held);
+        let reply: Result<Reply, WireError> = postcard::from_bytes(&reply.head).unwrap();
+        answers[match (&asked, reply) {
+            (Err(_), reply) => {
+                assert!(matches!(reply, Err(WireError::Corrupt(_))));
+                0
+            }
+            (Ok(_), Err(_)) => 1,
+            (Ok(_), Ok(Reply::Meta(_))) => 2,
+            (Ok(_), Ok(Reply::Files(_))) => 3,
+            (Ok(_), Ok(_)) => 4,
+        }] += 1;
+    });
+    println!("unreadable, refused, done by part: {answers:?}; {most} bytes at most");
+    assert!(answers.iter().all(|n| *n > 20), "{answers:?}");
+    let works = (0..4).filter(|i| still_works(&world.service, &format!("after all that {i}")));
+    assert!(works.count() > 0, "the service does nothing any more");
+}
+
+/// A message that says of intents what cannot be does not stop those that follow, nor make them look again and again.
+#[test]
+fn a_wrong_number_stops_no_coordinator() {
+    let world = World::new(1);
+    let finish = |coordinator, number, below| {
+        Request::Meta(MetaRequest::Finish {
+            intent: IntentId {
+                coordinator,
+                number,
+            },
+            below,
+            part: Part::default(),
+        })
+    };
+    // From member 0: its own intents up to a number that it never gave out, and those of another member.
+    for wrong in [finish(0, 1, 4_194_303), finish(2, 4_194_303, 4_194_303)] {
+        let message = Message {
+            head: postcard::to_stdvec(&wrong).unwrap().into(),
+            bulk: Vec::new(),
+        };
+        let reply = world.ends[0].call(1, message, Duration::from_secs(60));
+        let reply: Result<Reply, WireError> = postcard::from_bytes(&reply.unwrap().head).unwrap();
+        assert!(matches!(reply, Err(WireError::Refused(_))), "{reply:?}");
+    }
+    let new = NewNode {
+        kind: Kind::Dir,
+        mode: 0o755,
+        rdev: 0,
+        target: Vec::new(),
+    };
+    // Directories are spread: among these some are made by members 0 and 2 for member 1.
+    let mut parents = vec![Fid::ROOT];
+    for i in 0..24 {
+        let (name, parent) = (format!("d{i}"), parents[i % parents.len()]);
+        let node = world.service.delegate((i % 3) as u16);
+        let made = node.make(parent, name.as_bytes(), new.clone(), ROOT);
+        parents.push(made.unwrap().fid);
+    }
+    for member in 0..NODES {
+        assert!(parents.iter().any(|fid| fid.owner() == member));
+    }
+}
+
+#[test]
+fn mutated_heads_are_refused_or_read() {
+    let heard = corpus();
+    let mut random = Random::new(1);
+    let corpus = [heard.requests, heard.replies, heard.sent].concat();
+    assert!(corpus.len() > 100, "{} messages", corpus.len());
+    fuzz("heads", 50_000, &corpus, |_, _, mut head| {
+        // Also long ones.
+        if random.index(50) == 0 {
+            head = head.repeat(1 + random.index(2000));
+        }
+        let most = (2 << 20) + 100 * head.len() as i64;
+        let (_, held) = measured(|| {
+            if let Ok(request) = postcard::from_bytes::<Request>(&head) {
+                reread(&request);
+            }
+            if let Ok(reply) = postcard::from_bytes::<Result<Reply, WireError>>(&head) {
+                reread(&reply);
+                if let Err(error) = reply {
+                    let _ = error.into_error(1).errno();
+                }
+            }
+            if let Ok(message) = postcard::from_bytes::<OneWay>(&head) {
+                reread(&message);
+            }
+        });
+        assert!(held < most, "{held} bytes for {}: {head:?}", head.len());
+    });
+}
+
+/// What is read is written as something that reads the same.
+fn reread<T: serde::Serialize + for<'a> serde::Deserialize<'a> + std::fmt::Debug>(value: &T) {
+    let bytes = postcard::to_stdvec(value).unwrap();
+    let again: T = postcard::from_bytes(&bytes).unwrap();
+    assert_eq!(format!("{again:?}"), format!("{value:?}"));
+}
+
+#[test]
+fn who_gets_mutated_replies_gets_errors_at_worst() {
+    let end = Instant::now() + seeds::fuzz_time();
+    let mut seed = seeds::asked_seed().unwrap_or(0);
+    let first = seed;
+    let (mut days, mut good) = (0u64, 0u64);
+    while if seeds::is_soak() {
+        Instant::now() < end
+    } else {
+        seed < first + 2
+    } {
+        let world = World::new(seed);
+        for day in 0..6 {
+            world.noise.store(100, Ordering::Relaxed);
+            a_day(&world.service, day);
+            world.noise.store(0, Ordering::Relaxed);
+            days += 1;
+            good += u64::from(still_works(&world.service, &format!("after {day}")));
+        }
+        // It may fail: a node was told that its file belongs to a member that there is not.
+        let _ = world.service.stop();
+        seed += 1;
+    }
+    println!("replies: seeds {first} to {seed}; the service worked after {good} of {days} days");
+    assert!(good > days / 2, "{good} of {days}");
+}

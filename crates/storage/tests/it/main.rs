@@ -1,0 +1,10 @@
+//! A store as a whole: one binary, a module for each behaviour.
+
+mod crash;
+mod damage;
+mod failing_calls;
+mod full_disk;
+mod log_space;
+mod model;
+mod panics;
+mod support;
