@@ -6,20 +6,18 @@
 mod common;
 use common::{Place, command, forebay, fuse, outcome, run_within};
 use forebay_testkit::seeds;
+use forebay_testkit::shared::shared;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// They move 4 to 32 GiB.
 const LARGE: [&str; 2] = ["openpmd-", "vpic-"];
 
+/// None where the shared traces are missing.
 fn traces() -> Vec<PathBuf> {
-    let shared = std::env::var_os("FOREBAY_SHARED").map(PathBuf::from);
-    let shared =
-        shared.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    let entries = std::fs::read_dir(shared.join("data/dxt"))
-        .into_iter()
-        .flatten();
+    let entries = shared("data/dxt").map(|dir| std::fs::read_dir(dir).unwrap());
+    let entries = entries.into_iter().flatten();
     let mut traces: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).collect();
     traces.retain(|p| p.to_string_lossy().ends_with(".csv.zst"));
     traces.sort();
@@ -33,7 +31,6 @@ fn every_shared_trace_replays_through_the_mounts() {
     }
     let traces = traces();
     if traces.is_empty() {
-        eprintln!("skipped: no traces; set FOREBAY_SHARED to the directory that has data/dxt");
         return;
     }
     let soak = seeds::is_soak();

@@ -12,7 +12,6 @@
 //! | `skip` | past many extents at once |
 //! | `disjoint`, `apart` | whether two patterns surely share no byte; whether those of a commit are apart |
 //! | `path`, `meet` | shapes as plain steps to their leaves, and how these tell them apart |
-//! | [`published`] | the paper's own algorithms, to compare with |
 //!
 //! What this crate knows: offsets, lengths, log addresses and sequences, as numbers. What it must not know: where segments
 //! are stored, who writes them. It does no I/O.
@@ -41,7 +40,6 @@ mod parse;
 mod path;
 mod pattern;
 mod predict;
-pub mod published;
 mod recent;
 mod rows;
 mod segment;

@@ -7,3 +7,4 @@ pub mod hosts;
 pub mod mutation;
 pub mod random;
 pub mod seeds;
+pub mod shared;

@@ -11,7 +11,10 @@
 //! - `resolve_ns`: one piece when all are gone through in order, in portions, until the end or for a second.
 
 mod cases;
+mod published;
 mod subjects;
+#[cfg(test)]
+mod tests;
 
 use crate::fail::{Context, Result};
 use crate::report::Report;

@@ -1,8 +1,8 @@
 //! The subjects: each makes an index of the same extents.
 
 use super::cases::File;
+use super::published::{self, Global, Local, Place};
 use crate::fail::{Context, Result};
-use forebay_pattern::published::{self, Global, Local, Place};
 use forebay_pattern::{Element, Folder, Found, Map, Patterns, Segment, Source};
 use std::hint::black_box;
 use std::time::Instant;

@@ -5,7 +5,6 @@
 //! Files of which the damaged bytes hold nothing must be whole; what is not whole must be told by its name; bytes that are read must be right.
 //!
 //! There are 5 tries of each of the twelve kinds; with `SOAK` 85, some 1,000 in all.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod harm;
 mod store;
 mod tries;

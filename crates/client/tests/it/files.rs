@@ -1,5 +1,4 @@
 //! The library against a running service.
-#![allow(clippy::unwrap_used)]
 
 use forebay_client::{Client, Fallocate, Kind, Lamination, OpenOptions};
 use forebay_server::{Config, Service};

@@ -1,5 +1,4 @@
 //! Staging between a plain directory and a running service, through the engine itself.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 use crate::staging::{Place, assert_same, plant, temporary_names};
 use forebay_client::OpenOptions;

@@ -1,5 +1,4 @@
 //! Teams over a service in one process: what a call of many clients gives is what each would have got alone.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::teams::{Crew, all_same};
 use forebay_client::{Lamination, OpenOptions, TeamPlan};
 use forebay_fabric::ring::topology::fan_in;

@@ -1,6 +1,5 @@
 //! Teams when servers die, are slow, or messages get lost: every call ends, with what happened or with `EIO`; no file is made twice,
 //! and no open stays counted for a client that does not have it.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::teams::Crew;
 use forebay_client::OpenOptions;
 use forebay_fabric::fault::Odds;

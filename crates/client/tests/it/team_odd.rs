@@ -1,6 +1,5 @@
 //! What a careless or hostile program asks of a team: odd names, teams that cannot be, very many at once. Each call ends at once,
 //! with what one client alone would hear or with a reason.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::teams::{Crew, all_same};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use rustix::io::Errno;

@@ -1,5 +1,4 @@
 //! Teams asked for through a mount, by users who may not do everything: the directories on the way count, as for the kernel.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::teams::{Crew, all_same};
 use forebay_client::{Client, OpenOptions, Team};
 use rustix::io::Errno;

@@ -1,6 +1,5 @@
 //! Mutated blocks are refused or give numbers: no panic, and never more than the rows allowed. What is accepted is a block: encoded
 //! again it comes back. Short form: 30,000 mutations; `SOAK=1`: ten minutes.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 use forebay_codec::{Columns, Encoder, Lazy};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;

@@ -1,6 +1,5 @@
 //! Runs of table files are merged in the background: several though puts come, two once there are no more, and those that a restart
 //! finds too.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Batch, Options, OsIo, Store};

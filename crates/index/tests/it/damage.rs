@@ -1,6 +1,5 @@
 //! Damaged table files: whatever bit is flipped, wherever a file is cut, it is reported by the file's name and never returned; all
 //! other data can be read, writing goes on, and nothing is lost: with the file put back everything is there.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 use crate::support::*;
 use forebay_index::csm::engine::Settings;

@@ -3,7 +3,6 @@
 //!
 //! Short form: 60 histories, and 3 cut off at every 67th call. `SOAK=1`: 10,000, and 40 at every call; both go on where they stopped
 //! if `SOAK_DIR` is set.
-#![allow(clippy::unwrap_used)]
 
 use forebay_index::csm::engine::{Engine, Settings, Stats};
 use forebay_index::csm::{Key, Record};

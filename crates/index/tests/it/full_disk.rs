@@ -1,6 +1,5 @@
 //! A full disk while the index flushes and compacts: puts are refused with "no space", everything before stays readable, deletes and
 //! flushes go on as far as they can, and with room again all goes on, in this process and after a restart.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 use crate::support::*;
 use forebay_index::csm::engine::Settings;

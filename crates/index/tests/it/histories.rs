@@ -6,7 +6,6 @@
 //!
 //! Short form: 150 seeds. `SOAK=1`: 10,000, going on after the seed named in `$SOAK_DIR/index-histories.progress`.
 //! `FOREBAY_SEED=n` replays one.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 use crate::support::*;
 use forebay_index::csm::engine::Settings;

@@ -1,5 +1,4 @@
 //! The memory of the index stays within its settings, whatever is put and in which order.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 use forebay_index::csm::RECORD;
 use forebay_index::csm::engine::{Settings, Stats};
 use forebay_index::{Change, Extent, ExtentIndex};

@@ -1,5 +1,4 @@
 //! The thread of the index panics: whoever puts, or waits for that thread, gets an error.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};

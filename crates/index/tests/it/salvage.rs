@@ -1,6 +1,5 @@
 //! Bits flipped in any file of a store, files cut short, files gone: a store that opens for writing shows what it held or fails with an error,
 //! or says that it was not closed and which batch is its last; and what is whole can be salvaged, around what cannot be read.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 
 use crate::support::*;
 use forebay_index::csm::Record;

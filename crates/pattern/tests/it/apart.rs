@@ -1,5 +1,4 @@
 //! Whether the elements of a commit are apart: exactly, and at once whatever loops say of themselves.
-#![allow(clippy::unwrap_used)]
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Folder, Segment, Source, apart};

@@ -1,5 +1,4 @@
 //! Memory stays bounded however long a stream is: 20 M extents here, 1 G each with `SOAK=1`.
-#![allow(clippy::unwrap_used)]
 
 use forebay_pattern::Folder;
 

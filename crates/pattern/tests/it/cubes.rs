@@ -1,5 +1,4 @@
 //! A cube of uneven blocks, dealt out in diagonals as BT does: its ranks' patterns become no more than blocks have shapes.
-#![allow(clippy::unwrap_used)]
 
 use forebay_pattern::{Folder, Found, Map, Segment, Source, merge};
 use std::ops::Range;

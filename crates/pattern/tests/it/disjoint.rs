@@ -1,5 +1,4 @@
 //! Patterns that are said to be apart are; those of ranks that share a file are said to be.
-#![allow(clippy::unwrap_used)]
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Folder, Global, Segment, Source, merge};

@@ -1,5 +1,4 @@
 //! Folding: what goes in comes out, whatever it is, and regular input becomes few terms.
-#![allow(clippy::unwrap_used)]
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Element, Folder};

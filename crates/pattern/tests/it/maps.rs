@@ -1,5 +1,4 @@
 //! Histories of many logs, read back against a plain model: every byte from the newest write, holes exact.
-#![allow(clippy::unwrap_used)]
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Element, Folder, Found, Global, Map, Placed, Segment, Source, merge};

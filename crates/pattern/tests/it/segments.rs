@@ -1,5 +1,4 @@
 //! Encoded segments: they come back, changed ones are refused, and what is whole is read.
-#![allow(clippy::unwrap_used)]
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Element, Error, Folder, Loss, Segment, Source};

@@ -1,5 +1,4 @@
 //! Log bytes in a range, and what one pattern has of another, agree with a look at each element; long patterns take few steps.
-#![allow(clippy::unwrap_used)]
 
 use crate::common::{Stream, stream};
 use forebay_pattern::{Element, Folder, Pattern};

@@ -1,5 +1,4 @@
 //! Appends of several nodes never overlap, and appends of one node follow each other.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::{Config, Consistency, OpenFlags};
 

@@ -1,5 +1,4 @@
 //! Size, times and set-id bits as the writing node and the others see them.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::{Caller, SetAttr, SetTime, Time};
 

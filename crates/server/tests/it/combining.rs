@@ -1,6 +1,5 @@
 //! Requests of one node that ask another one the same at the same time: two messages for any number (four for a create, which opens,
 //! too), no answer older than its question, and each handle of a combined open or create is as good as one opened alone.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank};
 use forebay_server::delegate::{Delegate, Opened};

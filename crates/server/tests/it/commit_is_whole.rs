@@ -1,5 +1,4 @@
 //! A commit whose extents lie with several members is seen whole or not at all, by readers that never stop.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -4,7 +4,6 @@
 //!
 //! Short form: 60 seeds. `SOAK=1`: 2,000, going on after the seed named in `$SOAK_DIR/crashes.progress`.
 //! `FOREBAY_SEED=n` replays one seed.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::common::*;
 use crate::model::content::Content;

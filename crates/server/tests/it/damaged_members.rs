@@ -1,6 +1,5 @@
 //! Services of one and of three members whose stores are damaged: a repair of all members is one step, superblocks and members that are missing
 //! cost what only they held, and what a repair or a salvage gives back is what was written.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::repair::Repair;
 use forebay_server::repair::under_way::MARK;

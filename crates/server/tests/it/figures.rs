@@ -1,5 +1,4 @@
 //! The figures of a member say what it holds and has done, also when they are not counted anew each time.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::{READ, ROOT, SLICE, config, create, scratch, settle_to_nothing, start};
 use forebay_server::{Fid, MemberStatus};
 use std::time::{Duration, Instant};

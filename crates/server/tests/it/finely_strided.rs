@@ -1,5 +1,4 @@
 //! Reads of files with more pieces than the memory for cached extents holds.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::delegate::{Delegate, Whence};
 use forebay_server::{Config, Fid, Service};

@@ -1,6 +1,5 @@
 //! What one fsync costs, and what it promises: how often the logs of the members' stores are synced, by where the file's
 //! parts lie, and that a power failure right after it loses nothing.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Config, Fid, Kind, NewNode, Service};

@@ -1,5 +1,4 @@
 //! A full disk: `ENOSPC` to the writer, nothing lost, deleting works and makes room, and a restart finds it all.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::service::MemberStatus;

@@ -1,5 +1,4 @@
 //! Out of quota: `ENOSPC` to the writer, earlier data intact, and deleting makes room again.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::{Config, Fid, OpenFlags};
 use rustix::io::Errno;

@@ -2,7 +2,6 @@
 //!
 //! Short form: 150 seeds. `SOAK=1`: 10,000, going on after the seed named in `$SOAK_DIR/histories.progress`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::model::rows::row;
 use crate::model::{Change, File, FileId, Model};

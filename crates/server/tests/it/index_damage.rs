@@ -1,6 +1,5 @@
 //! Damaged table files of the index, seen from a service: it starts, reads that need the table fail with `EIO`, all others are right;
 //! `fsck` names the file and what to do; put back, everything is there. Settings that cannot be stop a start and change nothing.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Config, Error, Fid, IndexConfig, Service, fsck, index_files};

@@ -1,5 +1,4 @@
 //! The kernel may keep its pages of a file exactly while nobody else has changed it.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::{Config, Consistency, KernelNews};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,4 @@
 //! An fsync reaches what was written and closed long before it, also if the node has forgotten the file meanwhile.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank};
 use forebay_index::RangeMap;

@@ -1,5 +1,4 @@
 //! Advisory locks between delegates: who gets them, who waits, what a lock shows, and what frees one.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(
     clippy::needless_range_loop,
     reason = "the index names a node, a file and a handle"

@@ -1,6 +1,5 @@
 //! Commits over a network that loses requests and replies: an error never loses pending writes, a commit whose reply was
 //! lost is not done twice, and what succeeded is what everybody reads.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use crate::model::content::Content;
 use forebay_fabric::fault::{FaultFabric, Faults, Odds};

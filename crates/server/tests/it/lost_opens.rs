@@ -1,6 +1,5 @@
 //! Opens and closes over a network that loses requests and replies: each counts once, so that a file held open stays, and a
 //! removed one goes with its last close.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_fabric::fault::{FaultFabric, Faults, Odds};
 use forebay_server::{Fid, OpenFlags, Service};

@@ -1,4 +1,5 @@
 //! A service as a whole: one binary, a module for each behaviour.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod appends;
 mod attributes;

@@ -1,5 +1,4 @@
 //! Ten thousand files open at once on one node.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 
 #[test]

@@ -1,5 +1,4 @@
 //! Pending writes belong to the node and the file: the handle that closes last does not bring older bytes back.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 
 #[test]

@@ -4,7 +4,6 @@
 //!
 //! Short form: 60 seeds. `SOAK=1`: 4,000, going on after the seed named in `$SOAK_DIR/pattern_histories.progress`.
 //! `FOREBAY_SEED=n` replays one seed and prints its operations.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::common::*;
 use crate::model::rows::row;

@@ -1,5 +1,4 @@
 //! Files kept as patterns: what becomes one, who asks for it and how often, what two layouts at once come to.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_pattern::{Folder, Segment, Source};
 use forebay_server::delegate::{Delegate, Described, Fallocate, Whence};

@@ -1,5 +1,4 @@
 //! Fetching ahead changes when bytes are read, never which: under every policy, while other nodes write, truncate and remove.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_fabric::fault::{FaultFabric, Faults, Odds};
 use forebay_pattern::Request;

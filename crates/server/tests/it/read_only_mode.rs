@@ -1,6 +1,5 @@
 //! A file made with a mode that forbids writing is written through the handle that made it (git's objects), and is then
 //! laminated softly; giving the write bit back begins a new generation.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::{Fid, Lamination, SetAttr};
 use rustix::io::Errno;

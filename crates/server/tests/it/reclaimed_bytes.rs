@@ -1,5 +1,4 @@
 //! A node that remembers where bytes were, after those were given back, reads the newer ones: never zeros, never others.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::SetAttr;
 

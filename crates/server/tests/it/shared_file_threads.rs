@@ -1,6 +1,5 @@
 //! One shared file, written by several threads of several nodes at once, with commits, opens, holes and truncates above
 //! it all the time: each thread always reads what it wrote last, and at the end everybody reads everything.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::SetAttr;
 use forebay_server::delegate::Fallocate;

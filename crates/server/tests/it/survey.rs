@@ -1,5 +1,4 @@
 //! Asking for many files at once says what asking for each says.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::{Delegate, Fid, Kind, NewNode};
 

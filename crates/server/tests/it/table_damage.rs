@@ -1,6 +1,5 @@
 //! Damaged tables of names, attributes and all that a start reads, seen from a service: it starts whatever block of a table is damaged and
 //! however short a table is cut. Reads of what stood there fail with `EIO`, all others are right, and `status` and `fsck` tell.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use forebay_server::repair::Repair;
 use forebay_server::salvage::Salvage;

@@ -2,7 +2,6 @@
 //! makes a handler panic or take much memory, and the service goes on.
 //!
 //! Short form: some thousand mutations; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use crate::common::*;
 use bytes::Bytes;
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, ring::Collectives};

@@ -1,7 +1,6 @@
 //! The process or the power stops at every k-th I/O call. After reopening, the store holds the state after some
 //! batch of the history: none acknowledged is missing as far as the durability promises, none is there in part,
 //! nothing else is there, and no damage is found.
-#![allow(clippy::unwrap_used)]
 
 use crate::support::*;
 use forebay_storage::Durability;

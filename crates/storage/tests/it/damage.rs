@@ -1,6 +1,5 @@
 //! A flipped bit anywhere is reported or harmless; it is never returned as data, and costs what it touches, not the store. Newer and
 //! foreign files are refused with advice.
-#![allow(clippy::unwrap_used)]
 
 use crate::support::*;
 use forebay_storage::fault::{Call, FaultIo, Image, Watched};

@@ -1,7 +1,6 @@
 //! One I/O call fails. The store says so, refuses writes from then on (unless the disk was just full), goes on reading
 //! what it has, and after reopening holds everything that it acknowledged. Where only descriptors are missing, nothing is refused
 //! for longer than they are.
-#![allow(clippy::unwrap_used)]
 
 use crate::support::*;
 use forebay_storage::fault::{Call, FaultIo, Watched};

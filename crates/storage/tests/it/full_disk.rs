@@ -1,5 +1,4 @@
 //! A full disk refuses puts, takes deletes, and takes puts again once the deletes gave space back.
-#![allow(clippy::unwrap_used)]
 
 use crate::support::*;
 use forebay_storage::fault::{Call, FaultIo, Watched};

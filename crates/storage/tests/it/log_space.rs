@@ -1,5 +1,4 @@
 //! What the log takes on the disk once nobody writes: a store that is closed, or idle, has its batches in table files.
-#![allow(clippy::unwrap_used)]
 
 use crate::support::*;
 use forebay_storage::fault::{FaultIo, Image};

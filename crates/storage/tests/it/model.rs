@@ -1,5 +1,4 @@
 //! Random histories of all operations agree with a plain map, over flushes, compactions and reopening.
-#![allow(clippy::unwrap_used)]
 use bytes::Bytes;
 use forebay_storage::{Batch, Durability, Keyspace, Options, OsIo, Scan, Snapshot, Store};
 use proptest::prelude::*;

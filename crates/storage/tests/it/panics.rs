@@ -1,5 +1,4 @@
 //! A thread that panics inside a store: whoever else uses the store, or waits for that thread, gets an error.
-#![allow(clippy::unwrap_used)]
 
 use crate::support::DIR;
 use forebay_storage::fault::{Call, FaultIo, Watched};

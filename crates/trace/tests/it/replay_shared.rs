@@ -2,15 +2,15 @@
 //!
 //! Traces of more than 150 MB only with `SOAK=1`: the largest writes 17 GB.
 
-#![allow(clippy::unwrap_used)] // a test through and through
-
-use crate::common::shared_traces;
+use forebay_testkit::shared::shared;
 use forebay_trace::replay::{Options, PathTarget, replay};
 use forebay_trace::{Error, load};
 
 #[test]
 fn shared_traces_replay() {
-    let Some(dir) = shared_traces() else { return };
+    let Some(dir) = shared("data/dxt") else {
+        return;
+    };
     let soak = forebay_testkit::seeds::is_soak();
     let mut replayed = 0;
     for entry in std::fs::read_dir(dir).unwrap() {

@@ -1,8 +1,6 @@
 //! Every shared DXT trace parses, with the figures of the table beside it, and survives Forebay's own format.
 
-#![allow(clippy::unwrap_used)] // a test through and through
-
-use crate::common::shared_traces;
+use forebay_testkit::shared::shared;
 use forebay_trace::{Stats, format, load};
 use std::path::Path;
 
@@ -48,7 +46,9 @@ fn rows(dir: &Path) -> Vec<Row> {
 
 #[test]
 fn shared_traces_have_the_figures_of_their_table() {
-    let Some(dir) = shared_traces() else { return };
+    let Some(dir) = shared("data/dxt") else {
+        return;
+    };
     let rows = rows(&dir);
     let zst = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().ends_with(".csv.zst");
     let there = std::fs::read_dir(&dir)

@@ -1,5 +1,4 @@
 //! A service in one process with a team of clients at all of its nodes, each client a thread.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 use forebay_client::{Client, Team};
 use forebay_fabric::fault::{FaultFabric, Faults};
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank};

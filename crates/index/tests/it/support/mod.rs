@@ -1,5 +1,4 @@
 //! What tests of the whole index share: a plain model of it, and an index on a disk that fails.
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex, SLICE};
 use forebay_storage::fault::FaultIo;

@@ -1,5 +1,4 @@
 //! What the tests of a whole service share.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::{Caller, Config, Fid, OpenFlags, Service};

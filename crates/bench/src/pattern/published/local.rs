@@ -2,8 +2,8 @@
 
 use super::Place;
 use super::unit::{Unit, discover};
-use crate::Element;
 use forebay_codec::varint;
+use forebay_pattern::Element;
 
 /// One unit of offsets, with the units of lengths and addresses that stand for the same writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +58,6 @@ fn nth(units: &[Unit], mut k: u64) -> Option<u64> {
 }
 
 impl Local {
-    /// Number of units.
-    pub fn units(&self) -> usize {
-        1 + self.length.len() + self.physical.len()
-    }
-
     /// Bytes when written as varints.
     pub fn bytes(&self) -> usize {
         let units = self.length.iter().chain(&self.physical);

@@ -119,9 +119,9 @@ impl Global {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entries;
     use super::*;
-    use crate::Element;
-    use crate::published::entries;
+    use forebay_pattern::Element;
 
     /// Figure 10: groups of three processes share a global stride of four rows.
     #[test]
