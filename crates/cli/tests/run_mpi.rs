@@ -372,7 +372,11 @@ fn idle_connections_to_every_port_of_a_service_on_one_host_do_not_disturb_it() {
         assert!(launcher(line) || *own || inherited(*to), "{to} of {line}");
     }
     let mut connections = Vec::new();
-    for (.., to) in &ports {
+    for (_, line, _, to) in &ports {
+        // Hydra takes every connection to its control port until it has no descriptor left, and ends; the page says so.
+        if (launcher(line) || inherited(*to)) && !mpi::open_mpi() {
+            continue;
+        }
         for _ in 0..LIMIT + 50 {
             match std::net::TcpStream::connect_timeout(to, std::time::Duration::from_secs(5)) {
                 Ok(stream) => connections.push(stream),
