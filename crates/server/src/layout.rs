@@ -186,7 +186,8 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
         let _ = file
             .rewind()
             .and_then(|()| file.read_to_string(&mut holder));
-        if has_ended(holder.trim()) && Instant::now() < until {
+        let may_end = has_ended(holder.trim()) || is_child_starting(holder.trim(), until);
+        if may_end && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         }
@@ -205,6 +206,13 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
         .and_then(|()| write!(file, "{}", std::process::id()));
     noted.map_err(|e| trouble(&path, &e))?;
     Ok(Some(file))
+}
+
+/// Whether a process that this one has just started may have the lock, which this one has given up: it has what was open here until it
+/// runs its own program. Not for longer than a second: then the store is open here.
+fn is_child_starting(pid: &str, until: Instant) -> bool {
+    let waited = (Instant::now() + CLEARING).saturating_duration_since(until);
+    pid.parse() == Ok(std::process::id()) && waited < Duration::from_secs(1)
 }
 
 /// Whether the holder of a lock has ended: it is on its way out, or somebody clears up after it.
