@@ -29,6 +29,10 @@ fn group_of_nobody() -> String {
     String::from_utf8(out.stdout).unwrap().trim().to_string()
 }
 
+/// It writes a program and runs it, while other tests of the suite start processes in the same program: one of those may hold the
+/// program open for writing at that moment. So it counts if it fails alone too.
+const BUSY: &str = "::etxtbsy";
+
 /// Runs the suite in a new directory of the mount.
 fn finds_nothing(mount: &Path) {
     let Some(program) = pjdfstest() else { return };
@@ -53,7 +57,14 @@ fn finds_nothing(mount: &Path) {
     let out = command.env("RUST_BACKTRACE", "0").output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout);
     let errors = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{said}\n{errors}");
+    let mut failed = said.lines().filter_map(|line| line.strip_suffix("FAILED"));
+    if failed.clone().all(|test| test.trim_end().ends_with(BUSY)) && failed.next().is_some() {
+        let alone = command.arg(BUSY).output().unwrap();
+        let again = String::from_utf8_lossy(&alone.stdout);
+        assert!(alone.status.success(), "{said}\n{errors}\nalone: {again}");
+    } else {
+        assert!(out.status.success(), "{said}\n{errors}");
+    }
     let summary = said.lines().find(|line| line.starts_with("Summary:"));
     let passed = summary
         .and_then(|line| line.split(' ').nth(5))
