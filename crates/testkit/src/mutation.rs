@@ -1,7 +1,7 @@
 //! Mutations of bytes, and a loop that feeds them to a decoder.
 //!
 //! All draws come from the seed, so a seed replays a run. A short run is a number of rounds; with `SOAK` it lasts
-//! [`fuzz_time`](crate::seeds::fuzz_time), and says at its end how many rounds there were. [`asked_seed`](crate::seeds::asked_seed) is the
+//! [`fuzz_time`], and says at its end how many rounds there were. [`asked_seed`] is the
 //! first seed.
 use crate::random::Random;
 use crate::seeds::{asked_seed, fuzz_time, is_soak};
