@@ -14,7 +14,7 @@ MPICH = $(shell command -v mpicc.mpich)
 WITH_MPI = $(if $(MPI),--features forebay-cli/mpi)
 # Servers for another MPI are another program: they have a target directory of their own.
 MPICH_DIR = $${CARGO_TARGET_DIR:-target}/mpich
-MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_hosts --test run_mpi --test run_mpi_killed --test mpi_programs --test slurm --test stage_mpi --test status_mpi --test teams_mpi
+MPICH_TESTS = -p forebay-fabric -p forebay-cli --features forebay-cli/mpi --test mpi --test run_mpi --test run_mpi_killed --test mpi_programs --test slurm --test stage_mpi --test status_mpi --test teams_mpi
 FEATURES =
 # LevelDB and RocksDB are only needed to be measured against; `make bench-index` installs them.
 # No `#` in the call: GNU make 4.3 hands the backslash before it on.
