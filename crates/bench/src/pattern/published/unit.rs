@@ -151,6 +151,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_period_of_three_is_found_as_one_of_six() {
+        let values: Vec<u64> = (0..300)
+            .map(|i| i / 3 * 14 + [0, 3, 7][i as usize % 3])
+            .collect();
+        assert_eq!(discover(&values)[0].deltas.len(), 6);
+    }
+
     proptest! {
         #[test]
         fn units_stand_for_the_values(steps in proptest::collection::vec((0u64..4, 1usize..5), 0..40)) {
