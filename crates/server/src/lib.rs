@@ -24,7 +24,6 @@ pub mod config;
 mod counter;
 pub mod data;
 pub mod delegate;
-mod error;
 pub mod escape;
 pub mod files;
 pub mod fsck;
@@ -55,11 +54,9 @@ pub mod superblock;
 pub mod team;
 #[doc(hidden)]
 pub mod testing;
-pub mod types;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::{Delegate, PrefetchConfig};
-pub use error::{Error, Result};
 pub use forebay_index::csm::RECORD as INDEX_RECORD;
 pub use forebay_index::csm::engine::Stats as IndexStats;
 pub use home::Home;
@@ -72,4 +69,7 @@ pub use peers::{Parts, Peers, Renewed};
 pub use proto::KernelNews;
 pub use service::Service;
 pub use status::MemberStatus;
-pub use types::*;
+pub use forebay_proto::{
+    Attr, Caller, DirEntry, Error, Fid, Kind, LOST_LOG, Lamination, Layout, Member, NewNode, OpenFlags, RenameFlags, Result, SetAttr,
+    SetTime, Space, Time,
+};

@@ -24,7 +24,6 @@ mod free;
 mod header;
 mod log;
 mod moves;
-pub mod proto;
 mod quota;
 mod read;
 mod recover;
@@ -43,6 +42,7 @@ pub(crate) use header::{
     number as segment_number,
 };
 pub(crate) use recover::unsealed as unsealed_logs;
+pub use forebay_proto::{LogId, data as proto};
 pub use room::Room;
 pub(crate) use tail::{merge, subtract};
 
@@ -60,9 +60,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-
-/// Number of a log, unique in its member and never reused.
-pub type LogId = u64;
 
 /// A part of a log: `[addr, addr + len)`, bytes.
 pub type LogRange = (LogId, Range<u64>);

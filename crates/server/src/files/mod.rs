@@ -10,7 +10,6 @@
 //! 3. Bytes no file uses any more are noted for freeing (`outbox`) in the batch that displaced them; none is freed earlier.
 //! 4. Locks, in this order: a file's commit lock (`busy`), an inode's lock, a slice's lock, tables in memory. Only the
 //!    first is held while other members are called, and no handler that is called back takes it.
-pub mod proto;
 
 mod append;
 mod busy;
@@ -40,6 +39,7 @@ mod team_opens;
 mod view;
 
 pub(crate) use contents::LOOKED_AT;
+pub use forebay_proto::files as proto;
 pub use links::Links;
 pub use parts::parts;
 pub(crate) use patterns::extents as pattern_extents;

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 /// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// See the head of this file. `proto::WireError` is its form on the wire.
+/// See the head of this file. `WireError` is its form on the wire.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The outcome POSIX names for this call.
@@ -64,7 +64,7 @@ pub enum Error {
 
 impl Error {
     /// Whether stored bytes are not what was written, which costs what needs them.
-    pub(crate) fn is_damage(&self) -> bool {
+    pub fn is_damage(&self) -> bool {
         matches!(
             self,
             Error::Corrupt(_) | Error::Storage(forebay_storage::Error::Corrupt { .. })

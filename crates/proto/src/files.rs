@@ -3,7 +3,7 @@
 //!
 //! A token is the asking member's name for one commit or open; it never uses it again for another. Requests can be sent
 //! again after a lost answer: they answer the same.
-use crate::*;
+use crate::{Attr, Fid, Member, OpenFlags, Time};
 use forebay_index::{Change, Extent};
 use serde::{Deserialize, Serialize};
 
@@ -130,7 +130,7 @@ pub enum FilesRequest {
         fid: Fid,
         /// `truncate` is the asker's.
         flags: OpenFlags,
-        /// Names the open of each; see [`team_token`](crate::delegate::team_token).
+        /// Names the open of each; made by the team.
         token: u64,
         /// Whose.
         members: Spans,

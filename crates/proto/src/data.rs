@@ -1,5 +1,5 @@
 //! The words of the data plane.
-use crate::data::LogId;
+use crate::LogId;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of one log that a reader wants.
