@@ -42,7 +42,6 @@ pub mod node_server;
 pub mod outbox;
 mod paths;
 mod peers;
-pub mod proto;
 pub mod rebuild;
 mod record_subject;
 pub mod repair;
@@ -59,6 +58,11 @@ pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::{Delegate, PrefetchConfig};
 pub use forebay_index::csm::RECORD as INDEX_RECORD;
 pub use forebay_index::csm::engine::Stats as IndexStats;
+pub use forebay_proto as proto;
+pub use forebay_proto::{
+    Attr, Caller, DirEntry, Error, Fid, Kind, LOST_LOG, Lamination, Layout, Member, NewNode,
+    OpenFlags, RenameFlags, Result, SetAttr, SetTime, Space, Time,
+};
 pub use home::Home;
 pub use index_config::{Alpha, IndexConfig};
 pub use joined::Joined;
@@ -69,7 +73,3 @@ pub use peers::{Parts, Peers, Renewed};
 pub use proto::KernelNews;
 pub use service::Service;
 pub use status::MemberStatus;
-pub use forebay_proto::{
-    Attr, Caller, DirEntry, Error, Fid, Kind, LOST_LOG, Lamination, Layout, Member, NewNode, OpenFlags, RenameFlags, Result, SetAttr,
-    SetTime, Space, Time,
-};

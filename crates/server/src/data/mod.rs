@@ -37,12 +37,12 @@ mod tail;
 mod tests;
 mod write;
 
+pub use forebay_proto::{LogId, data as proto};
 pub(crate) use header::{
     HEADER as SEGMENT_HEADER, check_header as check_segment_header, name as segment_name,
     number as segment_number,
 };
 pub(crate) use recover::unsealed as unsealed_logs;
-pub use forebay_proto::{LogId, data as proto};
 pub use room::Room;
 pub(crate) use tail::{merge, subtract};
 

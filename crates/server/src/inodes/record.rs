@@ -10,8 +10,8 @@
 //! The version is 3. Version 2 has the same fields, but no device files. Version 1 has no layout, the last field: it is read as
 //! `Spread` if anything was ever published, else as `Fresh`. Another one is refused: it is a store of a newer Forebay. The store's blocks and log records carry the
 //! checksums.
-use crate::{Attr, Error, Fid, Kind, Lamination, Layout, Result, Time};
-use serde::{Deserialize, Serialize};
+use crate::{Error, Fid, Layout, Result};
+pub use forebay_proto::Inode;
 
 pub(super) const VERSION: u8 = 3;
 /// The same fields, without device files.
@@ -19,104 +19,6 @@ pub(super) const VERSION_2: u8 = 2;
 /// Without the layout.
 pub(super) const VERSION_1: u8 = 1;
 
-/// The record of one file, directory, symlink, FIFO, socket or device file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inode {
-    /// What it is; never changes.
-    pub kind: Kind,
-    /// Permission and set-id bits (0o7777).
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Names of a file; 2 plus subdirectories of a directory; 0 once removed.
-    pub nlink: u32,
-    /// Device files: as [`Attr::rdev`].
-    pub rdev: u32,
-    /// Published size in bytes.
-    pub size: u64,
-    /// Bytes of logs this file holds.
-    pub bytes: u64,
-    /// Last read.
-    pub atime: Time,
-    /// Last change of the content (or of a directory's entries).
-    pub mtime: Time,
-    /// Last change of anything.
-    pub ctime: Time,
-    /// Sequence of the last published commit or truncate; doubles as the generation.
-    pub seq: u64,
-    /// Whether the content is read-only.
-    pub lamination: Lamination,
-    /// Directories: the parent, for `..` and the loop check.
-    pub parent: Fid,
-    /// Directories: removed; nothing may be created in it any more.
-    pub dead: bool,
-    /// Symlinks: where to.
-    pub target: Vec<u8>,
-    /// Files: where the extents are kept.
-    pub layout: Layout,
-}
-
-impl Inode {
-    /// A new empty file without a name.
-    pub(crate) fn unnamed(mode: u32, uid: u32, gid: u32, now: Time) -> Inode {
-        Inode {
-            kind: Kind::File,
-            mode: mode & 0o7777,
-            uid,
-            gid,
-            nlink: 0,
-            rdev: 0,
-            size: 0,
-            bytes: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            seq: 0,
-            lamination: Lamination::None,
-            parent: Fid(0),
-            dead: false,
-            target: Vec::new(),
-            layout: Layout::Fresh,
-        }
-    }
-
-    /// Counts bytes that came and went. Members tell their numbers; no sum of them is an overflow.
-    pub fn count(&mut self, added: u64, freed: u64) {
-        self.bytes = self.bytes.saturating_add(added).saturating_sub(freed);
-    }
-
-    /// What `stat` shows of it.
-    pub fn attr(&self, fid: Fid) -> Attr {
-        Attr {
-            fid,
-            kind: self.kind,
-            mode: self.mode,
-            uid: self.uid,
-            gid: self.gid,
-            nlink: self.nlink,
-            rdev: self.rdev,
-            size: if self.kind == Kind::Symlink {
-                self.target.len() as u64
-            } else {
-                self.size
-            },
-            bytes: self.bytes,
-            atime: self.atime,
-            mtime: self.mtime,
-            ctime: self.ctime,
-            generation: self.seq,
-            lamination: self.lamination,
-            layout: self.layout,
-        }
-    }
-
-    /// No one may write, by the mode.
-    pub fn read_only_mode(&self) -> bool {
-        self.mode & 0o222 == 0
-    }
-}
 /// Writes a record of keyspace `INODES`.
 #[expect(clippy::expect_used, reason = "proved beside the call")]
 pub(crate) fn encode(inode: &Inode) -> Vec<u8> {

@@ -23,8 +23,6 @@
 //! - No request is held open while a lock is waited for, and no thread of the keeper.
 //!
 //! Invariant: the keeper's mutex is held for its own work only, never while a member is called or told.
-pub mod proto;
-
 mod keeper;
 mod table;
 mod waits;
@@ -32,6 +30,7 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
+pub use forebay_proto::locks as proto;
 pub use table::{Held, Mode, Owner};
 pub(crate) use waits::{Waiting, Waits, Woken};
 

@@ -3,40 +3,9 @@
 //! Invariants: ranges of one owner never overlap, never touch with the same mode, and are never empty; no exclusive range
 //! of one owner overlaps any range of another (the caller asks for conflicts before it sets).
 use crate::Member;
-use serde::{Deserialize, Serialize};
+pub use forebay_proto::locks::{Held, Mode, Owner};
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-/// Who holds or wants a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Owner {
-    /// The node it came through.
-    pub member: Member,
-    /// What tells owners of that node apart: the kernel's lock owner (of a process, or of an open file).
-    pub id: u64,
-}
-
-/// How a range is locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mode {
-    /// With others that share it.
-    Shared,
-    /// Alone.
-    Exclusive,
-}
-
-/// A lock that someone holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// Who.
-    pub owner: Owner,
-    /// Which bytes.
-    pub range: Range<u64>,
-    /// How.
-    pub mode: Mode,
-    /// The process that took it, on its own node.
-    pub pid: u32,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {

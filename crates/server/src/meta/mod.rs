@@ -25,7 +25,6 @@ mod lookup;
 mod marks;
 pub(crate) mod names;
 mod plan;
-pub mod proto;
 pub(crate) mod records;
 mod recover;
 mod remove;
@@ -35,6 +34,7 @@ pub mod steps;
 mod tests;
 mod xattrs;
 
+pub use forebay_proto::meta as proto;
 pub use links::{FilesHook, MetaPeers, Removal};
 pub use recover::Tender;
 

@@ -18,11 +18,8 @@
 //! | `A` applied | participant | nothing | `Finish` | the watermark passes it |
 //! | `W` watermark | participant | `u64` | | moves up only; intents below it are over |
 //! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
-use super::{
-    proto::IntentId,
-    steps::{Need, Step},
-};
 use crate::{Error, Member, Result, keys};
+pub use forebay_proto::intents::{IntentId, Part};
 use forebay_storage::{Batch, Store};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ops::Bound;
@@ -44,15 +41,6 @@ pub(crate) struct Intent {
     pub parts: Vec<(Member, Part)>,
     /// The operation holds the gate of directory moves.
     pub gate: bool,
-}
-
-/// What is left to do at a member that takes part in a decided operation.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    /// Inodes that it made when it prepared: made again if a power cut took them back.
-    pub makes: Vec<Need>,
-    /// Its steps (none: it only forgets what it prepared).
-    pub steps: Vec<Step>,
 }
 
 const VERSION: u8 = 2;

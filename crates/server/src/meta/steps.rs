@@ -2,163 +2,16 @@
 //!
 //! A [`Need`] is checked and may say no; a [`Step`] is done after the decision and must always succeed. Both name
 //! inodes and entries of one member only.
-use super::{Meta, Stop, entries, proto::IntentId};
-use crate::{Fid, Kind, Result, Time, inodes::Inode};
+use super::{Meta, Stop, entries};
+use crate::{Fid, Kind, Result, inodes::Inode};
 use forebay_storage::Batch;
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use forebay_proto::intents::{Entry, IntentId, Need, Step};
 
 /// Most names of one file.
 pub const LINK_MAX: u32 = 65_000;
-
-/// What a name names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// The inode.
-    pub fid: Fid,
-    /// Its kind (never changes, so the entry may repeat it).
-    pub kind: Kind,
-}
-
-/// What must be true for an operation to happen, and stay true until it has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Need {
-    /// The entry is exactly this. `None`: there is none, and the directory lives and can take one.
-    Entry {
-        /// The directory.
-        dir: Fid,
-
-        /// The name in it.
-        name: Vec<u8>,
-
-        /// What the name must name.
-        is: Option<Entry>,
-    },
-    /// The directory is empty; nothing may be made in it.
-    Empty {
-        /// The inode.
-        fid: Fid,
-    },
-    /// The file can have one more name. It is counted at once, and taken back if the operation does not happen.
-    Link {
-        /// The inode.
-        fid: Fid,
-        /// When.
-        time: Time,
-    },
-    /// A new inode. It is made at once, and removed if the operation does not happen.
-    Make {
-        /// The inode.
-        fid: Fid,
-        /// What it is.
-        inode: Box<Inode>,
-    },
-    /// The file never had a name, may get one, and is open. The name is counted at once, and taken back if the operation does not
-    /// happen: then the file may get one as before.
-    Name {
-        /// The inode.
-        fid: Fid,
-        /// When.
-        time: Time,
-    },
-}
-
-/// What an operation does once it is decided.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Step {
-    /// The entry names this now (`None`: it is gone).
-    Entry {
-        /// The directory.
-        dir: Fid,
-
-        /// The name in it.
-        name: Vec<u8>,
-
-        /// What it names.
-        to: Option<Entry>,
-    },
-    /// A directory changed: its times, and its links by this many.
-    Touch {
-        /// The directory.
-        dir: Fid,
-        /// How many subdirectories more (or less).
-        links: i32,
-        /// When.
-        time: Time,
-    },
-    /// A file lost a name; without any left it is removed, or becomes an orphan.
-    Drop {
-        /// The inode.
-        fid: Fid,
-        /// When.
-        time: Time,
-    },
-    /// An empty directory lost its name: it is dead.
-    Bury {
-        /// The inode.
-        fid: Fid,
-        /// When.
-        time: Time,
-    },
-    /// An inode changed its name; a directory perhaps also its parent.
-    Moved {
-        /// The inode.
-        fid: Fid,
-
-        /// A directory's new parent.
-        parent: Option<Fid>,
-
-        /// When.
-        time: Time,
-    },
-}
-
-impl Need {
-    /// The inode whose lock guards it.
-    pub fn guard(&self) -> Fid {
-        match self {
-            Need::Entry { dir, .. } => *dir,
-            Need::Empty { fid }
-            | Need::Link { fid, .. }
-            | Need::Make { fid, .. }
-            | Need::Name { fid, .. } => *fid,
-        }
-    }
-}
-
-impl Need {
-    /// It is a new inode, whatever was there before.
-    pub(crate) fn makes(&self) -> bool {
-        matches!(self, Need::Make { .. })
-    }
-
-    /// It makes nothing: an operation that only takes away can have it on a full disk.
-    pub(crate) fn makes_nothing(&self) -> bool {
-        matches!(self, Need::Entry { is: Some(_), .. } | Need::Empty { .. })
-    }
-}
-
-impl Step {
-    /// A directory gets another parent.
-    pub(crate) fn moves(&self) -> bool {
-        matches!(
-            self,
-            Step::Moved {
-                parent: Some(_),
-                ..
-            }
-        )
-    }
-
-    /// The inode whose lock guards it.
-    pub fn guard(&self) -> Fid {
-        match self {
-            Step::Entry { dir, .. } | Step::Touch { dir, .. } => *dir,
-            Step::Drop { fid, .. } | Step::Bury { fid, .. } | Step::Moved { fid, .. } => *fid,
-        }
-    }
-}
 
 /// Changes gathered under inode locks, to land as one batch.
 pub(crate) struct Work<'a> {

@@ -3,19 +3,10 @@
 //! Two classes: a *leaf* request is answered from the member's own store, at once; it never waits and never calls
 //! another member. All others may call leaf requests of other members. So members that serve the two classes from
 //! separate threads cannot wait for each other in a circle.
-pub use super::records::Part;
-use super::steps::{Entry, Need};
-use crate::*;
+use crate::intents::{Entry, Need};
+pub use crate::intents::{IntentId, Part};
+use crate::{Attr, Caller, DirEntry, Error, Fid, Member, NewNode, RenameFlags, Result, SetAttr};
 use serde::{Deserialize, Serialize};
-
-/// The name of an operation that spans members: who coordinates it, and its number there. Never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct IntentId {
-    /// The member that decides and remembers it.
-    pub coordinator: Member,
-    /// Grows with every intent of this coordinator.
-    pub number: u64,
-}
 
 /// Sent to the owner of the directory (or of `fid`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -239,7 +230,9 @@ pub enum MetaRequest {
 
 impl MetaRequest {
     /// Only its coordinator prepares and finishes an intent, and says which of its intents are over.
-    pub(crate) fn check_sender(&self, from: Member) -> Result<()> {
+    /// # Errors
+    /// `Refused` for any other member.
+    pub fn check_sender(&self, from: Member) -> Result<()> {
         match self {
             MetaRequest::Prepare { intent, .. }
             | MetaRequest::Remake { intent, .. }

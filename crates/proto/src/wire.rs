@@ -2,8 +2,11 @@
 //!
 //! A head on the wire is the postcard form of [`Request`], or of `Result<Reply, WireError>`. Members of one service run
 //! the same version ([`VERSION`]), so heads carry no version of their own.
-use crate::locks::proto::{LocksReply, LocksRequest};
-use crate::{Error, Member, data::proto::*, files::proto::*, meta::proto::*};
+use crate::data::{DataReply, DataRequest};
+use crate::files::{FilesReply, FilesRequest};
+use crate::locks::{LocksReply, LocksRequest};
+use crate::meta::{MetaReply, MetaRequest};
+use crate::{Error, Member};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -59,7 +62,7 @@ pub enum Reply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum OneWay {
     /// A lock that it waits for is there.
-    Lock(crate::locks::proto::Notice),
+    Lock(crate::locks::Notice),
 }
 
 /// An error as it travels.

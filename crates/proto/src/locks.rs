@@ -7,9 +7,9 @@
 //! A request that changes something carries a **token**: a slot and a number that grows with each use of the slot. A node
 //! has one request at a time in a slot. The same token again is answered as the first time; a smaller number in the slot is
 //! a request that nobody waits for any more, and does nothing.
-use super::table::{Held, Mode, Owner};
-use crate::Fid;
+use crate::{Fid, Member};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Two kinds of locks on a file that know nothing of each other, as in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -18,6 +18,37 @@ pub enum Space {
     Record,
     /// Whole files (`flock`). Another mode is taken only after the old one is given up.
     Flock,
+}
+
+/// Who holds or wants a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// The node it came through.
+    pub member: Member,
+    /// What tells owners of that node apart: the kernel's lock owner (of a process, or of an open file).
+    pub id: u64,
+}
+
+/// How a range is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// With others that share it.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// A lock that someone holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Who.
+    pub owner: Owner,
+    /// Which bytes.
+    pub range: Range<u64>,
+    /// How.
+    pub mode: Mode,
+    /// The process that took it, on its own node.
+    pub pid: u32,
 }
 
 /// Names one request of a node.
