@@ -4,8 +4,9 @@
 //! member runs at a rank, where anything is stored.
 //!
 //! A transport implements [`Fabric`] and passes [`conformance`]. Here are [`local`] (ranks are threads of one process),
-//! `mpi` (ranks are processes of an MPI job; cargo feature `mpi`, which needs an MPI to build), and [`fault`], a wrapper
-//! that loses, delays and kills on purpose. [`ring`] stands on any of them: collectives of many ranks with one.
+//! [`session`] (ranks are processes of a job), and [`fault`], a wrapper that loses, delays and kills on purpose. A session
+//! needs its bytes moved: `mpi` does so (cargo feature `mpi`, which needs an MPI to build). [`ring`] stands on any
+//! fabric: collectives of many ranks with one.
 
 pub mod conformance;
 mod error;
@@ -16,8 +17,9 @@ mod message;
 pub mod mpi;
 mod port;
 mod replier;
+mod reply_slot;
 pub mod ring;
-mod slot;
+pub mod session;
 mod transport;
 
 pub use error::Error;

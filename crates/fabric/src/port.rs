@@ -2,7 +2,7 @@
 //!
 //! Locks here are leaves: each is held for a look-up only, never while a handler runs or another lock is taken.
 
-use crate::slot::Slot;
+use crate::reply_slot::ReplySlot;
 use crate::{Error, Handler, Message, Rank};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Mutex, RwLock};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-enum Mail {
+enum MailboxItem {
     Message(Rank, Message),
     Stop,
 }
@@ -20,12 +20,12 @@ pub(crate) struct Port {
     rank: Rank,
     closed: AtomicBool,
     handler: RwLock<Option<Arc<dyn Handler>>>,
-    mail: Sender<Mail>,
+    mail: Sender<MailboxItem>,
     /// Until the mailbox thread starts and takes it.
-    inbox: Mutex<Option<Receiver<Mail>>>,
+    inbox: Mutex<Option<Receiver<MailboxItem>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Requests to or from this rank that wait, and how closing ends them.
-    waiting: Mutex<HashMap<u64, (Arc<Slot>, Error)>>,
+    waiting: Mutex<HashMap<u64, (Arc<ReplySlot>, Error)>>,
     next: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ impl Port {
     }
 
     pub fn post(&self, from: Rank, message: Message) -> Result<(), Error> {
-        let sent = self.mail.send(Mail::Message(from, message));
+        let sent = self.mail.send(MailboxItem::Message(from, message));
         sent.map_err(|_| Error::Dead(self.rank))
     }
 
@@ -78,20 +78,22 @@ impl Port {
         }
     }
 
-    fn deliver(&self, inbox: &Receiver<Mail>) {
+    fn deliver(&self, inbox: &Receiver<MailboxItem>) {
         for mail in inbox {
             match (mail, self.handler()) {
-                (Mail::Message(from, message), Some(handler)) => handler.message(from, message),
-                (Mail::Stop, _) | (_, None) => return,
+                (MailboxItem::Message(from, message), Some(handler)) => {
+                    handler.message(from, message)
+                }
+                (MailboxItem::Stop, _) | (_, None) => return,
             }
         }
     }
 
     /// Until the guard is dropped, closing this port ends `slot` with `error`.
-    pub fn watch(&self, slot: &Arc<Slot>, error: Error) -> Watch<'_> {
+    pub fn watch(&self, slot: &Arc<ReplySlot>, error: Error) -> CloseWatch<'_> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().insert(id, (slot.clone(), error));
-        Watch { port: self, id }
+        CloseWatch { port: self, id }
     }
 
     pub fn close(&self) {
@@ -104,7 +106,7 @@ impl Port {
             slot.fail(error);
         }
         // Fails only if the mailbox never ran or has ended.
-        let _ = self.mail.send(Mail::Stop);
+        let _ = self.mail.send(MailboxItem::Stop);
         let thread = self.thread.lock().take();
         if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id())
             && thread.join().is_err()
@@ -116,12 +118,12 @@ impl Port {
 }
 
 /// See [`Port::watch`].
-pub(crate) struct Watch<'a> {
+pub(crate) struct CloseWatch<'a> {
     port: &'a Port,
     id: u64,
 }
 
-impl Drop for Watch<'_> {
+impl Drop for CloseWatch<'_> {
     fn drop(&mut self) {
         self.port.waiting.lock().remove(&self.id);
     }

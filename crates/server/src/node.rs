@@ -74,7 +74,7 @@ impl Node {
             files.clone(),
         )?);
         let locks = Arc::new(Locks::new(store.clone(), peers.clone())?);
-        let collectives = Collectives::new(peers.fabric().clone(), ring::Settings::default());
+        let collectives = Collectives::new(peers.fabric().clone(), ring::MemoryBounds::default());
         let collectives = Arc::new(collectives);
         let node = Arc::new(Node {
             locks,

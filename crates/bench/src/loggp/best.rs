@@ -2,7 +2,7 @@
 //! root (Karp, Sahay, Santos, Schauser: Optimal broadcast and summation in the LogP model, SPAA 1993).
 
 use super::{Network, Outcome};
-use forebay_fabric::ring::{Fit, reached};
+use forebay_fabric::ring::{NetworkCost, arrival_times};
 
 /// The best times for every number of servers up to one.
 pub struct Best {
@@ -18,8 +18,8 @@ impl Best {
         let (hop, gap) = (network.hop() + network.work, network.between_receptions());
         // A reduction is a broadcast backwards.
         Best {
-            up: reached(last, fit(hop, gap), u32::MAX),
-            down: reached(last, fit(network.hop(), network.between_sends()), u32::MAX),
+            up: arrival_times(last, fit(hop, gap), u32::MAX),
+            down: arrival_times(last, fit(network.hop(), network.between_sends()), u32::MAX),
             hop,
             gap,
         }
@@ -42,9 +42,9 @@ impl Best {
     }
 }
 
-fn fit(hop: u64, gap: u64) -> Fit {
+fn fit(hop: u64, gap: u64) -> NetworkCost {
     let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    Fit {
+    NetworkCost {
         hop: short(hop),
         gap: short(gap),
     }

@@ -8,7 +8,7 @@
 //! - `P` is the number of servers; the network's capacity is not limited beyond the gaps.
 
 use super::Network;
-use forebay_fabric::ring::{Reduction, Shape, Step, Tree};
+use forebay_fabric::ring::{Reduction, ReductionStep, Shape, Tree};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -135,7 +135,7 @@ pub fn collective(network: &Network, shape: Shape, n: u32) -> Outcome {
 }
 
 fn act(
-    step: Result<Step<u64>, forebay_fabric::ring::Refused>,
+    step: Result<ReductionStep<u64>, forebay_fabric::ring::ReductionError>,
     now: u64,
     rank: u32,
     world: &mut World,
@@ -144,9 +144,9 @@ fn act(
     answered: &mut [bool],
 ) {
     match step {
-        Ok(Step::Wait) => {}
-        Ok(Step::Up(parent, _)) => world.send(now, rank, parent, true),
-        Ok(Step::Execute(_)) => {
+        Ok(ReductionStep::Wait) => {}
+        Ok(ReductionStep::Up(parent, _)) => world.send(now, rank, parent, true),
+        Ok(ReductionStep::Execute(_)) => {
             outcome.gathered = now;
             answer(now, rank, world, ranks, outcome, answered);
         }
@@ -197,7 +197,7 @@ pub fn independent(network: &Network, clients: u32) -> Outcome {
 mod tests {
     use super::super::{Best, quick};
     use super::*;
-    use forebay_fabric::ring::Fit;
+    use forebay_fabric::ring::NetworkCost;
 
     /// Round numbers: a hop of 10, of which 2 to send and 3 to receive; 4 between messages.
     const ROUND: Network = Network {
@@ -211,7 +211,7 @@ mod tests {
     };
 
     fn fit(network: &Network) -> Shape {
-        Shape::Fitted(Fit {
+        Shape::Fitted(NetworkCost {
             hop: network.hop() as u32,
             gap: network.between_receptions().max(network.between_sends()) as u32,
         })
@@ -258,11 +258,11 @@ mod tests {
         for network in [ROUND, Network::default(), Network { work: 700, ..ROUND }] {
             for n in [2, 3, 7, 64, 100, 1000] {
                 let best = Best::new(&network, n).outcome(n);
-                let up = Fit {
+                let up = NetworkCost {
                     hop: (network.hop() + network.work) as u32,
                     gap: network.between_receptions() as u32,
                 };
-                let down = Fit {
+                let down = NetworkCost {
                     hop: network.hop() as u32,
                     gap: network.between_sends() as u32,
                 };

@@ -3,8 +3,8 @@
 use crate::fail::{Failure, Result};
 use bytes::Bytes;
 use crossbeam_channel::{Sender, unbounded};
-use forebay_fabric::conformance::{Meet, Threads};
-use forebay_fabric::ring::{Collectives, Group, Limits, Operation, Settings, Shape};
+use forebay_fabric::conformance::{RankBarrier, ThreadBarrier};
+use forebay_fabric::ring::{Collectives, Group, Limits, MemoryBounds, Operation, Shape};
 use forebay_fabric::{Fabric, Handler, Message, Rank, Replier, local};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -66,7 +66,7 @@ const LIMITS: Limits = Limits {
 
 /// `n` servers as threads of this process.
 pub fn local(n: u32, work: &Work) -> Result<Vec<Measured>> {
-    let threads = Threads::new(n);
+    let threads = ThreadBarrier::new(n);
     let found = Mutex::new(Vec::new());
     let failed = || Failure::new("a server panicked");
     std::thread::scope(|scope| {
@@ -126,8 +126,12 @@ fn max(a: Bytes, b: Bytes) -> Bytes {
 ///
 /// # Errors
 /// If a message is lost.
-pub fn serve(end: Arc<dyn Fabric>, meet: &dyn Meet, work: &Work) -> Result<Vec<Measured>> {
-    let collectives = Arc::new(Collectives::new(end.clone(), Settings::default()));
+pub fn serve(
+    end: Arc<dyn Fabric>,
+    barrier: &dyn RankBarrier,
+    work: &Work,
+) -> Result<Vec<Measured>> {
+    let collectives = Arc::new(Collectives::new(end.clone(), MemoryBounds::default()));
     let (requests, queue) = unbounded::<(Message, Replier)>();
     let asked = Arc::new(AtomicU64::new(0));
     end.serve(Arc::new(Server {
@@ -142,20 +146,20 @@ pub fn serve(end: Arc<dyn Fabric>, meet: &dyn Meet, work: &Work) -> Result<Vec<M
             replier.reply(Message::new(number(size)));
         }
     });
-    meet.meet();
+    barrier.wait();
     let mut found = Vec::new();
     for subject in Subject::ALL {
         let part = Part {
             end: &end,
             collectives: &collectives,
             asked: &asked,
-            meet,
+            barrier,
             work,
             subject,
         };
         found.extend(part.measure()?);
     }
-    meet.meet();
+    barrier.wait();
     end.close();
     // Its queue ends with the handler.
     server
@@ -168,7 +172,7 @@ struct Part<'a> {
     end: &'a Arc<dyn Fabric>,
     collectives: &'a Arc<Collectives>,
     asked: &'a AtomicU64,
-    meet: &'a dyn Meet,
+    barrier: &'a dyn RankBarrier,
     work: &'a Work,
     subject: Subject,
 }
@@ -244,14 +248,14 @@ impl Part<'_> {
                 .collect();
             for (round, operation) in operations.iter().enumerate() {
                 let before = self.messages();
-                self.meet.meet();
+                self.barrier.wait();
                 steps.wait();
                 let begun = Instant::now();
                 self.client(0, operation, &steps)?;
                 let latency = begun.elapsed().as_nanos() as u64;
                 // A collective is over at the root when all its messages came; counted before those of the next come.
                 let reduced = self.messages() - before;
-                self.meet.meet();
+                self.barrier.wait();
                 // Clients by themselves are done when all have met.
                 let came = match self.subject {
                     Subject::Mdhim => self.messages() - before,

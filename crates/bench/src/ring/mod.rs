@@ -26,7 +26,7 @@ use crate::fail::{Context, Result};
 use crate::loggp::{self, Best, Network};
 use crate::report::Report;
 use cases::{Case, Kind};
-use forebay_fabric::ring::{Fit, Shape, Tree};
+use forebay_fabric::ring::{NetworkCost, Shape, Tree};
 use std::io::Write as _;
 
 /// What `ring` does.
@@ -126,7 +126,7 @@ fn measured(
 
 /// The tree that the file system uses, whatever the network.
 fn fitted() -> Shape {
-    Shape::Fitted(Fit::default())
+    Shape::Fitted(NetworkCost::default())
 }
 
 fn simulated(case: &'static Case, n: u32, args: &RingArgs, report: &mut Report) {

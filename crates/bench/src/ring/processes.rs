@@ -2,8 +2,9 @@
 
 use super::measure::{self, Measured, Work};
 use crate::fail::{Context, Failure, Result};
-use forebay_fabric::conformance::OverFabric;
-use forebay_fabric::mpi::{Identity, Job, Timing};
+use forebay_fabric::conformance::FabricBarrier;
+use forebay_fabric::mpi;
+use forebay_fabric::session::{Identity, Timing};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -46,12 +47,12 @@ pub fn start(n: u32, work: &Work) -> Result<Vec<Measured>> {
 /// # Errors
 /// If it was not started by `mpirun`, or a message is lost.
 pub fn rank(work: &Work) -> Result<()> {
-    let job = Job::start()?;
+    let job = mpi::start()?;
     let identity = Identity {
         version: 1,
         secret: b"benchmark".to_vec(),
-        member: job.rank,
-        members: job.size,
+        member: job.process,
+        members: job.processes,
         service: [0; 16],
     };
     let timing = Timing {
@@ -59,13 +60,13 @@ pub fn rank(work: &Work) -> Result<()> {
         limit: LONG,
         join: LONG,
     };
-    let world = job.join(identity, timing)?;
-    let meeting = OverFabric::new(world.fabric());
-    let found = measure::serve(world.fabric(), &meeting, work)?;
-    if world.rank() == 0 {
+    let session = job.join(identity, timing)?;
+    let barrier = FabricBarrier::new(session.fabric());
+    let found = measure::serve(session.fabric(), &barrier, work)?;
+    if session.rank() == 0 {
         println!("{RESULTS}{}", serde_json::to_string(&found)?);
     }
-    drop(meeting);
-    world.stop(LONG);
+    drop(barrier);
+    session.stop(LONG);
     Ok(())
 }

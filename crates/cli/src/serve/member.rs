@@ -19,7 +19,8 @@ use crate::metrics::Endpoint;
 use crate::mount_table;
 use crate::processes;
 use crate::settings::{Resolved, Settings};
-use forebay_fabric::mpi::{self, Ending, Identity, Job, StartError, Timing, World};
+use forebay_fabric::mpi;
+use forebay_fabric::session::{self, Ending, Identity, Session, StartError, Timing};
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto, superblock};
 use forebay_storage::{OsIo, PooledIo};
@@ -46,7 +47,7 @@ pub struct Start {
 /// A member and its connection to the others.
 struct Together {
     joined: Joined,
-    world: World,
+    world: Session,
     /// Where all members run, once all are ready.
     seats: Arc<OnceLock<Vec<Seat>>>,
     /// Reports that the member has stopped.
@@ -59,12 +60,12 @@ impl Hosted for Together {
     }
 
     fn peers(&self) -> Vec<Peer> {
-        let seen = |peer: forebay_fabric::mpi::Peer| Peer {
+        let seen = |peer: session::Peer| Peer {
             member: peer.rank as u16,
             health: match peer.health {
-                mpi::Health::Alive => Health::Alive,
-                mpi::Health::Left => Health::Left,
-                mpi::Health::Dead => Health::Dead,
+                session::Health::Alive => Health::Alive,
+                session::Health::Left => Health::Left,
+                session::Health::Dead => Health::Dead,
             },
             silent_seconds: peer.silent.as_secs_f64(),
         };
@@ -88,7 +89,7 @@ impl Hosted for Together {
     fn dead(&self) -> Vec<DeadMember> {
         let is_dead = |member: u16| {
             let mut peers = self.world.peers().into_iter();
-            peers.any(|p| p.rank == u32::from(member) && p.health == mpi::Health::Dead)
+            peers.any(|p| p.rank == u32::from(member) && p.health == session::Health::Dead)
         };
         let seats = self.seats.get().into_iter().flatten();
         let dead = seats.filter(|seat| is_dead(seat.member));
@@ -274,7 +275,7 @@ fn serve(
     if start.until_input_ends && starter().is_none() {
         stop_when_alone(&world, alone);
     }
-    let dead = |peer: &mpi::Peer| peer.health == mpi::Health::Dead;
+    let dead = |peer: &session::Peer| peer.health == session::Health::Dead;
     world.on_death(joined.on_death());
     world
         .peers()
@@ -353,7 +354,7 @@ fn serve(
 
 /// A server that hears no other one any more cannot be told how things stand: it is cut off, and its launcher and `run` with the others.
 /// It stops by itself.
-fn stop_when_alone(world: &World, events: mpsc::Sender<Event>) {
+fn stop_when_alone(world: &Session, events: mpsc::Sender<Event>) {
     let limit = world.timing().limit;
     let (dead, others) = (Mutex::new(BTreeSet::new()), world.size() as usize - 1);
     world.on_death(move |member| {
@@ -437,26 +438,29 @@ fn version() -> u32 {
 }
 
 /// Starts MPI and finds the other members.
-fn join(start: &Start, home: &Home, expected: u32) -> Result<World> {
+fn join(start: &Start, home: &Home, expected: u32) -> Result<Session> {
     let failed = |e: StartError| Failure::plain(format!("{}: {e}", home.dir().display()));
-    let job = Job::start().map_err(failed)?;
-    if job.rank != expected {
+    let job = mpi::start().map_err(failed)?;
+    if job.process != expected {
         return Err(Failure::new(
             format!(
                 "MPI says rank {} and the launcher's environment says {expected}",
-                job.rank
+                job.process
             ),
             "start the servers with the mpirun or srun of the MPI that forebay was built for",
         ));
     }
-    let Ok(size) = u16::try_from(job.size) else {
+    let Ok(size) = u16::try_from(job.processes) else {
         return Err(Failure::new(
-            format!("{} processes are more than a service may have", job.size),
+            format!(
+                "{} processes are more than a service may have",
+                job.processes
+            ),
             "start one server on each node",
         ));
     };
     // A new store takes its rank for its number.
-    let (member, members) = home.member().unwrap_or((job.rank as u16, size));
+    let (member, members) = home.member().unwrap_or((job.process as u16, size));
     let identity = Identity {
         version: version(),
         secret: start.secret.clone(),
@@ -465,7 +469,7 @@ fn join(start: &Start, home: &Home, expected: u32) -> Result<World> {
         // Members agree on it when they meet, for new stores have none yet.
         service: [0; 16],
     };
-    let rank = job.rank;
+    let rank = job.process;
     job.join(identity, timing(&start.settings.values))
         .map_err(|e| match e {
             // All processes refuse alike: the first one says so for all.

@@ -9,35 +9,37 @@ type OnMessage = Box<dyn Fn(Rank, Message) + Send + Sync>;
 
 /// A handler made of two functions. What has no function is dropped.
 #[derive(Default)]
-pub struct Functions {
+pub struct ClosureHandler {
     on_request: Option<OnRequest>,
     on_message: Option<OnMessage>,
 }
 
-impl Functions {
+impl ClosureHandler {
     /// Handles requests with `f`.
-    pub fn requests(f: impl Fn(Rank, Message, Replier) + Send + Sync + 'static) -> Arc<Functions> {
-        Arc::new(Functions {
+    pub fn requests(
+        f: impl Fn(Rank, Message, Replier) + Send + Sync + 'static,
+    ) -> Arc<ClosureHandler> {
+        Arc::new(ClosureHandler {
             on_request: Some(Box::new(f)),
             on_message: None,
         })
     }
 
     /// Handles one-way messages with `f`.
-    pub fn messages(f: impl Fn(Rank, Message) + Send + Sync + 'static) -> Arc<Functions> {
-        Arc::new(Functions {
+    pub fn messages(f: impl Fn(Rank, Message) + Send + Sync + 'static) -> Arc<ClosureHandler> {
+        Arc::new(ClosureHandler {
             on_request: None,
             on_message: Some(Box::new(f)),
         })
     }
 
     /// Answers each request with the request.
-    pub fn echo() -> Arc<Functions> {
-        Functions::requests(|_, message, replier| replier.reply(message))
+    pub fn echo() -> Arc<ClosureHandler> {
+        ClosureHandler::requests(|_, message, replier| replier.reply(message))
     }
 }
 
-impl Handler for Functions {
+impl Handler for ClosureHandler {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
         if let Some(f) = &self.on_request {
             f(from, message, replier);

@@ -1,15 +1,15 @@
 //! Sizes that need gigabytes of memory and some seconds.
 
 use super::handlers::bytes;
-use super::{Functions, LONG, Party};
+use super::{ClosureHandler, LONG, RankContext};
 use crate::Message;
 
 /// Rank 0 sends rank 1 up to 1 GiB, in one buffer and in several, and gets it back as sent.
-pub fn sizes_to_a_gib(party: &Party) {
+pub fn sizes_to_a_gib(context: &RankContext) {
     const GIB: usize = 1 << 30;
-    party.end.serve(Functions::echo());
-    party.meet();
-    if party.rank() == 0 {
+    context.end.serve(ClosureHandler::echo());
+    context.wait_for_all();
+    if context.rank() == 0 {
         let mib = bytes(1 << 20, 3);
         let whole = bytes::Bytes::from(mib.repeat(GIB >> 20));
         let several = vec![
@@ -22,9 +22,9 @@ pub fn sizes_to_a_gib(party: &Party) {
                 bulk,
                 ..Message::new("large")
             };
-            let reply = party.end.call(1, message.clone(), LONG);
+            let reply = context.end.call(1, message.clone(), LONG);
             assert!(reply == Ok(message), "a large message did not come back");
         }
     }
-    party.meet();
+    context.wait_for_all();
 }

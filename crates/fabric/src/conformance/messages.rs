@@ -1,25 +1,27 @@
 //! One-way messages.
 
 use super::handlers::{bytes, number, read_number};
-use super::{Functions, LONG, Party};
+use super::{ClosureHandler, LONG, RankContext};
 use crate::Message;
 use crossbeam_channel::unbounded;
 
 /// Every rank sends 500 numbered messages to every rank at once; each sender's arrive complete and in order.
-pub fn messages_of_a_sender_keep_their_order(party: &Party) {
+pub fn messages_of_a_sender_keep_their_order(context: &RankContext) {
     const COUNT: u64 = 500;
     let (arrived, arrivals) = unbounded();
-    party.end.serve(Functions::messages(move |from, message| {
-        // Fails only when the check has already failed.
-        let _ = arrived.send((from, read_number(&message)));
-    }));
-    party.meet();
+    context
+        .end
+        .serve(ClosureHandler::messages(move |from, message| {
+            // Fails only when the check has already failed.
+            let _ = arrived.send((from, read_number(&message)));
+        }));
+    context.wait_for_all();
     for i in 0..COUNT {
-        for to in 0..party.size() {
-            assert_eq!(party.end.send(to, number(i)), Ok(()));
+        for to in 0..context.size() {
+            assert_eq!(context.end.send(to, number(i)), Ok(()));
         }
     }
-    let ranks = party.size() as usize;
+    let ranks = context.size() as usize;
     let mut next = vec![0; ranks];
     for _ in 0..ranks * COUNT as usize {
         let arrival = arrivals.recv_timeout(LONG);
@@ -30,50 +32,57 @@ pub fn messages_of_a_sender_keep_their_order(party: &Party) {
         assert_eq!(got, Some(*expected), "from rank {from}");
         *expected += 1;
     }
-    party.meet();
+    context.wait_for_all();
 }
 
 /// Head and bulk of messages, empty and of several MiB, arrive as sent.
-pub fn messages_and_bulk_arrive_whole(party: &Party) {
+pub fn messages_and_bulk_arrive_whole(context: &RankContext) {
     let (arrived, arrivals) = unbounded();
-    party.end.serve(Functions::messages(move |_, message| {
-        // Fails only when the check has already failed.
-        let _ = arrived.send(message);
-    }));
-    party.meet();
+    context
+        .end
+        .serve(ClosureHandler::messages(move |_, message| {
+            // Fails only when the check has already failed.
+            let _ = arrived.send(message);
+        }));
+    context.wait_for_all();
     let messages = [0usize, 1, 5000, 4 << 20].map(|len| Message {
         head: bytes(len % 3000, 5),
         bulk: vec![bytes(len, 6), bytes(0, 0), bytes(len / 2, 7)],
     });
     for message in &messages {
-        assert_eq!(party.end.send(party.neighbour(), message.clone()), Ok(()));
+        assert_eq!(
+            context.end.send(context.neighbour(), message.clone()),
+            Ok(())
+        );
     }
     for message in messages {
         let arrived = arrivals.recv_timeout(LONG);
         assert!(arrived == Ok(message), "a message did not arrive as sent");
     }
-    party.meet();
+    context.wait_for_all();
 }
 
 /// Messages of many sizes in turn arrive in the order sent.
-pub fn small_messages_do_not_overtake_large_ones(party: &Party) {
+pub fn small_messages_do_not_overtake_large_ones(context: &RankContext) {
     let (arrived, arrivals) = unbounded();
-    party.end.serve(Functions::messages(move |_, message| {
-        // Fails only when the check has already failed.
-        let _ = arrived.send((read_number(&message), message.len()));
-    }));
-    party.meet();
+    context
+        .end
+        .serve(ClosureHandler::messages(move |_, message| {
+            // Fails only when the check has already failed.
+            let _ = arrived.send((read_number(&message), message.len()));
+        }));
+    context.wait_for_all();
     let sizes = |i: u64| [3 << 20, 0, 70_000, 9, 1 << 20, 5000][i as usize % 6];
     for i in 0..36 {
         let message = Message {
             bulk: vec![bytes(sizes(i), i)],
             ..number(i)
         };
-        assert_eq!(party.end.send(party.neighbour(), message), Ok(()));
+        assert_eq!(context.end.send(context.neighbour(), message), Ok(()));
     }
     for i in 0..36 {
         let arrival = arrivals.recv_timeout(LONG);
         assert_eq!(arrival, Ok((Some(i), 8 + sizes(i))));
     }
-    party.meet();
+    context.wait_for_all();
 }

@@ -1,22 +1,22 @@
 //! What every transport must do, as checks that all ranks run at once: a transport's tests call [`all`] when its ranks
 //! are threads of one process, and each rank calls [`each`] when they are processes.
 //!
-//! A check sees one rank's end and a [`Meet`] where the ranks wait for each other; nothing else is shared, so the same
+//! A check sees one rank's end and a [`RankBarrier`] where the ranks wait for each other; nothing else is shared, so the same
 //! check serves threads and processes. Each check gets a fresh fabric, sets this rank's handler, and is over when all
-//! ranks have met at its end. A check that fails panics: this module is a test that lives where every transport can
+//! ranks have waited for each other at its end. A check that fails panics: this module is a test that lives where every transport can
 //! reach it. No check depends on how fast the machine is: waits that must end are long, waits that must run out are
 //! short.
 
+mod barrier;
 mod failures;
 mod handlers;
 mod large;
-mod meet;
 mod messages;
 mod requests;
 mod ring;
 
-pub use handlers::Functions;
-pub use meet::{Meet, OverFabric, Threads};
+pub use barrier::{FabricBarrier, RankBarrier, ThreadBarrier};
+pub use handlers::ClosureHandler;
 
 use crate::{Fabric, Rank};
 use std::sync::Arc;
@@ -28,14 +28,14 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
 /// One rank's part in a check.
-pub struct Party<'a> {
+pub struct RankContext<'a> {
     /// This rank's end.
     pub end: &'a Arc<dyn Fabric>,
     /// Where the ranks wait for each other.
-    pub others: &'a dyn Meet,
+    pub barrier: &'a dyn RankBarrier,
 }
 
-impl Party<'_> {
+impl RankContext<'_> {
     fn rank(&self) -> Rank {
         self.end.rank()
     }
@@ -49,8 +49,8 @@ impl Party<'_> {
         (self.rank() + 1) % self.size()
     }
 
-    fn meet(&self) {
-        self.others.meet();
+    fn wait_for_all(&self) {
+        self.barrier.wait();
     }
 }
 
@@ -60,8 +60,8 @@ pub struct Check {
     pub name: &'static str,
     /// The fewest ranks it works with.
     pub ranks: u32,
-    /// One rank's part. Between its last meeting and its end it does not use the fabric.
-    pub run: fn(&Party),
+    /// One rank's part. Between its last wait for the others and its end it does not use the fabric.
+    pub run: fn(&RankContext),
 }
 
 macro_rules! checks {
@@ -117,16 +117,16 @@ pub fn all(mut make: impl FnMut(u32) -> Vec<Arc<dyn Fabric>>) {
 ///
 /// # Panics
 /// When one of them does.
-pub fn together(ends: &[Arc<dyn Fabric>], run: fn(&Party)) {
-    let threads = Threads::new(ends.len() as u32);
+pub fn together(ends: &[Arc<dyn Fabric>], run: fn(&RankContext)) {
+    let threads = ThreadBarrier::new(ends.len() as u32);
     std::thread::scope(|scope| {
         for (at, end) in ends.iter().enumerate() {
-            let others = &threads;
+            let barrier = &threads;
             scope.spawn(move || {
-                let _attendance = others.attend();
+                let _guard = barrier.guard_against_panic();
                 assert_eq!((end.rank() as usize, end.size() as usize), (at, ends.len()));
-                run(&Party { end, others });
-                others.meet();
+                run(&RankContext { end, barrier });
+                barrier.wait();
             });
         }
     });
@@ -140,7 +140,11 @@ pub fn together(ends: &[Arc<dyn Fabric>], run: fn(&Party)) {
 ///
 /// # Panics
 /// When this rank fails one.
-pub fn each(checks: &[Check], mut make: impl FnMut() -> Arc<dyn Fabric>, others: &dyn Meet) {
+pub fn each(
+    checks: &[Check],
+    mut make: impl FnMut() -> Arc<dyn Fabric>,
+    barrier: &dyn RankBarrier,
+) {
     for check in checks {
         let end = make();
         let size = end.size();
@@ -148,9 +152,9 @@ pub fn each(checks: &[Check], mut make: impl FnMut() -> Arc<dyn Fabric>, others:
             if end.rank() == 0 {
                 println!("conformance: {}, {size} ranks", check.name);
             }
-            (check.run)(&Party { end: &end, others });
+            (check.run)(&RankContext { end: &end, barrier });
         }
-        others.meet();
+        barrier.wait();
         end.close();
     }
 }

@@ -1,44 +1,47 @@
 //! Requests and their replies.
 
 use super::handlers::{bytes, number, read_number};
-use super::{Functions, LONG, Party};
+use super::{ClosureHandler, LONG, RankContext};
 use crate::{Fabric, Message, Replier};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
 /// Each rank asks each other one; requester and reply are not mixed up.
-pub fn every_rank_answers_every_rank(party: &Party) {
-    let own = u64::from(party.rank());
-    party
+pub fn every_rank_answers_every_rank(context: &RankContext) {
+    let own = u64::from(context.rank());
+    context
         .end
-        .serve(Functions::requests(move |from, message, replier| {
+        .serve(ClosureHandler::requests(move |from, message, replier| {
             let asked = read_number(&message).unwrap_or(0);
             replier.reply(number(asked * 10_000 + own * 100 + u64::from(from)));
         }));
-    party.meet();
-    for to in 0..party.size() {
-        let reply = party.end.call(to, number(7), LONG).map(|m| read_number(&m));
+    context.wait_for_all();
+    for to in 0..context.size() {
+        let reply = context
+            .end
+            .call(to, number(7), LONG)
+            .map(|m| read_number(&m));
         let expected = 70_000 + u64::from(to) * 100 + own;
         assert_eq!(reply, Ok(Some(expected)), "rank {own} asks rank {to}");
     }
-    party.meet();
+    context.wait_for_all();
 }
 
 /// A call to one's own rank reaches one's own handler.
-pub fn a_rank_calls_itself(party: &Party) {
-    party.end.serve(Functions::echo());
-    let reply = party.end.call(party.rank(), number(3), LONG);
+pub fn a_rank_calls_itself(context: &RankContext) {
+    context.end.serve(ClosureHandler::echo());
+    let reply = context.end.call(context.rank(), number(3), LONG);
     assert_eq!(reply, Ok(number(3)));
-    party.meet();
+    context.wait_for_all();
 }
 
 /// Heads and bulk buffers of 0 bytes to 24 MiB come back as sent.
-pub fn sizes_from_nothing_to_many_mib(party: &Party) {
-    party.end.serve(Functions::echo());
-    party.meet();
-    let to = party.neighbour();
+pub fn sizes_from_nothing_to_many_mib(context: &RankContext) {
+    context.end.serve(ClosureHandler::echo());
+    context.wait_for_all();
+    let to = context.neighbour();
     assert_eq!(
-        party.end.call(to, Message::default(), LONG),
+        context.end.call(to, Message::default(), LONG),
         Ok(Message::default())
     );
     for len in [0, 1, 7, 4095, 4096, 4097, 65_536, (1 << 20) + 1, 24 << 20] {
@@ -46,38 +49,38 @@ pub fn sizes_from_nothing_to_many_mib(party: &Party) {
             head: bytes(len.min(100_000), 1),
             bulk: vec![bytes(len, 2)],
         };
-        let reply = party.end.call(to, message.clone(), LONG);
+        let reply = context.end.call(to, message.clone(), LONG);
         // Not assert_eq: it would print all of it.
         assert!(
             reply == Ok(message),
             "{len} bytes did not come back as sent"
         );
     }
-    party.meet();
+    context.wait_for_all();
 }
 
 /// A thousand buffers, empty ones among them, keep number, order and borders.
-pub fn many_buffers_keep_their_borders(party: &Party) {
-    party.end.serve(Functions::echo());
-    party.meet();
+pub fn many_buffers_keep_their_borders(context: &RankContext) {
+    context.end.serve(ClosureHandler::echo());
+    context.wait_for_all();
     let bulk = (0..1000).map(|i| bytes(i * 37 % 501, i as u64)).collect();
     let message = Message {
         head: bytes(10, 9),
         bulk,
     };
-    let reply = party.end.call(party.neighbour(), message.clone(), LONG);
+    let reply = context.end.call(context.neighbour(), message.clone(), LONG);
     assert!(
         reply == Ok(message),
         "the buffers did not come back as sent"
     );
-    party.meet();
+    context.wait_for_all();
 }
 
 /// Eight threads of each rank ask all ranks at once; every one gets its own answer.
-pub fn many_callers_at_once(party: &Party) {
-    party.end.serve(Functions::echo());
-    party.meet();
-    let end = party.end;
+pub fn many_callers_at_once(context: &RankContext) {
+    context.end.serve(ClosureHandler::echo());
+    context.wait_for_all();
+    let end = context.end;
     std::thread::scope(|scope| {
         for thread in 0..8u64 {
             scope.spawn(move || {
@@ -89,15 +92,15 @@ pub fn many_callers_at_once(party: &Party) {
             });
         }
     });
-    party.meet();
+    context.wait_for_all();
 }
 
 /// A handler calls the rank that called it, and so on, ten calls deep.
-pub fn nested_calls_work(party: &Party) {
-    let own: Weak<dyn Fabric> = Arc::downgrade(party.end);
-    party
+pub fn nested_calls_work(context: &RankContext) {
+    let own: Weak<dyn Fabric> = Arc::downgrade(context.end);
+    context
         .end
-        .serve(Functions::requests(move |from, message, replier| {
+        .serve(ClosureHandler::requests(move |from, message, replier| {
             let (Some(depth), Some(own)) = (read_number(&message), own.upgrade()) else {
                 return;
             };
@@ -109,18 +112,18 @@ pub fn nested_calls_work(party: &Party) {
                 replier.reply(number(below + 1));
             }
         }));
-    party.meet();
-    let reply = party.end.call(party.neighbour(), number(10), LONG);
+    context.wait_for_all();
+    let reply = context.end.call(context.neighbour(), number(10), LONG);
     assert_eq!(reply, Ok(number(11)));
-    party.meet();
+    context.wait_for_all();
 }
 
 /// A handler may keep the replier and answer from another thread, in another order than asked.
-pub fn late_replies_arrive(party: &Party) {
+pub fn late_replies_arrive(context: &RankContext) {
     let kept = Arc::new(Mutex::new(Vec::<(Message, Replier)>::new()));
-    party
+    context
         .end
-        .serve(Functions::requests(move |_, message, replier| {
+        .serve(ClosureHandler::requests(move |_, message, replier| {
             let mut kept = kept.lock();
             kept.push((message, replier));
             if kept.len() < 8 {
@@ -133,12 +136,12 @@ pub fn late_replies_arrive(party: &Party) {
                 }
             });
         }));
-    party.meet();
-    let (end, to) = (party.end, party.neighbour());
+    context.wait_for_all();
+    let (end, to) = (context.end, context.neighbour());
     std::thread::scope(|scope| {
         for i in 0..8 {
             scope.spawn(move || assert_eq!(end.call(to, number(i), LONG), Ok(number(i))));
         }
     });
-    party.meet();
+    context.wait_for_all();
 }

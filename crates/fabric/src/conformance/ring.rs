@@ -1,9 +1,11 @@
 //! Collectives over the transport.
 
-use super::{LONG, Party};
+use super::{LONG, RankContext};
 use crate::Rank;
 use crate::ring::topology::fan_in;
-use crate::ring::{Collectives, Failure, Fit, Group, Limits, Operation, Settings, Shape};
+use crate::ring::{
+    Collectives, Failure, Group, Limits, MemoryBounds, NetworkCost, Operation, Shape,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +15,7 @@ const PATIENT: Limits = Limits {
     base: LONG,
     per_level: Duration::from_secs(1),
 };
-const FITTED: Shape = Shape::Fitted(Fit { hop: 5, gap: 1 });
+const FITTED: Shape = Shape::Fitted(NetworkCost { hop: 5, gap: 1 });
 
 fn number(n: u64) -> Bytes {
     Bytes::copy_from_slice(&n.to_le_bytes())
@@ -34,11 +36,11 @@ struct Member {
 }
 
 impl Member {
-    fn of(party: &Party) -> Member {
-        let collectives = Collectives::new(party.end.clone(), Settings::default());
+    fn of(context: &RankContext) -> Member {
+        let collectives = Collectives::new(context.end.clone(), MemoryBounds::default());
         let collectives = Arc::new(collectives);
-        party.end.serve(collectives.clone());
-        party.meet();
+        context.end.serve(collectives.clone());
+        context.wait_for_all();
         Member {
             collectives,
             ran: AtomicU64::new(0),
@@ -67,13 +69,13 @@ fn operation(ranks: Vec<Rank>, shape: Shape, round: u64, root: Rank) -> Option<O
 }
 
 /// Every rank in turn is the root, in every shape; it receives exactly the messages that it should.
-pub fn everyone_gets_the_roots_answer(party: &Party) {
-    let member = Member::of(party);
-    let n = party.size();
+pub fn everyone_gets_the_roots_answer(context: &RankContext) {
+    let member = Member::of(context);
+    let n = context.size();
     let all = (1u64 << n) - 1;
     let shapes = [Shape::Ring, FITTED, Shape::Direct];
     let mut before = member.collectives.counts();
-    party.meet();
+    context.wait_for_all();
     for (round, shape) in (0..).zip(shapes) {
         for root in 0..n {
             let round = round * u64::from(n) + u64::from(root);
@@ -81,8 +83,8 @@ pub fn everyone_gets_the_roots_answer(party: &Party) {
                 panic!("all ranks are a group");
             };
             let ran = member.ran.load(Ordering::SeqCst);
-            assert_eq!(member.sum(party.rank(), &operation), Ok(Some(all)));
-            if party.rank() == root {
+            assert_eq!(member.sum(context.rank(), &operation), Ok(Some(all)));
+            if context.rank() == root {
                 let expected = match shape {
                     Shape::Direct => n - 1,
                     _ => fan_in(n),
@@ -94,14 +96,14 @@ pub fn everyone_gets_the_roots_answer(party: &Party) {
             }
             // Counted before any message of the next round comes.
             before = member.collectives.counts();
-            party.meet();
+            context.wait_for_all();
         }
     }
 }
 
 /// Some ranks, in an order of their own, while the others do something else.
-pub fn a_group_of_some_ranks(party: &Party) {
-    let (member, n) = (Member::of(party), party.size());
+pub fn a_group_of_some_ranks(context: &RankContext) {
+    let (member, n) = (Member::of(context), context.size());
     let ranks: Vec<Rank> = (0..n).rev().filter(|r| r % 2 == 0).collect();
     let expected = ranks.iter().map(|r| 1u64 << r).sum();
     for round in 0..20 {
@@ -109,19 +111,19 @@ pub fn a_group_of_some_ranks(party: &Party) {
         let Some(operation) = operation(ranks.clone(), Shape::Ring, round, root) else {
             panic!("some ranks are a group");
         };
-        let outcome = member.sum(party.rank(), &operation);
-        if party.rank().is_multiple_of(2) {
+        let outcome = member.sum(context.rank(), &operation);
+        if context.rank().is_multiple_of(2) {
             assert_eq!(outcome, Ok(Some(expected)));
         } else {
-            assert_eq!(outcome, Err(Failure::NotAMember(party.rank())));
+            assert_eq!(outcome, Err(Failure::NotAMember(context.rank())));
         }
     }
-    party.meet();
+    context.wait_for_all();
 }
 
 /// Four threads of each rank, each with operations of its own.
-pub fn operations_at_once(party: &Party) {
-    let (member, n) = (&Member::of(party), party.size());
+pub fn operations_at_once(context: &RankContext) {
+    let (member, n) = (&Member::of(context), context.size());
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             scope.spawn(move || {
@@ -131,18 +133,18 @@ pub fn operations_at_once(party: &Party) {
                         panic!("all ranks are a group");
                     };
                     let key = Bytes::copy_from_slice(&[thread]);
-                    let outcome = member.sum(party.rank(), &Operation { key, ..operation });
+                    let outcome = member.sum(context.rank(), &Operation { key, ..operation });
                     assert_eq!(outcome, Ok(Some((1u64 << n) - 1)));
                 }
             });
         }
     });
-    party.meet();
+    context.wait_for_all();
 }
 
 /// One rank does not come: all others fail in time, the operation never runs, the late one fails too, and the next works.
-pub fn a_rank_that_stays_away_fails_it(party: &Party) {
-    let (member, n) = (Member::of(party), party.size());
+pub fn a_rank_that_stays_away_fails_it(context: &RankContext) {
+    let (member, n) = (Member::of(context), context.size());
     let Some(patient) = operation((0..n).collect(), Shape::Ring, 1, 0) else {
         panic!("all ranks are a group");
     };
@@ -154,42 +156,42 @@ pub fn a_rank_that_stays_away_fails_it(party: &Party) {
         round: 0,
         ..patient.clone()
     };
-    let away = party.rank() == 1;
+    let away = context.rank() == 1;
     if !away {
-        let outcome = member.sum(party.rank(), &hasty);
+        let outcome = member.sum(context.rank(), &hasty);
         assert!(outcome.is_err(), "{outcome:?}");
     }
-    party.meet();
+    context.wait_for_all();
     if away {
-        let outcome = member.sum(party.rank(), &hasty);
+        let outcome = member.sum(context.rank(), &hasty);
         assert!(outcome.is_err(), "{outcome:?}");
     }
-    party.meet();
+    context.wait_for_all();
     assert_eq!(member.ran.load(Ordering::SeqCst), 0);
-    let outcome = member.sum(party.rank(), &patient);
+    let outcome = member.sum(context.rank(), &patient);
     assert_eq!(outcome, Ok(Some((1u64 << n) - 1)));
-    party.meet();
+    context.wait_for_all();
 }
 
 /// One rank is gone, and the others know: all fail long before their limits.
-pub fn a_dead_rank_fails_it_at_once(party: &Party) {
-    let (member, n) = (Member::of(party), party.size());
-    if party.rank() == 1 {
-        party.end.close();
+pub fn a_dead_rank_fails_it_at_once(context: &RankContext) {
+    let (member, n) = (Member::of(context), context.size());
+    if context.rank() == 1 {
+        context.end.close();
     }
-    party.meet();
-    if party.rank() != 1 {
+    context.wait_for_all();
+    if context.rank() != 1 {
         let Some(operation) = operation((0..n).collect(), Shape::Ring, 0, 0) else {
             panic!("all ranks are a group");
         };
         member.collectives.rank_died(1);
         let begun = std::time::Instant::now();
-        let outcome = member.sum(party.rank(), &operation);
+        let outcome = member.sum(context.rank(), &operation);
         assert!(
             matches!(outcome, Err(Failure::Missing(1) | Failure::Lost(1))),
             "{outcome:?}"
         );
         assert!(begun.elapsed() < PATIENT.base);
     }
-    party.meet();
+    context.wait_for_all();
 }

@@ -1,7 +1,7 @@
 //! Each fault, and that the wrapper changes nothing without them.
 
 use super::*;
-use crate::conformance::{self, Functions};
+use crate::conformance::{self, ClosureHandler};
 use crate::local;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ fn pair(faults: &Arc<Faults>) -> (Vec<Arc<dyn Fabric>>, Arc<AtomicU64>) {
     let ends = wrap(local_ends(2), faults);
     let carried_out = Arc::new(AtomicU64::new(0));
     let count = carried_out.clone();
-    ends[1].serve(Functions::requests(move |_, message, replier| {
+    ends[1].serve(ClosureHandler::requests(move |_, message, replier| {
         count.fetch_add(1, Ordering::SeqCst);
         replier.reply(message);
     }));
@@ -69,7 +69,7 @@ fn a_seed_replays_and_lost_requests_are_not_carried_out() {
 fn a_killed_rank_is_cut_off_until_revived() {
     let faults = Faults::new(1);
     let (ends, carried_out) = pair(&faults);
-    ends[0].serve(Functions::echo());
+    ends[0].serve(ClosureHandler::echo());
     faults.kill(1);
     assert_eq!(
         ends[0].call(1, Message::default(), LONG),
@@ -94,7 +94,7 @@ fn a_rank_killed_during_a_call_carries_it_out_without_a_reply() {
     let faults = Faults::new(1);
     let ends = wrap(local_ends(2), &faults);
     let kill = faults.clone();
-    ends[1].serve(Functions::requests(move |_, message, replier| {
+    ends[1].serve(ClosureHandler::requests(move |_, message, replier| {
         kill.kill(1);
         replier.reply(message);
     }));
@@ -139,7 +139,7 @@ fn lost_messages_leave_the_others_in_order() {
     let faults = Faults::new(3);
     let ends = wrap(local_ends(2), &faults);
     let (arrived, arrivals) = crossbeam_channel::unbounded();
-    ends[1].serve(Functions::messages(move |_, m| {
+    ends[1].serve(ClosureHandler::messages(move |_, m| {
         arrived.send(m.head[0]).unwrap()
     }));
     faults.set(Odds {

@@ -7,7 +7,7 @@
 //! - A closed rank is dead to the others. A handler that still runs when its rank closes may finish its reply.
 
 use crate::port::Port;
-use crate::slot::{Answer, Slot};
+use crate::reply_slot::{ReplyGuard, ReplySlot};
 use crate::{Error, Fabric, Handler, Message, Rank, Replier};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl LocalFabric {
         &self,
         peer: &Port,
         to: Rank,
-        slot: &Arc<Slot>,
+        slot: &Arc<ReplySlot>,
         until: Option<Instant>,
     ) -> Result<Option<Message>, Error> {
         // Registered first, looked at second: a close in between is seen by one of the two.
@@ -80,9 +80,9 @@ impl Fabric for LocalFabric {
         let handler = peer.handler().ok_or(Error::Dead(to))?;
         // A deadline too far for the clock is none.
         let until = Instant::now().checked_add(deadline);
-        let slot = Slot::new();
-        let answer = Answer::new(slot.clone(), to);
-        handler.request(self.rank, message, Replier::new(move |m| answer.give(m)));
+        let slot = ReplySlot::new();
+        let reply = ReplyGuard::new(slot.clone(), to);
+        handler.request(self.rank, message, Replier::new(move |m| reply.fill(m)));
         drop(handler);
         if let Some(answer) = slot.take() {
             return answer;

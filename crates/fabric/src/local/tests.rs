@@ -1,7 +1,7 @@
 //! The conformance suite, and what only this transport promises.
 
 use super::*;
-use crate::conformance::{self, Functions};
+use crate::conformance::{self, ClosureHandler};
 use parking_lot::Mutex;
 
 fn ends(n: u32) -> Vec<Arc<dyn Fabric>> {
@@ -21,7 +21,7 @@ fn a_request_runs_on_its_callers_thread() {
     let ends = fabric(2);
     let ran_on = Arc::new(Mutex::new(None));
     let note = ran_on.clone();
-    ends[1].serve(Functions::requests(move |_, m, replier| {
+    ends[1].serve(ClosureHandler::requests(move |_, m, replier| {
         *note.lock() = Some(std::thread::current().id());
         replier.reply(m);
     }));
@@ -32,7 +32,7 @@ fn a_request_runs_on_its_callers_thread() {
 #[test]
 fn bulk_bytes_are_not_copied() {
     let ends = fabric(2);
-    ends[1].serve(Functions::echo());
+    ends[1].serve(ClosureHandler::echo());
     let message = Message {
         bulk: vec![vec![1u8; 4096].into()],
         ..Message::default()
@@ -49,7 +49,9 @@ fn a_rank_that_does_not_serve_yet_is_dead_and_its_messages_wait() {
     assert_eq!(asked, Err(Error::Dead(1)));
     ends[0].send(1, Message::new("early")).unwrap();
     let (arrived, arrivals) = crossbeam_channel::unbounded();
-    ends[1].serve(Functions::messages(move |_, m| arrived.send(m).unwrap()));
+    ends[1].serve(ClosureHandler::messages(move |_, m| {
+        arrived.send(m).unwrap()
+    }));
     assert_eq!(arrivals.recv().unwrap(), Message::new("early"));
 }
 
@@ -60,7 +62,7 @@ fn closing_lets_go_of_the_handler_and_may_be_called_by_it() {
     let held = alive.clone();
     let own = ends[1].clone();
     let (done, finished) = crossbeam_channel::bounded(1);
-    ends[1].serve(Functions::messages(move |_, _| {
+    ends[1].serve(ClosureHandler::messages(move |_, _| {
         let _held = &held;
         own.close();
         done.send(()).unwrap();

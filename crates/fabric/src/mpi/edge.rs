@@ -14,12 +14,12 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 
 /// The longest single MPI message of a large buffer: how long one copy may keep the progress thread.
-pub(super) const PIECE: usize = 8 << 20;
+const MAX_PIECE: usize = 8 << 20;
 
 /// Tag of first messages.
-const FIRST: c_int = 1;
+const TAG_FIRST: c_int = 1;
 /// Tag of pieces. A sender's pieces follow in the order of its first messages, and are received in that order.
-const PIECES: c_int = 2;
+const TAG_PIECES: c_int = 2;
 
 /// What MPI said, in its words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -121,16 +121,20 @@ pub(super) fn init() -> Result<Comm, MpiError> {
 impl Comm {
     /// Sends a first message.
     pub fn send_first(&self, bytes: Bytes, to: c_int) -> Result<Sending, MpiError> {
-        self.send(bytes, to, FIRST)
+        self.send(bytes, to, TAG_FIRST)
     }
 
     /// Sends a large buffer in pieces.
     pub fn send_pieces(&self, bytes: Bytes, to: c_int) -> Result<Sending, MpiError> {
-        self.send(bytes, to, PIECES)
+        self.send(bytes, to, TAG_PIECES)
     }
 
     fn send(&self, bytes: Bytes, to: c_int, tag: c_int) -> Result<Sending, MpiError> {
-        let cut = if tag == FIRST { usize::MAX } else { PIECE };
+        let cut = if tag == TAG_FIRST {
+            usize::MAX
+        } else {
+            MAX_PIECE
+        };
         let mut sending = Sending {
             requests: Requests::default(),
             bytes: ManuallyDrop::new(bytes),
@@ -161,7 +165,7 @@ impl Comm {
         unsafe {
             let (any, comm) = (ffi::RSMPI_ANY_SOURCE, self.raw);
             let (to_message, to_status) = (message.as_mut_ptr(), status.as_mut_ptr());
-            let code = ffi::MPI_Improbe(any, FIRST, comm, &mut found, to_message, to_status);
+            let code = ffi::MPI_Improbe(any, TAG_FIRST, comm, &mut found, to_message, to_status);
             check("MPI_Improbe", code)?;
             if found == 0 {
                 return Ok(None);
@@ -184,7 +188,7 @@ impl Comm {
         let mut receiving = Receiving::room(len)?;
         let mut at = 0;
         while at < len {
-            let piece = (len - at).min(PIECE);
+            let piece = (len - at).min(MAX_PIECE);
             let piece_len = count(piece)?;
             // SAFETY: `at + piece` is within the capacity, and `Receiving` frees the buffer only when all its requests
             // are done.
@@ -192,7 +196,7 @@ impl Comm {
                 let place = receiving.buffer.as_mut_ptr().add(at).cast::<c_void>();
                 let request = receiving.requests.next();
                 let byte = ffi::RSMPI_UINT8_T;
-                ffi::MPI_Irecv(place, piece_len, byte, from, PIECES, self.raw, request)
+                ffi::MPI_Irecv(place, piece_len, byte, from, TAG_PIECES, self.raw, request)
             };
             check("MPI_Irecv", code)?;
             at += piece;

@@ -20,35 +20,35 @@ pub struct Panicked;
 
 /// Combines requests `Q` by what they are about, `K`. An answer `A` goes to all who asked; a failure is an answer too.
 pub struct Combiner<K, Q, A> {
-    state: Mutex<HashMap<K, Line<Q, A>>>,
+    state: Mutex<HashMap<K, InFlight<Q, A>>>,
 }
 
 /// What is under way about one key. It is here while a request is in flight.
-struct Line<Q, A> {
-    next: Option<Next<Q, A>>,
+struct InFlight<Q, A> {
+    next: Option<NextBatch<Q, A>>,
 }
 
 /// The requests that came while one was in flight.
-struct Next<Q, A> {
+struct NextBatch<Q, A> {
     request: Q,
     batch: Arc<Batch<A>>,
     joined: usize,
 }
 
 struct Batch<A> {
-    state: Mutex<State<A>>,
+    state: Mutex<BatchState<A>>,
     changed: Condvar,
 }
 
-enum State<A> {
+enum BatchState<A> {
     Waiting,
     /// The first of the batch may send.
-    Turn,
+    MaySend,
     Done(Result<A, Panicked>),
 }
 
 impl<A> Batch<A> {
-    fn set(&self, state: State<A>) {
+    fn set(&self, state: BatchState<A>) {
         *self.state.lock() = state;
         self.changed.notify_all();
     }
@@ -62,7 +62,7 @@ impl<K, Q, A> Default for Combiner<K, Q, A> {
     }
 }
 
-enum Role<Q, A> {
+enum CallerRole<Q, A> {
     Send(Q),
     Lead(Arc<Batch<A>>),
     Join(Arc<Batch<A>>),
@@ -91,33 +91,33 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
         merge: impl FnOnce(&mut Q, Q),
         send: impl FnOnce(Q) -> A,
     ) -> Result<A, Panicked> {
-        match self.enter(&key, request, merge) {
-            Role::Send(request) => {
-                let _next = Passing {
+        match self.send_or_join(&key, request, merge) {
+            CallerRole::Send(request) => {
+                let _next = StartNextBatch {
                     of: self,
                     key: &key,
                 };
                 Ok(send(request))
             }
-            Role::Join(batch) => batch.outcome(),
-            Role::Lead(batch) => {
-                batch.turn();
-                let _next = Passing {
+            CallerRole::Join(batch) => batch.outcome(),
+            CallerRole::Lead(batch) => {
+                batch.wait_for_turn();
+                let _next = StartNextBatch {
                     of: self,
                     key: &key,
                 };
-                let Some(request) = self.depart(&key) else {
+                let Some(request) = self.take_request(&key) else {
                     // Cannot be: only the leader takes the request, and it does so once. Waiters are told all the same.
-                    batch.set(State::Done(Err(Panicked)));
+                    batch.set(BatchState::Done(Err(Panicked)));
                     return Err(Panicked);
                 };
                 match catch_unwind(AssertUnwindSafe(|| send(request))) {
                     Ok(answer) => {
-                        batch.set(State::Done(Ok(answer.clone())));
+                        batch.set(BatchState::Done(Ok(answer.clone())));
                         Ok(answer)
                     }
                     Err(panic) => {
-                        batch.set(State::Done(Err(Panicked)));
+                        batch.set(BatchState::Done(Err(Panicked)));
                         resume_unwind(panic)
                     }
                 }
@@ -128,39 +128,39 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
     /// Requests about `key` that wait for the one in flight; `None` if none is in flight.
     pub fn waiting(&self, key: &K) -> Option<usize> {
         let state = self.state.lock();
-        let line = state.get(key)?;
-        Some(line.next.as_ref().map_or(0, |next| next.joined))
+        let in_flight = state.get(key)?;
+        Some(in_flight.next.as_ref().map_or(0, |next| next.joined))
     }
 
-    fn enter(&self, key: &K, request: Q, merge: impl FnOnce(&mut Q, Q)) -> Role<Q, A> {
+    fn send_or_join(&self, key: &K, request: Q, merge: impl FnOnce(&mut Q, Q)) -> CallerRole<Q, A> {
         let mut state = self.state.lock();
-        let Some(line) = state.get_mut(key) else {
-            state.insert(key.clone(), Line { next: None });
-            return Role::Send(request);
+        let Some(in_flight) = state.get_mut(key) else {
+            state.insert(key.clone(), InFlight { next: None });
+            return CallerRole::Send(request);
         };
-        match &mut line.next {
+        match &mut in_flight.next {
             None => {
                 let batch = Arc::new(Batch {
-                    state: Mutex::new(State::Waiting),
+                    state: Mutex::new(BatchState::Waiting),
                     changed: Condvar::new(),
                 });
-                line.next = Some(Next {
+                in_flight.next = Some(NextBatch {
                     request,
                     batch: batch.clone(),
                     joined: 1,
                 });
-                Role::Lead(batch)
+                CallerRole::Lead(batch)
             }
             Some(next) => {
                 merge(&mut next.request, request);
                 next.joined += 1;
-                Role::Join(next.batch.clone())
+                CallerRole::Join(next.batch.clone())
             }
         }
     }
 
     /// The merged request of the batch whose turn it is; from now on nobody joins it.
-    fn depart(&self, key: &K) -> Option<Q> {
+    fn take_request(&self, key: &K) -> Option<Q> {
         let mut state = self.state.lock();
         Some(state.get_mut(key)?.next.take()?.request)
     }
@@ -168,9 +168,9 @@ impl<K: Eq + Hash + Clone, Q, A: Clone> Combiner<K, Q, A> {
 
 impl<A: Clone> Batch<A> {
     /// Waits until the first of the batch may send.
-    fn turn(&self) {
+    fn wait_for_turn(&self) {
         let mut state = self.state.lock();
-        while matches!(*state, State::Waiting) {
+        while matches!(*state, BatchState::Waiting) {
             self.changed.wait(&mut state);
         }
     }
@@ -178,7 +178,7 @@ impl<A: Clone> Batch<A> {
     fn outcome(&self) -> Result<A, Panicked> {
         let mut state = self.state.lock();
         loop {
-            if let State::Done(outcome) = &*state {
+            if let BatchState::Done(outcome) = &*state {
                 return outcome.clone();
             }
             self.changed.wait(&mut state);
@@ -187,17 +187,19 @@ impl<A: Clone> Batch<A> {
 }
 
 /// When a request is over, however it ended, the next batch has its turn.
-struct Passing<'a, K: Eq + Hash, Q, A> {
+struct StartNextBatch<'a, K: Eq + Hash, Q, A> {
     of: &'a Combiner<K, Q, A>,
     key: &'a K,
 }
 
-impl<K: Eq + Hash, Q, A> Drop for Passing<'_, K, Q, A> {
+impl<K: Eq + Hash, Q, A> Drop for StartNextBatch<'_, K, Q, A> {
     fn drop(&mut self) {
         let mut state = self.of.state.lock();
-        let next = state.get(self.key).and_then(|line| line.next.as_ref());
+        let next = state
+            .get(self.key)
+            .and_then(|in_flight| in_flight.next.as_ref());
         match next.map(|next| next.batch.clone()) {
-            Some(batch) => batch.set(State::Turn),
+            Some(batch) => batch.set(BatchState::MaySend),
             None => {
                 state.remove(self.key);
             }

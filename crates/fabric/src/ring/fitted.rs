@@ -18,25 +18,25 @@ use std::collections::BinaryHeap;
 
 /// What a tree is fitted to. Only the ratio matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fit {
+pub struct NetworkCost {
     /// Nanoseconds from the start of sending a message to the end of receiving it.
     pub hop: u32,
     /// Nanoseconds between the starts of two messages of one rank.
     pub gap: u32,
 }
 
-impl Default for Fit {
+impl Default for NetworkCost {
     /// A message lasts as long as five sent in a row: InfiniBand as `bench` has it.
-    fn default() -> Fit {
-        Fit { hop: 5, gap: 1 }
+    fn default() -> NetworkCost {
+        NetworkCost { hop: 5, gap: 1 }
     }
 }
 
-impl Fit {
+impl NetworkCost {
     /// With the smallest values that mean anything: a gap of at least 1, a hop of at least a gap.
-    pub(super) fn sane(self) -> Fit {
+    pub(super) fn clamped(self) -> NetworkCost {
         let gap = self.gap.max(1);
-        Fit {
+        NetworkCost {
             hop: self.hop.max(gap),
             gap,
         }
@@ -44,23 +44,23 @@ impl Fit {
 }
 
 /// The parents by distance; that of the root is the root.
-pub(super) fn parents(n: u32, fit: Fit) -> Vec<u32> {
+pub(super) fn parents(n: u32, fit: NetworkCost) -> Vec<u32> {
     grow(n, fit, fan_in(n)).0
 }
 
 /// The parents of the best tree there is.
-pub(super) fn best_parents(n: u32, fit: Fit) -> Vec<u32> {
+pub(super) fn best_parents(n: u32, fit: NetworkCost) -> Vec<u32> {
     grow(n, fit, u32::MAX).0
 }
 
 /// When each of `n` positions is reached, in nanoseconds, in ascending order; `limit` children at most, `u32::MAX` for the best
 /// tree there is. Those of fewer positions are the beginning of it as long as the limit is the same.
-pub fn reached(n: u32, fit: Fit, limit: u32) -> Vec<u64> {
+pub fn arrival_times(n: u32, fit: NetworkCost, limit: u32) -> Vec<u64> {
     grow(n, fit, limit).1
 }
 
-fn grow(n: u32, fit: Fit, limit: u32) -> (Vec<u32>, Vec<u64>) {
-    let fit = fit.sane();
+fn grow(n: u32, fit: NetworkCost, limit: u32) -> (Vec<u32>, Vec<u64>) {
+    let fit = fit.clamped();
     let (hop, gap) = (u64::from(fit.hop), u64::from(fit.gap));
     let mut parents = Vec::with_capacity(n as usize);
     let mut times = Vec::with_capacity(n as usize);
@@ -87,19 +87,19 @@ fn grow(n: u32, fit: Fit, limit: u32) -> (Vec<u32>, Vec<u64>) {
 mod tests {
     use super::*;
 
-    fn last(n: u32, fit: Fit, limit: u32) -> u64 {
-        reached(n, fit, limit)[n as usize - 1]
+    fn last(n: u32, fit: NetworkCost, limit: u32) -> u64 {
+        arrival_times(n, fit, limit)[n as usize - 1]
     }
 
     #[test]
     fn a_hop_as_short_as_a_gap_gives_the_binomial_tree() {
-        let parents = parents(8, Fit { hop: 1, gap: 1 });
+        let parents = parents(8, NetworkCost { hop: 1, gap: 1 });
         assert_eq!(parents, [0, 0, 0, 1, 0, 1, 2, 3]);
     }
 
     #[test]
     fn without_a_limit_a_long_hop_gives_a_star() {
-        let fit = Fit { hop: 100, gap: 1 };
+        let fit = NetworkCost { hop: 100, gap: 1 };
         assert_eq!(grow(9, fit, u32::MAX).0, [0; 9]);
         assert_eq!(last(9, fit, u32::MAX), 107);
         // The limit costs a second level.
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn fan_in_and_depth_for_every_size_and_several_networks() {
         for (hop, gap) in [(1, 1), (3, 2), (5, 1), (5858, 1170), (40, 1), (1000, 1)] {
-            let fit = Fit { hop, gap };
+            let fit = NetworkCost { hop, gap };
             for k in 1..=14u32 {
                 let whole = parents(1 << k, fit);
                 let mut fan_ins = vec![0u32; 1 << k];
@@ -135,9 +135,9 @@ mod tests {
     #[test]
     fn no_tree_is_faster() {
         // The least time to reach n positions with `limit` children each, by trying all splits.
-        fn best(n: usize, limit: u32, fit: Fit) -> u64 {
+        fn best(n: usize, limit: u32, fit: NetworkCost) -> u64 {
             // reach[k][n]: with k children still allowed.
-            fn go(n: usize, allowed: u32, limit: u32, fit: Fit) -> u64 {
+            fn go(n: usize, allowed: u32, limit: u32, fit: NetworkCost) -> u64 {
                 if n == 1 {
                     return 0;
                 }
@@ -159,7 +159,7 @@ mod tests {
             go(n, limit, limit, fit)
         }
         for (hop, gap) in [(1, 1), (3, 2), (5, 1), (9, 2)] {
-            let fit = Fit { hop, gap };
+            let fit = NetworkCost { hop, gap };
             for n in 2..=9u32 {
                 for limit in [fan_in(n), 16] {
                     assert_eq!(

@@ -1,9 +1,9 @@
 //! Fuzzers of what ranks tell each other in collectives: mutated messages are refused, or are what they then say; and a member
-//! that gets them keeps no more than its settings allow, and ends its own operations.
+//! that gets them keeps no more than its bounds allow, and ends its own operations.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use super::wire::{Failure, Id, Up, decode_down, encode_down, is_ring};
-use super::{Collectives, Group, Limits, Operation, Settings, Shape};
+use super::{Collectives, Group, Limits, MemoryBounds, Operation, Shape};
 use crate::{Handler, Message, Replier, local};
 use bytes::Bytes;
 use forebay_testkit::mutation::fuzz;
@@ -35,12 +35,12 @@ fn up(round: u64, key: &[u8], content: Result<Bytes, Failure>) -> Up {
     Up {
         id: Id {
             group: 7,
-            plan: operation(round).group.plan(),
+            digest: operation(round).group.digest(),
             round,
             key: Bytes::copy_from_slice(key),
         },
         root: 0,
-        worth: Duration::from_millis(3),
+        keep_for: Duration::from_millis(3),
         content,
     }
 }
@@ -95,14 +95,14 @@ fn messages() {
 /// Whatever comes, and from whomever: a member holds no more than it may, answers each message once, and its own operations end.
 #[test]
 fn a_member_that_gets_them() {
-    let settings = Settings {
+    let bounds = MemoryBounds {
         pending: 8,
         remembered: 20,
     };
     let end = local::fabric(RANKS).swap_remove(0);
-    let member = Arc::new(Collectives::new(end, settings));
+    let member = Arc::new(Collectives::new(end, bounds));
     // Of each rank one message for each operation, at most.
-    let most = settings.pending * RANKS as usize;
+    let most = bounds.pending * RANKS as usize;
     let waiting = Arc::new(AtomicUsize::new(0));
     let (mut round, mut done, mut failed) = (0, 0, 0);
     let corpus = heads();
@@ -128,13 +128,13 @@ fn a_member_that_gets_them() {
                 member.request(from, message, Replier::new(replier));
             }
             let (pending, ended) = member.held();
-            assert!(pending <= settings.pending && ended <= settings.remembered);
+            assert!(pending <= bounds.pending && ended <= bounds.remembered);
             assert!(waiting.load(Ordering::SeqCst) <= most, "{pending} pending");
             if random.index(20) == 0 {
                 round += 1;
                 let operation = operation(round);
                 if random.index(2) == 0 {
-                    for child in operation.group.place(0, 0).unwrap().children {
+                    for child in operation.group.tree_position(0, 0).unwrap().children {
                         let value = Ok(Bytes::from_static(b"its own"));
                         member.message(child, up(round, b"key", value).encode());
                     }

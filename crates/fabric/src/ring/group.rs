@@ -27,7 +27,7 @@ struct Inner {
     ranks: Vec<Rank>,
     positions: HashMap<Rank, u32>,
     tree: Tree,
-    plan: u64,
+    digest: u64,
 }
 
 impl Group {
@@ -46,13 +46,13 @@ impl Group {
             return Err(GroupError::Empty);
         }
         let tree = Tree::new(shape, ranks.len() as u32);
-        let plan = plan(&ranks, shape);
+        let digest = digest(&ranks, shape);
         Ok(Group(Arc::new(Inner {
             number,
             ranks,
             positions,
             tree,
-            plan,
+            digest,
         })))
     }
 
@@ -85,8 +85,8 @@ impl Group {
     }
 
     /// A digest of list and shape: what members must agree on.
-    pub(super) fn plan(&self) -> u64 {
-        self.0.plan
+    pub(super) fn digest(&self) -> u64 {
+        self.0.digest
     }
 
     fn position(&self, rank: Rank) -> Option<u32> {
@@ -94,10 +94,10 @@ impl Group {
     }
 
     /// What `rank` does below `root`; `None` if one of them is not in the group.
-    pub(super) fn place(&self, rank: Rank, root: Rank) -> Option<Place> {
+    pub(super) fn tree_position(&self, rank: Rank, root: Rank) -> Option<TreePosition> {
         let (i, root) = (self.position(rank)?, self.position(root)?);
         let (tree, ranks) = (&self.0.tree, &self.0.ranks);
-        Some(Place {
+        Some(TreePosition {
             parent: tree.parent(i, root).map(|p| ranks[p as usize]),
             children: tree.children(i, root).map(|c| ranks[c as usize]).collect(),
             height: tree.height(i, root),
@@ -108,7 +108,7 @@ impl Group {
 
 /// A rank's place in the tree of one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TreePosition {
     pub parent: Option<Rank>,
     /// In the order in which they are answered.
     pub children: Vec<Rank>,
@@ -142,7 +142,7 @@ impl Limits {
 }
 
 /// FNV-1a over the shape and the ranks.
-fn plan(ranks: &[Rank], shape: Shape) -> u64 {
+fn digest(ranks: &[Rank], shape: Shape) -> u64 {
     let shape = match shape {
         Shape::Ring => [0; 3],
         Shape::Direct => [1, 0, 0],
@@ -157,18 +157,18 @@ fn plan(ranks: &[Rank], shape: Shape) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fitted::Fit;
+    use super::super::fitted::NetworkCost;
     use super::*;
 
     #[test]
     fn a_group_is_a_ring_of_its_own() {
         let group = Group::new(1, vec![40, 7, 9, 3, 12], Shape::Ring).unwrap();
-        let root = group.place(7, 7).unwrap();
+        let root = group.tree_position(7, 7).unwrap();
         // Distances 1, 2 and 4 before it on the ring.
         assert_eq!(root.children, [40, 12, 9]);
         assert_eq!((root.parent, root.levels), (None, 2));
-        assert_eq!(group.place(3, 7).unwrap().parent, Some(40));
-        assert_eq!(group.place(7, 8), None);
+        assert_eq!(group.tree_position(3, 7).unwrap().parent, Some(40));
+        assert_eq!(group.tree_position(7, 8), None);
         assert!(group.has(9) && !group.has(0));
     }
 
@@ -184,15 +184,15 @@ mod tests {
 
     #[test]
     fn the_plan_tells_lists_and_shapes_apart() {
-        let fit = Fit { hop: 5, gap: 1 };
-        let plans = [
-            plan(&[0, 1, 2], Shape::Ring),
-            plan(&[0, 2, 1], Shape::Ring),
-            plan(&[0, 1, 2], Shape::Direct),
-            plan(&[0, 1, 2], Shape::Fitted(fit)),
-            plan(&[0, 1, 2], Shape::Fitted(Fit { hop: 6, ..fit })),
+        let fit = NetworkCost { hop: 5, gap: 1 };
+        let digests = [
+            digest(&[0, 1, 2], Shape::Ring),
+            digest(&[0, 2, 1], Shape::Ring),
+            digest(&[0, 1, 2], Shape::Direct),
+            digest(&[0, 1, 2], Shape::Fitted(fit)),
+            digest(&[0, 1, 2], Shape::Fitted(NetworkCost { hop: 6, ..fit })),
         ];
-        let distinct: std::collections::HashSet<u64> = plans.into();
+        let distinct: std::collections::HashSet<u64> = digests.into();
         assert_eq!(distinct.len(), 5);
     }
 

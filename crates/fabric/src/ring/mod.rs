@@ -18,10 +18,10 @@ pub mod topology;
 mod tree;
 mod wire;
 
-pub use collective::{Collectives, Counts, Operation, Settings};
+pub use collective::{CollectiveCounts, Collectives, MemoryBounds, Operation};
 pub use combine::{Combiner, Panicked};
-pub use fitted::{Fit, reached};
+pub use fitted::{NetworkCost, arrival_times};
 pub use group::{Group, GroupError, Limits};
-pub use reduction::{Reduction, Refused, Step};
+pub use reduction::{Reduction, ReductionError, ReductionStep};
 pub use tree::{Shape, Tree};
 pub use wire::Failure;

@@ -10,7 +10,7 @@
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step<V> {
+pub enum ReductionStep<V> {
     /// Wait for more.
     Wait,
     /// Send this to the parent, which answers.
@@ -21,7 +21,7 @@ pub enum Step<V> {
 
 /// Why a value was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ReductionError {
     /// The sender is no child of this rank in this tree.
     #[error("not a child")]
     NotAChild,
@@ -63,12 +63,16 @@ impl<V> Reduction<V> {
     ///
     /// # Errors
     /// `Twice`, `Over`.
-    pub fn own(&mut self, value: V, combine: impl FnOnce(V, V) -> V) -> Result<Step<V>, Refused> {
+    pub fn own(
+        &mut self,
+        value: V,
+        combine: impl FnOnce(V, V) -> V,
+    ) -> Result<ReductionStep<V>, ReductionError> {
         if self.over {
-            return Err(Refused::Over);
+            return Err(ReductionError::Over);
         }
         if std::mem::replace(&mut self.own, true) {
-            return Err(Refused::Twice);
+            return Err(ReductionError::Twice);
         }
         Ok(self.take(value, combine))
     }
@@ -76,25 +80,25 @@ impl<V> Reduction<V> {
     /// A child's value.
     ///
     /// # Errors
-    /// All of [`Refused`].
+    /// All of [`ReductionError`].
     pub fn child(
         &mut self,
         from: u32,
         value: V,
         combine: impl FnOnce(V, V) -> V,
-    ) -> Result<Step<V>, Refused> {
+    ) -> Result<ReductionStep<V>, ReductionError> {
         let child = self.children.iter_mut().find(|(c, _)| *c == from);
-        let (_, here) = child.ok_or(Refused::NotAChild)?;
+        let (_, here) = child.ok_or(ReductionError::NotAChild)?;
         if self.over {
-            return Err(Refused::Over);
+            return Err(ReductionError::Over);
         }
         if std::mem::replace(here, true) {
-            return Err(Refused::Twice);
+            return Err(ReductionError::Twice);
         }
         Ok(self.take(value, combine))
     }
 
-    fn take(&mut self, value: V, combine: impl FnOnce(V, V) -> V) -> Step<V> {
+    fn take(&mut self, value: V, combine: impl FnOnce(V, V) -> V) -> ReductionStep<V> {
         self.missing -= 1;
         let value = match self.value.take() {
             Some(sum) => combine(sum, value),
@@ -102,11 +106,11 @@ impl<V> Reduction<V> {
         };
         if self.missing > 0 {
             self.value = Some(value);
-            return Step::Wait;
+            return ReductionStep::Wait;
         }
         match self.parent {
-            Some(parent) => Step::Up(parent, value),
-            None => Step::Execute(value),
+            Some(parent) => ReductionStep::Up(parent, value),
+            None => ReductionStep::Execute(value),
         }
     }
 
@@ -129,7 +133,7 @@ impl<V> Reduction<V> {
 #[cfg(test)]
 mod tests {
     use super::super::tree::{Shape, Tree};
-    use super::super::{Fit, topology::fan_in};
+    use super::super::{NetworkCost, topology::fan_in};
     use super::*;
     use proptest::prelude::*;
 
@@ -140,25 +144,25 @@ mod tests {
     #[test]
     fn strangers_duplicates_and_latecomers_change_nothing() {
         let mut r = Reduction::new(Some(9), [4, 5]);
-        assert_eq!(r.child(4, 1, add), Ok(Step::Wait));
-        assert_eq!(r.child(4, 1, add), Err(Refused::Twice));
-        assert_eq!(r.child(6, 1, add), Err(Refused::NotAChild));
-        assert_eq!(r.own(10, add), Ok(Step::Wait));
-        assert_eq!(r.own(10, add), Err(Refused::Twice));
+        assert_eq!(r.child(4, 1, add), Ok(ReductionStep::Wait));
+        assert_eq!(r.child(4, 1, add), Err(ReductionError::Twice));
+        assert_eq!(r.child(6, 1, add), Err(ReductionError::NotAChild));
+        assert_eq!(r.own(10, add), Ok(ReductionStep::Wait));
+        assert_eq!(r.own(10, add), Err(ReductionError::Twice));
         assert_eq!(r.absent().collect::<Vec<_>>(), [5]);
-        assert_eq!(r.child(5, 100, add), Ok(Step::Up(9, 111)));
+        assert_eq!(r.child(5, 100, add), Ok(ReductionStep::Up(9, 111)));
         assert_eq!(r.end().collect::<Vec<_>>(), [4, 5]);
         assert_eq!(r.end().count(), 0);
-        assert_eq!(r.child(5, 1, add), Err(Refused::Over));
+        assert_eq!(r.child(5, 1, add), Err(ReductionError::Over));
     }
 
     #[test]
     fn after_a_failure_nothing_goes_up() {
         let mut r = Reduction::new(None, [1, 2]);
-        assert_eq!(r.child(2, 1, add), Ok(Step::Wait));
+        assert_eq!(r.child(2, 1, add), Ok(ReductionStep::Wait));
         assert_eq!(r.end().collect::<Vec<_>>(), [2]);
-        assert_eq!(r.own(1, add), Err(Refused::Over));
-        assert_eq!(r.child(1, 1, add), Err(Refused::Over));
+        assert_eq!(r.own(1, add), Err(ReductionError::Over));
+        assert_eq!(r.child(1, 1, add), Err(ReductionError::Over));
     }
 
     proptest! {
@@ -170,7 +174,7 @@ mod tests {
             shape in prop_oneof![
                 Just(Shape::Ring),
                 Just(Shape::Direct),
-                (1u32..30).prop_map(|hop| Shape::Fitted(Fit { hop, gap: 1 })),
+                (1u32..30).prop_map(|hop| Shape::Fitted(NetworkCost { hop, gap: 1 })),
             ],
             mut random in any::<u64>(),
         ) {
@@ -189,9 +193,9 @@ mod tests {
                 let step = if to == from { rank.own(value, add) } else { rank.child(from, value, add) };
                 at_root += u32::from(to == root && from != root);
                 match step.unwrap() {
-                    Step::Wait => {}
-                    Step::Up(parent, sum) => under_way.push((parent, to, sum)),
-                    Step::Execute(sum) => prop_assert!(executed.replace(sum).is_none()),
+                    ReductionStep::Wait => {}
+                    ReductionStep::Up(parent, sum) => under_way.push((parent, to, sum)),
+                    ReductionStep::Execute(sum) => prop_assert!(executed.replace(sum).is_none()),
                 }
             }
             prop_assert_eq!(executed, Some((1..=u64::from(n)).sum()));

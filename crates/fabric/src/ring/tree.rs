@@ -1,6 +1,6 @@
 //! The tree below a root as a table of distances: the same below every root, because only distances count.
 
-use super::fitted::{self, Fit};
+use super::fitted::{self, NetworkCost};
 use super::topology::{self, at, distance};
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ pub enum Shape {
     #[default]
     Ring,
     /// As many children at the root, but as few levels as the network makes worth while.
-    Fitted(Fit),
+    Fitted(NetworkCost),
     /// Everyone asks the root: `n - 1` children. To compare with.
     Direct,
     /// [`Fitted`](Shape::Fitted) without the limit on children: the best there is. To compare with.
-    Best(Fit),
+    Best(NetworkCost),
 }
 
 /// Parents, children and heights by distance from the root. Cheap to clone.
@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shapes() -> impl Strategy<Value = Shape> {
-        let fit = (1u32..50, 1u32..10).prop_map(|(hop, gap)| Fit { hop, gap });
+        let fit = (1u32..50, 1u32..10).prop_map(|(hop, gap)| NetworkCost { hop, gap });
         prop_oneof![
             Just(Shape::Ring),
             Just(Shape::Direct),

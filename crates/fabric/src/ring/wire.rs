@@ -8,7 +8,7 @@
 //!  5   1  kind: 1 value, 2 failure
 //!  6   1  failure's kind
 //!  7   1  0
-//!  8   8  group's number      16   8  group's plan: a digest of its ranks and their tree
+//!  8   8  group's number      16   8  digest of the group's ranks and their tree
 //! 24   8  round               32   4  root
 //! 36   4  milliseconds that the sender still waits: how long this is worth keeping
 //! 40   4  failure's rank
@@ -111,7 +111,7 @@ impl Failure {
 pub(super) struct Id {
     pub group: u64,
     /// Of the group's ranks: groups of one number are different ones if they differ in it.
-    pub plan: u64,
+    pub digest: u64,
     pub round: u64,
     pub key: Bytes,
 }
@@ -121,7 +121,7 @@ pub(super) struct Id {
 pub(super) struct Up {
     pub id: Id,
     pub root: Rank,
-    pub worth: Duration,
+    pub keep_for: Duration,
     pub content: Result<Bytes, Failure>,
 }
 
@@ -150,11 +150,11 @@ impl Up {
         };
         let kind = if value.is_some() { VALUE } else { FAILURE };
         let (mut head, rank) = head(kind, failure, UP_LEN + self.id.key.len());
-        for number in [self.id.group, self.id.plan, self.id.round] {
+        for number in [self.id.group, self.id.digest, self.id.round] {
             head.put_u64_le(number);
         }
         head.put_u32_le(self.root);
-        head.put_u32_le(u32::try_from(self.worth.as_millis()).unwrap_or(u32::MAX));
+        head.put_u32_le(u32::try_from(self.keep_for.as_millis()).unwrap_or(u32::MAX));
         head.put_u32_le(rank);
         head.put_slice(&self.id.key);
         Message {
@@ -171,21 +171,21 @@ impl Up {
         }
         let (kind, code) = start(&mut head)?;
         let group = head.get_u64_le();
-        let plan = head.get_u64_le();
+        let digest = head.get_u64_le();
         let round = head.get_u64_le();
         let root = head.get_u32_le();
-        let worth = Duration::from_millis(head.get_u32_le().into());
+        let keep_for = Duration::from_millis(head.get_u32_le().into());
         let rank = head.get_u32_le();
         let content = content(kind, VALUE, code, rank, message.bulk)?;
         Some(Up {
             id: Id {
                 group,
-                plan,
+                digest,
                 round,
                 key: head,
             },
             root,
-            worth,
+            keep_for,
             content,
         })
     }
@@ -256,13 +256,13 @@ mod tests {
             numbers in any::<[u64; 3]>(),
             key in proptest::collection::vec(any::<u8>(), 0..20),
             root in any::<u32>(),
-            worth in any::<u32>(),
+            keep_for in any::<u32>(),
             content in outcomes(),
         ) {
             let up = Up {
-                id: Id { group: numbers[0], plan: numbers[2], round: numbers[1], key: key.into() },
+                id: Id { group: numbers[0], digest: numbers[2], round: numbers[1], key: key.into() },
                 root,
-                worth: Duration::from_millis(worth.into()),
+                keep_for: Duration::from_millis(keep_for.into()),
                 content: content.clone(),
             };
             let message = up.clone().encode();

@@ -20,7 +20,7 @@ mod rounds;
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_fabric::Rank;
-use forebay_fabric::ring::{Collectives, Fit, Group, Limits, Operation, Shape};
+use forebay_fabric::ring::{Collectives, Group, Limits, NetworkCost, Operation, Shape};
 use local::{Local, Part};
 use parking_lot::Mutex;
 use rounds::Rounds;
@@ -144,7 +144,7 @@ impl Teams {
             }
             _ => {
                 let ranks: Vec<Rank> = plan.members.iter().map(|m| Rank::from(*m)).collect();
-                let shape = Shape::Fitted(Fit::default());
+                let shape = Shape::Fitted(NetworkCost::default());
                 let group = match Group::new(plan.number.into(), ranks, shape) {
                     Ok(group) => group,
                     Err(e) => return refuse(e.to_string()),

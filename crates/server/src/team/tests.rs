@@ -1,6 +1,6 @@
 use super::*;
 use forebay_fabric::ring::Failure;
-use forebay_fabric::ring::Settings;
+use forebay_fabric::ring::MemoryBounds;
 use forebay_fabric::{Fabric, Handler, local};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -8,7 +8,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn nodes(n: u32, deadline: Duration) -> Vec<Arc<Teams>> {
     let make = |end: Arc<local::LocalFabric>| {
         let me = end.rank() as Member;
-        let collectives = Arc::new(Collectives::new(end.clone(), Settings::default()));
+        let collectives = Arc::new(Collectives::new(end.clone(), MemoryBounds::default()));
         end.serve(collectives.clone() as Arc<dyn Handler>);
         Teams::new(collectives, me, deadline)
     };

@@ -1,10 +1,10 @@
 //! A caller's thread collects what its children send.
 
-use super::super::group::Place;
-use super::super::reduction::{Reduction, Refused, Step};
+use super::super::group::TreePosition;
+use super::super::reduction::{Reduction, ReductionError, ReductionStep};
 use super::super::wire::{Failure, Id};
-use super::Operation;
-use super::pending::{Arrival, Table};
+use super::operation::Operation;
+use super::pending::{Arrival, PendingOperations};
 use crate::{Rank, Replier};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -24,7 +24,7 @@ pub(super) struct Gathering {
 type Combine<'a> = &'a dyn Fn(Bytes, Bytes) -> Bytes;
 
 impl Gathering {
-    pub fn new(operation: &Operation, place: &Place, changed: Arc<Condvar>) -> Gathering {
+    pub fn new(operation: &Operation, place: &TreePosition, changed: Arc<Condvar>) -> Gathering {
         let gather = operation.limits.gather(place.height);
         Gathering {
             reduction: Reduction::new(place.parent, place.children.iter().copied()),
@@ -36,20 +36,20 @@ impl Gathering {
     }
 
     /// The own value and all children's, combined.
-    pub fn all(
+    pub fn combine_all(
         &mut self,
-        table: &Mutex<Table>,
+        pending: &Mutex<PendingOperations>,
         id: &Id,
         own: Bytes,
         combine: Combine,
     ) -> Result<Bytes, Failure> {
         // Cannot be refused: it is the first.
         let first = self.reduction.own(own, combine);
-        if let Ok(Step::Up(_, value) | Step::Execute(value)) = first {
+        if let Ok(ReductionStep::Up(_, value) | ReductionStep::Execute(value)) = first {
             return Ok(value);
         }
         loop {
-            let arrivals = self.wait(table, id)?;
+            let arrivals = self.wait(pending, id)?;
             if let Some(value) = self.take(arrivals, combine)? {
                 return Ok(value);
             }
@@ -57,22 +57,22 @@ impl Gathering {
     }
 
     /// Waits until something came; fails if a child will not come.
-    fn wait(&self, table: &Mutex<Table>, id: &Id) -> Result<Vec<Arrival>, Failure> {
-        let mut table = table.lock();
+    fn wait(&self, pending: &Mutex<PendingOperations>, id: &Id) -> Result<Vec<Arrival>, Failure> {
+        let mut pending = pending.lock();
         loop {
-            let arrivals = table.take(id);
+            let arrivals = pending.take(id);
             if !arrivals.is_empty() {
                 return Ok(arrivals);
             }
-            if let Some(failure) = table.hopeless(id, self.reduction.absent()) {
+            if let Some(failure) = pending.cannot_complete(id, self.reduction.absent()) {
                 return Err(failure);
             }
             let Some(until) = self.until else {
-                self.changed.wait(&mut table);
+                self.changed.wait(&mut pending);
                 continue;
             };
-            if self.changed.wait_until(&mut table, until).timed_out() {
-                let arrivals = table.take(id);
+            if self.changed.wait_until(&mut pending, until).timed_out() {
+                let arrivals = pending.take(id);
                 return match self.reduction.absent().next() {
                     Some(rank) if arrivals.is_empty() => Err(Failure::Missing(rank)),
                     _ => Ok(arrivals),
@@ -98,9 +98,11 @@ impl Gathering {
             }
             let value = arrival.content?;
             match self.reduction.child(arrival.from, value, combine) {
-                Ok(Step::Wait) | Err(Refused::Twice | Refused::Over) => {}
-                Ok(Step::Up(_, value) | Step::Execute(value)) => whole = Some(value),
-                Err(Refused::NotAChild) => return Err(Failure::Mismatch(arrival.from)),
+                Ok(ReductionStep::Wait) | Err(ReductionError::Twice | ReductionError::Over) => {}
+                Ok(ReductionStep::Up(_, value) | ReductionStep::Execute(value)) => {
+                    whole = Some(value)
+                }
+                Err(ReductionError::NotAChild) => return Err(Failure::Mismatch(arrival.from)),
             }
         }
         Ok(whole)

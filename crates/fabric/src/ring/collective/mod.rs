@@ -9,8 +9,8 @@
 //! # Invariants
 //! - **The operation runs once at most**, and only on the values of all members: a rank that misses one sends nothing up but
 //!   the failure.
-//! - **Nobody waits for ever.** A rank waits for its children as long as [`Limits::gather`] says, and for the whole operation as
-//!   long as [`Limits::whole`]. Who fails first tells its parent and, by its answers, its children; so all hear who is missing
+//! - **Nobody waits for ever.** A rank waits for its children as long as [`Limits::gather`](super::Limits::gather) says, and for the whole operation as
+//!   long as [`Limits::whole`](super::Limits::whole). Who fails first tells its parent and, by its answers, its children; so all hear who is missing
 //!   about when the first one notices.
 //! - If a rank hears a failure for which [`Failure::may_have_happened`] is false, the operation never ran and never will,
 //!   as long as its id is remembered somewhere on the way (below).
@@ -19,71 +19,29 @@
 //!   answered with why. What comes for one that nobody here takes part in is dropped when its sender has stopped waiting.
 //! - **Ranks that do not belong together find out when they meet,** not by waiting: two groups that have one number at a time
 //!   fail both; who is at an earlier round than a neighbour in the tree fails at once.
-//! - **Memory is bounded** by [`Settings`]: operations kept, operations remembered; one message a rank for each.
+//! - **Memory is bounded** by [`MemoryBounds`]: operations kept, operations remembered; one message a rank for each.
 //! - No lock is held while the caller's functions, or the fabric, run.
 
 mod gather;
+mod operation;
 mod pending;
 
-use super::group::{Group, Limits};
+pub use operation::{MemoryBounds, Operation};
+
 use super::wire::{self, Failure, Id, Up};
 use crate::{Fabric, Handler, Message, Rank, Replier};
 use bytes::Bytes;
 use gather::Gathering;
 use parking_lot::Mutex;
-use pending::{Arrival, Table};
+use pending::{Arrival, PendingOperations};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Bounds on memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Operations that wait here at once; more are refused with `Busy`.
-    pub pending: usize,
-    /// Ended operations remembered, the last ones.
-    pub remembered: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            pending: 1024,
-            remembered: 4096,
-        }
-    }
-}
-
-/// One collective operation, described alike at every member.
-#[derive(Debug, Clone)]
-pub struct Operation {
-    /// Who takes part.
-    pub group: Group,
-    /// What it is about.
-    pub key: Bytes,
-    /// Tells operations of the same group and key apart: each has a higher one than those before.
-    pub round: u64,
-    /// Who carries it out.
-    pub root: Rank,
-    /// How long it may last.
-    pub limits: Limits,
-}
-
-impl Operation {
-    fn id(&self) -> Id {
-        Id {
-            group: self.group.number(),
-            plan: self.group.plan(),
-            round: self.round,
-            key: self.key.clone(),
-        }
-    }
-}
-
 /// What one rank received and sent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CollectiveCounts {
     /// Values that came from children.
     pub values: u64,
     /// Answers sent to children.
@@ -110,16 +68,16 @@ fn count(counter: &AtomicU64) {
 /// [`Handler`] here, whatever else its own handler does. The fabric given may wrap heads in the server's own format.
 pub struct Collectives {
     fabric: Arc<dyn Fabric>,
-    table: Mutex<Table>,
+    pending: Mutex<PendingOperations>,
     counters: Counters,
 }
 
 impl Collectives {
     /// For the rank of `fabric`. The caller makes its handler pass messages on, before any member begins.
-    pub fn new(fabric: Arc<dyn Fabric>, settings: Settings) -> Collectives {
+    pub fn new(fabric: Arc<dyn Fabric>, bounds: MemoryBounds) -> Collectives {
         Collectives {
             fabric,
-            table: Mutex::new(Table::new(settings)),
+            pending: Mutex::new(PendingOperations::new(bounds)),
             counters: Counters::default(),
         }
     }
@@ -134,7 +92,7 @@ impl Collectives {
     /// everyone's.
     ///
     /// # Errors
-    /// See [`Failure`]; within [`Limits::whole`] of the call, not counting the time that `combine` and `execute` take here.
+    /// See [`Failure`]; within [`Limits::whole`](super::Limits::whole) of the call, not counting the time that `combine` and `execute` take here.
     ///
     /// # Panics
     /// When `combine` or `execute` does, here; the others get `Panicked`.
@@ -148,22 +106,22 @@ impl Collectives {
         let (me, group) = (self.fabric.rank(), &operation.group);
         let outsider = if group.has(me) { operation.root } else { me };
         let place = group
-            .place(me, operation.root)
+            .tree_position(me, operation.root)
             .ok_or(Failure::NotAMember(outsider))?;
         let id = operation.id();
         let begun = Instant::now();
-        let (attended, refused) = self.table.lock().attend(&id, me);
+        let (call, refused) = self.pending.lock().begin_call(&id, me);
         self.refuse_all(refused);
-        let attended = attended.inspect_err(|failure| {
+        let changed = call.inspect_err(|failure| {
             // Its children gave up before this rank came; the parent need not wait either.
             if !matches!(failure, Failure::Busy(_)) {
                 self.tell(place.parent, operation, &id, *failure);
             }
         })?;
-        let mut gathering = Gathering::new(operation, &place, attended);
+        let mut gathering = Gathering::new(operation, &place, changed);
         let parent = place.parent;
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            let value = gathering.all(&self.table, &id, value, &combine)?;
+            let value = gathering.combine_all(&self.pending, &id, value, &combine)?;
             // From here on the others may carry it out.
             Ok(match parent {
                 None => Ok(execute(value)),
@@ -191,17 +149,17 @@ impl Collectives {
     /// is over, or a caller takes part.
     pub fn decline(&self, operation: &Operation) {
         let me = self.fabric.rank();
-        let Some(place) = operation.group.place(me, operation.root) else {
+        let Some(place) = operation.group.tree_position(me, operation.root) else {
             return;
         };
         let id = operation.id();
         let failure = Failure::Missing(me);
         let waiting = {
-            let mut table = self.table.lock();
-            if !table.open(&id) {
+            let mut pending = self.pending.lock();
+            if !pending.is_untouched(&id) {
                 return;
             }
-            table.end(&id, failure)
+            pending.end(&id, failure)
         };
         self.tell(place.parent, operation, &id, failure);
         self.refuse_all(waiting.into_iter().map(|arrival| (arrival, failure)));
@@ -209,13 +167,13 @@ impl Collectives {
 
     /// `rank` is dead: operations that wait for it fail now.
     pub fn rank_died(&self, rank: Rank) {
-        self.table.lock().died(rank);
+        self.pending.lock().died(rank);
     }
 
     /// What this rank received and sent so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CollectiveCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counts {
+        CollectiveCounts {
             values: get(&self.counters.values),
             answers: get(&self.counters.answers),
             failures: get(&self.counters.failures),
@@ -225,7 +183,7 @@ impl Collectives {
 
     /// Operations kept and remembered now.
     pub fn held(&self) -> (usize, usize) {
-        self.table.lock().held()
+        self.pending.lock().held()
     }
 
     fn ask(
@@ -234,7 +192,7 @@ impl Collectives {
         operation: &Operation,
         id: &Id,
         value: Bytes,
-        place: &super::group::Place,
+        place: &super::group::TreePosition,
         begun: Instant,
     ) -> Result<Bytes, Failure> {
         let whole = operation.limits.whole(place.levels);
@@ -242,7 +200,7 @@ impl Collectives {
         let up = Up {
             id: id.clone(),
             root: operation.root,
-            worth: left,
+            keep_for: left,
             content: Ok(value),
         };
         let reply = self.fabric.call(parent, up.encode(), left);
@@ -257,7 +215,7 @@ impl Collectives {
         let up = Up {
             id: id.clone(),
             root: operation.root,
-            worth: operation.limits.base,
+            keep_for: operation.limits.base,
             content: Err(failure),
         };
         let _ = self.fabric.send(parent, up.encode());
@@ -267,7 +225,7 @@ impl Collectives {
     fn end(&self, id: &Id, gathering: Gathering, outcome: Result<Bytes, Failure>) {
         let why = outcome.clone().err();
         let why = why.unwrap_or(Failure::Over(self.fabric.rank()));
-        let late = self.table.lock().end(id, why);
+        let late = self.pending.lock().end(id, why);
         for replier in gathering.into_repliers() {
             if outcome.is_ok() {
                 count(&self.counters.answers);
@@ -293,7 +251,7 @@ impl Collectives {
             content: up.content,
             replier,
         };
-        let (refused, expired) = self.table.lock().keep(up.id, arrival, up.worth, me);
+        let (refused, expired) = self.pending.lock().keep(up.id, arrival, up.keep_for, me);
         self.refuse_all(refused.into_iter().chain(expired));
     }
 

@@ -1,7 +1,7 @@
 //! Operations under way at one rank, and those that ended: what came, and who waits for it.
 
 use super::super::wire::{Failure, Id};
-use super::Settings;
+use super::operation::MemoryBounds;
 use crate::{Rank, Replier};
 use bytes::Bytes;
 use parking_lot::Condvar;
@@ -21,13 +21,13 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// Whether it says that its sender is in its group now. Other failures may come late.
-    fn is_of_now(&self) -> bool {
+    fn is_current(&self) -> bool {
         matches!(self.content, Ok(_) | Err(Failure::Mismatch(_)))
     }
 }
 
 /// Arrivals and why they are refused.
-type Refused = Vec<(Arrival, Failure)>;
+type RefusedArrivals = Vec<(Arrival, Failure)>;
 
 struct Pending {
     arrivals: Vec<Arrival>,
@@ -39,8 +39,8 @@ struct Pending {
     expires: Option<Instant>,
     /// The ranks that are at later rounds: if they have not come yet, they will not.
     ahead: HashSet<Rank>,
-    /// This rank is in another group of the number.
-    stranger: Option<Rank>,
+    /// This rank is in another group of the same number.
+    other_group: Option<Rank>,
 }
 
 impl Pending {
@@ -51,19 +51,19 @@ impl Pending {
             caller: None,
             expires,
             ahead: HashSet::new(),
-            stranger: None,
+            other_group: None,
         }
     }
 
-    fn is_of_now(&self, now: Instant) -> bool {
-        self.expires.is_none_or(|e| now < e) && self.arrivals.iter().any(Arrival::is_of_now)
+    fn is_current(&self, now: Instant) -> bool {
+        self.expires.is_none_or(|e| now < e) && self.arrivals.iter().any(Arrival::is_current)
     }
 }
 
 /// How two operations of one group's number are related.
 enum Relation {
     /// Of different groups.
-    Strange,
+    OtherGroup,
     /// The other one is of an earlier round, or a later one.
     Earlier,
     Later,
@@ -76,7 +76,7 @@ impl Id {
             return Relation::None;
         }
         match other.round.cmp(&self.round) {
-            _ if self.plan != other.plan => Relation::Strange,
+            _ if self.digest != other.digest => Relation::OtherGroup,
             _ if self.key != other.key => Relation::None,
             Ordering::Less => Relation::Earlier,
             Ordering::Greater => Relation::Later,
@@ -85,8 +85,8 @@ impl Id {
     }
 }
 
-pub(super) struct Table {
-    settings: Settings,
+pub(super) struct PendingOperations {
+    bounds: MemoryBounds,
     pending: HashMap<Id, Pending>,
     /// What those that come late are told.
     ended: HashMap<Id, Failure>,
@@ -94,18 +94,18 @@ pub(super) struct Table {
     order: VecDeque<Id>,
     dead: HashSet<Rank>,
     /// No operation without a caller expires before this; none is waiting if there is none.
-    sweep: Option<Instant>,
+    next_expiry: Option<Instant>,
 }
 
-impl Table {
-    pub fn new(settings: Settings) -> Table {
-        Table {
-            settings,
+impl PendingOperations {
+    pub fn new(bounds: MemoryBounds) -> PendingOperations {
+        PendingOperations {
+            bounds,
             pending: HashMap::new(),
             ended: HashMap::new(),
             order: VecDeque::new(),
             dead: HashSet::new(),
-            sweep: None,
+            next_expiry: None,
         }
     }
 
@@ -114,17 +114,21 @@ impl Table {
     }
 
     /// Whether nobody here takes part in it, nor did.
-    pub fn open(&self, id: &Id) -> bool {
+    pub fn is_untouched(&self, id: &Id) -> bool {
         let called = self.pending.get(id).is_some_and(|p| p.caller.is_some());
         !called && !self.ended.contains_key(id)
     }
 
     /// A caller takes part; it waits on what is returned. Also what cannot be answered any more.
-    pub fn attend(&mut self, id: &Id, me: Rank) -> (Result<Arc<Condvar>, Failure>, Refused) {
+    pub fn begin_call(
+        &mut self,
+        id: &Id,
+        me: Rank,
+    ) -> (Result<Arc<Condvar>, Failure>, RefusedArrivals) {
         if let Some(failure) = self.ended.get(id) {
             return (Err(*failure), Vec::new());
         }
-        let full = self.pending.len() >= self.settings.pending;
+        let full = self.pending.len() >= self.bounds.pending;
         match self.pending.get(id) {
             Some(pending) if pending.caller.is_some() => {
                 return (Err(Failure::Busy(me)), Vec::new());
@@ -134,24 +138,24 @@ impl Table {
         }
         // What is here already and does not fit.
         let (now, mut refused) = (Instant::now(), Vec::new());
-        let (mut ahead, mut over, mut strange) = (HashSet::new(), Vec::new(), None);
+        let (mut ahead, mut over, mut conflict) = (HashSet::new(), Vec::new(), None);
         for (other, pending) in self.pending.iter().filter(|(_, p)| p.caller.is_none()) {
             match id.relation(other) {
-                Relation::Strange if pending.is_of_now(now) => {
-                    strange = pending.arrivals.first().map(|a| (other.clone(), a.from));
+                Relation::OtherGroup if pending.is_current(now) => {
+                    conflict = pending.arrivals.first().map(|a| (other.clone(), a.from));
                 }
                 Relation::Earlier => over.push(other.clone()),
                 Relation::Later => ahead.extend(&pending.from),
-                Relation::Strange | Relation::None => {}
+                Relation::OtherGroup | Relation::None => {}
             }
         }
         for earlier in over {
             let why = Failure::Over(me);
             refused.extend(self.end(&earlier, why).into_iter().map(|a| (a, why)));
         }
-        if let Some((stranger, from)) = strange {
+        if let Some((conflicting, from)) = conflict {
             let why = Failure::Mismatch(from);
-            for ended in [&stranger, id] {
+            for ended in [&conflicting, id] {
                 refused.extend(self.end(ended, why).into_iter().map(|a| (a, why)));
             }
             return (Err(why), refused);
@@ -165,10 +169,10 @@ impl Table {
     }
 
     /// Why an operation cannot be any more, that waits for these.
-    pub fn hopeless(&self, id: &Id, absent: impl Iterator<Item = Rank>) -> Option<Failure> {
+    pub fn cannot_complete(&self, id: &Id, absent: impl Iterator<Item = Rank>) -> Option<Failure> {
         let pending = self.pending.get(id)?;
-        if let Some(stranger) = pending.stranger {
-            return Some(Failure::Mismatch(stranger));
+        if let Some(rank) = pending.other_group {
+            return Some(Failure::Mismatch(rank));
         }
         absent.into_iter().find_map(|rank| {
             let dead = self.dead.contains(&rank).then_some(Failure::Missing(rank));
@@ -192,7 +196,7 @@ impl Table {
         if self.ended.insert(id.clone(), why).is_none() {
             self.order.push_back(id.clone());
         }
-        while self.order.len() > self.settings.remembered {
+        while self.order.len() > self.bounds.remembered {
             if let Some(oldest) = self.order.pop_front() {
                 self.ended.remove(&oldest);
             }
@@ -207,12 +211,12 @@ impl Table {
         &mut self,
         id: Id,
         arrival: Arrival,
-        worth: Duration,
+        keep_for: Duration,
         me: Rank,
-    ) -> (Option<(Arrival, Failure)>, Refused) {
+    ) -> (Option<(Arrival, Failure)>, RefusedArrivals) {
         let now = Instant::now();
         let expired = self.expire(now, me);
-        if let Some(failure) = self.keep_or_not(&id, &arrival, me) {
+        if let Some(failure) = self.refusal_of(&id, &arrival, me) {
             let mut refused = expired;
             if let Failure::Mismatch(_) = failure {
                 // Its sender fails, so it is nothing that anyone could still take part in.
@@ -220,7 +224,7 @@ impl Table {
             }
             return (Some((arrival, failure)), refused);
         }
-        let expires = now.checked_add(worth);
+        let expires = now.checked_add(keep_for);
         let new = || Pending::new(expires);
         let pending = self.pending.entry(id).or_insert_with(new);
         pending.from.insert(arrival.from);
@@ -230,13 +234,13 @@ impl Table {
             Some(caller) => {
                 caller.notify_one();
             }
-            None => self.sweep = earlier(self.sweep, pending.expires),
+            None => self.next_expiry = earlier(self.next_expiry, pending.expires),
         }
         (None, expired)
     }
 
     /// Why not; and lets those know whom it concerns.
-    fn keep_or_not(&mut self, id: &Id, arrival: &Arrival, me: Rank) -> Option<Failure> {
+    fn refusal_of(&mut self, id: &Id, arrival: &Arrival, me: Rank) -> Option<Failure> {
         if let Some(failure) = self.ended.get(id) {
             return Some(*failure);
         }
@@ -246,19 +250,19 @@ impl Table {
                 continue;
             };
             match other.relation(id) {
-                Relation::Strange if arrival.is_of_now() => {
-                    pending.stranger = Some(arrival.from);
+                Relation::OtherGroup if arrival.is_current() => {
+                    pending.other_group = Some(arrival.from);
                     failure = Some(Failure::Mismatch(arrival.from));
                 }
                 Relation::Earlier => failure = Some(Failure::Over(me)),
                 Relation::Later => {
                     pending.ahead.insert(arrival.from);
                 }
-                Relation::Strange | Relation::None => continue,
+                Relation::OtherGroup | Relation::None => continue,
             }
             caller.notify_one();
         }
-        let full = self.pending.len() >= self.settings.pending;
+        let full = self.pending.len() >= self.bounds.pending;
         let came = match self.pending.get(id) {
             Some(pending) => pending
                 .from
@@ -270,11 +274,11 @@ impl Table {
     }
 
     /// Drops operations that nobody here came for while anyone waited.
-    fn expire(&mut self, now: Instant, me: Rank) -> Refused {
-        if self.sweep.is_none_or(|sweep| now < sweep) {
+    fn expire(&mut self, now: Instant, me: Rank) -> RefusedArrivals {
+        if self.next_expiry.is_none_or(|expiry| now < expiry) {
             return Vec::new();
         }
-        self.sweep = None;
+        self.next_expiry = None;
         let gone: Vec<Id> = self
             .pending
             .iter()
@@ -285,7 +289,7 @@ impl Table {
         let dropped = gone.iter().flat_map(|id| self.end(id, why));
         let dropped = dropped.map(|arrival| (arrival, why)).collect();
         let waiting = self.pending.values().filter(|p| p.caller.is_none());
-        self.sweep = waiting.map(|p| p.expires).fold(None, earlier);
+        self.next_expiry = waiting.map(|p| p.expires).fold(None, earlier);
         dropped
     }
 

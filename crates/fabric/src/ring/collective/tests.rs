@@ -1,4 +1,4 @@
-use super::super::{Shape, topology::fan_in};
+use super::super::{Group, Limits, Shape, topology::fan_in};
 use super::*;
 use crate::fault::{Faults, Odds, wrap};
 use crate::local;
@@ -10,9 +10,9 @@ const PATIENT: Limits = Limits {
     per_level: LONG,
 };
 
-fn members(ends: &[Arc<dyn Fabric>], settings: Settings) -> Vec<Arc<Collectives>> {
+fn members(ends: &[Arc<dyn Fabric>], bounds: MemoryBounds) -> Vec<Arc<Collectives>> {
     let make = |end: &Arc<dyn Fabric>| {
-        let member = Arc::new(Collectives::new(end.clone(), settings));
+        let member = Arc::new(Collectives::new(end.clone(), bounds));
         end.serve(member.clone());
         member
     };
@@ -78,7 +78,7 @@ fn run(
 fn the_root_receives_the_logarithm_for_many_sizes() {
     for n in [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33] {
         for shape in [Shape::Ring, Shape::Fitted(Default::default())] {
-            let members = members(&locals(n), Settings::default());
+            let members = members(&locals(n), MemoryBounds::default());
             let root = n / 2;
             let (outcomes, ran) = run(&members, &operation(n, shape, 1, root, PATIENT), |_| true);
             let all = (1u64 << n) - 1;
@@ -102,7 +102,7 @@ fn what_the_members_hear_fits_together_whatever_goes_wrong() {
     for seed in 0..seeds {
         let n = 2 + (seed % 8) as u32;
         let faults = Faults::new(seed);
-        let members = members(&wrap(locals(n), &faults), Settings::default());
+        let members = members(&wrap(locals(n), &faults), MemoryBounds::default());
         let odds = 20 * (seed % 4) as u16;
         faults.set(Odds {
             lose_request: odds,
@@ -157,7 +157,7 @@ fn what_the_members_hear_fits_together_whatever_goes_wrong() {
 /// A rank that never comes: the others hear its name, and it hears that it is too late.
 #[test]
 fn a_rank_that_stays_away_is_named() {
-    let members = members(&locals(8), Settings::default());
+    let members = members(&locals(8), MemoryBounds::default());
     let limits = Limits {
         base: Duration::from_millis(300),
         per_level: Duration::from_millis(200),
@@ -179,7 +179,7 @@ fn a_rank_that_stays_away_is_named() {
 #[test]
 fn a_rank_that_declines_is_not_waited_for() {
     for n in [2, 5, 9] {
-        let members = members(&locals(n), Settings::default());
+        let members = members(&locals(n), MemoryBounds::default());
         for (round, root) in (0..n).enumerate() {
             let operation = operation(n, Shape::Ring, round as u64, root, PATIENT);
             let absent = (root + 1) % n;
@@ -204,7 +204,7 @@ fn a_rank_that_declines_is_not_waited_for() {
 #[test]
 fn a_death_is_heard_at_once() {
     let ends = locals(8);
-    let members = members(&ends, Settings::default());
+    let members = members(&ends, MemoryBounds::default());
     ends[6].close();
     let op = operation(8, Shape::Ring, 1, 0, PATIENT);
     let (outcomes, ran) = std::thread::scope(|scope| {
@@ -226,7 +226,7 @@ fn a_death_is_heard_at_once() {
 
 #[test]
 fn members_that_disagree_fail() {
-    let members = members(&locals(4), Settings::default());
+    let members = members(&locals(4), MemoryBounds::default());
     let ops = [
         operation(4, Shape::Ring, 1, 0, PATIENT),
         operation(4, Shape::Direct, 1, 0, PATIENT),
@@ -247,7 +247,7 @@ fn members_that_disagree_fail() {
 
 #[test]
 fn a_panic_is_heard_by_all() {
-    let members = members(&locals(4), Settings::default());
+    let members = members(&locals(4), MemoryBounds::default());
     let op = &operation(4, Shape::Ring, 1, 0, PATIENT);
     std::thread::scope(|scope| {
         let call = |member: &Arc<Collectives>| {
@@ -265,7 +265,7 @@ fn a_panic_is_heard_by_all() {
 
 #[test]
 fn outsiders_and_second_callers_are_refused() {
-    let members = members(&locals(3), Settings::default());
+    let members = members(&locals(3), MemoryBounds::default());
     let mut op = operation(2, Shape::Ring, 1, 0, PATIENT);
     let refused = members[2].reduce(&op, number(1), add, |s| s);
     assert_eq!(refused, Err(Failure::NotAMember(2)));
@@ -289,21 +289,21 @@ fn outsiders_and_second_callers_are_refused() {
 #[test]
 fn memory_stays_bounded_under_messages_nobody_waits_for() {
     let ends = locals(2);
-    let settings = Settings {
+    let bounds = MemoryBounds {
         pending: 8,
         remembered: 16,
     };
-    let members = members(&ends, settings);
+    let members = members(&ends, bounds);
     for round in 0..200 {
         let up = Up {
             id: Id {
                 group: 1,
-                plan: 0,
+                digest: 0,
                 round,
                 key: Bytes::new(),
             },
             root: 0,
-            worth: Duration::from_millis(round % 3),
+            keep_for: Duration::from_millis(round % 3),
             content: Err(Failure::Missing(9)),
         };
         ends[1].send(0, up.encode()).unwrap();
@@ -336,7 +336,7 @@ fn sum(member: &Collectives, operation: &Operation) -> Result<u64, Failure> {
 /// The limits are far beyond what the test may take.
 #[test]
 fn two_lists_that_use_one_number_at_once_fail_at_once() {
-    let members = members(&locals(3), Settings::default());
+    let members = members(&locals(3), MemoryBounds::default());
     let (one, other) = (of_number_3(&[0, 1], 0), of_number_3(&[2, 0], 0));
     let heard = std::thread::scope(|scope| {
         let calls = [(0, &one), (2, &other)];
@@ -367,7 +367,7 @@ fn two_lists_that_use_one_number_at_once_fail_at_once() {
 /// Until they are at the same one.
 #[test]
 fn ranks_at_different_rounds_hear_so_at_once() {
-    let members = members(&locals(2), Settings::default());
+    let members = members(&locals(2), MemoryBounds::default());
     for (child, root) in [(0u64, 4u64), (14, 10)] {
         let last = child.max(root);
         let [behind, ahead] = [(1usize, child), (0, root)].map(|(rank, first)| {

@@ -3,7 +3,7 @@ use super::*;
 fn id(round: u64) -> Id {
     Id {
         group: 0,
-        plan: 0,
+        digest: 0,
         round,
         key: Bytes::new(),
     }
@@ -20,15 +20,20 @@ fn arrival(from: Rank) -> Arrival {
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn table() -> Table {
-    Table::new(Settings {
+fn table() -> PendingOperations {
+    PendingOperations::new(MemoryBounds {
         pending: 3,
         remembered: 2,
     })
 }
 
-fn refusal(table: &mut Table, round: u64, from: Rank, worth: Duration) -> Option<Failure> {
-    let (refused, _) = table.keep(id(round), arrival(from), worth, 9);
+fn refusal(
+    table: &mut PendingOperations,
+    round: u64,
+    from: Rank,
+    keep_for: Duration,
+) -> Option<Failure> {
+    let (refused, _) = table.keep(id(round), arrival(from), keep_for, 9);
     refused.map(|(_, failure)| failure)
 }
 
@@ -39,11 +44,11 @@ fn more_than_fits_is_refused() {
         assert_eq!(refusal(&mut table, round, 1, LONG), None);
     }
     assert_eq!(refusal(&mut table, 3, 1, LONG), Some(Failure::Busy(9)));
-    assert_eq!(table.attend(&id(3), 9).0.err(), Some(Failure::Busy(9)));
+    assert_eq!(table.begin_call(&id(3), 9).0.err(), Some(Failure::Busy(9)));
     // Those under way go on.
     assert_eq!(refusal(&mut table, 2, 2, LONG), None);
-    assert!(table.attend(&id(2), 9).0.is_ok());
-    assert_eq!(table.attend(&id(2), 9).0.err(), Some(Failure::Busy(9)));
+    assert!(table.begin_call(&id(2), 9).0.is_ok());
+    assert_eq!(table.begin_call(&id(2), 9).0.err(), Some(Failure::Busy(9)));
     assert_eq!(table.take(&id(2)).len(), 2);
 }
 
@@ -54,7 +59,7 @@ fn what_is_over_is_refused_as_long_as_it_is_remembered() {
         assert_eq!(table.end(&id(round), Failure::Over(9)).len(), 0);
     }
     assert_eq!(refusal(&mut table, 2, 1, LONG), Some(Failure::Over(9)));
-    assert_eq!(table.attend(&id(1), 9).0.err(), Some(Failure::Over(9)));
+    assert_eq!(table.begin_call(&id(1), 9).0.err(), Some(Failure::Over(9)));
     assert_eq!(refusal(&mut table, 0, 1, LONG), None);
     assert_eq!(table.held(), (1, 2));
 }
@@ -74,7 +79,7 @@ fn what_nobody_came_for_makes_room() {
         assert_eq!(refusal(&mut table, round, 1, Duration::ZERO), None);
         // With a caller it stays.
         if round == 0 {
-            assert!(table.attend(&id(0), 9).0.is_ok());
+            assert!(table.begin_call(&id(0), 9).0.is_ok());
         }
     }
     let (refused, expired) = table.keep(id(3), arrival(1), LONG, 9);
@@ -85,25 +90,28 @@ fn what_nobody_came_for_makes_room() {
     assert_eq!(left, HashSet::from([0, 3]));
 }
 
-fn other(plan: u64, round: u64) -> Id {
-    Id { plan, ..id(round) }
+fn other(digest: u64, round: u64) -> Id {
+    Id {
+        digest,
+        ..id(round)
+    }
 }
 
 #[test]
 fn two_groups_of_one_number_fail_both_whoever_comes_first() {
-    let mut table = Table::new(Settings::default());
-    assert!(table.attend(&id(0), 9).0.is_ok());
+    let mut table = PendingOperations::new(MemoryBounds::default());
+    assert!(table.begin_call(&id(0), 9).0.is_ok());
     let (refused, _) = table.keep(other(1, 0), arrival(4), LONG, 9);
     assert_eq!(refused.map(|(_, why)| why), Some(Failure::Mismatch(4)));
     assert_eq!(
-        table.hopeless(&id(0), [].into_iter()),
+        table.cannot_complete(&id(0), [].into_iter()),
         Some(Failure::Mismatch(4))
     );
     table.end(&id(0), Failure::Mismatch(4));
     // The other way round, with an own child that waits.
     assert!(table.keep(other(2, 7), arrival(4), LONG, 9).0.is_none());
     assert!(table.keep(id(1), arrival(5), LONG, 9).0.is_none());
-    let (outcome, refused) = table.attend(&id(1), 9);
+    let (outcome, refused) = table.begin_call(&id(1), 9);
     assert_eq!(outcome.err(), Some(Failure::Mismatch(4)));
     assert!(refused.iter().all(|(_, why)| *why == Failure::Mismatch(4)));
     let from: Vec<Rank> = refused.iter().map(|(a, _)| a.from).collect();
@@ -120,17 +128,17 @@ fn two_groups_of_one_number_fail_both_whoever_comes_first() {
         ..arrival(4)
     };
     assert!(table.keep(other(4, 7), gone, LONG, 9).0.is_none());
-    assert!(table.attend(&id(2), 9).0.is_ok());
-    assert_eq!(table.hopeless(&id(2), [4].into_iter()), None);
+    assert!(table.begin_call(&id(2), 9).0.is_ok());
+    assert_eq!(table.cannot_complete(&id(2), [4].into_iter()), None);
 }
 
 #[test]
 fn who_is_behind_hears_so_and_who_is_ahead_is_not_waited_for() {
-    let mut table = Table::new(Settings::default());
+    let mut table = PendingOperations::new(MemoryBounds::default());
     // Before the caller comes, and after.
     assert_eq!(refusal(&mut table, 3, 1, LONG), None);
     assert_eq!(refusal(&mut table, 6, 2, LONG), None);
-    let (outcome, refused) = table.attend(&id(5), 9);
+    let (outcome, refused) = table.begin_call(&id(5), 9);
     assert!(outcome.is_ok());
     let refused: Vec<_> = refused.iter().map(|(a, why)| (a.from, *why)).collect();
     assert_eq!(refused, [(1, Failure::Over(9))]);
@@ -141,7 +149,7 @@ fn who_is_behind_hears_so_and_who_is_ahead_is_not_waited_for() {
         (2, Some(Failure::Ahead(2))),
         (3, Some(Failure::Ahead(3))),
     ] {
-        assert_eq!(table.hopeless(&id(5), [rank].into_iter()), why);
+        assert_eq!(table.cannot_complete(&id(5), [rank].into_iter()), why);
     }
     // Of another key nothing follows.
     let key = Id {

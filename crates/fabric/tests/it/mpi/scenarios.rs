@@ -1,16 +1,17 @@
 //! What a rank does in each test.
 
-use forebay_fabric::conformance::{self, Functions, Meet, OverFabric};
-use forebay_fabric::mpi::{Ending, Health, Identity, Job, StartError, Timing, World};
-use forebay_fabric::{Error, Fabric, Message, Rank, Replier};
+use super::launch::SCENARIO;
+use forebay_fabric::conformance::{self, ClosureHandler, FabricBarrier, RankBarrier};
+use forebay_fabric::session::{Ending, Health, Identity, Session, StartError, Timing};
+use forebay_fabric::{Error, Fabric, Message, Rank, Replier, mpi};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
 
-pub fn play() {
-    let part = std::env::var("FOREBAY_MPI_PART");
-    match part.expect("a part to play").as_str() {
+pub fn run() {
+    let scenario = std::env::var(SCENARIO);
+    match scenario.expect("a scenario").as_str() {
         "conform" => conform(conformance::CHECKS),
         "large" => conform(conformance::LARGE),
         "permuted" => permuted(),
@@ -22,7 +23,7 @@ pub fn play() {
         "killed" => killed(),
         "stopped" => stopped(),
         "ring-killed" => ring_killed(),
-        other => panic!("no part {other}"),
+        other => panic!("no scenario {other}"),
     }
 }
 
@@ -45,48 +46,48 @@ fn timing() -> Timing {
 }
 
 /// Joins with members as ranks, but for `change`.
-fn join(change: impl Fn(&mut Identity, u32)) -> Result<World, StartError> {
-    let job = Job::start().expect("MPI starts");
-    let (rank, size) = (job.rank, job.size);
-    let mut identity = identity(rank, size);
+fn join(change: impl Fn(&mut Identity, u32)) -> Result<Session, StartError> {
+    let joining = mpi::start().expect("MPI starts");
+    let rank = joining.process;
+    let mut identity = identity(rank, joining.processes);
     change(&mut identity, rank);
     // No test relies on the limit but those that set `timing` themselves: a machine with 7 ranks on 2 cores is slow.
     let patient = Timing {
         limit: LONG,
         ..timing()
     };
-    let part = std::env::var("FOREBAY_MPI_PART").unwrap_or_default();
-    let deaths = ["killed", "stopped", "ring-killed"].contains(&part.as_str());
-    job.join(identity, if deaths { timing() } else { patient })
+    let scenario = std::env::var(SCENARIO).unwrap_or_default();
+    let deaths = ["killed", "stopped", "ring-killed"].contains(&scenario.as_str());
+    joining.join(identity, if deaths { timing() } else { patient })
 }
 
-fn world() -> World {
+fn joined() -> Session {
     join(|_, _| {}).expect("the ranks belong together")
 }
 
-fn end(world: &World) -> Arc<dyn Fabric> {
-    world.fabric()
+fn end(session: &Session) -> Arc<dyn Fabric> {
+    session.fabric()
 }
 
 fn conform(checks: &[conformance::Check]) {
-    let world = world();
-    let meeting = OverFabric::new(end(&world));
+    let session = joined();
+    let barrier = FabricBarrier::new(end(&session));
     let begun = Instant::now();
-    conformance::each(checks, || end(&world), &meeting);
-    if world.rank() == 0 {
-        println!("{} ranks: {:?}", world.size(), begun.elapsed());
+    conformance::each(checks, || end(&session), &barrier);
+    if session.rank() == 0 {
+        println!("{} ranks: {:?}", session.size(), begun.elapsed());
     }
-    meeting.meet();
-    drop(meeting);
-    assert_eq!(world.stop(LONG), Ending::Finalized);
+    barrier.wait();
+    drop(barrier);
+    assert_eq!(session.stop(LONG), Ending::Finalized);
 }
 
 fn permuted() {
     // A cycle: no rank keeps its number.
-    let world = join(|i, rank| i.member = (rank + 1) % i.members).expect("members are complete");
-    let own = end(&world);
-    let meeting = OverFabric::new(end(&world));
-    own.serve(Functions::requests(move |from, message, replier| {
+    let session = join(|i, rank| i.member = (rank + 1) % i.members).expect("members are complete");
+    let own = end(&session);
+    let barrier = FabricBarrier::new(end(&session));
+    own.serve(ClosureHandler::requests(move |from, message, replier| {
         assert_eq!(message.head[0], from as u8);
         replier.reply(Message::new(vec![world_member()]));
     }));
@@ -94,9 +95,9 @@ fn permuted() {
         let reply = own.call(to, Message::new(vec![own.rank() as u8]), LONG);
         assert_eq!(reply, Ok(Message::new(vec![to as u8])));
     }
-    meeting.meet();
-    drop((own, meeting));
-    assert_eq!(world.stop(LONG), Ending::Finalized);
+    barrier.wait();
+    drop((own, barrier));
+    assert_eq!(session.stop(LONG), Ending::Finalized);
 }
 
 /// The member of this process, from the number that `mpirun` gave it, not from the fabric.
@@ -117,15 +118,15 @@ fn refused(change: impl Fn(&mut Identity, u32)) {
 }
 
 fn idle() {
-    let world = world();
-    let meeting = OverFabric::new(end(&world));
-    let own = end(&world);
-    own.serve(Functions::echo());
-    meeting.meet();
-    if world.rank() == 0 {
+    let session = joined();
+    let barrier = FabricBarrier::new(end(&session));
+    let own = end(&session);
+    own.serve(ClosureHandler::echo());
+    barrier.wait();
+    if session.rank() == 0 {
         measure(&own);
     }
-    meeting.meet();
+    barrier.wait();
     let second = || {
         let before = progress_cpu();
         std::thread::sleep(Duration::from_secs(1));
@@ -135,14 +136,14 @@ fn idle() {
     let rank = own.rank();
     println!("rank {rank}: CPU time of the first idle second {settling:?}, of the next {used:?}");
     assert!(used < Duration::from_millis(50), "{used:?}");
-    if world.rank() == 0 {
+    if session.rank() == 0 {
         let begun = Instant::now();
         assert!(own.call(1, Message::default(), LONG).is_ok());
         println!("first round trip after idling: {:?}", begun.elapsed());
     }
-    meeting.meet();
-    drop((own, meeting));
-    assert_eq!(world.stop(LONG), Ending::Finalized);
+    barrier.wait();
+    drop((own, barrier));
+    assert_eq!(session.stop(LONG), Ending::Finalized);
 }
 
 /// Prints latency and bandwidth.
@@ -184,15 +185,15 @@ fn progress_cpu() -> Duration {
 
 /// A handler that takes longer than the limit of silence keeps nobody from hearing of its rank.
 fn slow() {
-    let world = world();
-    let meeting = OverFabric::new(end(&world));
-    let own = end(&world);
+    let session = joined();
+    let barrier = FabricBarrier::new(end(&session));
+    let own = end(&session);
     let kept = parking_lot::Mutex::new(Vec::<Replier>::new());
-    own.serve(Functions::requests(move |_, _, replier| {
+    own.serve(ClosureHandler::requests(move |_, _, replier| {
         kept.lock().push(replier);
         std::thread::sleep(Duration::from_millis(700));
     }));
-    meeting.meet();
+    barrier.wait();
     let other = 1 - own.rank();
     let deadline = Duration::from_millis(300);
     let missed = Error::Deadline {
@@ -201,22 +202,22 @@ fn slow() {
     };
     assert_eq!(own.call(other, Message::default(), deadline), Err(missed));
     std::thread::sleep(Duration::from_millis(900));
-    let peers = world.peers();
+    let peers = session.peers();
     assert!(peers.iter().all(|p| p.health == Health::Alive), "{peers:?}");
     // Heartbeats came on the idle link.
     let silent = peers[other as usize].silent;
     assert!(silent < Duration::from_millis(800), "{silent:?}");
-    meeting.meet();
-    drop((own, meeting));
-    assert_eq!(world.stop(LONG), Ending::Finalized);
+    barrier.wait();
+    drop((own, barrier));
+    assert_eq!(session.stop(LONG), Ending::Finalized);
 }
 
 /// Rank 1 is killed while the others wait for it.
 fn killed() {
-    let world = world();
-    let limit = world.timing().limit;
-    let meeting = OverFabric::new(end(&world));
-    let own = end(&world);
+    let session = joined();
+    let limit = session.timing().limit;
+    let barrier = FabricBarrier::new(end(&session));
+    let own = end(&session);
     let rank = own.rank();
     let kept = parking_lot::Mutex::new(Vec::<Replier>::new());
     let (answered, answers) = crossbeam_channel::unbounded();
@@ -228,10 +229,10 @@ fn killed() {
             answered.send(from).expect("someone counts");
         }
     };
-    own.serve(Functions::requests(answer));
+    own.serve(ClosureHandler::requests(answer));
     let (died, deaths) = crossbeam_channel::unbounded();
-    world.on_death(move |rank| died.send(rank).expect("someone listens"));
-    meeting.meet();
+    session.on_death(move |rank| died.send(rank).expect("someone listens"));
+    barrier.wait();
     let begun = Instant::now();
     if rank == 1 {
         // After the others' requests have most likely arrived; either way they end.
@@ -258,7 +259,7 @@ fn killed() {
     assert_eq!(asked, Err(Error::Dead(1)));
     assert!(after < limit * 2 + Duration::from_secs(3), "{after:?}");
     assert_eq!(deaths.recv_timeout(LONG), Ok(1));
-    assert_eq!(world.peers()[1].health, Health::Dead);
+    assert_eq!(session.peers()[1].health, Health::Dead);
     assert_eq!(own.send(1, Message::new("gone")), Err(Error::Dead(1)));
     // The others go on.
     for to in [0, 2, 3] {
@@ -272,28 +273,30 @@ fn killed() {
     asked_by.sort();
     assert_eq!(asked_by, [0, 2, 3]);
     println!("rank {rank} saw rank 1 die after {after:?}");
-    drop((own, meeting));
-    assert_eq!(world.stop(LONG), Ending::Abandoned);
+    drop((own, barrier));
+    assert_eq!(session.stop(LONG), Ending::Abandoned);
 }
 
 /// Rank 1 is killed while the others are in a collective with it; they hear of it long before the limits of the operation, and
 /// the next one, without it, works.
 fn ring_killed() {
-    use forebay_fabric::ring::{Collectives, Failure, Group, Limits, Operation, Settings, Shape};
-    let world = world();
-    let limit = world.timing().limit;
-    let meeting = OverFabric::new(end(&world));
-    let own = end(&world);
+    use forebay_fabric::ring::{
+        Collectives, Failure, Group, Limits, MemoryBounds, Operation, Shape,
+    };
+    let session = joined();
+    let limit = session.timing().limit;
+    let barrier = FabricBarrier::new(end(&session));
+    let own = end(&session);
     let rank = own.rank();
-    let collectives = Arc::new(Collectives::new(own.clone(), Settings::default()));
+    let collectives = Arc::new(Collectives::new(own.clone(), MemoryBounds::default()));
     own.serve(collectives.clone());
     let listener = Arc::downgrade(&collectives);
-    world.on_death(move |rank| {
+    session.on_death(move |rank| {
         if let Some(collectives) = listener.upgrade() {
             collectives.rank_died(rank);
         }
     });
-    meeting.meet();
+    barrier.wait();
     if rank == 1 {
         // After the others have most likely begun; either way it fails.
         std::thread::sleep(Duration::from_millis(300));
@@ -327,25 +330,25 @@ fn ring_killed() {
     // The root's reply may still be on its way to the others when it leaves.
     operation.round = 1;
     let _ = sum(&operation);
-    drop((own, meeting, collectives));
-    assert_eq!(world.stop(LONG), Ending::Abandoned);
+    drop((own, barrier, collectives));
+    assert_eq!(session.stop(LONG), Ending::Abandoned);
 }
 
 /// Rank 0 stops the process of rank 1 until it counts as dead, and lets it go on: it stays dead, is told so, and finds itself alone.
 fn stopped() {
-    let world = world();
-    let own = end(&world);
+    let session = joined();
+    let own = end(&session);
     let (alone, deaths) = crossbeam_channel::unbounded();
-    world.on_death(move |rank| alone.send(rank).expect("someone listens"));
+    session.on_death(move |rank| alone.send(rank).expect("someone listens"));
     let (outside, expulsions) = crossbeam_channel::unbounded();
-    world.on_expulsion(move |by| outside.send(by).expect("someone listens"));
+    session.on_expulsion(move |by| outside.send(by).expect("someone listens"));
     let pid = std::process::id().to_le_bytes();
-    own.serve(Functions::requests(move |_, _, replier| {
+    own.serve(ClosureHandler::requests(move |_, _, replier| {
         replier.reply(Message::new(pid.to_vec()));
     }));
-    let other = 1 - world.rank();
+    let other = 1 - session.rank();
     let reply = own.call(other, Message::default(), LONG).expect("a reply");
-    if world.rank() == 0 {
+    if session.rank() == 0 {
         use rustix::process::{Pid, Signal, kill_process};
         let pid = i32::from_le_bytes(reply.head[..].try_into().expect("a number"));
         let pid = Pid::from_raw(pid).expect("a process");
@@ -361,12 +364,12 @@ fn stopped() {
         assert_eq!(asked, Err(Error::Dead(1)));
         // It is awake, and sends heartbeats until it notices.
         std::thread::sleep(Duration::from_millis(600));
-        assert_eq!(world.peers()[1].health, Health::Dead);
+        assert_eq!(session.peers()[1].health, Health::Dead);
         assert_eq!(own.call(1, Message::default(), LONG), Err(Error::Dead(1)));
     }
     assert_eq!(deaths.recv_timeout(LONG), Ok(other));
     println!("rank {other} is dead and stays so");
-    if world.rank() == 1 {
+    if session.rank() == 1 {
         let by = expulsions.recv_timeout(Duration::from_secs(1));
         println!("declared dead by rank {by:?}");
         assert_eq!(own.call(0, Message::default(), LONG), Err(Error::Dead(0)));
@@ -374,7 +377,7 @@ fn stopped() {
         assert!(expulsions.is_empty());
     }
     drop(own);
-    assert_eq!(world.stop(LONG), Ending::Abandoned);
+    assert_eq!(session.stop(LONG), Ending::Abandoned);
     // The other process may end the job when this one is gone: not before it has said the same.
     std::thread::sleep(Duration::from_secs(if other == 1 { 4 } else { 0 }));
 }

@@ -9,28 +9,28 @@ type Outcome = Result<Message, Error>;
 
 /// Filled once, taken once.
 #[derive(Default)]
-pub(crate) struct Slot {
-    outcome: Mutex<State>,
+pub(crate) struct ReplySlot {
+    outcome: Mutex<SlotState>,
     filled: Condvar,
 }
 
 #[derive(Default)]
-enum State {
+enum SlotState {
     #[default]
     Empty,
     Filled(Outcome),
     Taken,
 }
 
-impl Slot {
-    pub fn new() -> Arc<Slot> {
+impl ReplySlot {
+    pub fn new() -> Arc<ReplySlot> {
         Arc::default()
     }
 
     pub fn fill(&self, outcome: Outcome) {
         let mut state = self.outcome.lock();
-        if matches!(*state, State::Empty) {
-            *state = State::Filled(outcome);
+        if matches!(*state, SlotState::Empty) {
+            *state = SlotState::Filled(outcome);
             self.filled.notify_one();
         }
     }
@@ -63,35 +63,35 @@ impl Slot {
     }
 }
 
-fn take(state: &mut State) -> Option<Outcome> {
-    if !matches!(state, State::Filled(_)) {
+fn take(state: &mut SlotState) -> Option<Outcome> {
+    if !matches!(state, SlotState::Filled(_)) {
         return None;
     }
-    match std::mem::replace(state, State::Taken) {
-        State::Filled(outcome) => Some(outcome),
-        State::Empty | State::Taken => None,
+    match std::mem::replace(state, SlotState::Taken) {
+        SlotState::Filled(outcome) => Some(outcome),
+        SlotState::Empty | SlotState::Taken => None,
     }
 }
 
 /// The replier's side of a slot: dropped without a reply it reports the rank as dead.
-pub(crate) struct Answer {
-    slot: Arc<Slot>,
+pub(crate) struct ReplyGuard {
+    slot: Arc<ReplySlot>,
     rank: Rank,
 }
 
-impl Answer {
-    pub fn new(slot: Arc<Slot>, rank: Rank) -> Answer {
-        Answer { slot, rank }
+impl ReplyGuard {
+    pub fn new(slot: Arc<ReplySlot>, rank: Rank) -> ReplyGuard {
+        ReplyGuard { slot, rank }
     }
 
-    pub fn give(&self, message: Message) {
+    pub fn fill(&self, message: Message) {
         self.slot.fill(Ok(message));
     }
 }
 
-impl Drop for Answer {
+impl Drop for ReplyGuard {
     fn drop(&mut self) {
-        // Ignored after `give`: the first outcome stays.
+        // Ignored after `fill`: the first outcome stays.
         self.slot.fail(Error::Dead(self.rank));
     }
 }

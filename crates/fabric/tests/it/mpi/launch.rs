@@ -5,22 +5,24 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than any part takes on the slowest machine.
+/// Names the scenario to the ranks.
+pub const SCENARIO: &str = "FOREBAY_MPI_SCENARIO";
+/// Longer than any scenario takes on the slowest machine.
 const LONG: Duration = Duration::from_secs(150);
 
-/// One job at a time: the machine has few cores, and some parts measure.
-static ONE: Mutex<()> = Mutex::new(());
+/// One job at a time: the machine has few cores, and some scenarios measure.
+static ONE_JOB: Mutex<()> = Mutex::new(());
 
 pub struct Launch {
-    part: &'static str,
+    scenario: &'static str,
     ranks: u32,
     recovery: bool,
 }
 
 impl Launch {
-    pub fn new(part: &'static str, ranks: u32) -> Launch {
+    pub fn new(scenario: &'static str, ranks: u32) -> Launch {
         Launch {
-            part,
+            scenario,
             ranks,
             recovery: false,
         }
@@ -32,7 +34,7 @@ impl Launch {
         self
     }
 
-    /// Runs the part; all ranks must end well. What they said; nothing if there is no MPI to run.
+    /// Runs the scenario; all ranks must end well. What they said; nothing if there is no MPI to run.
     pub fn succeeds(self) -> String {
         let Some((said, ok)) = self.run() else {
             return String::new();
@@ -50,7 +52,7 @@ impl Launch {
     }
 
     fn run(self) -> Option<(String, bool)> {
-        let _one = ONE.lock();
+        let _one = ONE_JOB.lock();
         let mut command = self.command();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = match command.spawn() {
@@ -84,8 +86,8 @@ impl Launch {
         // The test's own program; it exists while it runs.
         let program = std::env::current_exe().expect("this program has a path");
         command.arg("-n").arg(self.ranks.to_string()).arg(program);
-        command.args(["worker", "--exact", "--ignored", "--nocapture"]);
-        command.env("FOREBAY_MPI_PART", self.part);
+        command.args(["mpi::rank", "--exact", "--ignored", "--nocapture"]);
+        command.env(SCENARIO, self.scenario);
         command
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the other processes: who is there, since when silent.
+//! What this process knows of its peers: who lives, and how long each has been silent.
 //!
 //! **Invariant:** a peer goes from alive to left or dead once, and never back, whatever still arrives from it. One that was
 //! declared dead and runs on is told so; it is **expelled** then, and everyone else is dead to it.
@@ -32,24 +32,24 @@ pub struct Peer {
     pub silent: Duration,
 }
 
-type OnDeath = Arc<dyn Fn(Rank) + Send + Sync>;
+type DeathObserver = Arc<dyn Fn(Rank) + Send + Sync>;
 
 pub(super) struct Peers {
     start: Instant,
     own: Rank,
-    cells: Vec<Cell>,
-    on_death: Mutex<Vec<OnDeath>>,
+    states: Vec<PeerState>,
+    on_death: Mutex<Vec<DeathObserver>>,
     expulsion: Mutex<Expulsion>,
 }
 
 #[derive(Default)]
 struct Expulsion {
     by: Option<Rank>,
-    observers: Vec<OnDeath>,
+    observers: Vec<DeathObserver>,
 }
 
 #[derive(Default)]
-struct Cell {
+struct PeerState {
     health: AtomicU8,
     /// Milliseconds after `start`.
     heard: AtomicU64,
@@ -60,7 +60,7 @@ impl Peers {
         Peers {
             start: Instant::now(),
             own,
-            cells: (0..size).map(|_| Cell::default()).collect(),
+            states: (0..size).map(|_| PeerState::default()).collect(),
             on_death: Mutex::default(),
             expulsion: Mutex::default(),
         }
@@ -71,7 +71,7 @@ impl Peers {
     }
 
     pub fn size(&self) -> u32 {
-        self.cells.len() as u32
+        self.states.len() as u32
     }
 
     pub fn others(&self) -> impl Iterator<Item = Rank> + use<> {
@@ -81,8 +81,8 @@ impl Peers {
 
     /// How `rank` stands; ranks there are not are dead.
     pub fn health(&self, rank: Rank) -> Health {
-        let health = self.cells.get(rank as usize);
-        match health.map(|cell| cell.health.load(Ordering::SeqCst)) {
+        let health = self.states.get(rank as usize);
+        match health.map(|state| state.health.load(Ordering::SeqCst)) {
             Some(0) => Health::Alive,
             Some(1) => Health::Left,
             _ => Health::Dead,
@@ -95,33 +95,33 @@ impl Peers {
 
     /// Sets an alive peer's health; false if it was not alive.
     pub fn end(&self, rank: Rank, health: Health) -> bool {
-        let Some(cell) = self.cells.get(rank as usize) else {
+        let Some(state) = self.states.get(rank as usize) else {
             return false;
         };
         let (alive, order) = (Health::Alive as u8, Ordering::SeqCst);
-        let changed = cell
+        let changed = state
             .health
             .compare_exchange(alive, health as u8, order, order);
         changed.is_ok()
     }
 
     pub fn heard(&self, rank: Rank) {
-        if let Some(cell) = self.cells.get(rank as usize) {
+        if let Some(state) = self.states.get(rank as usize) {
             let now = self.start.elapsed().as_millis() as u64;
-            cell.heard.store(now, Ordering::Relaxed);
+            state.heard.store(now, Ordering::Relaxed);
         }
     }
 
     pub fn silent(&self, rank: Rank) -> Duration {
-        let Some(cell) = self.cells.get(rank as usize).filter(|_| rank != self.own) else {
+        let Some(state) = self.states.get(rank as usize).filter(|_| rank != self.own) else {
             return Duration::ZERO;
         };
-        let heard = Duration::from_millis(cell.heard.load(Ordering::Relaxed));
+        let heard = Duration::from_millis(state.heard.load(Ordering::Relaxed));
         self.start.elapsed().saturating_sub(heard)
     }
 
     /// Counts everyone as just heard.
-    pub fn forgive(&self) {
+    pub fn reset_silence(&self) {
         for rank in 0..self.size() {
             self.heard(rank);
         }
@@ -136,12 +136,12 @@ impl Peers {
         (0..self.size()).map(peer).collect()
     }
 
-    pub fn on_death(&self, f: OnDeath) {
+    pub fn on_death(&self, f: DeathObserver) {
         self.on_death.lock().push(f);
     }
 
     /// Hears who has declared this process dead, also if that was before.
-    pub fn on_expulsion(&self, f: OnDeath) {
+    pub fn on_expulsion(&self, f: DeathObserver) {
         let mut expulsion = self.expulsion.lock();
         match expulsion.by {
             Some(by) => {
@@ -153,7 +153,7 @@ impl Peers {
     }
 
     /// Notes that this process was declared dead; gives those who want to hear of it; `None` if it was known.
-    pub fn expelled(&self, by: Rank) -> Option<Vec<OnDeath>> {
+    pub fn expelled(&self, by: Rank) -> Option<Vec<DeathObserver>> {
         let mut expulsion = self.expulsion.lock();
         match expulsion.by.replace(by) {
             Some(_) => None,
@@ -161,7 +161,7 @@ impl Peers {
         }
     }
 
-    pub fn observers(&self) -> Vec<OnDeath> {
+    pub fn death_observers(&self) -> Vec<DeathObserver> {
         self.on_death.lock().clone()
     }
 }

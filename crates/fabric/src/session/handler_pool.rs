@@ -9,31 +9,31 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a thread waits for more work.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a thread waits for more work before it ends.
+const IDLE_THREAD_LIFE: Duration = Duration::from_secs(5);
 
-type Job = Box<dyn FnOnce() + Send>;
+type Task = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-pub(super) struct Pool {
-    state: Mutex<State>,
+pub(super) struct HandlerPool {
+    state: Mutex<PoolState>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct PoolState {
+    tasks: VecDeque<Task>,
     /// Threads that wait, those being woken included.
     idle: usize,
 }
 
-impl Pool {
-    /// Runs `job` on a thread of the pool, at once. Never waits.
-    pub fn run(self: &Arc<Pool>, job: impl FnOnce() + Send + 'static) {
+impl HandlerPool {
+    /// Runs `task` on a thread of the pool, at once. Never waits.
+    pub fn run(self: &Arc<HandlerPool>, task: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
-        state.jobs.push_back(Box::new(job));
-        // Each job that waits has an idle thread of its own, which wakes for it or finds it on its way out.
-        if state.jobs.len() <= state.idle {
+        state.tasks.push_back(Box::new(task));
+        // Each task that waits has an idle thread of its own, which wakes for it or finds it on its way out.
+        if state.tasks.len() <= state.idle {
             self.work.notify_one();
             return;
         }
@@ -43,7 +43,7 @@ impl Pool {
             .name("requests".into())
             .spawn(move || pool.serve());
         if let Err(error) = started {
-            // The job stays for the next thread that is free; its requester has a deadline.
+            // The task stays for the next thread that is free; its requester has a deadline.
             tracing::error!(%error, "no thread for a request");
         }
     }
@@ -51,19 +51,19 @@ impl Pool {
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some(task) = state.tasks.pop_front() {
                 drop(state);
                 // A handler that panics has dropped its replier: its requester knows. The pool goes on.
-                if std::panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
+                if std::panic::catch_unwind(AssertUnwindSafe(task)).is_err() {
                     tracing::error!("a request handler panicked");
                 }
                 state = self.state.lock();
                 continue;
             }
             state.idle += 1;
-            let waited = self.work.wait_for(&mut state, PATIENCE);
+            let waited = self.work.wait_for(&mut state, IDLE_THREAD_LIFE);
             state.idle -= 1;
-            if waited.timed_out() && state.jobs.is_empty() {
+            if waited.timed_out() && state.tasks.is_empty() {
                 return;
             }
         }
@@ -78,8 +78,8 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn jobs_that_wait_for_later_ones_do_not_block_them() {
-        let pool = Arc::new(Pool::default());
+    fn tasks_that_wait_for_later_ones_do_not_block_them() {
+        let pool = Arc::new(HandlerPool::default());
         let (done, finished) = unbounded();
         let gates: Vec<_> = (0..50).map(|_| bounded::<()>(1)).collect();
         for i in 0..50 {
@@ -105,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_its_job_only() {
-        let pool = Arc::new(Pool::default());
+    fn a_panic_ends_its_task_only() {
+        let pool = Arc::new(HandlerPool::default());
         let (done, finished) = unbounded();
         pool.run(|| panic!("as the test wants"));
         pool.run(move || done.send(1).unwrap());

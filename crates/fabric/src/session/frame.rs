@@ -1,7 +1,7 @@
-//! What one MPI message holds.
+//! What processes of a session send each other: frames.
 //!
-//! A frame is a first message, and for each buffer of 16 KiB or more that buffer in pieces of its own, so that large
-//! buffers are sent from and received into their final places. All numbers are little-endian.
+//! A frame is a first message, and after it each buffer of 16 KiB or more by itself, so that large buffers are sent
+//! from where they are and received into their final places. All numbers are little-endian.
 //!
 //! ```text
 //!  0          4         6      7   8             16            24          28         32
@@ -11,13 +11,13 @@
 //! ```
 //!
 //! - magic and version: what does not begin so is not ours, or of another release. The handshake has excluded both, so
-//!   a frame that fails here says that the peer or the wire is broken: the peer is given up.
-//! - kind: see [`Kind`].
+//!   a frame that fails here says that the peer or the network is broken: the peer is given up.
+//! - kind: see [`FrameKind`].
 //! - epoch: which of the fabrics of this job, counted from 1 in the order they were opened; 0 is the job itself.
 //! - id: the request, as its sender counts; a reply repeats it. 0 for what is not answered.
 //! - buffers: the head first, then the bulk; 0 for what carries no message.
-//! - checksum: CRC32C of the frame up to the end of the lengths, without these four bytes. MPI vouches for the bytes
-//!   themselves; a wrong length would be acted on.
+//! - checksum: CRC32C of the frame up to the end of the lengths, without these four bytes. The transport vouches for the
+//!   bytes themselves; a wrong length would be acted on.
 //! - a buffer is in the first message if it is shorter than 16 KiB and the buffers before it there take less than 1 GiB.
 
 use crate::Message;
@@ -26,18 +26,18 @@ use bytes::Bytes;
 const MAGIC: [u8; 4] = *b"FBmp";
 /// Of this layout and of what the kinds mean; compared in the handshake.
 pub(super) const VERSION: u16 = 2;
-const FIXED: usize = 32;
-/// Shorter buffers are copied into the first message: one copy is cheaper than one more MPI message.
-const SMALL: usize = 16 << 10;
-/// Keeps the first message below the 2 GiB that MPI can count.
-const SMALL_SUM: usize = 1 << 30;
+const HEADER_LEN: usize = 32;
+/// Shorter buffers are copied into the first message: one copy is cheaper than one more message of the transport.
+const INLINE_BELOW: usize = 16 << 10;
+/// Keeps the first message below 2 GiB, the most that MPI can count.
+const INLINE_TOTAL: usize = 1 << 30;
 /// The lengths take at most 512 MiB of the first message.
-pub(super) const MOST_BUFFERS: usize = 1 << 26;
+pub(super) const MAX_BUFFERS: usize = 1 << 26;
 
 /// What a frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     /// To be answered with `Reply` or `Dropped`.
     Request = 1,
     /// The answer.
@@ -54,9 +54,9 @@ pub(super) enum Kind {
     Expelled = 7,
 }
 
-impl Kind {
-    fn from_byte(byte: u8) -> Option<Kind> {
-        use Kind::*;
+impl FrameKind {
+    fn from_byte(byte: u8) -> Option<FrameKind> {
+        use FrameKind::*;
         let all = [Request, Reply, Dropped, Message, Heartbeat, Bye, Expelled];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -65,14 +65,14 @@ impl Kind {
 /// A frame to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    pub kind: Kind,
+    pub kind: FrameKind,
     pub epoch: u64,
     pub id: u64,
     pub message: Option<Message>,
 }
 
 impl Frame {
-    pub fn bare(kind: Kind, epoch: u64, id: u64) -> Frame {
+    pub fn control(kind: FrameKind, epoch: u64, id: u64) -> Frame {
         Frame {
             kind,
             epoch,
@@ -81,7 +81,7 @@ impl Frame {
         }
     }
 
-    /// The first message, and the buffers that follow it in pieces.
+    /// The first message, and the large buffers that follow it.
     pub fn encode(&self) -> (Bytes, Vec<Bytes>) {
         let buffers: Vec<&Bytes> = match &self.message {
             Some(message) => std::iter::once(&message.head)
@@ -89,11 +89,11 @@ impl Frame {
                 .collect(),
             None => Vec::new(),
         };
-        let mut sieve = Sieve::default();
-        let (small, large): (Vec<&Bytes>, Vec<&Bytes>) =
-            buffers.iter().partition(|b| sieve.is_small(b.len()));
-        let lengths_end = FIXED + 8 * buffers.len();
-        let mut first = Vec::with_capacity(lengths_end + sieve.sum);
+        let mut budget = InlineBudget::default();
+        let (inline, large): (Vec<&Bytes>, Vec<&Bytes>) =
+            buffers.iter().partition(|b| budget.is_inline(b.len()));
+        let lengths_end = HEADER_LEN + 8 * buffers.len();
+        let mut first = Vec::with_capacity(lengths_end + budget.sum);
         first.extend_from_slice(&MAGIC);
         first.extend_from_slice(&VERSION.to_le_bytes());
         first.extend_from_slice(&[self.kind as u8, 0]);
@@ -106,7 +106,7 @@ impl Frame {
         }
         let sum = checksum(&first);
         first[28..32].copy_from_slice(&sum.to_le_bytes());
-        for buffer in small {
+        for buffer in inline {
             first.extend_from_slice(buffer);
         }
         (first.into(), large.into_iter().cloned().collect())
@@ -115,24 +115,24 @@ impl Frame {
 
 /// Tells which buffers are in the first message; asked in order.
 #[derive(Default)]
-struct Sieve {
+struct InlineBudget {
     sum: usize,
 }
 
-impl Sieve {
-    fn is_small(&mut self, len: usize) -> bool {
-        let small = len < SMALL && self.sum < SMALL_SUM;
-        if small {
+impl InlineBudget {
+    fn is_inline(&mut self, len: usize) -> bool {
+        let inline = len < INLINE_BELOW && self.sum < INLINE_TOTAL;
+        if inline {
             self.sum += len;
         }
-        small
+        inline
     }
 }
 
 /// A frame whose first message has arrived.
 #[derive(Debug)]
-pub(super) struct Arriving {
-    pub kind: Kind,
+pub(super) struct PartialFrame {
+    pub kind: FrameKind,
     pub epoch: u64,
     pub id: u64,
     buffers: Vec<Buffer>,
@@ -140,58 +140,58 @@ pub(super) struct Arriving {
 
 #[derive(Debug)]
 enum Buffer {
-    Here(Bytes),
-    Coming(usize),
+    Inline(Bytes),
+    Separate(usize),
 }
 
 /// Why a first message is not one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a broken frame of {len} bytes: {what}")]
-pub(super) struct Broken {
+pub(super) struct FrameError {
     len: usize,
     what: &'static str,
 }
 
-impl Arriving {
-    pub fn decode(first: &Bytes) -> Result<Arriving, Broken> {
-        let broken = |what| Broken {
+impl PartialFrame {
+    pub fn decode(first: &Bytes) -> Result<PartialFrame, FrameError> {
+        let broken = |what| FrameError {
             len: first.len(),
             what,
         };
-        if first.len() < FIXED || first[..4] != MAGIC {
+        if first.len() < HEADER_LEN || first[..4] != MAGIC {
             return Err(broken("no magic"));
         }
         if first[4..6] != VERSION.to_le_bytes() {
             return Err(broken("another version"));
         }
         let count = u32::from_le_bytes(array(first, 24)) as usize;
-        let lengths_end = FIXED + 8 * count;
-        if count > MOST_BUFFERS || first.len() < lengths_end {
+        let lengths_end = HEADER_LEN + 8 * count;
+        if count > MAX_BUFFERS || first.len() < lengths_end {
             return Err(broken("cut short"));
         }
         if checksum(&first[..lengths_end]) != u32::from_le_bytes(array(first, 28)) {
             return Err(broken("wrong checksum"));
         }
-        let kind = Kind::from_byte(first[6]).ok_or_else(|| broken("unknown kind"))?;
-        let mut sieve = Sieve::default();
+        let kind = FrameKind::from_byte(first[6]).ok_or_else(|| broken("unknown kind"))?;
+        let mut budget = InlineBudget::default();
         let mut at = lengths_end;
         let mut buffers = Vec::with_capacity(count);
         for i in 0..count {
-            let len = u64::from_le_bytes(array(first, FIXED + 8 * i));
+            let len = u64::from_le_bytes(array(first, HEADER_LEN + 8 * i));
             let len = usize::try_from(len).map_err(|_| broken("too long"))?;
-            if !sieve.is_small(len) {
-                buffers.push(Buffer::Coming(len));
+            if !budget.is_inline(len) {
+                buffers.push(Buffer::Separate(len));
             } else if first.len() - at < len {
                 return Err(broken("cut short"));
             } else {
-                buffers.push(Buffer::Here(first.slice(at..at + len)));
+                buffers.push(Buffer::Inline(first.slice(at..at + len)));
                 at += len;
             }
         }
         if at != first.len() {
             return Err(broken("too long"));
         }
-        Ok(Arriving {
+        Ok(PartialFrame {
             kind,
             epoch: u64::from_le_bytes(array(first, 8)),
             id: u64::from_le_bytes(array(first, 16)),
@@ -200,10 +200,10 @@ impl Arriving {
     }
 
     /// The lengths of the buffers that follow, in order.
-    pub fn coming(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn separate_lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.buffers.iter().filter_map(|buffer| match buffer {
-            Buffer::Here(_) => None,
-            Buffer::Coming(len) => Some(*len),
+            Buffer::Inline(_) => None,
+            Buffer::Separate(len) => Some(*len),
         })
     }
 
@@ -211,8 +211,8 @@ impl Arriving {
     pub fn complete(self, followed: Vec<Bytes>) -> Frame {
         let mut followed = followed.into_iter();
         let mut buffers = self.buffers.into_iter().map(|buffer| match buffer {
-            Buffer::Here(bytes) => bytes,
-            Buffer::Coming(_) => followed.next().unwrap_or_default(),
+            Buffer::Inline(bytes) => bytes,
+            Buffer::Separate(_) => followed.next().unwrap_or_default(),
         });
         let message = buffers.next().map(|head| Message {
             head,
@@ -230,7 +230,7 @@ impl Arriving {
 fn checksum(up_to_lengths: &[u8]) -> u32 {
     crc32c::crc32c_append(
         crc32c::crc32c(&up_to_lengths[..28]),
-        &up_to_lengths[FIXED..],
+        &up_to_lengths[HEADER_LEN..],
     )
 }
 
@@ -247,7 +247,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn lengths() -> impl Strategy<Value = Vec<usize>> {
-        let len = prop_oneof![0..20usize, SMALL - 2..SMALL + 3, Just(100_000)];
+        let len = prop_oneof![
+            0..20usize,
+            INLINE_BELOW - 2..INLINE_BELOW + 3,
+            Just(100_000)
+        ];
         proptest::collection::vec(len, 0..6)
     }
 
@@ -256,26 +260,26 @@ mod tests {
         fn frames_come_back(kind in 1..=6u8, epoch: u64, id: u64, lens in lengths()) {
             let mut buffers = lens.iter().enumerate().map(|(i, len)| Bytes::from(vec![i as u8; *len]));
             let message = buffers.next().map(|head| Message { head, bulk: buffers.collect() });
-            let kind = Kind::from_byte(kind).unwrap();
+            let kind = FrameKind::from_byte(kind).unwrap();
             let frame = Frame { kind, epoch, id, message };
             let (first, large) = frame.encode();
-            let arriving = Arriving::decode(&first).unwrap();
-            let coming: Vec<usize> = arriving.coming().collect();
-            prop_assert_eq!(&coming, &large.iter().map(Bytes::len).collect::<Vec<_>>());
-            prop_assert!(coming.iter().all(|len| *len >= SMALL));
-            prop_assert_eq!(arriving.complete(large), frame);
+            let partial = PartialFrame::decode(&first).unwrap();
+            let separate: Vec<usize> = partial.separate_lengths().collect();
+            prop_assert_eq!(&separate, &large.iter().map(Bytes::len).collect::<Vec<_>>());
+            prop_assert!(separate.iter().all(|len| *len >= INLINE_BELOW));
+            prop_assert_eq!(partial.complete(large), frame);
         }
 
         #[test]
         fn a_changed_or_cut_header_is_refused(lens in lengths(), at: prop::sample::Index, bit in 0..8u8) {
             let message = Message { head: Bytes::new(), bulk: lens.iter().map(|len| vec![1; *len].into()).collect() };
-            let frame = Frame { kind: Kind::Request, epoch: 1, id: 2, message: Some(message) };
+            let frame = Frame { kind: FrameKind::Request, epoch: 1, id: 2, message: Some(message) };
             let (first, _) = frame.encode();
-            let header = FIXED + 8 * (lens.len() + 1);
+            let header = HEADER_LEN + 8 * (lens.len() + 1);
             let mut changed = first.to_vec();
             changed[at.index(header)] ^= 1 << bit;
-            prop_assert!(Arriving::decode(&changed.into()).is_err());
-            prop_assert!(Arriving::decode(&first.slice(..at.index(first.len()))).is_err());
+            prop_assert!(PartialFrame::decode(&changed.into()).is_err());
+            prop_assert!(PartialFrame::decode(&first.slice(..at.index(first.len()))).is_err());
         }
     }
 }

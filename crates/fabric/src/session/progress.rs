@@ -1,133 +1,93 @@
-//! The progress thread: the only one that calls MPI.
+//! The progress thread: the only one that uses the transport.
 //!
-//! Other threads hand it commands through a queue, and wake it if it naps. It never waits for a
-//! peer, and runs no handler: requests go to the pool, one-way messages to the mailbox, replies to their slots.
+//! Other threads hand it commands through a queue, and wake it if it sleeps. It never waits for a peer, and runs no
+//! handler: requests go to the pool, one-way messages to the mailbox, replies to their slots.
 
-use super::edge::Comm;
-use super::end::End;
-use super::frame::{Frame, Kind};
-use super::idle::{Bed, Pause, pause};
+use super::byte_transport::{ByteTransport, Pause};
+use super::commands::{Command, CommandReceiver};
+use super::end::FabricEnd;
+use super::frame::{Frame, FrameKind};
+use super::handler_pool::HandlerPool;
 use super::link::Link;
 use super::peers::{Health, Peers};
-use super::pool::Pool;
-use super::world::{Ending, Timing};
-use crate::{Error, Rank};
-use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
+use super::timing::Timing;
+use crate::Rank;
+use crossbeam_channel::TryRecvError;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What other threads ask of the progress thread.
-pub(super) enum Command {
-    /// Send this frame, if the peer is there.
-    Send(Rank, Frame),
-    /// Frames of this end's epoch are its own.
-    Open(Arc<End>),
-    /// This epoch's end here is closed: say so to all.
-    Close(u64),
-    /// Leave the job; wait this long for the others to leave too.
-    Stop(Duration),
-}
-
-/// The way to the progress thread.
-#[derive(Clone)]
-pub(super) struct Wire {
-    queue: Sender<Command>,
-    bed: Arc<Bed>,
-}
-
-/// The progress thread's side of the [`Wire`].
-pub(super) struct Commands {
-    queue: Receiver<Command>,
-    bed: Arc<Bed>,
-}
-
-impl Wire {
-    /// Both sides.
-    pub fn new() -> (Wire, Commands) {
-        // Unbounded: a handler that waits for room could be what the room waits for.
-        let (send, receive) = unbounded();
-        let bed = Arc::new(Bed::default());
-        let commands = Commands {
-            queue: receive,
-            bed: bed.clone(),
-        };
-        (Wire { queue: send, bed }, commands)
-    }
-
-    /// Hands over a command.
-    ///
-    /// # Errors
-    /// `Closed` when the progress thread has ended.
-    pub fn give(&self, command: Command) -> Result<(), Error> {
-        self.queue.send(command).map_err(|_| Error::Closed)?;
-        self.bed.wake();
-        Ok(())
-    }
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// All left, and the transport has ended (`MPI_Finalize` has returned).
+    Finalized,
+    /// Someone is dead or stays: ending the transport would wait for it, so it was left. The process should end now.
+    Abandoned,
 }
 
 /// Commands or arrivals taken before looking at the rest.
 const BATCH: usize = 64;
 /// Looks while spinning before the clock is read again.
-const SPINS: usize = 20;
-/// Looks after a nap: MPI libraries do not look everywhere each time.
-const LOOKS: usize = 2;
+const LOOKS_PER_CLOCK_READ: usize = 20;
 
-pub(super) struct Engine {
-    comm: Comm,
-    commands: Commands,
+/// The state of the progress thread.
+pub(super) struct ProgressLoop<T: ByteTransport> {
+    transport: T,
+    commands: CommandReceiver<FabricEnd>,
     peers: Arc<Peers>,
-    pool: Arc<Pool>,
+    pool: Arc<HandlerPool>,
     timing: Timing,
-    /// By MPI rank.
+    /// By process.
     members: Vec<Rank>,
     /// By member.
-    links: Vec<Link>,
+    links: Vec<Link<T>>,
     /// By epoch; `None` once closed.
-    ends: HashMap<u64, Option<Arc<End>>>,
+    ends: HashMap<u64, Option<Arc<FabricEnd>>>,
     /// Frames of epochs that are not open here yet.
-    ahead: HashMap<u64, Vec<(Rank, Frame)>>,
+    early: HashMap<u64, Vec<(Rank, Frame)>>,
     next_tick: Instant,
     last_tick: Instant,
+    /// Once told to stop: when it gives up waiting for the others; never if that is too far for the clock.
     stop_at: Option<Option<Instant>>,
-    probe_failed: bool,
+    look_failed: bool,
 }
 
-impl Engine {
-    /// `ranks` are MPI ranks by member.
+impl<T: ByteTransport> ProgressLoop<T> {
+    /// `processes` are those of the members, by member.
     pub fn new(
-        comm: Comm,
-        commands: Commands,
-        ranks: &[i32],
-        (peers, pool, timing): (Arc<Peers>, Arc<Pool>, Timing),
-    ) -> Engine {
-        let mut members = vec![0; ranks.len()];
-        for (member, rank) in ranks.iter().enumerate() {
-            members[*rank as usize] = member as Rank;
+        transport: T,
+        commands: CommandReceiver<FabricEnd>,
+        processes: &[u32],
+        (peers, pool, timing): (Arc<Peers>, Arc<HandlerPool>, Timing),
+    ) -> ProgressLoop<T> {
+        let mut members = vec![0; processes.len()];
+        for (member, process) in processes.iter().enumerate() {
+            members[*process as usize] = member as Rank;
         }
         let now = Instant::now();
-        Engine {
-            comm,
+        ProgressLoop {
+            transport,
             commands,
             peers,
             pool,
             timing,
             members,
-            links: ranks.iter().map(|rank| Link::new(*rank)).collect(),
+            links: processes.iter().map(|p| Link::new(*p)).collect(),
             ends: HashMap::new(),
-            ahead: HashMap::new(),
+            early: HashMap::new(),
             next_tick: now,
             last_tick: now,
             stop_at: None,
-            probe_failed: false,
+            look_failed: false,
         }
     }
 
-    /// Runs until told to stop, then ends MPI if that cannot hang.
+    /// Runs until told to stop, then ends the transport if that cannot hang.
     pub fn run(mut self) -> Ending {
-        self.peers.forgive();
+        self.peers.reset_silence();
         let mut last_work = Instant::now();
-        let mut looks = SPINS;
+        let mut looks = LOOKS_PER_CLOCK_READ;
         while !self.is_over() {
             let (mut work, mut heard) = (false, false);
             for _ in 0..looks {
@@ -142,33 +102,44 @@ impl Engine {
             self.tick(now, work | heard);
             if work {
                 last_work = now;
-                looks = SPINS;
+                looks = LOOKS_PER_CLOCK_READ;
                 continue;
             }
             let moving = self.links.iter().any(Link::is_moving);
-            let pause = pause(now - last_work, moving);
-            looks = if pause == Pause::Spin { SPINS } else { LOOKS };
+            let pause = self.transport.pause(now - last_work, moving);
+            looks = match pause {
+                Pause::Spin => LOOKS_PER_CLOCK_READ,
+                Pause::Yield | Pause::Sleep(_) => T::LOOKS_AFTER_PAUSE,
+            };
             match pause {
                 Pause::Spin => std::hint::spin_loop(),
                 Pause::Yield => std::thread::yield_now(),
-                Pause::Nap(nap) => {
-                    let queue = &self.commands.queue;
-                    self.commands.bed.nap(nap, || !queue.is_empty());
+                Pause::Sleep(at_most) => {
+                    let at_most = at_most.min(self.until_due(now));
+                    let transport = &mut self.transport;
+                    self.commands
+                        .sleep_unless_queued(|| transport.sleep(at_most));
                 }
             }
         }
         self.finish()
     }
 
+    /// Time until something is due that no arrival and no command tells of.
+    fn until_due(&self, now: Instant) -> Duration {
+        let stop_at = self.stop_at.flatten().unwrap_or(self.next_tick);
+        self.next_tick.min(stop_at).saturating_duration_since(now)
+    }
+
     fn take_commands(&mut self) -> bool {
         let mut any = false;
         for _ in 0..BATCH {
-            match self.commands.queue.try_recv() {
-                Ok(command) => self.obey(command),
+            match self.commands.next() {
+                Ok(command) => self.execute(command),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     // Nobody can ask for anything any more.
-                    self.obey(Command::Stop(Duration::ZERO));
+                    self.execute(Command::Stop(Duration::ZERO));
                     break;
                 }
             }
@@ -177,34 +148,31 @@ impl Engine {
         any
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command<FabricEnd>) {
         match command {
             Command::Send(to, frame) => self.send(to, &frame),
-            Command::Open(end) => {
-                self.ends.insert(end.epoch, Some(end.clone()));
-                for (from, frame) in self.ahead.remove(&end.epoch).into_iter().flatten() {
+            Command::Open(epoch, end) => {
+                for (from, frame) in self.early.remove(&epoch).into_iter().flatten() {
                     end.arrive(from, frame);
                 }
+                self.ends.insert(epoch, Some(end));
             }
             Command::Close(epoch) => {
                 self.ends.insert(epoch, None);
-                self.tell_all(&Frame::bare(Kind::Bye, epoch, 0));
+                let bye = Frame::control(FrameKind::Bye, epoch, 0);
+                for to in self.peers.others() {
+                    self.send(to, &bye);
+                }
             }
             Command::Stop(patience) => {
                 if self.stop_at.is_none() {
                     self.stop_at = Some(Instant::now().checked_add(patience));
                     // Those who left before wait for it.
                     for to in self.peers.others() {
-                        self.transmit(to, &Frame::bare(Kind::Bye, 0, 0));
+                        self.transmit(to, &Frame::control(FrameKind::Bye, 0, 0));
                     }
                 }
             }
-        }
-    }
-
-    fn tell_all(&mut self, frame: &Frame) {
-        for to in self.peers.others() {
-            self.send(to, frame);
         }
     }
 
@@ -219,9 +187,9 @@ impl Engine {
         if self.peers.health(to) == Health::Dead {
             return;
         }
-        let sent = self.links[to as usize].send(&self.comm, frame);
+        let sent = self.links[to as usize].send(&mut self.transport, frame);
         if let Err(error) = sent {
-            self.bury(to, &error.to_string());
+            self.declare_dead(to, &error.to_string());
         }
     }
 
@@ -229,26 +197,26 @@ impl Engine {
     fn receive(&mut self) -> bool {
         let mut any = false;
         for _ in 0..BATCH {
-            match self.comm.probe() {
-                Ok(Some((rank, mut first))) => {
+            match self.transport.poll_first() {
+                Ok(Some((process, mut first))) => {
                     any = true;
-                    self.probe_failed = false;
-                    // MPI names ranks of this communicator only.
-                    let from = self.members[rank as usize];
+                    self.look_failed = false;
+                    // The transport names processes of this job only.
+                    let from = self.members[process as usize];
                     if self.peers.health(from) != Health::Dead {
                         self.peers.heard(from);
                         self.links[from as usize].begin(first);
                     } else {
                         // Whoever was declared dead stays dead; what it sends is taken and forgotten, and it is told why.
-                        let _ = first.test();
+                        let _ = self.transport.poll_receive(&mut first);
                         self.tell_expelled(from);
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
                     // It names no peer. If it is for ever, silence will.
-                    if !std::mem::replace(&mut self.probe_failed, true) {
-                        tracing::error!(%error, "MPI cannot look for messages");
+                    if !std::mem::replace(&mut self.look_failed, true) {
+                        tracing::error!(%error, "{} cannot look for messages", T::NAME);
                     }
                     break;
                 }
@@ -265,20 +233,21 @@ impl Engine {
             }
             let from = member as Rank;
             let mut arrived = Vec::new();
-            let moved = self.links[member].advance(&self.comm, |frame| arrived.push(frame));
-            if let Ok(moved) = moved {
-                let beat = |frame: &Frame| frame.kind == Kind::Heartbeat;
+            let progress =
+                self.links[member].advance(&mut self.transport, |frame| arrived.push(frame));
+            if let Ok(moved) = progress {
+                let beat = |frame: &Frame| frame.kind == FrameKind::Heartbeat;
                 let only_beats = !arrived.is_empty() && arrived.iter().all(beat);
-                any |= moved.out | (moved.inn && !only_beats);
-                if moved.inn {
+                any |= moved.sent | (moved.received && !only_beats);
+                if moved.received {
                     self.peers.heard(from);
                 }
             }
             for frame in arrived {
                 self.arrive(from, frame);
             }
-            if let Err(error) = moved {
-                self.bury(from, &error.to_string());
+            if let Err(error) = progress {
+                self.declare_dead(from, &error.to_string());
             }
         }
         any
@@ -286,32 +255,32 @@ impl Engine {
 
     fn arrive(&mut self, from: Rank, frame: Frame) {
         match (frame.kind, frame.epoch) {
-            (Kind::Heartbeat, _) => {}
-            (Kind::Expelled, _) => self.expelled(from),
-            (Kind::Bye, 0) => {
+            (FrameKind::Heartbeat, _) => {}
+            (FrameKind::Expelled, _) => self.expelled(from),
+            (FrameKind::Bye, 0) => {
                 if self.peers.end(from, Health::Left) {
                     tracing::debug!(from, "a peer left");
-                    self.lose(from);
+                    self.end_calls_to(from);
                 }
             }
             (kind, epoch) => match self.ends.get(&epoch) {
                 Some(Some(end)) => end.arrive(from, frame),
-                Some(None) if kind == Kind::Request => {
-                    self.send(from, &Frame::bare(Kind::Bye, epoch, 0));
+                Some(None) if kind == FrameKind::Request => {
+                    self.send(from, &Frame::control(FrameKind::Bye, epoch, 0));
                 }
                 Some(None) => {}
-                None => self.ahead.entry(epoch).or_default().push((from, frame)),
+                None => self.early.entry(epoch).or_default().push((from, frame)),
             },
         }
     }
 
-    fn lose(&self, rank: Rank) {
+    fn end_calls_to(&self, rank: Rank) {
         for end in self.ends.values().flatten() {
             end.peer_gone(rank);
         }
     }
 
-    fn bury(&mut self, rank: Rank, why: &str) {
+    fn declare_dead(&mut self, rank: Rank, why: &str) {
         if !self.peers.end(rank, Health::Dead) {
             return;
         }
@@ -319,8 +288,8 @@ impl Engine {
         self.links[rank as usize].clear();
         // It may only have been kept from running. Then it reads this first.
         self.tell_expelled(rank);
-        self.lose(rank);
-        for observer in self.peers.observers() {
+        self.end_calls_to(rank);
+        for observer in self.peers.death_observers() {
             self.pool.run(move || observer(rank));
         }
     }
@@ -329,7 +298,8 @@ impl Engine {
     fn tell_expelled(&mut self, rank: Rank) {
         let link = &mut self.links[rank as usize];
         if link.last_sent.elapsed() >= self.timing.heartbeat / 2 && !link.is_sending() {
-            let _ = link.send(&self.comm, &Frame::bare(Kind::Expelled, 0, 0));
+            let expelled = Frame::control(FrameKind::Expelled, 0, 0);
+            let _ = link.send(&mut self.transport, &expelled);
         }
     }
 
@@ -343,11 +313,11 @@ impl Engine {
         for rank in self.peers.others() {
             if self.peers.end(rank, Health::Dead) {
                 self.links[rank as usize].clear();
-                self.lose(rank);
+                self.end_calls_to(rank);
                 lost.push(rank);
             }
         }
-        let of_death = self.peers.observers();
+        let of_death = self.peers.death_observers();
         // One after the other: why all are dead is told first.
         self.pool.run(move || {
             observers.iter().for_each(|observer| observer(by));
@@ -364,7 +334,7 @@ impl Engine {
         }
         // If this thread itself was kept from running, silence proves nothing.
         if now - self.last_tick > self.timing.limit / 2 {
-            self.peers.forgive();
+            self.peers.reset_silence();
         }
         self.last_tick = now;
         // A death is declared only when nothing is left to read.
@@ -378,12 +348,12 @@ impl Engine {
             }
             let silent = self.peers.silent(rank);
             if silent > self.timing.limit && !busy {
-                self.bury(rank, &format!("silent for {silent:?}"));
+                self.declare_dead(rank, &format!("silent for {silent:?}"));
             } else if now.saturating_duration_since(self.links[rank as usize].last_sent)
                 >= self.timing.heartbeat
                 && self.stop_at.is_none()
             {
-                self.send(rank, &Frame::bare(Kind::Heartbeat, 0, 0));
+                self.send(rank, &Frame::control(FrameKind::Heartbeat, 0, 0));
             }
         }
     }
@@ -399,16 +369,16 @@ impl Engine {
         (alone && !sending) || until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// `MPI_Finalize` waits for everyone: it is called only if everyone is about to call it.
+    /// Ending the transport may wait for everyone: it is done only if everyone is about to do it.
     fn finish(self) -> Ending {
         let left = |rank| self.peers.health(rank) == Health::Left;
         if !self.peers.others().all(left) || self.links.iter().any(Link::is_moving) {
             return Ending::Abandoned;
         }
-        match self.comm.finalize() {
+        match self.transport.finish() {
             Ok(()) => Ending::Finalized,
             Err(error) => {
-                tracing::error!(%error, "MPI did not end well");
+                tracing::error!(%error, "{} did not end well", T::NAME);
                 Ending::Abandoned
             }
         }

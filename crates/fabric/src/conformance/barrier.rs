@@ -1,6 +1,6 @@
 //! How the ranks of a check wait for each other.
 //!
-//! A rank that fails must not leave the others waiting for ever: both meetings here end for all when one rank is gone.
+//! A rank that fails must not leave the others waiting for ever: both barriers here end for all when one rank is gone.
 
 use super::LONG;
 use super::handlers::{number, read_number};
@@ -9,16 +9,16 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 
 /// Where ranks wait for each other.
-pub trait Meet: Sync {
+pub trait RankBarrier: Sync {
     /// Returns when every rank has called it as often as this one.
     ///
     /// # Panics
     /// When another rank failed, or stays away for longer than any healthy check takes.
-    fn meet(&self);
+    fn wait(&self);
 }
 
-/// A meeting of the threads of one process.
-pub struct Threads {
+/// A barrier of the threads of one process.
+pub struct ThreadBarrier {
     size: u32,
     state: Mutex<Round>,
     all_here: Condvar,
@@ -31,24 +31,24 @@ struct Round {
     failed: bool,
 }
 
-impl Threads {
+impl ThreadBarrier {
     /// For `size` threads.
-    pub fn new(size: u32) -> Threads {
-        Threads {
+    pub fn new(size: u32) -> ThreadBarrier {
+        ThreadBarrier {
             size,
             state: Mutex::default(),
             all_here: Condvar::new(),
         }
     }
 
-    /// While the guard lives, a panic of this thread ends the meeting for all.
-    pub(super) fn attend(&self) -> Attendance<'_> {
-        Attendance(self)
+    /// While the guard lives, a panic of this thread ends the wait of all.
+    pub(super) fn guard_against_panic(&self) -> PanicGuard<'_> {
+        PanicGuard(self)
     }
 }
 
-impl Meet for Threads {
-    fn meet(&self) {
+impl RankBarrier for ThreadBarrier {
+    fn wait(&self) {
         let mut round = self.state.lock();
         let number = round.number;
         round.here += 1;
@@ -66,9 +66,9 @@ impl Meet for Threads {
     }
 }
 
-pub(super) struct Attendance<'a>(&'a Threads);
+pub(super) struct PanicGuard<'a>(&'a ThreadBarrier);
 
-impl Drop for Attendance<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.state.lock().failed = true;
@@ -77,42 +77,42 @@ impl Drop for Attendance<'_> {
     }
 }
 
-/// A meeting over a fabric that nothing else uses: each rank asks rank 0, which answers when all have asked.
-pub struct OverFabric {
+/// A barrier over a fabric that nothing else uses: each rank asks rank 0, which answers when all have asked.
+pub struct FabricBarrier {
     end: Arc<dyn Fabric>,
     round: Mutex<u64>,
 }
 
-impl OverFabric {
-    /// Meets over `end`, which it serves.
-    pub fn new(end: Arc<dyn Fabric>) -> OverFabric {
+impl FabricBarrier {
+    /// A barrier over `end`, which it serves.
+    pub fn new(end: Arc<dyn Fabric>) -> FabricBarrier {
         let waiting = Mutex::new(Vec::new());
         let size = end.size() as usize;
-        end.serve(Arc::new(Host { size, waiting }));
-        OverFabric {
+        end.serve(Arc::new(BarrierHost { size, waiting }));
+        FabricBarrier {
             end,
             round: Mutex::new(0),
         }
     }
 }
 
-impl Meet for OverFabric {
-    fn meet(&self) {
+impl RankBarrier for FabricBarrier {
+    fn wait(&self) {
         let mut round = self.round.lock();
         *round += 1;
         let met = self.end.call(0, number(*round), LONG * 2);
         let met = met.map(|m| read_number(&m));
-        assert_eq!(met, Ok(Some(*round)), "the ranks do not meet");
+        assert_eq!(met, Ok(Some(*round)), "not all ranks came");
     }
 }
 
 /// Rank 0's side; the other ranks are never asked.
-struct Host {
+struct BarrierHost {
     size: usize,
     waiting: Mutex<Vec<(Rank, Message, Replier)>>,
 }
 
-impl Handler for Host {
+impl Handler for BarrierHost {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
         let mut waiting = self.waiting.lock();
         waiting.push((from, message, replier));

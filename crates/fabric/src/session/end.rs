@@ -1,14 +1,14 @@
-//! One rank's end of one fabric of the job.
+//! One member's end of one fabric of the session.
 //!
 //! Calls register here, hand their frame to the progress thread and wait; the progress thread brings what arrives.
 //! No lock is held while a handler runs or a frame is handed over.
 
-use super::engine::{Command, Wire};
-use super::frame::{Frame, Kind, MOST_BUFFERS};
+use super::commands::{Command, CommandSender};
+use super::frame::{Frame, FrameKind, MAX_BUFFERS};
+use super::handler_pool::HandlerPool;
 use super::peers::Peers;
-use super::pool::Pool;
 use crate::port::Port;
-use crate::slot::{Answer, Slot};
+use crate::reply_slot::{ReplyGuard, ReplySlot};
 use crate::{Error, Fabric, Handler, Message, Rank, Replier};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,31 +16,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(super) struct End {
+pub(super) struct FabricEnd {
     pub epoch: u64,
     peers: Arc<Peers>,
     port: Arc<Port>,
-    wire: Wire,
-    pool: Arc<Pool>,
+    commands: CommandSender<FabricEnd>,
+    pool: Arc<HandlerPool>,
     closed: AtomicBool,
     /// Peers whose end of this fabric is closed.
     gone: Vec<AtomicBool>,
-    calls: Mutex<HashMap<u64, (Rank, Arc<Slot>)>>,
+    calls: Mutex<HashMap<u64, (Rank, Arc<ReplySlot>)>>,
     next: AtomicU64,
     /// Requests that came before there was a handler; `None` from then on.
-    early: Mutex<Option<Vec<Early>>>,
+    early: Mutex<Option<Vec<EarlyRequest>>>,
 }
 
-type Early = (Rank, Message, Replier);
+type EarlyRequest = (Rank, Message, Replier);
 
-impl End {
-    pub fn new(epoch: u64, peers: Arc<Peers>, wire: Wire, pool: Arc<Pool>) -> Arc<End> {
-        Arc::new(End {
+impl FabricEnd {
+    pub fn new(
+        epoch: u64,
+        peers: Arc<Peers>,
+        commands: CommandSender<FabricEnd>,
+        pool: Arc<HandlerPool>,
+    ) -> Arc<FabricEnd> {
+        Arc::new(FabricEnd {
             epoch,
             port: Port::new(peers.own()),
             gone: (0..peers.size()).map(|_| AtomicBool::new(false)).collect(),
             peers,
-            wire,
+            commands,
             pool,
             closed: AtomicBool::new(false),
             calls: Mutex::default(),
@@ -61,8 +66,14 @@ impl End {
         Ok(())
     }
 
-    fn post(&self, to: Rank, kind: Kind, id: u64, message: Message) -> Result<(), Error> {
-        if message.bulk.len() >= MOST_BUFFERS {
+    fn send_frame(
+        &self,
+        to: Rank,
+        kind: FrameKind,
+        id: u64,
+        message: Message,
+    ) -> Result<(), Error> {
+        if message.bulk.len() >= MAX_BUFFERS {
             tracing::error!(to, buffers = message.bulk.len(), "too many buffers");
             return Err(Error::Dead(to));
         }
@@ -72,18 +83,18 @@ impl End {
             id,
             message: Some(message),
         };
-        self.wire.give(Command::Send(to, frame))
+        self.commands.push(Command::Send(to, frame))
     }
 
-    fn ask(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+    fn call_peer(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
         // A deadline too far for the clock is none.
         let until = Instant::now().checked_add(deadline);
-        let slot = Slot::new();
+        let slot = ReplySlot::new();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.calls.lock().insert(id, (to, slot.clone()));
         // Registered first, looked at second: a close or death in between is seen by one of the two.
         let sent = self.admit(to);
-        let sent = sent.and_then(|()| self.post(to, Kind::Request, id, message));
+        let sent = sent.and_then(|()| self.send_frame(to, FrameKind::Request, id, message));
         let answer = sent.and_then(|()| slot.wait(until));
         self.calls.lock().remove(&id);
         let late = Error::Deadline {
@@ -94,13 +105,13 @@ impl End {
     }
 
     /// As on the local fabric: the handler runs on the caller's thread.
-    fn ask_self(&self, message: Message, deadline: Duration) -> Result<Message, Error> {
+    fn call_self(&self, message: Message, deadline: Duration) -> Result<Message, Error> {
         let own = self.peers.own();
         let handler = self.port.handler().ok_or(Error::Dead(own))?;
         let until = Instant::now().checked_add(deadline);
-        let slot = Slot::new();
-        let answer = Answer::new(slot.clone(), own);
-        handler.request(own, message, Replier::new(move |m| answer.give(m)));
+        let slot = ReplySlot::new();
+        let reply = ReplyGuard::new(slot.clone(), own);
+        handler.request(own, message, Replier::new(move |m| reply.fill(m)));
         drop(handler);
         if let Some(answer) = slot.take() {
             return answer;
@@ -117,43 +128,43 @@ impl End {
     }
 
     /// Takes what arrived from an alive peer. On the progress thread: hands over and returns.
-    pub fn arrive(self: &Arc<End>, from: Rank, frame: Frame) {
+    pub fn arrive(self: &Arc<FabricEnd>, from: Rank, frame: Frame) {
         let id = frame.id;
         match (frame.kind, frame.message) {
-            (Kind::Request, Some(message)) => self.request(from, id, message),
-            (Kind::Reply, Some(message)) => {
+            (FrameKind::Request, Some(message)) => self.request(from, id, message),
+            (FrameKind::Reply, Some(message)) => {
                 if let Some(slot) = self.waiting(from, id) {
                     slot.fill(Ok(message));
                 }
             }
-            (Kind::Dropped, _) => {
+            (FrameKind::Dropped, _) => {
                 if let Some(slot) = self.waiting(from, id) {
                     slot.fail(Error::Dead(from));
                 }
             }
-            (Kind::Message, Some(message)) => {
+            (FrameKind::Message, Some(message)) => {
                 if self.port.post(from, message).is_err() {
                     tracing::debug!(from, "a message came after the mailbox closed");
                 }
             }
-            (Kind::Bye, _) => self.peer_gone(from),
+            (FrameKind::Bye, _) => self.peer_gone(from),
             (kind, _) => tracing::debug!(from, ?kind, "a frame without its message"),
         }
     }
 
-    fn waiting(&self, from: Rank, id: u64) -> Option<Arc<Slot>> {
+    fn waiting(&self, from: Rank, id: u64) -> Option<Arc<ReplySlot>> {
         let calls = self.calls.lock();
         let call = calls.get(&id).filter(|(to, _)| *to == from);
         call.map(|(_, slot)| slot.clone())
     }
 
-    fn request(self: &Arc<End>, from: Rank, id: u64, message: Message) {
-        let answer = Remote {
+    fn request(self: &Arc<FabricEnd>, from: Rank, id: u64, message: Message) {
+        let reply = RemoteReply {
             end: Some(Arc::clone(self)),
             to: from,
             id,
         };
-        let replier = Replier::new(move |m| answer.give(m));
+        let replier = Replier::new(move |m| reply.send(m));
         let mut early = self.early.lock();
         match early.as_mut() {
             Some(waiting) => waiting.push((from, message, replier)),
@@ -164,7 +175,7 @@ impl End {
         }
     }
 
-    fn handle(&self, (from, message, replier): Early) {
+    fn handle(&self, (from, message, replier): EarlyRequest) {
         let Some(handler) = self.port.handler() else {
             return; // Closed: dropping the replier says so.
         };
@@ -195,43 +206,43 @@ impl End {
         }
         self.fail_calls(Error::Closed, |_| true);
         // Fails only if the progress thread has ended, and then nobody waits for it.
-        let _ = self.wire.give(Command::Close(self.epoch));
+        let _ = self.commands.push(Command::Close(self.epoch));
         let early = self.early.lock().take();
         self.port.close();
         drop(early);
     }
 }
 
-/// The right to answer a request of another process; dropped unused it says so.
-struct Remote {
-    end: Option<Arc<End>>,
+/// The right to answer a request of another member; dropped unused it says so.
+struct RemoteReply {
+    end: Option<Arc<FabricEnd>>,
     to: Rank,
     id: u64,
 }
 
-impl Remote {
-    fn give(mut self, message: Message) {
+impl RemoteReply {
+    fn send(mut self, message: Message) {
         if let Some(end) = self.end.take() {
             // Fails only if the job is over, and the requester knows that.
-            let _ = end.post(self.to, Kind::Reply, self.id, message);
+            let _ = end.send_frame(self.to, FrameKind::Reply, self.id, message);
         }
     }
 }
 
-impl Drop for Remote {
+impl Drop for RemoteReply {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
-            let frame = Frame::bare(Kind::Dropped, end.epoch, self.id);
-            // As for `give`.
-            let _ = end.wire.give(Command::Send(self.to, frame));
+            let frame = Frame::control(FrameKind::Dropped, end.epoch, self.id);
+            // As for `send`.
+            let _ = end.commands.push(Command::Send(self.to, frame));
         }
     }
 }
 
-/// One rank's end of a fabric over MPI. Its rank is the member's number. Dropping it closes it.
-pub struct MpiFabric(pub(super) Arc<End>);
+/// One member's end of a fabric of a [`Session`](super::Session). Its rank is the member's number. Dropping it closes it.
+pub struct SessionFabric(pub(super) Arc<FabricEnd>);
 
-impl Fabric for MpiFabric {
+impl Fabric for SessionFabric {
     fn rank(&self) -> Rank {
         self.0.peers.own()
     }
@@ -243,9 +254,9 @@ impl Fabric for MpiFabric {
     fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
         self.0.admit(to)?;
         if to == self.rank() {
-            self.0.ask_self(message, deadline)
+            self.0.call_self(message, deadline)
         } else {
-            self.0.ask(to, message, deadline)
+            self.0.call_peer(to, message, deadline)
         }
     }
 
@@ -254,7 +265,7 @@ impl Fabric for MpiFabric {
         if to == self.rank() {
             self.0.port.post(to, message)
         } else {
-            self.0.post(to, Kind::Message, 0, message)
+            self.0.send_frame(to, FrameKind::Message, 0, message)
         }
     }
 
@@ -271,7 +282,7 @@ impl Fabric for MpiFabric {
     }
 }
 
-impl Drop for MpiFabric {
+impl Drop for SessionFabric {
     fn drop(&mut self) {
         self.close();
     }

@@ -1,13 +1,10 @@
 //! The transport over MPI, under `mpirun`: conformance with 1 to 7 ranks, identity, death, and what idling costs.
 //!
-//! Each test starts this program again under `mpirun`, where `worker` plays the part named in the environment. Without an
-//! `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
-#![cfg(feature = "mpi")]
+//! Each test starts this program again under `mpirun`, where each rank runs `rank`: the scenario named in the environment.
+//! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 
-#[path = "mpi/launch.rs"]
 mod launch;
-#[path = "mpi/parts.rs"]
-mod parts;
+mod scenarios;
 
 use launch::Launch;
 
@@ -124,6 +121,6 @@ fn says(said: &str, what: &str, times: usize) {
 /// What `mpirun` starts.
 #[test]
 #[ignore = "started by the other tests under mpirun"]
-fn worker() {
-    parts::play();
+fn rank() {
+    scenarios::run();
 }

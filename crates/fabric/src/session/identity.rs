@@ -1,4 +1,4 @@
-//! Who the servers of a job are: exchanged once, before anything else.
+//! The handshake: who the processes of a job are, exchanged once, before anything else.
 //!
 //! Each process gives one record of fixed size, so that every release can read every other's:
 //!
@@ -22,8 +22,8 @@ use crate::Rank;
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 8] = *b"Forebay\0";
-pub(super) const RECORD: usize = 140;
-const HOST: usize = 64;
+const RECORD_LEN: usize = 140;
+const HOST_LEN: usize = 64;
 
 /// What a process says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub struct Identity {
     pub service: [u8; 16],
 }
 
-/// Why the processes of a job do not make a service. The same on every rank.
+/// Why the processes of a job do not make a service. The same on every process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum IdentityError {
     /// Servers of different releases.
     #[error("{0} and {1} run different releases of the server: install the same one on all nodes")]
     Version(String, String),
@@ -100,8 +100,8 @@ pub enum Refused {
     Garbled(String),
 }
 
-/// One process, as the others see it.
-struct Introduced {
+/// What the record of one process says.
+struct ProcessRecord {
     place: String,
     frames: u32,
     version: u32,
@@ -112,102 +112,106 @@ struct Introduced {
 }
 
 /// The record of `identity`, for a server that speaks version `frames` of the frames.
-pub(super) fn record(identity: &Identity, frames: u32, host: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(RECORD);
+pub(super) fn encode_record(identity: &Identity, frames: u32, host: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(RECORD_LEN);
     out.extend_from_slice(&MAGIC);
     for number in [frames, identity.version, identity.member, identity.members] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     out.extend_from_slice(&identity.service);
     out.extend_from_slice(&Sha256::digest(&identity.secret));
-    let host = &host.as_bytes()[..host.len().min(HOST)];
+    let host = &host.as_bytes()[..host.len().min(HOST_LEN)];
     out.extend_from_slice(host);
-    out.resize(RECORD - 4, 0);
+    out.resize(RECORD_LEN - 4, 0);
     let sum = crc32c::crc32c(&out);
     out.extend_from_slice(&sum.to_le_bytes());
     out
 }
 
-/// The MPI rank of each member, from the records by MPI rank.
-pub(super) fn agree(records: &[u8]) -> Result<Vec<i32>, Refused> {
-    let parsed: Result<Vec<Introduced>, Refused> = records
-        .chunks(RECORD)
+/// The process of each member, from the records by process; `process_word` is what the transport calls a process.
+pub(super) fn agree(records: &[u8], process_word: &str) -> Result<Vec<u32>, IdentityError> {
+    let parsed: Result<Vec<ProcessRecord>, IdentityError> = records
+        .chunks(RECORD_LEN)
         .enumerate()
-        .map(|(rank, record)| read(rank, record))
+        .map(|(process, record)| decode_record(&format!("{process_word} {process}"), record))
         .collect();
     let all = parsed?;
     let Some(first) = all.first() else {
         return Ok(Vec::new());
     };
-    let differs = |differ: fn(&Introduced, &Introduced) -> bool| {
+    let differs = |differ: fn(&ProcessRecord, &ProcessRecord) -> bool| {
         all.iter().find(|other| differ(first, other))
     };
-    let both = |other: &Introduced| (first.place.clone(), other.place.clone());
+    let both = |other: &ProcessRecord| (first.place.clone(), other.place.clone());
     // The secret first: what else a stranger says does not matter.
     if let Some((a, b)) = differs(|a, b| a.secret != b.secret).map(both) {
-        return Err(Refused::Secret(a, b));
+        return Err(IdentityError::Secret(a, b));
     }
     if let Some((a, b)) = differs(|a, b| (a.frames, a.version) != (b.frames, b.version)).map(both) {
-        return Err(Refused::Version(a, b));
+        return Err(IdentityError::Version(a, b));
     }
     if let Some((a, b)) = differs(|a, b| a.service != b.service).map(both) {
-        return Err(Refused::Service(a, b));
+        return Err(IdentityError::Service(a, b));
     }
     if let Some((a, b)) = differs(|a, b| a.members != b.members).map(both) {
-        return Err(Refused::Members(a, b));
+        return Err(IdentityError::Members(a, b));
     }
     let members = first.members;
     if all.len() as u64 != u64::from(members) {
         let found = all.len();
-        return Err(Refused::Count { found, members });
+        return Err(IdentityError::Count { found, members });
     }
-    place_members(&all)
+    processes_by_member(&all)
 }
 
-fn place_members(all: &[Introduced]) -> Result<Vec<i32>, Refused> {
-    let mut places: Vec<Option<usize>> = vec![None; all.len()];
+fn processes_by_member(all: &[ProcessRecord]) -> Result<Vec<u32>, IdentityError> {
+    let mut processes: Vec<Option<usize>> = vec![None; all.len()];
     let mut twice = None;
-    for (rank, process) in all.iter().enumerate() {
+    for (number, process) in all.iter().enumerate() {
         let member = process.member;
-        match places.get_mut(member as usize) {
+        match processes.get_mut(member as usize) {
             None => {
-                return Err(Refused::NoSuchMember {
+                return Err(IdentityError::NoSuchMember {
                     place: process.place.clone(),
                     member,
                     last: process.members - 1,
                 });
             }
-            Some(Some(first)) => twice = twice.or(Some((member, *first, rank))),
-            Some(place) => *place = Some(rank),
+            Some(Some(first)) => twice = twice.or(Some((member, *first, number))),
+            Some(free) => *free = Some(number),
         }
     }
     if let Some((member, first, second)) = twice {
-        return Err(Refused::Twice {
+        return Err(IdentityError::Twice {
             member,
             first: all[first].place.clone(),
             second: all[second].place.clone(),
-            missing: places.iter().position(Option::is_none).unwrap_or_default() as Rank,
+            missing: processes
+                .iter()
+                .position(Option::is_none)
+                .unwrap_or_default() as Rank,
         });
     }
-    // As many processes as members and none twice: every place is taken.
-    Ok(places.into_iter().flatten().map(|r| r as i32).collect())
+    // As many processes as members and none twice: every member has a process.
+    Ok(processes.into_iter().flatten().map(|p| p as u32).collect())
 }
 
-fn read(rank: usize, record: &[u8]) -> Result<Introduced, Refused> {
-    let whole = record.len() == RECORD
+/// `process` is the name of the process that gave it.
+fn decode_record(process: &str, record: &[u8]) -> Result<ProcessRecord, IdentityError> {
+    let whole = record.len() == RECORD_LEN
         && record[..8] == MAGIC
-        && record[RECORD - 4..] == crc32c::crc32c(&record[..RECORD - 4]).to_le_bytes();
+        && record[RECORD_LEN - 4..] == crc32c::crc32c(&record[..RECORD_LEN - 4]).to_le_bytes();
     if !whole {
-        return Err(Refused::Garbled(format!("MPI rank {rank}")));
+        return Err(IdentityError::Garbled(process.into()));
     }
     let number = |at: usize| {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&record[at..at + 4]);
         u32::from_le_bytes(bytes)
     };
-    let host = String::from_utf8_lossy(&record[72..72 + HOST]);
-    let mut out = Introduced {
-        place: format!("MPI rank {rank} ({})", host.trim_end_matches('\0')),
+    let host = String::from_utf8_lossy(&record[72..72 + HOST_LEN]);
+    let mut out = ProcessRecord {
+        place: format!("{process} ({})", host.trim_end_matches('\0')),
         frames: number(8),
         version: number(12),
         member: number(16),
@@ -235,26 +239,27 @@ mod tests {
         }
     }
 
-    fn agree_all(all: &[Identity]) -> Result<Vec<i32>, Refused> {
-        let records: Vec<u8> = all.iter().flat_map(|i| record(i, 1, "node")).collect();
-        agree(&records)
+    fn agree_all(all: &[Identity]) -> Result<Vec<u32>, IdentityError> {
+        let record = |identity| encode_record(identity, 1, "node");
+        let records: Vec<u8> = all.iter().flat_map(record).collect();
+        agree(&records, "process")
     }
 
     proptest! {
         #[test]
-        fn members_keep_their_numbers_on_any_ranks(order in Just((0..9u32).collect::<Vec<_>>()).prop_shuffle()) {
+        fn members_keep_their_numbers_on_any_processes(order in Just((0..9u32).collect::<Vec<_>>()).prop_shuffle()) {
             let all: Vec<_> = order.iter().map(|m| member(*m, 9)).collect();
-            let ranks = agree_all(&all).unwrap();
-            for (at, rank) in ranks.iter().enumerate() {
-                prop_assert_eq!(order[*rank as usize] as usize, at);
+            let processes = agree_all(&all).unwrap();
+            for (at, process) in processes.iter().enumerate() {
+                prop_assert_eq!(order[*process as usize] as usize, at);
             }
         }
 
         #[test]
-        fn changed_records_are_refused(at in 0..RECORD, bit in 0..8u8) {
-            let mut records = [record(&member(0, 2), 1, "a"), record(&member(1, 2), 1, "b")].concat();
-            records[RECORD + at] ^= 1 << bit;
-            prop_assert_eq!(agree(&records), Err(Refused::Garbled("MPI rank 1".into())));
+        fn changed_records_are_refused(at in 0..RECORD_LEN, bit in 0..8u8) {
+            let mut records = [encode_record(&member(0, 2), 1, "a"), encode_record(&member(1, 2), 1, "b")].concat();
+            records[RECORD_LEN + at] ^= 1 << bit;
+            prop_assert_eq!(agree(&records, "process"), Err(IdentityError::Garbled("process 1".into())));
         }
     }
 
@@ -266,20 +271,17 @@ mod tests {
             change(&mut all[2]);
             agree_all(&all).unwrap_err()
         };
-        let (a, b) = (
-            "MPI rank 0 (node)".to_owned(),
-            "MPI rank 2 (node)".to_owned(),
-        );
+        let (a, b) = ("process 0 (node)".to_owned(), "process 2 (node)".to_owned());
         let pair = || (a.clone(), b.clone());
         let (x, y) = pair();
-        assert_eq!(with(|i| i.secret.push(1)), Refused::Secret(x, y));
+        assert_eq!(with(|i| i.secret.push(1)), IdentityError::Secret(x, y));
         let (x, y) = pair();
-        assert_eq!(with(|i| i.version = 4), Refused::Version(x, y));
+        assert_eq!(with(|i| i.version = 4), IdentityError::Version(x, y));
         let (x, y) = pair();
-        assert_eq!(with(|i| i.service[0] = 1), Refused::Service(x, y));
+        assert_eq!(with(|i| i.service[0] = 1), IdentityError::Service(x, y));
         let (x, y) = pair();
-        assert_eq!(with(|i| i.members = 4), Refused::Members(x, y));
-        let twice = Refused::Twice {
+        assert_eq!(with(|i| i.members = 4), IdentityError::Members(x, y));
+        let twice = IdentityError::Twice {
             member: 0,
             first: a.clone(),
             second: b.clone(),
@@ -287,13 +289,13 @@ mod tests {
         };
         assert_eq!(with(|i| i.member = 0), twice);
         let (place, member, last) = (b.clone(), 9, 2);
-        let none = Refused::NoSuchMember {
+        let none = IdentityError::NoSuchMember {
             place,
             member,
             last,
         };
         assert_eq!(with(|i| i.member = 9), none);
-        let count = Refused::Count {
+        let count = IdentityError::Count {
             found: 2,
             members: 3,
         };

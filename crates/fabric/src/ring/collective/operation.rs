@@ -1,0 +1,50 @@
+//! What a collective operation is, and how many of them a rank keeps.
+
+use super::super::group::{Group, Limits};
+use super::super::wire::Id;
+use crate::Rank;
+use bytes::Bytes;
+
+/// Bounds on memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryBounds {
+    /// Operations that wait here at once; more are refused with `Busy`.
+    pub pending: usize,
+    /// Ended operations remembered, the last ones.
+    pub remembered: usize,
+}
+
+impl Default for MemoryBounds {
+    fn default() -> MemoryBounds {
+        MemoryBounds {
+            pending: 1024,
+            remembered: 4096,
+        }
+    }
+}
+
+/// One collective operation, described alike at every member.
+#[derive(Debug, Clone)]
+pub struct Operation {
+    /// Who takes part.
+    pub group: Group,
+    /// What it is about.
+    pub key: Bytes,
+    /// Tells operations of the same group and key apart: each has a higher one than those before.
+    pub round: u64,
+    /// Who carries it out.
+    pub root: Rank,
+    /// How long it may last.
+    pub limits: Limits,
+}
+
+impl Operation {
+    pub(super) fn id(&self) -> Id {
+        Id {
+            group: self.group.number(),
+            digest: self.group.digest(),
+            round: self.round,
+            key: self.key.clone(),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The queue of what other threads ask of the progress thread, and how they wake it.
+//!
+//! **Invariant:** a command is never left waiting while the progress thread sleeps: it looks at the queue after it has
+//! said that it sleeps, and who queues a command looks after that whether it does.
+
+use super::byte_transport::Waker;
+use super::frame::Frame;
+use crate::{Error, Rank};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+/// What other threads ask of the progress thread. `E` is an end of a fabric.
+pub(super) enum Command<E> {
+    /// Send this frame, if the peer is there.
+    Send(Rank, Frame),
+    /// Frames of this epoch are for this end.
+    Open(u64, Arc<E>),
+    /// This epoch's end here is closed: say so to all.
+    Close(u64),
+    /// Leave the job; wait this long for the others to leave too.
+    Stop(Duration),
+}
+
+struct Sleeper {
+    asleep: AtomicBool,
+    wake: Waker,
+}
+
+/// The side of the threads that ask.
+pub(super) struct CommandSender<E> {
+    queue: Sender<Command<E>>,
+    sleeper: Arc<Sleeper>,
+}
+
+/// The progress thread's side.
+pub(super) struct CommandReceiver<E> {
+    queue: Receiver<Command<E>>,
+    sleeper: Arc<Sleeper>,
+}
+
+/// Both sides; `wake` ends the progress thread's sleep.
+pub(super) fn commands<E>(wake: Waker) -> (CommandSender<E>, CommandReceiver<E>) {
+    // Unbounded: a handler that waits for room could be what the room waits for.
+    let (sender, receiver) = unbounded();
+    let asleep = AtomicBool::new(false);
+    let sleeper = Arc::new(Sleeper { asleep, wake });
+    let receiver = CommandReceiver {
+        queue: receiver,
+        sleeper: sleeper.clone(),
+    };
+    let queue = sender;
+    (CommandSender { queue, sleeper }, receiver)
+}
+
+impl<E> Clone for CommandSender<E> {
+    fn clone(&self) -> Self {
+        CommandSender {
+            queue: self.queue.clone(),
+            sleeper: self.sleeper.clone(),
+        }
+    }
+}
+
+impl<E> CommandSender<E> {
+    /// Queues a command, and ends the progress thread's sleep.
+    ///
+    /// # Errors
+    /// `Closed` when the progress thread has ended.
+    pub fn push(&self, command: Command<E>) -> Result<(), Error> {
+        self.queue.send(command).map_err(|_| Error::Closed)?;
+        // Ordered after the queueing, as `sleep_unless_queued` looks at the queue after its store: one of the two sees the
+        // other.
+        fence(Ordering::SeqCst);
+        let asleep = &self.sleeper.asleep;
+        if asleep.load(Ordering::SeqCst) && asleep.swap(false, Ordering::SeqCst) {
+            (self.sleeper.wake)();
+        }
+        Ok(())
+    }
+}
+
+impl<E> CommandReceiver<E> {
+    /// The next command.
+    ///
+    /// # Errors
+    /// There is none; `Disconnected` when nobody can ask for anything any more.
+    pub fn next(&self) -> Result<Command<E>, TryRecvError> {
+        self.queue.try_recv()
+    }
+
+    /// Runs `sleep`, which a command that comes ends; not if one is there.
+    pub fn sleep_unless_queued(&self, sleep: impl FnOnce()) {
+        let asleep = &self.sleeper.asleep;
+        asleep.store(true, Ordering::SeqCst);
+        if self.queue.is_empty() {
+            sleep();
+        }
+        asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_sleep_ends_when_a_command_is_queued() {
+        let sleeper = std::thread::current();
+        let (sender, receiver) = commands::<()>(Box::new(move || sleeper.unpark()));
+        let others = std::thread::spawn(move || {
+            for i in 0..1000 {
+                sender.push(Command::Close(i)).unwrap();
+                if i % 10 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            sender
+        });
+        let (begun, mut next) = (Instant::now(), 0);
+        while next < 1000 {
+            match receiver.next() {
+                Ok(Command::Close(i)) => {
+                    assert_eq!(i, next);
+                    next += 1;
+                }
+                Ok(_) => panic!("nobody asked for anything else"),
+                Err(_) => receiver
+                    .sleep_unless_queued(|| std::thread::park_timeout(Duration::from_secs(60))),
+            }
+        }
+        // One sleep that is not ended takes as long.
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        drop(others.join().unwrap());
+        assert_eq!(receiver.next().err(), Some(TryRecvError::Disconnected));
+    }
+}
