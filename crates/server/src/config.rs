@@ -1,7 +1,7 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
-use crate::data::{DataOptions, Room};
 use crate::delegate::PrefetchConfig;
 use crate::{Error, IndexConfig, Member, Result};
+use forebay_data::{DiskReserve, LogStoreOptions};
 use forebay_index::csm::engine::Settings;
 use forebay_storage::{Durability, Options};
 use std::sync::Arc;
@@ -92,15 +92,19 @@ impl Config {
         self.index.settings(self.memory)
     }
 
-    /// The data plane's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the
+    /// The log store's share: a sixth for tails of logs, and a quarter of that for decoded spans. What is left is the
     /// delegate's (pending writes, windows, what is fetched ahead).
-    pub(crate) fn data_options(&self, member: Member, room: Arc<Room>) -> DataOptions {
-        DataOptions {
+    pub(crate) fn log_store_options(
+        &self,
+        member: Member,
+        reserve: Arc<DiskReserve>,
+    ) -> LogStoreOptions {
+        LogStoreOptions {
             member,
             quota: self.quota,
             buffer_bytes: self.memory / 6,
             sync_each_flush: self.durability == Durability::Disk,
-            room,
+            reserve,
         }
     }
 
@@ -109,11 +113,11 @@ impl Config {
         self.memory / 32
     }
 
-    /// The room on the disk that the `members` of this process share. Each keeps as much of it from the data as two MemTables and their log
-    /// may need until they are in tables.
-    pub(crate) fn room(&self, members: u16) -> Room {
+    /// The disk space that the `members` of this process leave to their records: for each as much as two MemTables and their
+    /// log may need until they are in tables.
+    pub(crate) fn disk_reserve(&self, members: u16) -> DiskReserve {
         let store = self.store_options();
-        let kept = 2 * store.memtable_bytes as u64 + store.wal_reserve_bytes;
-        Room::new(u64::from(members) * kept)
+        let each = 2 * store.memtable_bytes as u64 + store.wal_reserve_bytes;
+        DiskReserve::new(u64::from(members) * each)
     }
 }

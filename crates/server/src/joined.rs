@@ -38,9 +38,15 @@ impl Joined {
         };
         config.check()?;
         home.found(&*io, &meeting, limit)?;
-        let room = Arc::new(config.room(1));
-        let mut server =
-            NodeServer::open(io, home.dir(), end, &config, room, home.repaired().to_vec())?;
+        let reserve = Arc::new(config.disk_reserve(1));
+        let mut server = NodeServer::open(
+            io,
+            home.dir(),
+            end,
+            &config,
+            reserve,
+            home.repaired().to_vec(),
+        )?;
         server.serve();
         // A request before everyone serves would wait; but one that could not open its store would never serve.
         meeting.exchange("", limit)?;

@@ -1,5 +1,6 @@
-//! The keyspaces of a member's store and who writes each. One place, so that no two parts collide.
+//! The keyspaces of a member's store and who writes each. One place for those of all crates: no two have the same number.
 use crate::Fid;
+pub use forebay_data::keyspaces::{COUNTERS, LOGS, SPANS};
 use forebay_storage::{Keyspace, Scan, Store};
 use std::ops::Bound;
 
@@ -12,8 +13,6 @@ pub const XATTRS: Keyspace = Keyspace(2);
 /// Patterns and holes of files, by (fid, kind, sequence, number). Written by `files` (`files/patterns` draws them). Extents are
 /// kept by `forebay_index`, as the side of the store.
 pub const PATTERNS: Keyspace = Keyspace(3);
-/// Where log bytes lie, by (log, end address). Written by `data`.
-pub const SPANS: Keyspace = Keyspace(4);
 /// Staged changes of commits not yet published, and the last sequence published here by file. Written by `files`
 /// (`files/records.rs` draws the keys).
 pub const STAGED: Keyspace = Keyspace(5);
@@ -24,15 +23,40 @@ pub const OUTBOX: Keyspace = Keyspace(7);
 /// Decisions of commits over several members; by file: receipts, aborts, which members have parts. Written by `files`
 /// (`files/records.rs` draws the keys).
 pub const DECISIONS: Keyspace = Keyspace(8);
-/// Logs not sealed yet, by log. Written by `data`.
-pub const LOGS: Keyspace = Keyspace(9);
 /// Inodes without a name that wait for their last close, by fid: nothing, or 1 for a file that never had a name and may get one.
 /// Written by `inodes`.
 pub const ORPHANS: Keyspace = Keyspace(10);
-/// Counters (next fid, next log, next sequence), reserved in blocks. Written by `counter`.
-pub const COUNTERS: Keyspace = Keyspace(11);
 /// What commits displaced whose own bytes may not be on disk yet, by number. Written by `outbox`.
 pub const DISPLACED: Keyspace = Keyspace(12);
+
+/// Every keyspace, with the crate that owns its records.
+pub const OWNERS: [(Keyspace, &str); 13] = [
+    (INODES, "forebay-server"),
+    (DENTRIES, "forebay-server"),
+    (XATTRS, "forebay-server"),
+    (PATTERNS, "forebay-server"),
+    (SPANS, "forebay-data"),
+    (STAGED, "forebay-server"),
+    (INTENTS, "forebay-server"),
+    (OUTBOX, "forebay-server"),
+    (DECISIONS, "forebay-server"),
+    (LOGS, "forebay-data"),
+    (ORPHANS, "forebay-server"),
+    (COUNTERS, "forebay-data"),
+    (DISPLACED, "forebay-server"),
+];
+
+// Numbers are handed out in order; a number that two crates took shows here, when this is compiled.
+const _: () = {
+    let mut i = 0;
+    while i < OWNERS.len() {
+        assert!(
+            OWNERS[i].0.0 as usize == i,
+            "a keyspace has the number of another one"
+        );
+        i += 1;
+    }
+};
 
 /// The first key behind all that start with `prefix`. `None`: there is none, for `prefix` has only bytes 255.
 pub fn behind(prefix: &[u8]) -> Option<Vec<u8>> {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `meta` | names, directories, attributes that this member owns | extents, logs |
 //! | `files` | content of the files it owns: sequences, commits, extents of its slices | names, log bytes |
-//! | `data` | its logs, packed into segment files | files beyond their number |
+//! | `data_requests` | requests to its log store (the crate `forebay-data`) | what the bytes are of |
 //! | `team` | clients of several nodes that act together | what about |
 //! | `locks` | advisory locks on the files it owns; what its node waits for | what a file holds |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
@@ -16,13 +16,11 @@
 //! | `fsck`, `index_files` | work on the stores of a service that does not run | how a running one is reached |
 //!
 //! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
-//! processes without a change in `meta`, `files`, `data` and `delegate`.
+//! processes without a change in `meta`, `files` and `delegate`.
 
-mod buffers;
 mod census;
 pub mod config;
-mod counter;
-pub mod data;
+mod data_requests;
 pub mod delegate;
 pub mod escape;
 pub mod files;

@@ -1,18 +1,19 @@
 //! One member at work: its store, its parts, and its end of the fabric.
 //!
 //! Knows how to wire the parts and how a request reaches them; what a request means is the parts' business.
-use crate::data::{Data, DataOptions, proto::*};
 use crate::files::{Files, proto::*};
 use crate::locks::Locks;
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
 use crate::meta::{Meta, Tender, proto::*};
 use crate::peers::{Load, Parts, Renewed, answer, deliver};
 use crate::proto::KernelNews;
-use crate::{Error, Fid, Member, Peers, Result, inodes::Inodes};
+use crate::{Error, Fid, Member, Peers, Result, data_requests, inodes::Inodes};
 use bytes::Bytes;
+use forebay_data::{LogStore, LogStoreOptions};
 use forebay_fabric::ring::{self, Collectives};
 use forebay_fabric::{Handler, Message, Rank, Replier};
 use forebay_index::Extent;
+use forebay_proto::data::*;
 use forebay_storage::{Io, Store};
 use parking_lot::RwLock;
 use rustix::io::Errno;
@@ -40,7 +41,7 @@ pub struct Node {
     /// The file content it owns.
     pub files: Arc<Files>,
     /// Its logs.
-    pub data: Arc<Data>,
+    pub data: Arc<LogStore>,
     /// Advisory locks: of the files it owns, and of its node.
     pub locks: Arc<Locks>,
     /// All members.
@@ -62,10 +63,10 @@ impl Node {
         data_dir: &Path,
         store: Arc<Store>,
         peers: Arc<Peers>,
-        data: DataOptions,
+        data: LogStoreOptions,
     ) -> Result<Arc<Node>> {
         let inodes = Arc::new(Inodes::new(store.clone(), peers.member())?);
-        let data = Arc::new(Data::open(io, data_dir, store.clone(), data)?);
+        let data = Arc::new(LogStore::open(io, data_dir, store.clone(), data)?);
         let files = Arc::new(Files::new(store.clone(), inodes.clone(), peers.clone())?);
         let meta = Arc::new(Meta::new(
             store.clone(),
@@ -175,7 +176,7 @@ impl Parts for Node {
         self.files.handle(from, request)
     }
     fn data(&self, _from: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
-        self.data.handle(request)
+        data_requests::answer(&self.data, request)
     }
     fn locks(&self, from: Member, request: LocksRequest) -> Result<LocksReply> {
         self.locks.handle(from, request)

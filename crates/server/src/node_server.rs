@@ -4,10 +4,10 @@
 //! ([`Joined`](crate::Joined)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
 //! ones before, so all members finish a step before any begins the next. Delegates start after the last.
 use crate::census::Census;
-use crate::data::{LogId, Room};
 pub use crate::status::MemberStatus;
 use crate::status::{Disk, Records};
 use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
+use forebay_data::{DiskReserve, LogId};
 use forebay_fabric::{Fabric, Handler};
 use forebay_index::ExtentIndex;
 use forebay_storage::{Io, Store};
@@ -89,7 +89,7 @@ impl NodeServer {
         dir: &Path,
         end: Arc<dyn Fabric>,
         config: &Config,
-        room: Arc<Room>,
+        reserve: Arc<DiskReserve>,
         superblock_notes: Vec<String>,
     ) -> Result<NodeServer> {
         let (kv, data) = (dir.join("kv"), dir.join("data"));
@@ -110,7 +110,13 @@ impl NodeServer {
         ExtentIndex::open(&store, config.index_settings())?;
         let peers = Peers::new(end.clone(), config.deadline);
         let member = peers.member();
-        let node = Node::new(io, &data, store, peers, config.data_options(member, room))?;
+        let node = Node::new(
+            io,
+            &data,
+            store,
+            peers,
+            config.log_store_options(member, reserve),
+        )?;
         node.files.set_pattern_memory(config.pattern_memory());
         Ok(NodeServer {
             records: Census::new(Records(node.store.clone())),

@@ -10,9 +10,10 @@
 //! - No call outlives the deadline of the service, also to a dead member.
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
 use crate::proto::{KernelNews, OneWay, Reply, Request, WireError};
-use crate::{Error, Member, Result, data::proto::*, files::proto::*, meta::proto::*};
+use crate::{Error, Member, Result, files::proto::*, meta::proto::*};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Message, Rank, Replier};
+use forebay_proto::data::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;

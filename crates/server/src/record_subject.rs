@@ -1,8 +1,8 @@
 //! What a record of a member's store is of, by its key alone: for people who read of damage, and for tests that damage records.
-use crate::data::spans;
 use crate::escape::escaped_name;
 use crate::paths::{self, Named};
 use crate::{Fid, keys};
+use forebay_data::span;
 use forebay_storage::{Damage, Keyspace, Lost};
 
 /// See the head of this file.
@@ -70,7 +70,7 @@ impl RecordSubject {
             keys::PATTERNS => RecordSubject::Patterns(fid(key)?),
             keys::SPANS => {
                 // A key made to be just behind another is longer.
-                let (log, end) = spans::split_key(key.get(..16)?)?;
+                let (log, end) = span::split_key(key.get(..16)?)?;
                 RecordSubject::Span { log, end }
             }
             keys::STAGED | keys::DECISIONS => RecordSubject::Commit(fid(key.get(1..)?)?),

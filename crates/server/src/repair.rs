@@ -15,11 +15,13 @@
 //! - No log byte goes that may be somebody's: a start gives back what no record names, so that is set aside first.
 pub mod under_way;
 
-use crate::data::{SEGMENT_HEADER, segment_name, segment_number, spans};
 use crate::rebuild::{Look, Losses, Source, rebuild};
 use crate::stopped::{self, LostSuperblock};
 use crate::superblock::Role;
 use crate::{Error, Result};
+use forebay_data::ranges::{merge, subtract};
+use forebay_data::segment_header::{self, HEADER_BYTES};
+use forebay_data::span;
 use forebay_storage::{Io, Options, OsIo, Store};
 use std::collections::HashMap;
 use std::fs::File;
@@ -299,7 +301,7 @@ fn set_aside(kv: &Path, data: &Path, aside: &Path) -> Result<()> {
         ..Options::default()
     };
     let store = Store::open(Arc::new(OsIo), kv, options)?;
-    for span in spans::all(&store) {
+    for span in span::all(&store) {
         let span = span?;
         let start = u64::from(span.offset);
         let places = known.entry(span.segment).or_default();
@@ -314,10 +316,10 @@ fn set_aside(kv: &Path, data: &Path, aside: &Path) -> Result<()> {
     };
     for entry in entries {
         let name = entry.at(data)?.file_name();
-        let Some(number) = name.to_str().and_then(segment_number) else {
+        let Some(number) = name.to_str().and_then(segment_header::number) else {
             continue;
         };
-        let (from, to) = (data.join(&name), aside.join(segment_name(number)));
+        let (from, to) = (data.join(&name), aside.join(segment_header::name(number)));
         match known.get(&number) {
             None => std::fs::hard_link(&from, &to).at(&to)?,
             Some(places) => copy_unknown(&from, places, &to).at(&to)?,
@@ -330,10 +332,10 @@ fn set_aside(kv: &Path, data: &Path, aside: &Path) -> Result<()> {
 fn copy_unknown(from: &Path, places: &[Range<u64>], to: &Path) -> std::io::Result<()> {
     let from = File::open(from)?;
     let len = from.metadata()?.len();
-    let places = crate::data::merge(places.to_vec());
+    let places = merge(places.to_vec());
     let mut copy = None;
     let mut buffer = Vec::new();
-    for range in crate::data::subtract(SEGMENT_HEADER..len.max(SEGMENT_HEADER), &places) {
+    for range in subtract(HEADER_BYTES..len.max(HEADER_BYTES), &places) {
         let mut at = range.start;
         while at < range.end {
             let n = CHUNK.min(range.end - at);

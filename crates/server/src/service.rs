@@ -47,10 +47,10 @@ impl Service {
             .into_iter()
             .map(|end| wrap(end as Arc<dyn Fabric>))
             .collect();
-        let room = Arc::new(config.room(config.nodes));
+        let reserve = Arc::new(config.disk_reserve(config.nodes));
         let open = |(end, (dir, repaired)): (Arc<dyn Fabric>, (&PathBuf, &Vec<String>))| {
-            let room = room.clone();
-            NodeServer::open(io.clone(), dir, end, &config, room, repaired.clone())
+            let reserve = reserve.clone();
+            NodeServer::open(io.clone(), dir, end, &config, reserve, repaired.clone())
         };
         let opened: Vec<Result<NodeServer>> = std::thread::scope(|scope| {
             let threads: Vec<_> = fabric

@@ -6,11 +6,12 @@ pub mod stored;
 
 use crate::peers::{Parts, answer};
 use crate::{
-    Member, Peers, Result, data::Data, data::proto::*, files::Files, files::proto::*, meta::Meta,
-    meta::proto::*,
+    Member, Peers, Result, data_requests, files::Files, files::proto::*, meta::Meta, meta::proto::*,
 };
 use bytes::Bytes;
+use forebay_data::LogStore;
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, Replier};
+use forebay_proto::data::*;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +104,7 @@ pub struct Chosen {
     /// The content side.
     pub files: OnceLock<Arc<Files>>,
     /// The data plane.
-    pub data: OnceLock<Arc<Data>>,
+    pub data: OnceLock<Arc<LogStore>>,
     /// Answers data requests if `data` is not set.
     pub data_fn: OnceLock<DataFn>,
 }
@@ -117,7 +118,7 @@ impl Parts for Chosen {
     }
     fn data(&self, from: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
         match (self.data.get(), self.data_fn.get()) {
-            (Some(data), _) => data.handle(request),
+            (Some(data), _) => data_requests::answer(data, request),
             (None, Some(answer)) => answer(from, request),
             (None, None) => Err(Errno::NOSYS.into()),
         }

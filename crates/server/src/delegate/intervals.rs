@@ -3,7 +3,7 @@
 //! Invariants: intervals never overlap and are never empty; neighbours that continue each other (in the file and in the
 //! log) are one interval, so a sequential writer costs one entry, however long it writes.
 use crate::Member;
-use crate::data::LogId;
+use forebay_data::LogId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -11,8 +11,8 @@
 //! - Bytes that nothing names and that a full disk did not let go are kept in mind here, and given back later.
 use super::Delegate;
 use super::open_file::OpenFile;
-use crate::data::LogRange;
 use crate::{Error, Result};
+use forebay_data::LogRange;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -72,13 +72,13 @@ mod windows;
 mod write;
 mod xattr;
 
-use crate::buffers::Buffers;
-use crate::counter::Counter;
 use crate::team::Teams;
 use crate::{Attr, Config, Consistency, Member, Node, Result};
 use combine::Combine;
 use counted::{Claims, Lost};
 pub use describe::{Described, Row, Rows};
+use forebay_data::Counter;
+use forebay_data::buffer_pool::BufferPool;
 use forebay_storage::Durability;
 use handles::Table;
 pub use kernel_pages::AfterWrite;
@@ -151,7 +151,7 @@ pub struct Delegate {
     grown: AtomicUsize,
     /// Pieces that the layers of all files may have.
     most_pieces: usize,
-    buffers: Buffers,
+    buffers: BufferPool,
     leftovers: Arc<Leftovers>,
     locks: keepers::LockState,
     /// Opens without an answer: they may be counted at the owner.
@@ -184,7 +184,7 @@ impl Delegate {
             counters: Counters::default(),
             grown: AtomicUsize::new(0),
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,
-            buffers: Buffers::new(config.memory / 32),
+            buffers: BufferPool::new(config.memory / 32),
             leftovers: Arc::default(),
             locks: keepers::LockState::default(),
             lost_opens: Mutex::default(),

@@ -7,11 +7,11 @@ use super::intervals::Source;
 use super::open_file::{Asked, OpenFile};
 use super::runs::{Run, runs};
 use super::{Delegate, Handle, expect_reply};
-use crate::buffers::Buffer;
-use crate::data::proto::{DataReply, DataRequest, Piece};
 use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Error, Member, Result};
 use bytes::Bytes;
+use forebay_data::buffer_pool::PooledBuffer;
+use forebay_proto::data::{DataReply, DataRequest, Piece};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -90,7 +90,7 @@ impl Delegate {
     ) -> Result<Bytes> {
         let most = (self.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
         let mut asked = Asked::default();
-        let mut buffer: Option<Buffer> = None;
+        let mut buffer: Option<PooledBuffer> = None;
         let (mut at, mut end) = (offset, None);
         loop {
             let (range, plan, map) = {

@@ -6,7 +6,7 @@
 //! Invariants: every byte of the read that is in a log is in exactly one part of one run; holes are in none.
 use super::intervals::Source;
 use crate::Member;
-use crate::data::LogId;
+use forebay_data::LogId;
 use std::ops::Range;
 
 /// A part of a run: its place in the reader's buffer. It begins where the part before it ends in the log.

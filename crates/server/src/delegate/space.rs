@@ -1,7 +1,7 @@
 //! How much room the service has.
 use super::{Delegate, expect_reply};
-use crate::data::proto::{DataReply, DataRequest};
 use crate::{Result, Space};
+use forebay_proto::data::{DataReply, DataRequest};
 
 impl Delegate {
     /// Used: what all members that answer store. Free: what this node may still store, because what is written here stays

@@ -6,9 +6,9 @@ use super::handles::Open;
 use super::open_file::OpenFile;
 use super::pending::appended;
 use super::{Delegate, Handle, MOST_PENDING, expect_reply};
-use crate::data::LogId;
 use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Caller, Error, Result, Time};
+use forebay_data::LogId;
 use rustix::io::Errno;
 use std::time::Duration;
 

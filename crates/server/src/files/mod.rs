@@ -44,13 +44,13 @@ pub use links::Links;
 pub use parts::parts;
 pub(crate) use patterns::extents as pattern_extents;
 
-use crate::counter::Counter;
 use crate::inodes::{Inode, Inodes};
 use crate::meta::Removal;
 use crate::outbox::Outbox;
 use crate::{Error, Fid, Member, Peers, Result};
 use busy::Busy;
 use chores::Chores;
+use forebay_data::Counter;
 use forebay_index::{ExtentIndex, RangeMap};
 use forebay_storage::{Batch, Store};
 use opens::Opens;

@@ -13,11 +13,11 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-use crate::data::LogId;
 use crate::inodes::removed_directories;
 use crate::paths::{self, Named};
 use crate::rebuild::Look;
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
+use forebay_data::LogId;
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
@@ -328,7 +328,7 @@ fn stored(live: &[Option<Live>], extent: &Extent, place: &dyn Fn() -> String, re
 
 /// Logs that a crash left open; none if that cannot be read, which is told with the store.
 fn unsealed(m: &MemberStore) -> HashSet<LogId> {
-    let logs = crate::data::unsealed_logs(&m.store).unwrap_or_default();
+    let logs = forebay_data::unsealed_logs(&m.store).unwrap_or_default();
     logs.into_iter().map(|(log, _)| log).collect()
 }
 

@@ -1,7 +1,7 @@
 //! The segment files of one member: headers, files that nothing names, places claimed twice.
 use super::{MemberStore, Report, spans::Place};
-use crate::data::{check_segment_header, segment_number};
 use crate::{Error, Result};
+use forebay_data::segment_header;
 use forebay_storage::Io;
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ pub fn check(io: &dyn Io, m: &MemberStore, places: &[Place], report: &mut Report
     let mut unused = 0;
     for entry in entries {
         let path = m.data.join(&entry.name);
-        let Some(number) = segment_number(&entry.name) else {
+        let Some(number) = segment_header::number(&entry.name) else {
             report
                 .notes
                 .push(format!("{}: no file of Forebay's", path.display()));
@@ -33,7 +33,7 @@ pub fn check(io: &dyn Io, m: &MemberStore, places: &[Place], report: &mut Report
             continue;
         }
         let header = io.open(&path).map_err(|e| e.to_string()).and_then(|file| {
-            check_segment_header(&*file, &path, m.member, number).map_err(|e| e.to_string())
+            segment_header::check_header(&*file, &path, m.member, number).map_err(|e| e.to_string())
         });
         if let Err(e) = header {
             report.problem("segments", e);

@@ -1,10 +1,12 @@
 //! The spans of one member: their bytes, their order, and which log addresses are live.
 use super::{MemberStore, Report};
-use crate::data::spans::{Span, all, checksums};
-use crate::data::{LogId, subtract};
 use crate::paths::{self, Named};
 use crate::rebuild::Look;
 use crate::{Fid, Member, Result};
+use forebay_data::LogId;
+use forebay_data::ranges::subtract;
+use forebay_data::segment_header;
+use forebay_data::span::{Span, all, checksums};
 use forebay_index::Extent;
 use forebay_storage::{File, Io, Store};
 use std::collections::{BTreeMap, HashMap};
@@ -270,7 +272,7 @@ fn verify(
     look: Look,
     buffer: &mut Vec<u8>,
 ) -> Vec<(Range<u64>, String)> {
-    let name = crate::data::segment_name(span.segment);
+    let name = segment_header::name(span.segment);
     let path = files.m.data.join(&name);
     let what = path.display();
     let whole = |text: String| vec![(span.live.clone(), text)];
@@ -334,7 +336,7 @@ impl Files<'_> {
         }
         match self
             .io
-            .open(&self.m.data.join(crate::data::segment_name(number)))
+            .open(&self.m.data.join(segment_header::name(number)))
         {
             Ok(file) => {
                 self.open.insert(number, file.clone());

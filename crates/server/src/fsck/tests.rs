@@ -1,6 +1,8 @@
 //! The check finds nothing on a sound service, and each kind of damage by its name.
 use super::*;
-use crate::{Caller, Config, Fid, Kind, NewNode, OpenFlags, Service, data::spans::Span};
+use crate::{Caller, Config, Fid, Kind, NewNode, OpenFlags, Service};
+use forebay_data::segment_header;
+use forebay_data::span::{self, Span};
 use forebay_storage::{Batch, OsIo};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -86,7 +88,7 @@ fn change(dir: &TempDir, k: u16, change: impl FnOnce(&Store) -> Batch) {
 }
 
 fn first_span(store: &Store) -> Span {
-    crate::data::spans::all(store).next().unwrap().unwrap()
+    span::all(store).next().unwrap().unwrap()
 }
 
 #[track_caller]
@@ -150,10 +152,10 @@ fn killed_with_an_unnamed_span() -> (TempDir, std::path::PathBuf, Span) {
     let log = node.data.create_log(Fid::new(0, 77)).unwrap();
     node.data.append(log, &[7; 3000]).unwrap();
     node.data.flush(log, false).unwrap();
-    let spans = crate::data::spans::overlapping(&node.store, log, 0..u64::MAX);
+    let spans = span::overlapping(&node.store, log, 0..u64::MAX);
     let span = spans.last().unwrap().unwrap();
     drop((node, service));
-    let segment = crate::data::segment_name(span.segment);
+    let segment = segment_header::name(span.segment);
     let path = dir.path().join("node-0/data").join(segment);
     (dir, path, span)
 }
@@ -195,7 +197,7 @@ fn a_flipped_bit_in_a_segment_is_found() {
     let path = dir
         .path()
         .join("node-1/data")
-        .join(crate::data::segment_name(span.segment));
+        .join(segment_header::name(span.segment));
     let file = std::fs::File::options()
         .read(true)
         .write(true)

@@ -8,9 +8,9 @@
 //! - A fid is handed out once, also across crashes.
 pub(crate) mod record;
 
-use crate::counter::Counter;
 use crate::{Error, Fid, Kind, Member, Result, keys};
 use bytes::Bytes;
+use forebay_data::Counter;
 use forebay_storage::{Batch, Store};
 use parking_lot::{Mutex, MutexGuard};
 pub use record::Inode;

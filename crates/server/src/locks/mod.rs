@@ -34,8 +34,8 @@ pub use forebay_proto::locks as proto;
 pub use table::{Held, Mode, Owner};
 pub(crate) use waits::{Waiting, Waits, Woken};
 
-use crate::counter::Counter;
 use crate::{Error, Member, Peers, Result};
+use forebay_data::Counter;
 use forebay_storage::Store;
 use keeper::{Answer, Grants, Keeper};
 use parking_lot::Mutex;

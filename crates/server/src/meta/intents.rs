@@ -13,7 +13,8 @@ use super::{
     records,
     records::{Intent, Tag},
 };
-use crate::{Member, Result, counter::Counter};
+use crate::{Member, Result};
+use forebay_data::Counter;
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,6 +8,8 @@ use super::{Look, Source, is_member};
 use crate::inodes::{self, Inode};
 use crate::meta::{check::Unfinished, entries, steps::Entry};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys};
+use forebay_data::ranges::subtract;
+use forebay_data::span;
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Extent, ExtentIndex};
 use forebay_storage::{Damage, Io, LogEnd, Lost, Options, Store};
@@ -149,7 +151,7 @@ impl Collected {
     fn spans(&mut self, at: usize, mut bytes: LogBytes<'_>) {
         let m = &mut self.members[at];
         let Some(store) = &m.store else { return };
-        for span in crate::data::spans::all(store).filter_map(Result::ok) {
+        for span in span::all(store).filter_map(Result::ok) {
             let bad = bytes.damaged(&span);
             if !bad.is_empty() {
                 m.bad.entry(span.log).or_default().extend(bad);
@@ -188,7 +190,7 @@ impl Collected {
         let addresses = extent.addr..extent.addr.saturating_add(extent.len);
         let m = self.members.get(usize::from(extent.member));
         let live = m.and_then(|m| m.live.get(&extent.log));
-        let left = crate::data::subtract(addresses, live.map_or(&[], Vec::as_slice));
+        let left = subtract(addresses, live.map_or(&[], Vec::as_slice));
         let offset = |addr: u64| extent.offset + (addr - extent.addr);
         left.into_iter()
             .map(|r| offset(r.start)..offset(r.end))

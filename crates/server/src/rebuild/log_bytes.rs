@@ -1,7 +1,7 @@
 //! The log bytes of one member, as far as they are looked at.
 use super::{Look, Source};
-use crate::data::segment_number;
-use crate::data::spans::{Span, checksums};
+use forebay_data::segment_header;
+use forebay_data::span::{Span, checksums};
 use forebay_storage::{File, Io};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,7 +27,7 @@ impl<'a> LogBytes<'a> {
         let listed = data.and_then(|data| io.list(data).ok()).unwrap_or_default();
         let segments = listed.into_iter().filter_map(|entry| {
             let path = data?.join(&entry.name);
-            Some((segment_number(&entry.name)?, (path, entry.len)))
+            Some((segment_header::number(&entry.name)?, (path, entry.len)))
         });
         LogBytes {
             io,

@@ -3,8 +3,9 @@
 //! A log is written by one file's writer, and its row (`keys::LOGS`) says which file, until the log is sealed. What the rows said before the lost batches
 //! is still in memory, for a salvaged store keeps every version of what its log holds.
 use super::collect::Collected;
-use crate::data::{LogId, spans::Span, subtract};
 use crate::{Fid, Member, files, keys, outbox};
+use forebay_data::ranges::{merge, subtract};
+use forebay_data::{LogId, span::Span};
 use forebay_index::Change;
 use forebay_storage::{LogEnd, Lost, Snapshot};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -131,7 +132,7 @@ fn placed(collected: &Collected) -> Option<Addresses> {
         }
     }
     for ranges in placed.values_mut() {
-        *ranges = crate::data::merge(std::mem::take(ranges));
+        *ranges = merge(std::mem::take(ranges));
     }
     Some(placed)
 }

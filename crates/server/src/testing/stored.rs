@@ -1,8 +1,9 @@
 //! What the bytes of a service's stores hold, by file and place, while they are whole: so that a test that damages some of them knows which
 //! files these may cost, and which not.
-use crate::data::{segment_name, spans::Span};
 use crate::record_subject::RecordSubject;
 use crate::{Fid, Member, Result, files, keys};
+use forebay_data::segment_header;
+use forebay_data::span::{self, Span};
 use forebay_index::csm::Record;
 use forebay_index::csm::engine::{Engine, Settings};
 use forebay_index::{Extent, ExtentIndex};
@@ -167,7 +168,7 @@ impl StoredBytes {
                 records.iter().for_each(|r| piece.extent(r));
                 pieces.push(piece);
             }
-            let spans = crate::data::spans::all(&store).collect::<Result<Vec<Span>>>()?;
+            let spans = span::all(&store).collect::<Result<Vec<Span>>>()?;
             data.push((member, node.join("data"), spans));
         }
         let mut spans = BTreeMap::new();
@@ -176,7 +177,7 @@ impl StoredBytes {
                 let key = [&[keys::SPANS.0][..], &span.key()].concat();
                 let fids = files_of(&extents, member, span.log, &span.live);
                 spans.insert((member, key), fids);
-                let path = data.join(segment_name(span.segment));
+                let path = data.join(segment_header::name(span.segment));
                 for i in 0..span.crcs.len() {
                     let addresses = span.piece(i);
                     let (start, end) = (span.place(addresses.start), span.place(addresses.end));

@@ -4,8 +4,8 @@
 //! Short form: some thousand mutations; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use crate::common::*;
 use bytes::Bytes;
+use forebay_data::READ_BYTES;
 use forebay_fabric::{Error, Fabric, Handler, Message, Rank, ring::Collectives};
-use forebay_server::data::READ_BYTES;
 use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
 use forebay_server::locks::{Mode, proto::Space};
 use forebay_server::meta::proto::{IntentId, MetaRequest, Part};

@@ -1,0 +1,56 @@
+//! A number of bytes with a limit: live bytes against the quota, memory of tails against its share.
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A number of bytes with a limit.
+#[derive(Debug)]
+pub struct ByteBudget {
+    used: AtomicU64,
+    limit: u64,
+}
+
+impl ByteBudget {
+    /// Nothing used yet.
+    pub fn new(limit: u64) -> ByteBudget {
+        ByteBudget {
+            used: AtomicU64::new(0),
+            limit,
+        }
+    }
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+    /// The limit, bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+    /// Takes `n` bytes, or nothing if that is over the limit.
+    pub fn try_take(&self, n: u64) -> bool {
+        let fits = |used: u64| used.checked_add(n).filter(|total| *total <= self.limit);
+        self.used.fetch_update(Relaxed, Relaxed, fits).is_ok()
+    }
+    /// Takes `n` bytes, whatever the limit.
+    pub fn take(&self, n: u64) {
+        self.used.fetch_add(n, Relaxed);
+    }
+    /// Gives `n` bytes back.
+    pub fn give(&self, n: u64) {
+        let before = self.used.fetch_sub(n, Relaxed);
+        debug_assert!(before >= n, "gave back more than was taken");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_stops_at_its_limit() {
+        let budget = ByteBudget::new(10);
+        assert!(budget.try_take(10) && !budget.try_take(1));
+        budget.give(3);
+        assert!(!budget.try_take(4) && budget.try_take(3));
+        budget.take(5);
+        assert_eq!((budget.used(), budget.limit()), (15, 10));
+    }
+}

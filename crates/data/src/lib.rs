@@ -1,0 +1,448 @@
+//! The log bytes of one member: logs packed into segment files, checksums, freeing, quota.
+//!
+//! A **log** is a virtual append-only stream; its addresses and its number are never reused. Appended bytes wait in the
+//! log's **tail** (under one memory budget for all logs), then go to a **segment** file, and a **span** record in the store
+//! says where they lie and what their checksums are. Freed addresses answer `Gone` for ever.
+//!
+//! **Architecture invariant:** this crate knows logs, segments and spans. It does not know files beyond the fid that a log
+//! belongs to, nor extents, other members, or who asks. Code of a running member knows nothing of segments and spans: it
+//! uses [`LogStore`]. Only what works on a stopped store (fsck, rebuild, repair) reads [`span`] and [`segment_header`].
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `log`, `tail`, `tail_memory` | open logs, their buffered ends, and the memory for these |
+//! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
+//! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
+//! | [`span`], `span_table`, `span_cache` | the format of a span record; the records and what they count for; decoded ones |
+//! | `reclaim` | giving disk space back in the background |
+//! | `disk_reserve`, `byte_budget`, `poison` | what may be stored: disk space left to records, limits, the end after a failed write |
+//! | `recover` | what is there when a store is opened |
+//! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
+//!
+//! Invariants: bytes are in a segment before a span names them; a span is gone from the store, on disk, before its bytes
+//! go; bytes leave only after their checksum was right.
+pub mod buffer_pool;
+mod byte_budget;
+pub mod counter;
+mod disk_reserve;
+pub mod keyspaces;
+mod log;
+mod poison;
+pub mod ranges;
+mod read;
+mod reclaim;
+mod recover;
+mod segment;
+pub mod span;
+mod span_cache;
+mod span_table;
+mod tail;
+mod tail_memory;
+#[cfg(test)]
+mod tests;
+mod verified_read;
+mod write;
+
+pub use counter::Counter;
+pub use disk_reserve::DiskReserve;
+pub use forebay_proto::LogId;
+pub use recover::unsealed_logs;
+pub use segment::header as segment_header;
+
+use buffer_pool::BufferPool;
+use byte_budget::ByteBudget;
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender};
+use forebay_proto::data::Piece;
+use forebay_proto::{Fid, Member, Result};
+use forebay_storage::{Io, Store};
+use log::OpenLogs;
+use parking_lot::Mutex;
+use poison::Poison;
+use ranges::{merge, subtract};
+use read::LogReader;
+use reclaim::Reclaimer;
+use segment::Segments;
+use span_table::SpanTable;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use tail_memory::TailMemory;
+use write::LogWriter;
+
+/// A part of a log: `[addr, addr + len)`, bytes.
+pub type LogRange = (LogId, Range<u64>);
+
+/// Most bytes one read request may ask for.
+pub const READ_BYTES: u64 = 256 << 20;
+/// Ranges that are freed in one batch.
+const RANGES_PER_BATCH: usize = 1024;
+
+/// Settings; bytes.
+#[derive(Debug, Clone)]
+pub struct LogStoreOptions {
+    /// Whose data it is.
+    pub member: Member,
+    /// Most live bytes; `None`: what the disk has.
+    pub quota: Option<u64>,
+    /// Memory for tails of logs. Decoded spans take up to a quarter of this beside it.
+    pub buffer_bytes: u64,
+    /// Every flush is one with `sync` (durability `disk`).
+    pub sync_each_flush: bool,
+    /// The disk space that is left to records, shared with the members that store there too.
+    pub reserve: Arc<DiskReserve>,
+}
+
+/// Counters; bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LogStoreStats {
+    /// Bytes that may be read, buffered ones included.
+    pub live: u64,
+    /// Memory of tails.
+    pub buffers: u64,
+    /// Memory of decoded spans.
+    pub span_cache: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Logs open for appending.
+    pub open_logs: u64,
+    /// Lookups of a span answered from memory, since the start.
+    pub span_hits: u64,
+    /// Lookups that had to ask the store.
+    pub span_misses: u64,
+    /// Freed ranges of segments that wait to be given back to the disk.
+    pub cleaning: u64,
+}
+
+/// The log bytes of one member. Shared by threads.
+pub struct LogStore {
+    store: Arc<Store>,
+    quota: Option<u64>,
+    sync_each_flush: bool,
+    ids: Counter,
+    logs: Arc<OpenLogs>,
+    segments: Arc<Segments>,
+    spans: Arc<SpanTable>,
+    live: Arc<ByteBudget>,
+    reserve: Arc<DiskReserve>,
+    poison: Arc<Poison>,
+    writer: LogWriter,
+    reader: LogReader,
+    reclaimer: Arc<Reclaimer>,
+    /// Logs that a crash left unsealed and nobody has retained yet.
+    unsealed: Mutex<Vec<(LogId, Fid)>>,
+    cleaner: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
+}
+
+impl LogStore {
+    /// Opens (or creates) the logs of a member. `dir`: a directory for segment files alone; `store`: for their records.
+    ///
+    /// # Errors
+    /// As disk and store; `Format` for segment files of another member or a newer version.
+    pub fn open(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        store: Arc<Store>,
+        options: LogStoreOptions,
+    ) -> Result<LogStore> {
+        let (logs, woken) = LogStore::open_parts(io, dir, store, options)?;
+        let (stop, stopped) = crossbeam_channel::bounded(0);
+        let reclaimer = logs.reclaimer.clone();
+        let thread = std::thread::Builder::new()
+            .name("forebay-clean".into())
+            .spawn(move || reclaimer.run(&woken, &stopped))
+            .map_err(|e| poison::io_error("start a thread for", dir, e))?;
+        *logs.cleaner.lock() = Some((stop, thread));
+        Ok(logs)
+    }
+
+    /// As `open`, without the cleaning thread: disk space comes back when `clean` is called.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_without_cleaner(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        store: Arc<Store>,
+        options: LogStoreOptions,
+    ) -> Result<LogStore> {
+        Ok(LogStore::open_parts(io, dir, store, options)?.0)
+    }
+
+    fn open_parts(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        store: Arc<Store>,
+        options: LogStoreOptions,
+    ) -> Result<(LogStore, Receiver<()>)> {
+        let LogStoreOptions {
+            member,
+            quota,
+            buffer_bytes,
+            sync_each_flush,
+            reserve,
+        } = options;
+        let found = recover::recover(&*io, dir, &store, member)?;
+        let segments = Arc::new(Segments::new(io, dir, member, found.next, found.table));
+        let poison = Arc::new(Poison::new(dir));
+        let live = Arc::new(ByteBudget::new(quota.unwrap_or(u64::MAX)));
+        live.take(found.live);
+        let spans = Arc::new(SpanTable::new(
+            store.clone(),
+            segments.clone(),
+            poison.clone(),
+            live.clone(),
+            (buffer_bytes / 4) as usize,
+        ));
+        let (reclaimer, woken) = Reclaimer::new(
+            store.clone(),
+            segments.clone(),
+            spans.clone(),
+            poison.clone(),
+        );
+        reclaimer.add(found.gaps);
+        let reclaimer = Arc::new(reclaimer);
+        let logs = Arc::new(OpenLogs::default());
+        let store_of_logs = LogStore {
+            writer: LogWriter {
+                logs: logs.clone(),
+                memory: TailMemory::new(buffer_bytes),
+                segments: segments.clone(),
+                spans: spans.clone(),
+                live: live.clone(),
+                reserve: reserve.clone(),
+                reclaimer: reclaimer.clone(),
+                poison: poison.clone(),
+            },
+            reader: LogReader {
+                member,
+                logs: logs.clone(),
+                spans: spans.clone(),
+                segments: segments.clone(),
+                buffers: BufferPool::new(buffer_bytes / 8),
+            },
+            ids: Counter::open(store.clone(), b"log", 1)?,
+            unsealed: Mutex::new(found.unsealed),
+            cleaner: Mutex::new(None),
+            store,
+            quota,
+            sync_each_flush,
+            logs,
+            segments,
+            spans,
+            live,
+            reserve,
+            poison,
+            reclaimer,
+        };
+        Ok((store_of_logs, woken))
+    }
+
+    /// A new log for the file. Nothing is on disk until the first flush.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn create_log(&self, fid: Fid) -> Result<LogId> {
+        let id = self.ids.next()?;
+        self.logs.add(id, fid);
+        Ok(id)
+    }
+
+    /// Appends; returns the address of the first byte. Buffered: at most the buffer budget, then written out.
+    ///
+    /// # Errors
+    /// `ENOSPC` over the quota, or on a disk that has no more than the records' share (nothing was appended, earlier bytes are intact); `EBADF` for a log that
+    /// is not open; `EIO` after a failed write, until the store is opened again.
+    pub fn append(&self, log: LogId, bytes: &[u8]) -> Result<u64> {
+        self.writer.append(log, bytes)
+    }
+
+    /// All appended bytes of the log are in a segment file and found again after a crash of the process;
+    /// with `sync` also after a crash of the machine. A sealed log can still be flushed with `sync`.
+    ///
+    /// # Errors
+    /// As `append`. After `ENOSPC` the bytes are still buffered and readable; flush again when there is room.
+    pub fn flush(&self, log: LogId, sync: bool) -> Result<()> {
+        if sync || self.sync_each_flush && self.logs.find(log).is_some() {
+            self.sync_bytes(log)?;
+            return self.sync_records();
+        }
+        self.writer.flush(log)
+    }
+
+    /// The first half of `flush` with `sync`: the log's bytes are on disk, and the records that find them are in the store,
+    /// but perhaps not on disk. They are once `sync_records`, or any later sync of this member's store, is done.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn sync_bytes(&self, log: LogId) -> Result<()> {
+        self.writer.sync(log)
+    }
+
+    /// The second half of `flush` with `sync`, for any number of logs.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn sync_records(&self) -> Result<()> {
+        let synced = self.store.sync();
+        synced.map_err(|e| self.poison.note_sync(e.into()))
+    }
+
+    /// As `flush` with `sync`, for all logs, but for what is only buffered.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn sync_all(&self) -> Result<()> {
+        self.poison.check()?;
+        let synced = self.segments.sync_written();
+        synced.map_err(|e| self.poison.note_sync(e))?;
+        self.sync_records()
+    }
+
+    /// No more appends; what is not flushed is dropped.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn seal(&self, log: LogId) -> Result<()> {
+        self.writer.seal(log)
+    }
+
+    /// Fills `buf` from one log, verified; sees buffered bytes.
+    ///
+    /// # Errors
+    /// `Gone` if any byte was freed (or never written), `Corrupt` if damaged.
+    pub fn read(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
+        self.reader.read(log, addr, buf)
+    }
+
+    /// Reads pieces, verified: one buffer each, in order. Neighbours in a log become one read.
+    ///
+    /// # Errors
+    /// As `read`; `EINVAL` for more than `READ_BYTES`.
+    pub fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        self.reader.read_pieces(pieces)
+    }
+
+    /// Whether `len` bytes of a log from `addr` on can be read whole. Reads and verifies them.
+    pub fn is_readable(&self, log: LogId, addr: u64, len: u64) -> bool {
+        self.reader.is_readable(log, addr, len)
+    }
+
+    /// Gives bytes back (idempotent). Addresses not appended yet are left alone.
+    ///
+    /// # Errors
+    /// As the store; then some of the ranges may be freed already.
+    pub fn free(&self, ranges: &[LogRange]) -> Result<()> {
+        for ranges in ranges.chunks(RANGES_PER_BATCH) {
+            let mut logs: BTreeMap<LogId, Vec<Range<u64>>> = BTreeMap::new();
+            for (log, range) in ranges {
+                logs.entry(*log).or_default().push(range.clone());
+            }
+            let logs: Vec<_> = logs
+                .into_iter()
+                .map(|(log, ranges)| (log, merge(ranges)))
+                .collect();
+            for (log, ranges) in &logs {
+                self.live.give(self.logs.free_tail(*log, ranges));
+            }
+            self.reclaimer.add(self.spans.free(&logs, &[])?);
+        }
+        Ok(())
+    }
+
+    /// Logs that a crash left unsealed, with their files: the service keeps what extents name and frees the rest.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn unsealed(&self) -> Result<Vec<(LogId, Fid)>> {
+        Ok(self.unsealed.lock().clone())
+    }
+
+    /// Frees every byte of an unsealed log outside `keep` and seals it.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn retain(&self, log: LogId, keep: &[Range<u64>]) -> Result<()> {
+        let drop = subtract(0..u64::MAX, &merge(keep.to_vec()));
+        let dead = self.spans.free(&[(log, drop)], &[log])?;
+        self.reclaimer.add(dead);
+        self.unsealed.lock().retain(|(l, _)| *l != log);
+        Ok(())
+    }
+
+    /// `(live bytes, quota or disk total, free)`. Free is what data may still take: not what is kept for the records.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn space(&self) -> Result<(u64, u64, u64)> {
+        let live = self.live.used();
+        let (free, total) = self.segments.disk()?;
+        let free = self.reserve.free((free, total));
+        Ok(match self.quota {
+            Some(quota) => (live, quota, quota.saturating_sub(live).min(free)),
+            None => (live, total, free),
+        })
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> LogStoreStats {
+        let (span_hits, span_misses) = self.spans.cache().counts();
+        LogStoreStats {
+            span_hits,
+            span_misses,
+            live: self.live.used(),
+            buffers: self.writer.memory.used(),
+            span_cache: self.spans.cache().bytes(),
+            segments: self.segments.count(),
+            open_logs: self.logs.count(),
+            cleaning: self.reclaimer.waiting(),
+        }
+    }
+
+    /// What the segment files take on the disk, garbage included. Looks at each: not for a tight loop. Ends early, with less,
+    /// once `stop` is set.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn disk_bytes(&self, stop: &AtomicBool) -> Result<u64> {
+        self.segments.disk_bytes(stop)
+    }
+
+    /// Gives back what is free; with `evacuate`, also moves the last live bytes out of mostly dead segments. What the cleaning
+    /// thread does, for those that do without it.
+    ///
+    /// # Errors
+    /// The first failure of disk or store; all else was done.
+    pub fn clean(&self, evacuate: bool) -> Result<()> {
+        self.reclaimer.clean(evacuate)
+    }
+
+    /// Stops the cleaning thread and does what waits for it. Flush logs first: what is only buffered is lost.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn close(&self) -> Result<()> {
+        self.stop_cleaner();
+        self.poison.check()?;
+        self.spans.apply_seals()?;
+        self.segments.seal_all();
+        self.clean(false)
+    }
+
+    fn stop_cleaner(&self) {
+        if let Some((stop, thread)) = self.cleaner.lock().take() {
+            drop(stop);
+            // A panic there was reported by the panic hook; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for LogStore {
+    fn drop(&mut self) {
+        self.stop_cleaner();
+    }
+}

@@ -1,0 +1,154 @@
+//! The logs open for appending. A log takes memory only while bytes are in its tail, so that 10,000 open logs are cheap.
+//!
+//! Lock order: a log's state, then span locks (`span_table`), then the small locks below them. Nobody waits for a second
+//! log's state while holding one (`try_lock` only).
+use crate::segment::Segment;
+use crate::tail::Tail;
+use forebay_proto::{Error, Fid, LogId, Result};
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SHARDS: usize = 16;
+
+/// One open log.
+pub struct Log {
+    /// Its number.
+    pub id: LogId,
+    /// Whose bytes are in it.
+    pub fid: Fid,
+    /// Address of the first byte not in a recorded span; read without the lock.
+    written: AtomicU64,
+    /// What appends change.
+    pub state: Mutex<LogState>,
+}
+
+/// What appends change.
+#[derive(Default)]
+pub struct LogState {
+    /// The bytes not yet in a segment.
+    pub tail: Tail,
+    /// The log has its record in `keyspaces::LOGS`.
+    pub recorded: bool,
+    /// Place in the queue of logs with a tail (`tail_memory`); 0: not there.
+    pub ticket: u64,
+    /// No more appends.
+    pub sealed: bool,
+    /// Wrote a full tail before: the next one will be full too.
+    pub fills_tails: bool,
+    /// Segments with bytes of this log that may not be on disk.
+    pub unsynced: Vec<Arc<Segment>>,
+}
+
+impl Log {
+    /// Every byte below is in a span of the store.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+    /// Call after the spans are in the store.
+    pub fn set_written(&self, addr: u64) {
+        self.written.store(addr, Ordering::Release);
+    }
+}
+
+/// All open logs.
+#[derive(Default)]
+pub struct OpenLogs {
+    shards: [RwLock<HashMap<LogId, Arc<Log>>>; SHARDS],
+}
+
+impl OpenLogs {
+    fn shard(&self, id: LogId) -> &RwLock<HashMap<LogId, Arc<Log>>> {
+        &self.shards[id as usize % SHARDS]
+    }
+    /// Opens a new log.
+    pub fn add(&self, id: LogId, fid: Fid) {
+        let log = Log {
+            id,
+            fid,
+            written: AtomicU64::new(0),
+            state: Mutex::default(),
+        };
+        self.shard(id).write().insert(id, Arc::new(log));
+    }
+    /// The log, if it is open.
+    pub fn find(&self, id: LogId) -> Option<Arc<Log>> {
+        self.shard(id).read().get(&id).cloned()
+    }
+    /// The log.
+    ///
+    /// # Errors
+    /// `EBADF` if it is not open.
+    pub fn get(&self, id: LogId) -> Result<Arc<Log>> {
+        self.find(id).ok_or(Error::Posix(Errno::BADF))
+    }
+    /// Closes a log.
+    pub fn remove(&self, id: LogId) -> Option<Arc<Log>> {
+        self.shard(id).write().remove(&id)
+    }
+    /// Number of open logs.
+    pub fn count(&self) -> u64 {
+        self.shards.iter().map(|s| s.read().len() as u64).sum()
+    }
+
+    /// Copies what the tail of a log holds from `at` on: how many bytes. `None`: `at` is not in a tail.
+    ///
+    /// # Errors
+    /// The first address that is freed, or not appended yet.
+    pub fn read_tail(
+        &self,
+        id: LogId,
+        at: u64,
+        buf: &mut [u8],
+    ) -> std::result::Result<Option<usize>, u64> {
+        let Some(log) = self.find(id).filter(|l| at >= l.written()) else {
+            return Ok(None);
+        };
+        let state = log.state.lock();
+        if at < state.tail.start() {
+            return Ok(None);
+        }
+        let n = (buf.len() as u64).min(state.tail.end().saturating_sub(at)) as usize;
+        if n == 0 {
+            return Err(at);
+        }
+        state.tail.read(at, &mut buf[..n])?;
+        Ok(Some(n))
+    }
+
+    /// Frees what the tail of a log holds of these ranges: how many bytes were live. They never get a span.
+    pub fn free_tail(&self, id: LogId, ranges: &[Range<u64>]) -> u64 {
+        let Some(log) = self.find(id) else {
+            return 0;
+        };
+        let mut state = log.state.lock();
+        ranges.iter().map(|r| state.tail.free(r)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_read_from_where_spans_end_and_freed_bytes_are_named() {
+        let logs = OpenLogs::default();
+        logs.add(7, Fid(1));
+        let log = logs.get(7).unwrap();
+        log.state.lock().tail.advance(100);
+        log.state.lock().tail.push(&[5; 50]);
+        log.set_written(100);
+        let mut buf = [0; 80];
+        assert_eq!(logs.read_tail(7, 99, &mut buf), Ok(None));
+        assert_eq!(logs.read_tail(7, 120, &mut buf), Ok(Some(30)));
+        assert_eq!(logs.read_tail(7, 150, &mut buf), Err(150));
+        assert_eq!(logs.free_tail(7, &[0..110, 140..200]), 20);
+        assert_eq!(logs.read_tail(7, 120, &mut buf), Err(140));
+        assert_eq!(logs.read_tail(7, 110, &mut buf[..30]), Ok(Some(30)));
+        assert!(logs.remove(7).is_some() && logs.get(7).is_err());
+        assert_eq!(logs.free_tail(7, &[0..100, 110..200]), 0, "closed");
+    }
+}

@@ -1,0 +1,136 @@
+//! Reading log bytes: from tails, and from spans (verified, `verified_read`).
+//!
+//! If a checksum is wrong, the span is looked up once more in the store: a span freed or moved meanwhile explains it (its
+//! bytes may be punched away), and only a span that is still the same means damage. So a reader in flight needs no lock
+//! against freeing and cleaning.
+use crate::READ_BYTES;
+use crate::buffer_pool::BufferPool;
+use crate::log::OpenLogs;
+use crate::segment::Segments;
+use crate::span_table::SpanTable;
+use crate::verified_read::{damage, read_span};
+use bytes::Bytes;
+use forebay_proto::data::Piece;
+use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// How often a read follows a span that moves under it. Moving is rare and slow (the cleaner).
+const MAX_MOVES_FOLLOWED: usize = 16;
+/// Bytes that `is_readable` reads at a time.
+const PROBE_BYTES: u64 = 1 << 20;
+
+/// Reads of one member's logs. Shared by threads.
+pub struct LogReader {
+    /// Whose logs they are; for errors.
+    pub member: Member,
+    /// The open ones, for their tails.
+    pub logs: Arc<OpenLogs>,
+    /// What is written.
+    pub spans: Arc<SpanTable>,
+    /// Where it is.
+    pub segments: Arc<Segments>,
+    /// For answers to other members.
+    pub buffers: BufferPool,
+}
+
+impl LogReader {
+    fn gone(&self, log: LogId, addr: u64) -> Error {
+        Error::Gone {
+            member: self.member,
+            log,
+            addr,
+        }
+    }
+
+    /// Fills `buf` from one log; sees buffered bytes.
+    ///
+    /// # Errors
+    /// As `LogStore::read`.
+    pub fn read(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
+        if log == LOST_LOG {
+            return Err(Error::Corrupt(format!(
+                "a damaged record held where {} bytes of a file are; the log names it, and `forebay fsck` does",
+                buf.len()
+            )));
+        }
+        if addr.checked_add(buf.len() as u64).is_none() {
+            return Err(self.gone(log, addr));
+        }
+        let mut done = 0;
+        while done < buf.len() {
+            let at = addr + done as u64;
+            let buffered = self.logs.read_tail(log, at, &mut buf[done..]);
+            done += match buffered.map_err(|addr| self.gone(log, addr))? {
+                Some(n) => n,
+                None => self.read_spans(log, at, &mut buf[done..])?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Copies what the span that holds `at` has of the wanted bytes; how many.
+    fn read_spans(&self, log: LogId, at: u64, buf: &mut [u8]) -> Result<usize> {
+        let gone = || self.gone(log, at);
+        let mut span = self.spans.find(log, at)?.ok_or_else(gone)?;
+        for _ in 0..MAX_MOVES_FOLLOWED {
+            let n = (buf.len() as u64).min(span.live.end - at) as usize;
+            let Some(bad) = read_span(&self.segments, &span, at, &mut buf[..n])? else {
+                return Ok(n);
+            };
+            let now = self.spans.load(log, at)?.ok_or_else(gone)?;
+            if now == span {
+                return Err(damage(&self.segments, &span, &bad));
+            }
+            span = now;
+        }
+        Err(Error::Corrupt(format!(
+            "log {log} address {at}: the span moved {MAX_MOVES_FOLLOWED} times while it was read; read again"
+        )))
+    }
+
+    /// Reads pieces into one buffer; neighbours in a log become one read.
+    ///
+    /// # Errors
+    /// As `read`; `EINVAL` for more than `READ_BYTES`.
+    pub fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+        let total: u64 = pieces.iter().map(|p| u64::from(p.len)).sum();
+        if total > READ_BYTES {
+            return Err(Error::Posix(Errno::INVAL));
+        }
+        let mut buffer = self.buffers.take(total as usize);
+        let (mut i, mut at) = (0, 0);
+        while i < pieces.len() {
+            let (first, mut len) = (pieces[i], 0);
+            while let Some(p) = pieces.get(i)
+                && p.log == first.log
+                && Some(p.addr) == first.addr.checked_add(len as u64)
+            {
+                len += p.len as usize;
+                i += 1;
+            }
+            self.read(first.log, first.addr, &mut buffer[at..at + len])?;
+            at += len;
+        }
+        let mut rest = buffer.freeze();
+        Ok(pieces
+            .iter()
+            .map(|p| rest.split_to(p.len as usize))
+            .collect())
+    }
+
+    /// Whether `len` bytes of a log from `addr` on can be read whole. Reads and verifies them.
+    pub fn is_readable(&self, log: LogId, addr: u64, len: u64) -> bool {
+        let end = addr.saturating_add(len);
+        let mut buffer = vec![0; len.min(PROBE_BYTES) as usize];
+        let mut at = addr;
+        while at < end {
+            let n = (end - at).min(PROBE_BYTES);
+            if self.read(log, at, &mut buffer[..n as usize]).is_err() {
+                return false;
+            }
+            at += n;
+        }
+        true
+    }
+}

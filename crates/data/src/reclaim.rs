@@ -1,0 +1,224 @@
+//! Giving disk space back: freed parts of segments are punched out, segments without live bytes are removed, and mostly dead
+//! ones are emptied (`evacuate`). A thread does it in the background (`run`), and also brings full segments to disk ahead of the
+//! flushes that will ask for it.
+//!
+//! Invariants: the batch that freed the bytes is on disk before their space goes (else a power loss would bring the records
+//! back without the bytes); one thread cleans at a time; one failure keeps nothing else from being given back, and while
+//! anything is left to do the thread looks again without being woken.
+mod evacuate;
+mod queue;
+mod schedule;
+
+use crate::poison::Poison;
+use crate::segment::header::HEADER_BYTES;
+use crate::segment::{SegmentRange, Segments};
+use crate::span::Span;
+use crate::span_table::SpanTable;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use forebay_proto::{Error, Result};
+use forebay_storage::Store;
+use parking_lot::Mutex;
+use queue::ReclaimQueue;
+use schedule::CleaningSchedule;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Freed bytes that are given back at once; fewer wait for `GATHER_DELAY`, so that one sync serves many frees.
+const RECLAIM_AT_ONCE_BYTES: u64 = 16 << 20;
+const GATHER_DELAY: Duration = Duration::from_millis(500);
+/// Holes are punched in whole pages of this size.
+const PAGE: u64 = 4096;
+
+/// See the head of this file. Shared by threads.
+pub struct Reclaimer {
+    store: Arc<Store>,
+    segments: Arc<Segments>,
+    spans: Arc<SpanTable>,
+    poison: Arc<Poison>,
+    queue: ReclaimQueue,
+    /// Held by whoever cleans.
+    cleaning: Mutex<()>,
+}
+
+/// What a round gave back.
+#[derive(Default)]
+struct Reclaimed {
+    /// Something was given back.
+    any: bool,
+    /// The first failure.
+    failure: Option<Error>,
+}
+
+impl Reclaimed {
+    /// Whether it went well.
+    fn note(&mut self, result: Result<()>) -> bool {
+        let well = result.is_ok();
+        self.any |= well;
+        if self.failure.is_none() {
+            self.failure = result.err();
+        }
+        well
+    }
+}
+
+impl Reclaimer {
+    /// Also the end on which `run` hears that there is something to do.
+    pub fn new(
+        store: Arc<Store>,
+        segments: Arc<Segments>,
+        spans: Arc<SpanTable>,
+        poison: Arc<Poison>,
+    ) -> (Reclaimer, Receiver<()>) {
+        let (queue, woken) = ReclaimQueue::new();
+        let reclaimer = Reclaimer {
+            store,
+            segments,
+            spans,
+            poison,
+            queue,
+            cleaning: Mutex::default(),
+        };
+        (reclaimer, woken)
+    }
+
+    /// Bytes that no span names any more.
+    pub fn add(&self, ranges: Vec<SegmentRange>) {
+        self.queue.add(ranges);
+    }
+
+    /// Spans that will not be recorded after all: their bytes go back to the disk. (Without that, a writer that tries
+    /// again and again on a full disk would fill what deleting frees.)
+    pub fn discard(&self, spans: &[Span]) {
+        for span in spans {
+            self.segments.release(span.segment, span.stored_len());
+        }
+        self.queue
+            .add(spans.iter().map(Span::segment_range).collect());
+    }
+
+    /// There is something to do.
+    pub fn wake(&self) {
+        self.queue.wake();
+    }
+
+    /// How many freed ranges wait.
+    pub fn waiting(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
+    /// Segments that the cleaner would empty: less than a quarter of each is live.
+    pub fn mostly_dead(&self) -> Vec<u32> {
+        self.segments
+            .sealed(|u| !u.pinned && u.live > 0 && u.live * 4 < u.len.saturating_sub(HEADER_BYTES))
+    }
+
+    /// Whether there is something to punch or to remove.
+    fn has_garbage(&self) -> bool {
+        self.queue.len() > 0 || !self.segments.sealed(|u| u.live == 0).is_empty()
+    }
+
+    /// Gives back what is free; with `evacuate`, also empties mostly dead segments. One caller at a time.
+    ///
+    /// # Errors
+    /// The first failure of disk or store; all else was done. What was not done is done later or at the next start.
+    pub fn clean(&self, evacuate: bool) -> Result<()> {
+        let _one = self.cleaning.lock();
+        let mut failure = self.reclaim().failure;
+        if evacuate {
+            let targets: HashSet<u32> = self.mostly_dead().into_iter().collect();
+            if !targets.is_empty() {
+                failure = failure.or(self.evacuate(&targets).err());
+                failure = failure.or(self.reclaim().failure);
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The disk is full: whether cleaning might have helped. Does not wait for a cleaner at work.
+    pub fn clean_for_space(&self) -> bool {
+        let Some(_one) = self.cleaning.try_lock() else {
+            return false;
+        };
+        let reclaimed = self.reclaim();
+        if let Some(error) = reclaimed.failure {
+            tracing::warn!(%error, "could not give all disk space back");
+        }
+        reclaimed.any
+    }
+
+    /// Removes dead segments and punches freed ranges.
+    fn reclaim(&self) -> Reclaimed {
+        let mut reclaimed = Reclaimed::default();
+        let mut ranges = self.queue.take();
+        let empty = self.segments.sealed(|u| u.live == 0);
+        if ranges.is_empty() && empty.is_empty() {
+            return reclaimed;
+        }
+        if let Err(e) = self.store.sync() {
+            self.queue.put_back(ranges);
+            reclaimed.failure = Some(e.into());
+            return reclaimed;
+        }
+        for segment in &empty {
+            reclaimed.note(self.segments.remove(*segment));
+        }
+        ranges.sort_unstable();
+        let mut joined: Vec<SegmentRange> = Vec::with_capacity(ranges.len());
+        for r in ranges {
+            match joined.last_mut() {
+                Some(last) if last.segment == r.segment && last.end >= r.start => {
+                    last.end = last.end.max(r.end)
+                }
+                _ => joined.push(r),
+            }
+        }
+        let mut left = Vec::new();
+        for r in joined {
+            // Only whole pages: the others hold a neighbour's bytes.
+            let (start, end) = (r.start.next_multiple_of(PAGE), r.end / PAGE * PAGE);
+            if start < end
+                && self.segments.usage(r.segment).is_some()
+                && !reclaimed.note(self.segments.punch(r.segment, start, end - start))
+            {
+                left.push(r);
+            }
+        }
+        self.queue.put_back(left);
+        reclaimed
+    }
+
+    /// The thread: syncs ahead at once, cleans some time after a free, until the sender of `stop` is dropped.
+    pub fn run(&self, woken: &Receiver<()>, stop: &Receiver<()>) {
+        let mut schedule = CleaningSchedule::default();
+        loop {
+            let wait = schedule.wait(self.mostly_dead().len(), self.has_garbage());
+            let timer = wait.map_or_else(crossbeam_channel::never, crossbeam_channel::after);
+            crossbeam_channel::select! {
+                recv(woken) -> _ => {}
+                recv(stop) -> _ => return,
+                recv(timer) -> _ => {}
+            }
+            if let Err(error) = self.segments.sync_ahead() {
+                self.poison.note_sync(error);
+            }
+            if !self.has_garbage() && !schedule.is_due(self.mostly_dead().len(), Instant::now()) {
+                continue;
+            }
+            if self.queue.fresh_bytes() < RECLAIM_AT_ONCE_BYTES
+                && !matches!(
+                    stop.recv_timeout(GATHER_DELAY),
+                    Err(RecvTimeoutError::Timeout)
+                )
+            {
+                return;
+            }
+            let pass = schedule.is_due(self.mostly_dead().len(), Instant::now());
+            let cleaned = self.clean(pass);
+            schedule.note(pass, cleaned.is_err(), Instant::now());
+            if let Err(error) = cleaned {
+                tracing::warn!(%error, "could not give all disk space back; trying again later");
+            }
+        }
+    }
+}

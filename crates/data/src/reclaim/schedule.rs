@@ -1,0 +1,76 @@
+//! When the cleaner empties mostly dead segments, and when it looks again without being woken: exponential backoff after failures.
+use std::time::{Duration, Instant};
+
+/// So many mostly dead segments are worth a pass over all spans at once; fewer wait for `PASS_INTERVAL`.
+const PASS_AT_ONCE: usize = 8;
+const PASS_INTERVAL: Duration = Duration::from_secs(10);
+/// After failures the interval doubles up to so many times.
+const MAX_BACKOFF_DOUBLINGS: u32 = 5;
+
+/// See the head of this file.
+#[derive(Default)]
+pub struct CleaningSchedule {
+    last_pass: Option<Instant>,
+    /// Rounds that failed, one after the other.
+    failures: u32,
+}
+
+impl CleaningSchedule {
+    fn interval(&self) -> Duration {
+        PASS_INTERVAL * (1 << self.failures.min(MAX_BACKOFF_DOUBLINGS))
+    }
+
+    /// Whether so many mostly dead segments are worth a pass now.
+    pub fn is_due(&self, candidates: usize, now: Instant) -> bool {
+        let many = candidates >= PASS_AT_ONCE && self.failures == 0;
+        let rested = |t| now.saturating_duration_since(t) >= self.interval();
+        candidates > 0 && (many || self.last_pass.is_none_or(rested))
+    }
+
+    /// How long to wait for a wake-up while so much is left to do; `None`: for ever.
+    pub fn wait(&self, candidates: usize, garbage: bool) -> Option<Duration> {
+        (candidates > 0 || garbage).then(|| self.interval())
+    }
+
+    /// A round ended, with or without a pass.
+    pub fn note(&mut self, passed: bool, failed: bool, now: Instant) {
+        if passed {
+            self.last_pass = Some(now);
+        }
+        self.failures = if failed { self.failures + 1 } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_mostly_dead_segments_get_their_pass_without_another_wake_up() {
+        let (mut schedule, start) = (CleaningSchedule::default(), Instant::now());
+        assert!(schedule.is_due(1, start) && !schedule.is_due(0, start));
+        schedule.note(true, false, start);
+        // Too early; and then the thread comes back by itself, and it is not too early.
+        let soon = start + PASS_INTERVAL / 20;
+        assert!(!schedule.is_due(1, soon) && schedule.is_due(PASS_AT_ONCE, soon));
+        let wait = schedule.wait(1, false).unwrap();
+        assert!(schedule.is_due(1, start + wait));
+        assert_eq!(schedule.wait(0, false), None);
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_again_ever_more_seldom() {
+        let (mut schedule, start) = (CleaningSchedule::default(), Instant::now());
+        let mut before = Duration::ZERO;
+        for _ in 0..MAX_BACKOFF_DOUBLINGS {
+            schedule.note(true, true, start);
+            let wait = schedule.wait(0, true).unwrap();
+            assert!(wait > before && !schedule.is_due(PASS_AT_ONCE, start + before));
+            before = wait;
+        }
+        schedule.note(true, true, start);
+        assert_eq!(schedule.wait(0, true), Some(before));
+        schedule.note(true, false, start);
+        assert_eq!(schedule.wait(0, true), Some(PASS_INTERVAL));
+    }
+}

@@ -1,0 +1,203 @@
+//! What the span records and the directory of segments say when a store is opened, after a stop or a crash.
+//!
+//! Segments that no span names are removed; they hold bytes that were written but never recorded, or freed. Free space
+//! inside the others is found again as the gaps between spans. Nothing is ever appended to an old segment.
+//!
+//! Damaged span records cost what they name, and nothing else: reads that need them fail, all others go on. Which bytes
+//! they name is not known, so then every segment is kept as it is, and all of it counts as live.
+use crate::keyspaces::LOGS;
+use crate::poison::io_error;
+use crate::segment::header::{self, HEADER_BYTES};
+use crate::segment::{SEGMENT_BYTES, SegmentRange, SegmentUsage};
+use crate::span;
+use forebay_proto::{Error, Fid, LogId, Member, Result};
+use forebay_storage::{Error as StorageError, Io, Store};
+use std::collections::HashMap;
+use std::ops::Bound;
+use std::path::Path;
+
+/// Gaps between spans of at least this size are punched again: a crash may have come before the punch.
+const MIN_PUNCHED_GAP: u64 = 64 << 10;
+
+/// What is there.
+pub struct RecoveredState {
+    /// Live bytes of all spans.
+    pub live: u64,
+    /// Segments that hold some.
+    pub table: HashMap<u32, SegmentUsage>,
+    /// A segment number never used.
+    pub next: u32,
+    /// Free parts of segments that are kept.
+    pub gaps: Vec<SegmentRange>,
+    /// Logs that were not sealed.
+    pub unsealed: Vec<(LogId, Fid)>,
+}
+
+/// Looks at the store and at `dir` (created if missing), and removes segments that nothing names.
+///
+/// # Errors
+/// As disk and store; `Format` for segments of another member or a newer version.
+pub fn recover(io: &dyn Io, dir: &Path, store: &Store, member: Member) -> Result<RecoveredState> {
+    io.create_dir_all(dir)
+        .map_err(|e| io_error("create", dir, e))?;
+    // Its own name is on disk before anything in it is; those above it are the store's, which lies beside it.
+    if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+        io.sync_dir(parent)
+            .map_err(|e| io_error("sync", parent, e))?;
+    }
+    let mut found = RecoveredState {
+        live: 0,
+        table: HashMap::new(),
+        next: 1,
+        gaps: Vec::new(),
+        unsealed: Vec::new(),
+    };
+    match unsealed_logs(store) {
+        Ok(logs) => found.unsealed = logs,
+        // Their unused bytes take room until the record can be read again.
+        Err(error) => pass_over_damage(error)?,
+    }
+    let mut stored = Vec::new();
+    let mut whole = true;
+    for span in span::all(store) {
+        let span = match span {
+            Ok(span) => span,
+            Err(error) => {
+                pass_over_damage(error)?;
+                whole = false;
+                continue;
+            }
+        };
+        found.live += span.live_len();
+        stored.push(span.segment_range());
+        let usage = found.table.entry(span.segment).or_insert(SegmentUsage {
+            sealed: true,
+            ..SegmentUsage::default()
+        });
+        usage.live += span.stored_len();
+        found.next = found.next.max(span.segment + 1);
+    }
+    let mut dead = Vec::new();
+    for entry in io.list(dir).map_err(|e| io_error("list", dir, e))? {
+        let Some(number) = header::number(&entry.name) else {
+            continue;
+        };
+        found.next = found.next.max(number + 1);
+        if !whole {
+            found.table.entry(number).or_default();
+        }
+        match found.table.get_mut(&number) {
+            None => dead.push(number),
+            Some(usage) => {
+                usage.len = entry.len;
+                check(io, &dir.join(&entry.name), member, number)?;
+            }
+        }
+    }
+    for (number, _) in found.table.iter().filter(|(_, u)| u.len == 0) {
+        tracing::error!(
+            "{}: missing; reads of its bytes fail, run `forebay fsck`",
+            dir.join(header::name(*number)).display()
+        );
+    }
+    if !dead.is_empty() {
+        // The frees that emptied them must not be undone by a power loss.
+        store.sync()?;
+    }
+    for number in dead {
+        let path = dir.join(header::name(number));
+        io.remove(&path).map_err(|e| io_error("remove", &path, e))?;
+    }
+    if whole {
+        found.gaps = gaps(stored, &found.table);
+    } else {
+        keep_everything(&mut found);
+    }
+    Ok(found)
+}
+
+/// Logs damage and goes on; anything else stops the start.
+fn pass_over_damage(error: Error) -> Result<()> {
+    match error {
+        Error::Storage(StorageError::Corrupt { .. }) => {
+            tracing::error!(%error, "records of file data cannot be read; what needs them answers EIO, and no space is given back");
+            Ok(())
+        }
+        other => Err(other),
+    }
+}
+
+/// No segment is cleaned or removed, however much of it is freed.
+fn keep_everything(found: &mut RecoveredState) {
+    found.live = 0;
+    for usage in found.table.values_mut() {
+        // A file that is missing has no length; its bytes may be freed all the same.
+        found.live += if usage.len == 0 {
+            SEGMENT_BYTES
+        } else {
+            usage.len
+        };
+        // More than can be freed, since parts of a span may count a piece twice.
+        usage.live = 2 * usage.len.max(SEGMENT_BYTES);
+        usage.sealed = true;
+        usage.pinned = true;
+    }
+}
+
+/// A damaged header alone costs no data, since every piece has its own checksum.
+fn check(io: &dyn Io, path: &Path, member: Member, number: u32) -> Result<()> {
+    let file = io.open(path).map_err(|e| io_error("open", path, e))?;
+    match header::check_header(&*file, path, member, number) {
+        Err(error @ Error::Storage(StorageError::Corrupt { .. })) => {
+            tracing::warn!(%error, "reading on");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// What lies between the stored ranges of each segment.
+fn gaps(mut stored: Vec<SegmentRange>, table: &HashMap<u32, SegmentUsage>) -> Vec<SegmentRange> {
+    stored.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut at = (0, HEADER_BYTES);
+    let mut close = |segment: u32, from: u64, to: u64| {
+        if to >= from + MIN_PUNCHED_GAP {
+            gaps.push(SegmentRange {
+                segment,
+                start: from,
+                end: to,
+            });
+        }
+    };
+    let len = |segment: u32| table.get(&segment).map_or(0, |u| u.len);
+    for p in stored {
+        if p.segment != at.0 {
+            close(at.0, at.1, len(at.0));
+            at = (p.segment, HEADER_BYTES);
+        }
+        close(p.segment, at.1, p.start);
+        at.1 = at.1.max(p.end);
+    }
+    close(at.0, at.1, len(at.0));
+    gaps
+}
+
+/// Logs that were not sealed.
+///
+/// # Errors
+/// As the store; `Corrupt` for a record of a wrong length.
+pub fn unsealed_logs(store: &Store) -> Result<Vec<(LogId, Fid)>> {
+    let entries = store.scan(LOGS, Bound::Unbounded, Bound::Unbounded);
+    entries
+        .map(|entry| {
+            let (key, value) = entry?;
+            match (key[..].try_into(), value[..].try_into()) {
+                (Ok(log), Ok(fid)) => Ok((u64::from_be_bytes(log), Fid(u64::from_be_bytes(fid)))),
+                _ => Err(Error::Corrupt(format!(
+                    "log record {key:02x?}; run `forebay fsck`"
+                ))),
+            }
+        })
+        .collect()
+}

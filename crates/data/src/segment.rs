@@ -1,0 +1,363 @@
+//! Segment files: 64 MiB each, shared by many logs; `header` says what one looks like.
+//!
+//! Invariants: a byte of a segment is written once; numbers are never used twice; a segment is not appended to after a reopen.
+//! Space is reserved by moving the end of a segment under a small lock (one per lane, so that a few logs write to different
+//! files at once); the write itself happens outside.
+pub mod header;
+mod sync;
+
+use crate::poison::io_error;
+use forebay_proto::{Member, Result};
+use forebay_storage::{File, Io};
+use header::{HEADER_BYTES, header, name};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::{BTreeSet, HashMap};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+/// Size of a segment file, header included, bytes.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// Segments filled at once.
+const LANES: usize = 4;
+/// From this size on, a write starts on a page of the file.
+const PAGE_ALIGNED_FROM: u64 = 64 << 10;
+
+/// A segment being written.
+pub struct Segment {
+    /// Its number.
+    pub number: u32,
+    file: Arc<dyn File>,
+    path: PathBuf,
+    /// Its name is on disk.
+    named: AtomicBool,
+}
+
+/// The segment that a lane fills, and where its free part starts.
+type Lane = Option<(Arc<Segment>, u64)>;
+
+/// How full a segment is; bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SegmentUsage {
+    /// Stored by spans, or reserved by a write under way.
+    pub live: u64,
+    /// End of the written part.
+    pub len: u64,
+    /// Takes no more data.
+    pub sealed: bool,
+    /// Holds damaged bytes: never cleaned away.
+    pub pinned: bool,
+}
+
+/// Bytes of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentRange {
+    /// The segment.
+    pub segment: u32,
+    /// First byte.
+    pub start: u64,
+    /// After the last byte.
+    pub end: u64,
+}
+
+/// The segment files of one member.
+pub struct Segments {
+    io: Arc<dyn Io>,
+    dir: PathBuf,
+    member: Member,
+    next: AtomicU32,
+    lanes: [Mutex<Lane>; LANES],
+    table: Mutex<HashMap<u32, SegmentUsage>>,
+    /// New segments and full ones (`true`), whose names and bytes the cleaner brings to disk ahead of any flush.
+    ahead: Mutex<Vec<(Arc<Segment>, bool)>>,
+    /// Segments written since the last `sync_written`.
+    written: Mutex<BTreeSet<u32>>,
+    /// Held during `sync_written`.
+    syncing: Mutex<()>,
+}
+
+impl Segments {
+    /// The segments in `dir`, which exists. `table`: what recovery found; `next`: a number never used.
+    pub fn new(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        member: Member,
+        next: u32,
+        table: HashMap<u32, SegmentUsage>,
+    ) -> Segments {
+        Segments {
+            io,
+            dir: dir.to_owned(),
+            member,
+            next: AtomicU32::new(next),
+            lanes: [const { Mutex::new(None) }; LANES],
+            table: Mutex::new(table),
+            ahead: Mutex::default(),
+            written: Mutex::default(),
+            syncing: Mutex::default(),
+        }
+    }
+
+    /// Where the file of this number lies.
+    pub fn path(&self, number: u32) -> PathBuf {
+        self.dir.join(name(number))
+    }
+
+    /// Reserves `len` bytes of a segment: the segment and the offset in it. They count as live from now on.
+    ///
+    /// # Errors
+    /// As creating a file.
+    pub fn reserve(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
+        debug_assert!(len <= SEGMENT_BYTES - HEADER_BYTES);
+        let mut lane = self.lanes[lane as usize % LANES].lock();
+        let fits = |end: u64| {
+            (if len >= PAGE_ALIGNED_FROM {
+                end.next_multiple_of(4096)
+            } else {
+                end
+            }) + len
+                <= SEGMENT_BYTES
+        };
+        if let Some((segment, end)) = lane.as_ref()
+            && !fits(*end)
+        {
+            if let Some(u) = self.table.lock().get_mut(&segment.number) {
+                u.sealed = true;
+            }
+            self.ahead.lock().push((segment.clone(), true));
+            *lane = None;
+        }
+        let (segment, end) = match &mut *lane {
+            Some(current) => current,
+            none => none.insert((self.create()?, HEADER_BYTES)),
+        };
+        let offset = if len >= PAGE_ALIGNED_FROM {
+            end.next_multiple_of(4096)
+        } else {
+            *end
+        };
+        *end = offset + len;
+        let mut table = self.table.lock();
+        let usage = table.entry(segment.number).or_default();
+        usage.live += len;
+        usage.len = *end;
+        Ok((segment.clone(), offset as u32))
+    }
+
+    fn create(&self) -> Result<Arc<Segment>> {
+        let number = self.next.fetch_add(1, Relaxed);
+        let path = self.path(number);
+        let file = self
+            .io
+            .create(&path)
+            .map_err(|e| io_error("create", &path, e))?;
+        if let Err(e) = file.write_at(&header(self.member, number), 0) {
+            // Nothing names the file yet; recovery would remove it too.
+            let _ = self.io.remove(&path);
+            return Err(io_error("write", &path, e));
+        }
+        self.table.lock().insert(
+            number,
+            SegmentUsage {
+                len: HEADER_BYTES,
+                ..SegmentUsage::default()
+            },
+        );
+        let segment = Arc::new(Segment {
+            number,
+            file,
+            path,
+            named: AtomicBool::new(false),
+        });
+        self.ahead.lock().push((segment.clone(), false));
+        Ok(segment)
+    }
+
+    /// Writes reserved bytes.
+    ///
+    /// # Errors
+    /// As the disk; the reservation stays.
+    pub fn write(&self, segment: &Segment, offset: u32, bytes: &[u8]) -> Result<()> {
+        segment
+            .file
+            .write_at(bytes, u64::from(offset))
+            .map_err(|e| io_error("write", &segment.path, e))?;
+        self.written.lock().insert(segment.number);
+        Ok(())
+    }
+
+    /// A segment for reading. `None`: there is no such file.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn file(&self, number: u32) -> Result<Option<Arc<dyn File>>> {
+        let path = self.path(number);
+        match self.io.open_kept(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(io_error("open", &path, e)),
+        }
+    }
+
+    /// `len` stored bytes of a segment are no longer named by a span.
+    pub fn release(&self, number: u32, len: u64) {
+        if let Some(usage) = self.table.lock().get_mut(&number) {
+            debug_assert!(
+                usage.live >= len,
+                "segment {number}: released more than it held"
+            );
+            usage.live = usage.live.saturating_sub(len);
+        }
+    }
+
+    /// What counted as `old` stored bytes counts as `new` from now on.
+    pub fn recount(&self, number: u32, old: u64, new: u64) {
+        if let Some(usage) = self.table.lock().get_mut(&number) {
+            usage.live = (usage.live + new).saturating_sub(old);
+        }
+    }
+
+    /// Cleaning leaves this segment alone from now on.
+    pub fn pin(&self, number: u32) {
+        if let Some(usage) = self.table.lock().get_mut(&number) {
+            usage.pinned = true;
+        }
+    }
+
+    /// How full a segment is. `None`: there is none of this number.
+    pub fn usage(&self, number: u32) -> Option<SegmentUsage> {
+        self.table.lock().get(&number).copied()
+    }
+
+    /// Sealed segments that pass `want`, by number.
+    pub fn sealed(&self, want: impl Fn(&SegmentUsage) -> bool) -> Vec<u32> {
+        let table = self.table.lock();
+        let mut found: Vec<u32> = table
+            .iter()
+            .filter(|(_, u)| u.sealed && want(u))
+            .map(|(n, _)| *n)
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Number of segment files.
+    pub fn count(&self) -> u64 {
+        self.table.lock().len() as u64
+    }
+
+    /// What the files take on the disk.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn disk_bytes(&self, stop: &AtomicBool) -> Result<u64> {
+        let numbers: Vec<u32> = self.table.lock().keys().copied().collect();
+        let mut sum = 0;
+        for number in numbers {
+            if stop.load(Relaxed) {
+                break;
+            }
+            let path = self.path(number);
+            sum += match self.io.open_kept(&path).and_then(|file| file.allocated()) {
+                Ok(bytes) => bytes,
+                // Removed meanwhile.
+                Err(e) if e.kind() == ErrorKind::NotFound => 0,
+                Err(e) => return Err(io_error("stat", &path, e)),
+            };
+        }
+        Ok(sum)
+    }
+
+    /// Gives a part of a segment back to the disk. No span may name it. On a disk that cannot do this the space comes
+    /// back with the whole segment, so that is no error.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn punch(&self, number: u32, offset: u64, len: u64) -> Result<()> {
+        let Some(file) = self.file(number)? else {
+            return Ok(());
+        };
+        match file.punch(offset, len) {
+            Err(e) if !cannot_punch(&e) => Err(io_error("punch", &self.path(number), e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the file of a segment that no span names.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn remove(&self, number: u32) -> Result<()> {
+        let path = self.path(number);
+        match self.io.remove(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(io_error("remove", &path, e)),
+            _ => {}
+        }
+        self.table.lock().remove(&number);
+        self.ahead.lock().retain(|(s, _)| s.number != number);
+        Ok(())
+    }
+
+    /// Seals the segments being filled: no more bytes are reserved in them.
+    pub fn seal_all(&self) {
+        for lane in &self.lanes {
+            if let Some((segment, _)) = lane.lock().take()
+                && let Some(usage) = self.table.lock().get_mut(&segment.number)
+            {
+                usage.sealed = true;
+            }
+        }
+    }
+
+    /// `(free, total)` bytes of the disk.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn disk(&self) -> Result<(u64, u64)> {
+        self.io
+            .space(&self.dir)
+            .map_err(|e| io_error("statfs", &self.dir, e))
+    }
+}
+
+/// The file system cannot punch holes.
+fn cannot_punch(error: &std::io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::OPNOTSUPP | Errno::NOSYS)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_storage::OsIo;
+
+    #[test]
+    fn space_is_reserved_once_and_full_segments_are_sealed() {
+        let dir = tempfile::tempdir().unwrap();
+        let s = Segments::new(Arc::new(OsIo), dir.path(), 0, 1, HashMap::new());
+        let (a, first) = s.reserve(0, 100).unwrap();
+        let (b, second) = s.reserve(0, 1 << 20).unwrap();
+        assert_eq!((a.number, u64::from(first)), (b.number, HEADER_BYTES));
+        assert_eq!(
+            u64::from(second),
+            2 * HEADER_BYTES,
+            "large writes start on a page"
+        );
+        let (other, _) = s.reserve(1, 100).unwrap();
+        assert_ne!(other.number, a.number);
+        for _ in 0..63 {
+            s.reserve(0, 1 << 20).unwrap();
+        }
+        assert_eq!(s.sealed(|_| true), [a.number]);
+        assert!(s.is_ahead());
+        s.sync_ahead().unwrap();
+        assert!(!s.is_ahead() && a.named.load(Relaxed) && other.named.load(Relaxed));
+        s.remove(a.number).unwrap();
+        assert!(s.file(a.number).unwrap().is_none());
+        assert_eq!(s.count(), 2);
+    }
+}

@@ -1,0 +1,83 @@
+//! Bringing segments to disk: when a flush asks for it, and ahead of that in the background.
+//!
+//! Invariant: only `sync`, `sync_number` and `sync_written` promise anything, and only of bytes written before; syncing ahead makes them quick.
+use super::{Segment, Segments};
+use crate::poison::io_error;
+use forebay_proto::Result;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Segments {
+    /// The bytes written so far and the file's name are on disk when it returns.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn sync(&self, segment: &Segment) -> Result<()> {
+        segment
+            .file
+            .sync()
+            .map_err(|e| io_error("sync", &segment.path, e))?;
+        if !segment.named.load(Relaxed) {
+            self.io
+                .sync_dir(&self.dir)
+                .map_err(|e| io_error("sync", &self.dir, e))?;
+            segment.named.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// All bytes written so far, to any segment, are on disk when it returns.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn sync_written(&self) -> Result<()> {
+        // A caller that finds nothing to do must not return while another one is still syncing.
+        let _one = self.syncing.lock();
+        let written = std::mem::take(&mut *self.written.lock());
+        for number in &written {
+            if let Err(e) = self.sync_number(*number) {
+                self.written.lock().extend(written);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `sync_ahead` has something to do.
+    pub fn is_ahead(&self) -> bool {
+        !self.ahead.lock().is_empty()
+    }
+
+    /// Brings new segments' names and full segments' bytes to disk, so that a later `sync` has little left to do. It is
+    /// no promise: a write reserved before may still be on its way.
+    ///
+    /// # Errors
+    /// As the disk; what was written is then in doubt, as after a failed `sync`.
+    pub fn sync_ahead(&self) -> Result<()> {
+        let ahead = std::mem::take(&mut *self.ahead.lock());
+        for (segment, full) in &ahead {
+            if *full {
+                self.sync(segment)?;
+            }
+        }
+        if ahead.iter().any(|(s, _)| !s.named.load(Relaxed)) {
+            self.io
+                .sync_dir(&self.dir)
+                .map_err(|e| io_error("sync", &self.dir, e))?;
+            ahead.iter().for_each(|(s, _)| s.named.store(true, Relaxed));
+        }
+        Ok(())
+    }
+
+    /// As `sync`, of a segment known by its number only. One that is gone needs none.
+    ///
+    /// # Errors
+    /// As the disk.
+    pub fn sync_number(&self, number: u32) -> Result<()> {
+        let Some(file) = self.file(number)? else {
+            return Ok(());
+        };
+        file.sync()
+            .and_then(|()| self.io.sync_dir(&self.dir))
+            .map_err(|e| io_error("sync", &self.path(number), e))
+    }
+}

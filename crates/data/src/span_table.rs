@@ -1,0 +1,322 @@
+//! The span records of a member, one owner for three things that must agree: the records in the store, decoded ones in memory,
+//! and the bytes that they count for.
+//!
+//! Freeing changes span records in one batch; from then on the addresses answer `Gone`. The disk space follows later
+//! (`reclaim`), when that batch is on disk. A piece stays on disk as long as one of its bytes is live, because the others
+//! are needed to verify it; the parts that a split leaves may both hold the piece between them.
+//!
+//! Invariants: spans of one log never overlap; every record counts in its segment with the bytes that it stores; records of a
+//! log are replaced and counted under the log's lock; no decoded span outlives its record (`span_cache`).
+use crate::byte_budget::ByteBudget;
+use crate::keyspaces::{LOGS, SPANS};
+use crate::poison::Poison;
+use crate::ranges::{merge, subtract};
+use crate::segment::{SegmentRange, Segments};
+use crate::span::{self, PIECE_BYTES, Span};
+use crate::span_cache::SpanCache;
+use forebay_proto::{Fid, LogId, Result};
+use forebay_storage::{Batch, Store};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+const LOCK_STRIPES: usize = 64;
+/// Sealed logs that wait for another batch before they get their own.
+const MAX_DEFERRED_SEALS: usize = 256;
+
+/// Serialises changes of the span records of a log.
+struct LogLocks([Mutex<()>; LOCK_STRIPES]);
+
+impl LogLocks {
+    /// Locks these logs, in one order whatever the order given.
+    fn lock(&self, logs: impl IntoIterator<Item = LogId>) -> Vec<MutexGuard<'_, ()>> {
+        let mut stripes: Vec<usize> = logs
+            .into_iter()
+            .map(|l| l as usize % LOCK_STRIPES)
+            .collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.into_iter().map(|s| self.0[s].lock()).collect()
+    }
+}
+
+/// What a free does to one span.
+struct SpanCut {
+    old: Span,
+    left: Vec<Span>,
+}
+
+/// A copied span.
+pub struct SpanMove {
+    /// As it was.
+    pub old: Span,
+    /// As it will be: its bytes are there already.
+    pub new: Span,
+}
+
+/// See the head of this file. Shared by threads.
+pub struct SpanTable {
+    store: Arc<Store>,
+    segments: Arc<Segments>,
+    poison: Arc<Poison>,
+    /// Live bytes of all logs, against the quota. They are taken when they are appended, and given back here.
+    live: Arc<ByteBudget>,
+    cache: SpanCache,
+    locks: LogLocks,
+    /// Sealed, but still in `LOGS`: the next batch deletes these records.
+    sealed: Mutex<Vec<LogId>>,
+}
+
+impl SpanTable {
+    /// Over the records in `store`. `cache_bytes`: most memory for decoded spans.
+    pub fn new(
+        store: Arc<Store>,
+        segments: Arc<Segments>,
+        poison: Arc<Poison>,
+        live: Arc<ByteBudget>,
+        cache_bytes: usize,
+    ) -> SpanTable {
+        SpanTable {
+            store,
+            segments,
+            poison,
+            live,
+            cache: SpanCache::new(cache_bytes),
+            locks: LogLocks([const { Mutex::new(()) }; LOCK_STRIPES]),
+            sealed: Mutex::default(),
+        }
+    }
+
+    /// Decoded spans in memory.
+    pub fn cache(&self) -> &SpanCache {
+        &self.cache
+    }
+
+    /// The span that holds `addr`, if it is live.
+    ///
+    /// # Errors
+    /// As the store, and `Corrupt` for a broken record.
+    pub fn find(&self, log: LogId, addr: u64) -> Result<Option<Arc<Span>>> {
+        match self.cache.get(log, addr) {
+            Some(span) => Ok(Some(span)),
+            None => self.load(log, addr),
+        }
+    }
+
+    /// As `find`, but always from the store.
+    ///
+    /// # Errors
+    /// As `find`.
+    pub fn load(&self, log: LogId, addr: u64) -> Result<Option<Arc<Span>>> {
+        let epoch = self.cache.epoch(log);
+        let span = span::find(&self.store, log, addr)?.map(Arc::new);
+        if let Some(span) = &span {
+            self.cache.keep(epoch, span.clone());
+        }
+        Ok(span)
+    }
+
+    /// The segments that hold bytes of a log.
+    ///
+    /// # Errors
+    /// As `find`.
+    pub fn segments_of(&self, log: LogId) -> Result<BTreeSet<u32>> {
+        span::overlapping(&self.store, log, 0..u64::MAX)
+            .map(|span| Ok(span?.segment))
+            .collect()
+    }
+
+    /// Records spans of one log whose bytes are in their segments, in one batch; and the log itself, if it is the first one
+    /// (`new_log`). Takes the spans if it succeeds.
+    ///
+    /// # Errors
+    /// As the store: then none is recorded.
+    pub fn record(&self, log: LogId, new_log: Option<Fid>, spans: &mut Vec<Span>) -> Result<()> {
+        let epoch = self.cache.epoch(log);
+        let mut batch = Batch::new();
+        spans.iter().for_each(|s| s.put(&mut batch));
+        if let Some(fid) = new_log {
+            batch.put(
+                LOGS,
+                log.to_be_bytes().to_vec(),
+                fid.0.to_be_bytes().to_vec(),
+            );
+        }
+        self.apply(batch)?;
+        for span in spans.drain(..) {
+            self.cache.keep(epoch, Arc::new(span));
+        }
+        Ok(())
+    }
+
+    /// The record of this log goes with one of the next batches.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn seal(&self, log: LogId) -> Result<()> {
+        let waiting = {
+            let mut sealed = self.sealed.lock();
+            sealed.push(log);
+            sealed.len()
+        };
+        // A record that stays means only that the next start looks at the log once more.
+        if waiting >= MAX_DEFERRED_SEALS && self.poison.check().is_ok() {
+            self.apply_seals()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Deletes the records of sealed logs that still wait.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn apply_seals(&self) -> Result<()> {
+        // Only deletes: a full disk takes them too.
+        self.apply(Batch::reclaiming())
+    }
+
+    /// Applies a batch, and with it the removal of sealed logs' records.
+    fn apply(&self, mut batch: Batch) -> Result<()> {
+        let mut sealed = std::mem::take(&mut *self.sealed.lock());
+        for id in &sealed {
+            batch.delete(LOGS, id.to_be_bytes().to_vec());
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.store.apply(batch).map_err(|e| {
+            self.sealed.lock().append(&mut sealed);
+            self.poison.note(e.into())
+        })
+    }
+
+    /// Cuts ranges (merged, per log) out of the recorded spans, and removes the records of `sealed` logs, in one batch.
+    /// Answers the bytes of segments that no span needs any more.
+    ///
+    /// # Errors
+    /// As the store: then nothing is freed.
+    pub fn free(
+        &self,
+        logs: &[(LogId, Vec<Range<u64>>)],
+        sealed: &[LogId],
+    ) -> Result<Vec<SegmentRange>> {
+        let _locks = self.locks.lock(logs.iter().map(|(log, _)| *log));
+        // Smaller records for larger ones: on a full disk too.
+        let mut batch = Batch::reclaiming();
+        let (mut cuts, mut dead) = (Vec::new(), Vec::new());
+        for (log, ranges) in logs {
+            self.cut(*log, ranges, &mut cuts, &mut dead)?;
+        }
+        for cut in &cuts {
+            // A part that keeps the end of the old span replaces its record.
+            if cut
+                .left
+                .last()
+                .is_none_or(|l| l.live.end != cut.old.live.end)
+            {
+                batch.delete(SPANS, cut.old.key().to_vec());
+            }
+            cut.left.iter().for_each(|part| part.put(&mut batch));
+        }
+        for log in sealed {
+            batch.delete(LOGS, log.to_be_bytes().to_vec());
+        }
+        self.apply(batch)?;
+        for cut in &cuts {
+            self.cache.forget(cut.old.log, [cut.old.live.end]);
+            let counted = cut.left.iter().map(Span::stored_len).sum();
+            self.segments
+                .recount(cut.old.segment, cut.old.stored_len(), counted);
+            self.live
+                .give(cut.old.live_len() - cut.left.iter().map(Span::live_len).sum::<u64>());
+        }
+        Ok(dead)
+    }
+
+    /// What freeing does to the spans of one log: the cuts, and the parts of segments that no span needs any more.
+    fn cut(
+        &self,
+        log: LogId,
+        ranges: &[Range<u64>],
+        cuts: &mut Vec<SpanCut>,
+        dead: &mut Vec<SegmentRange>,
+    ) -> Result<()> {
+        let first = cuts.len();
+        let mut kept: Vec<Span> = Vec::new();
+        let mut seen: Option<u64> = None;
+        for range in ranges {
+            // Rounded out, so that a neighbour that shares a piece is seen too.
+            let near = range.start / PIECE_BYTES * PIECE_BYTES
+                ..range.end.saturating_add(PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES;
+            for span in span::overlapping(&self.store, log, near) {
+                let span = span?;
+                if seen.is_some_and(|end| span.live.end <= end) {
+                    continue;
+                }
+                seen = Some(span.live.end);
+                let live = subtract(span.live.clone(), ranges);
+                if live.len() == 1 && live[0] == span.live {
+                    kept.push(span);
+                    continue;
+                }
+                let left: Vec<Span> = live.into_iter().map(|l| span.part(l)).collect();
+                kept.extend(left.iter().cloned());
+                cuts.push(SpanCut { old: span, left });
+            }
+        }
+        for cut in &cuts[first..] {
+            let old = cut.old.segment_range();
+            let needed = kept.iter().filter(|k| k.segment == old.segment).map(|k| {
+                let SegmentRange { start, end, .. } = k.segment_range();
+                start..end
+            });
+            let unneeded = subtract(old.start..old.end, &merge(needed.collect()));
+            dead.extend(unneeded.into_iter().map(|r| SegmentRange {
+                segment: old.segment,
+                start: r.start,
+                end: r.end,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Whether the record of this span is still what it was.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn is_current(&self, span: &Span) -> Result<bool> {
+        let now = self.store.get(SPANS, &span.key())?;
+        Ok(now.is_some_and(|value| value[..] == span.value()[..]))
+    }
+
+    /// Records spans at their new places, in one batch. Those that changed since they were copied stay as they are: the copies
+    /// that are left in `moves` are not used.
+    ///
+    /// # Errors
+    /// As the store: then all of `moves` are left.
+    pub fn relocate(&self, moves: &mut Vec<SpanMove>) -> Result<()> {
+        let _locks = self.locks.lock(moves.iter().map(|m| m.old.log));
+        // The records stay as large as they were, and the old segments go: on a full disk too.
+        let mut batch = Batch::reclaiming();
+        let mut unchanged = vec![false; moves.len()];
+        for (m, unchanged) in moves.iter().zip(&mut unchanged) {
+            *unchanged = self.is_current(&m.old)?;
+            if *unchanged {
+                m.new.put(&mut batch);
+            }
+        }
+        self.apply(batch)?;
+        let mut unchanged = unchanged.into_iter();
+        moves.retain(|m| {
+            let moved = unchanged.next() == Some(true);
+            if moved {
+                self.cache.forget(m.old.log, [m.old.live.end]);
+                self.segments.release(m.old.segment, m.old.stored_len());
+            }
+            !moved
+        });
+        Ok(())
+    }
+}

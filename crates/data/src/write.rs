@@ -1,0 +1,322 @@
+//! Appending, and writing tails to segments.
+//!
+//! Order of a write-out: the bytes go to the segment, then the span records to the store in one batch (with the log's
+//! own record if it is the first), then readers are told. So a record never names bytes that were not written; after a
+//! power loss at durability `process` it may name bytes that the disk lost, which the checksums show.
+//!
+//! Invariants: an accepted byte counts against the quota until it is freed, and in the disk reserve until it is in a segment or
+//! dropped. A failed append leaves nothing behind; a failed write-out leaves the tail as it was.
+use crate::byte_budget::ByteBudget;
+use crate::disk_reserve::DiskReserve;
+use crate::log::{Log, LogState, OpenLogs};
+use crate::poison::Poison;
+use crate::reclaim::Reclaimer;
+use crate::segment::{Segment, Segments};
+use crate::span::Span;
+use crate::span_table::SpanTable;
+use crate::tail_memory::TailMemory;
+use forebay_proto::{LogId, Result};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Appends of this size go to the segment without a copy.
+const DIRECT_WRITE_BYTES: usize = 256 << 10;
+/// Largest span, bytes.
+const MAX_SPAN_BYTES: usize = 1 << 20;
+
+/// The path of appended bytes to the segments. Shared by threads.
+pub struct LogWriter {
+    /// Logs that take appends.
+    pub logs: Arc<OpenLogs>,
+    /// Where bytes wait.
+    pub memory: TailMemory,
+    /// Where they go.
+    pub segments: Arc<Segments>,
+    /// What says where they went.
+    pub spans: Arc<SpanTable>,
+    /// Live bytes, buffered ones included, against the quota.
+    pub live: Arc<ByteBudget>,
+    /// The disk space shared with the members that store there too.
+    pub reserve: Arc<DiskReserve>,
+    /// Makes space on a full disk.
+    pub reclaimer: Arc<Reclaimer>,
+    /// Closed by a failed write.
+    pub poison: Arc<Poison>,
+}
+
+impl LogWriter {
+    /// Appends; the address of the first byte.
+    ///
+    /// # Errors
+    /// As `LogStore::append`.
+    pub fn append(&self, id: LogId, bytes: &[u8]) -> Result<u64> {
+        self.poison.check()?;
+        let log = self.logs.get(id)?;
+        let len = bytes.len() as u64;
+        if !self.live.try_take(len) {
+            return Err(Errno::NOSPC.into());
+        }
+        if !self.accept(len) {
+            self.live.give(len);
+            return Err(Errno::NOSPC.into());
+        }
+        let mut state = log.state.lock();
+        let appended = match state.sealed {
+            true => Err(Errno::BADF.into()),
+            false => self.append_locked(&log, &mut state, bytes),
+        };
+        appended.inspect_err(|_| {
+            self.reserve.written(len);
+            self.live.give(len);
+        })
+    }
+
+    /// Whether the disk has room for `len` more bytes of data.
+    fn accept(&self, len: u64) -> bool {
+        let take = || self.reserve.try_take(len, || self.segments.disk());
+        take() || self.reclaimer.clean_for_space() && take()
+    }
+
+    fn append_locked(&self, log: &Arc<Log>, state: &mut LogState, bytes: &[u8]) -> Result<u64> {
+        let limit = self.memory.tail_limit();
+        if !state.tail.is_empty() && state.tail.bytes().len() + bytes.len() > limit {
+            state.fills_tails = true;
+            self.write_out(log, state, false)?;
+        }
+        let addr = state.tail.end();
+        if bytes.len() >= DIRECT_WRITE_BYTES.min(limit)
+            || !self.make_room(log, state, bytes.len())?
+        {
+            self.write_out(log, state, false)?;
+            self.write_direct(log, state, bytes)?;
+            self.reserve.written(bytes.len() as u64);
+            return Ok(addr);
+        }
+        state.tail.push(bytes);
+        self.memory.queue(log, state);
+        Ok(addr)
+    }
+
+    /// Memory for `more` bytes in this tail, inside the budget: other logs' tails are written out, oldest first, then this one's.
+    /// `false`: there is none.
+    fn make_room(&self, log: &Arc<Log>, state: &mut LogState, more: usize) -> Result<bool> {
+        self.memory.adopt_spare(state);
+        if self.memory.try_grow(state, more) {
+            return Ok(true);
+        }
+        self.memory.drop_spares();
+        let mut ticket = 0;
+        while self.memory.is_short(state, more) {
+            let Some((next, other)) = self.memory.queued_after(ticket) else {
+                break;
+            };
+            ticket = next;
+            if Arc::ptr_eq(&other, log) {
+                continue;
+            }
+            // Whoever holds it is busy with it, and not to be waited for with a log locked.
+            let Some(mut theirs) = other.state.try_lock() else {
+                continue;
+            };
+            if let Err(e) = self.write_out(&other, &mut theirs, false) {
+                // Their bytes stay in memory. If it is a full disk, this append will learn it for itself.
+                if e.errno() != Errno::NOSPC {
+                    return Err(e);
+                }
+                break;
+            }
+            self.drop_tail(&mut theirs);
+        }
+        let short = self.memory.is_short(state, more);
+        state.fills_tails = false;
+        if short {
+            self.write_out(log, state, false)?;
+        }
+        Ok(self.memory.try_grow(state, more))
+    }
+
+    /// The tail's buffer goes back, and what is in it is forgotten.
+    fn drop_tail(&self, state: &mut LogState) {
+        let buffer = self.empty_tail(state);
+        self.memory.release(state, buffer);
+    }
+
+    /// What is in the tail is in a segment now, or will never be. The emptied buffer.
+    fn empty_tail(&self, state: &mut LogState) -> Vec<u8> {
+        self.reserve.written(state.tail.bytes().len() as u64);
+        let end = state.tail.end();
+        state.tail.advance(end)
+    }
+
+    /// Writes `bytes` behind the (empty) tail's end without buffering them.
+    fn write_direct(&self, log: &Log, state: &mut LogState, bytes: &[u8]) -> Result<()> {
+        let start = state.tail.end();
+        let mut spans = Vec::with_capacity(bytes.len().div_ceil(MAX_SPAN_BYTES));
+        let mut at = start;
+        for chunk in bytes.chunks(MAX_SPAN_BYTES) {
+            match self.store_bytes(log, state, at, chunk) {
+                Ok(span) => spans.push(span),
+                Err(e) => {
+                    self.reclaimer.discard(&spans);
+                    return Err(e);
+                }
+            }
+            at += chunk.len() as u64;
+        }
+        self.record(log, state, spans, false)?;
+        let buffer = state.tail.advance(at);
+        if buffer.capacity() > 0 {
+            state.tail.adopt(buffer);
+        }
+        log.set_written(at);
+        Ok(())
+    }
+
+    /// Puts bytes into a segment; the span is not recorded yet. Its stored bytes count as live in the segment.
+    fn store_bytes(
+        &self,
+        log: &Log,
+        state: &mut LogState,
+        addr: u64,
+        bytes: &[u8],
+    ) -> Result<Span> {
+        let (segment, offset) = self.reserve_in_segment(log.id, bytes.len() as u64)?;
+        let mut written = self.segments.write(&segment, offset, bytes);
+        if is_full(&written) && self.reclaimer.clean_for_space() {
+            written = self.segments.write(&segment, offset, bytes);
+        }
+        if let Err(e) = written {
+            self.reserve.revoke();
+            self.segments.release(segment.number, bytes.len() as u64);
+            return Err(self.poison.note(e));
+        }
+        let span = Span::of(log.id, addr, bytes, segment.number, offset);
+        if !state.unsynced.iter().any(|s| s.number == segment.number) {
+            state.unsynced.push(segment);
+        }
+        Ok(span)
+    }
+
+    fn reserve_in_segment(&self, lane: u64, len: u64) -> Result<(Arc<Segment>, u32)> {
+        let mut reserved = self.segments.reserve(lane, len);
+        if is_full(&reserved) && self.reclaimer.clean_for_space() {
+            reserved = self.segments.reserve(lane, len);
+        }
+        if self.segments.is_ahead() {
+            self.reclaimer.wake();
+        }
+        reserved.map_err(|e| self.poison.note(e))
+    }
+
+    /// Writes the tail to a segment and records its span. Nothing happens if it is empty. If it fails the tail stays.
+    fn write_out(&self, log: &Log, state: &mut LogState, sync: bool) -> Result<()> {
+        if state.tail.is_empty() {
+            return Ok(());
+        }
+        let (start, end, live) = (state.tail.start(), state.tail.end(), state.tail.live());
+        if !live.is_empty() {
+            let tail = std::mem::take(&mut state.tail);
+            let stored = self.store_bytes(log, state, start, tail.bytes());
+            state.tail = tail;
+            let whole = stored?;
+            let parts: Vec<Span> = live.into_iter().map(|l| whole.part(l)).collect();
+            // Two parts may both hold the piece between them, so parts can count more than the whole.
+            let counted = parts.iter().map(Span::stored_len).sum();
+            self.segments
+                .recount(whole.segment, whole.stored_len(), counted);
+            self.record(log, state, parts, sync)?;
+        }
+        let buffer = self.empty_tail(state);
+        self.memory.reuse(state, buffer);
+        log.set_written(end);
+        Ok(())
+    }
+
+    /// Records stored spans; with `sync`, their bytes are on disk before. If it fails, their space goes back to the disk.
+    fn record(
+        &self,
+        log: &Log,
+        state: &mut LogState,
+        mut spans: Vec<Span>,
+        sync: bool,
+    ) -> Result<()> {
+        let new_log = (!state.recorded).then_some(log.fid);
+        let synced = if sync {
+            self.sync_segments(state)
+        } else {
+            Ok(())
+        };
+        synced
+            .and_then(|()| self.spans.record(log.id, new_log, &mut spans))
+            .inspect_err(|_| self.reclaimer.discard(&spans))?;
+        state.recorded = true;
+        Ok(())
+    }
+
+    /// What this log wrote is on disk.
+    fn sync_segments(&self, state: &mut LogState) -> Result<()> {
+        for segment in &state.unsynced {
+            self.segments
+                .sync(segment)
+                .map_err(|e| self.poison.note_sync(e))?;
+        }
+        state.unsynced.clear();
+        Ok(())
+    }
+
+    /// What is appended is in a segment, and its records are in the store.
+    ///
+    /// # Errors
+    /// As `LogStore::flush`.
+    pub fn flush(&self, id: LogId) -> Result<()> {
+        self.poison.check()?;
+        match self.logs.find(id) {
+            Some(log) => self.write_out(&log, &mut log.state.lock(), false),
+            None => Ok(()),
+        }
+    }
+
+    /// What is appended is on disk, and its records are in the store.
+    ///
+    /// # Errors
+    /// As `LogStore::flush`.
+    pub fn sync(&self, id: LogId) -> Result<()> {
+        self.poison.check()?;
+        if let Some(log) = self.logs.find(id) {
+            let mut state = log.state.lock();
+            self.write_out(&log, &mut state, true)?;
+            return self.sync_segments(&mut state);
+        }
+        // A sealed log's bytes are in segments already; which ones, its spans say.
+        let segments = self.spans.segments_of(id)?;
+        let synced = segments
+            .into_iter()
+            .try_for_each(|n| self.segments.sync_number(n));
+        synced.map_err(|e| self.poison.note_sync(e))
+    }
+
+    /// No more appends; what is not flushed is dropped.
+    ///
+    /// # Errors
+    /// As the store.
+    pub fn seal(&self, id: LogId) -> Result<()> {
+        let Some(log) = self.logs.remove(id) else {
+            return Ok(());
+        };
+        let mut state = log.state.lock();
+        state.sealed = true;
+        self.live.give(state.tail.live_len());
+        self.drop_tail(&mut state);
+        let recorded = state.recorded;
+        drop(state);
+        if recorded {
+            self.spans.seal(id)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn is_full<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(e) if e.errno() == Errno::NOSPC)
+}

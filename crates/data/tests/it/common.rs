@@ -1,0 +1,78 @@
+//! A log store in a directory of its own, and bytes that say where they are.
+use forebay_data::{LogId, LogStore, LogStoreOptions};
+use forebay_proto::{Error, Result};
+use forebay_storage::{Options, OsIo, Store};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A log store without the cleaning thread.
+pub struct Fixture {
+    dir: TempDir,
+    pub store: Arc<Store>,
+    options: LogStoreOptions,
+    pub logs: LogStore,
+}
+
+pub fn options() -> LogStoreOptions {
+    LogStoreOptions {
+        member: 3,
+        quota: None,
+        buffer_bytes: 4 << 20,
+        sync_each_flush: false,
+        reserve: Arc::default(),
+    }
+}
+
+impl Fixture {
+    pub fn new(options: LogStoreOptions) -> Fixture {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(
+            Store::open(
+                Arc::new(OsIo),
+                &dir.path().join("store"),
+                Options::default(),
+            )
+            .unwrap(),
+        );
+        let logs = open(&dir.path().join("data"), &store, &options);
+        Fixture {
+            dir,
+            store,
+            options,
+            logs,
+        }
+    }
+    /// As after a kill: what was only in memory is gone.
+    pub fn crash(&mut self) {
+        self.logs = open(&self.dir.path().join("data"), &self.store, &self.options);
+    }
+    pub fn segments(&self) -> Vec<PathBuf> {
+        let mut found: Vec<_> = std::fs::read_dir(self.dir.path().join("data"))
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .collect();
+        found.sort();
+        found
+    }
+    pub fn read(&self, log: LogId, addr: u64, len: usize) -> Result<Vec<u8>> {
+        let mut buf = vec![0xee; len];
+        self.logs.read(log, addr, &mut buf).map(|()| buf)
+    }
+}
+
+fn open(dir: &Path, store: &Arc<Store>, options: &LogStoreOptions) -> LogStore {
+    let io = Arc::new(OsIo);
+    LogStore::open_without_cleaner(io, dir, store.clone(), options.clone()).unwrap()
+}
+
+/// Bytes that say where they are.
+pub fn pattern(log: LogId, addr: u64, len: usize) -> Vec<u8> {
+    (addr..addr + len as u64)
+        .map(|a| (a.wrapping_mul(0x9E37_79B9).wrapping_add(log * 77) >> 11) as u8)
+        .collect()
+}
+
+pub fn is_gone<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Gone { member: 3, .. }))
+}

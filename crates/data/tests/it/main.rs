@@ -1,0 +1,9 @@
+//! The log bytes of a member as a whole: one binary, a module for each behaviour.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod basics;
+mod common;
+mod faults;
+mod model;
+mod no_holes;
+mod threads;

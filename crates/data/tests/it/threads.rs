@@ -1,0 +1,145 @@
+//! Threads appending, reading, freeing and cleaning at once: a read gives the right bytes or `Gone`, and `Gone` only for
+//! bytes that somebody has begun to free.
+use crate::common::{Fixture, is_gone, options, pattern};
+use forebay_data::{LogId, LogStoreOptions};
+use forebay_proto::{Error, Fid};
+use forebay_testkit::random::Random;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+/// What the readers know of a log.
+struct Known {
+    id: LogId,
+    end: AtomicU64,
+    /// Below this, freeing may have begun.
+    freed: AtomicU64,
+}
+
+fn write(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, bytes: u64) {
+    let mut numbers = Random::new(seed);
+    let mut written = 0;
+    while written < bytes {
+        let id = fixture.logs.create_log(Fid(1)).unwrap();
+        let log = Arc::new(Known {
+            id,
+            end: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+        });
+        known.write().push(log.clone());
+        for _ in 0..numbers.below(60) + 1 {
+            let len = [100, 4096, 47_008, 300_000][numbers.below(4) as usize];
+            let at = fixture
+                .logs
+                .append(id, &pattern(id, log.end.load(SeqCst), len))
+                .unwrap();
+            assert_eq!(at, log.end.fetch_add(len as u64, SeqCst));
+            written += len as u64;
+            if numbers.below(8) == 0 {
+                fixture.logs.flush(id, false).unwrap();
+            }
+        }
+        fixture.logs.flush(id, false).unwrap();
+        fixture.logs.seal(id).unwrap();
+    }
+}
+
+fn read(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, seed: u64, stop: &AtomicBool) -> usize {
+    let mut numbers = Random::new(seed);
+    let mut reads = 0;
+    while !stop.load(SeqCst) || reads < 100 {
+        let Some(log) = ({
+            let known = known.read();
+            known
+                .get(numbers.below(known.len() as u64) as usize)
+                .cloned()
+        }) else {
+            continue;
+        };
+        let end = log.end.load(SeqCst);
+        let at = numbers.below(end);
+        let len = (numbers.below(60_000) + 1).min(end - at) as usize;
+        match fixture.read(log.id, at, len) {
+            Ok(bytes) => assert!(
+                bytes == pattern(log.id, at, len),
+                "wrong bytes at {at}+{len}"
+            ),
+            Err(Error::Gone { .. }) => assert!(
+                at < log.freed.load(SeqCst),
+                "log {} {at}+{len} is gone too early",
+                log.id
+            ),
+            Err(e) => panic!("log {} {at}+{len}: {e}", log.id),
+        }
+        reads += 1;
+    }
+    reads
+}
+
+fn free(fixture: &Fixture, known: &RwLock<Vec<Arc<Known>>>, stop: &AtomicBool) {
+    let mut numbers = Random::new(99);
+    while !stop.load(SeqCst) {
+        let Some(log) = ({
+            let known = known.read();
+            known
+                .get(numbers.below(known.len() as u64) as usize)
+                .cloned()
+        }) else {
+            continue;
+        };
+        let start = log.freed.load(SeqCst);
+        let end = start + numbers.below(log.end.load(SeqCst) - start + 1);
+        log.freed.store(end, SeqCst);
+        fixture.logs.free(&[(log.id, start..end)]).unwrap();
+        assert!(end == start || is_gone(&fixture.read(log.id, end - 1, 1)));
+        if numbers.below(20) == 0 {
+            fixture.logs.clean(true).unwrap();
+        }
+    }
+}
+
+#[test]
+fn readers_see_the_right_bytes_while_others_write_free_and_clean() {
+    let bytes: u64 = forebay_testkit::seeds::count(40 << 20, 1 << 30);
+    let fixture = Fixture::new(LogStoreOptions {
+        buffer_bytes: 1 << 20,
+        ..options()
+    });
+    let (known, stop, reads) = (
+        RwLock::new(Vec::new()),
+        AtomicBool::new(false),
+        AtomicUsize::new(0),
+    );
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..4)
+            .map(|i| {
+                scope.spawn({
+                    let (f, k) = (&fixture, &known);
+                    move || write(f, k, i * 7919, bytes / 3)
+                })
+            })
+            .collect();
+        for i in 1..3 {
+            let (f, k, s, r) = (&fixture, &known, &stop, &reads);
+            scope.spawn(move || r.fetch_add(read(f, k, i * 104_729, s), SeqCst));
+        }
+        scope.spawn(|| free(&fixture, &known, &stop));
+        let done: Vec<_> = writers
+            .into_iter()
+            .map(std::thread::ScopedJoinHandle::join)
+            .collect();
+        stop.store(true, SeqCst);
+        assert!(done.iter().all(|d| d.is_ok()), "a writer failed");
+    });
+    assert!(reads.into_inner() >= 200);
+    let mut live = 0;
+    for log in known.read().iter() {
+        let (at, end) = (log.freed.load(SeqCst), log.end.load(SeqCst));
+        live += end - at;
+        assert!(
+            fixture.read(log.id, at, (end - at) as usize).unwrap()
+                == pattern(log.id, at, (end - at) as usize)
+        );
+    }
+    assert_eq!(fixture.logs.stats().live, live);
+}
