@@ -8,6 +8,7 @@
 //! | `team` | clients of several nodes that act together | what about |
 //! | `locks` | advisory locks on the files it owns; what its node waits for | what a file holds |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
+//! | `outbox`, `content_peers` | messages that must arrive; what `files` and it ask of other members | what a file holds |
 //! | `peers`, `proto`, `node` | requests between members, and the wiring of one | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `layout` | a service in one process and its directory | |
@@ -20,6 +21,7 @@
 
 mod census;
 pub mod config;
+mod content_peers;
 mod data_requests;
 pub mod delegate;
 pub mod escape;

@@ -13,12 +13,12 @@
 //! ```
 mod displaced;
 
-pub(crate) use displaced::Held;
+pub(crate) use displaced::HeldBytes;
 
-use crate::files::Links;
+use crate::content_peers::ContentPeers;
 use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
-use displaced::Displaced;
+use displaced::DisplacedBytes;
 use forebay_index::Extent;
 use forebay_storage::{Batch, Snapshot, Store};
 use parking_lot::{Condvar, Mutex};
@@ -50,12 +50,12 @@ type Range = (u64, u64, u64);
 /// The messages of one member, and the thread that delivers them.
 pub struct Outbox {
     store: Arc<Store>,
-    links: Arc<dyn Links>,
+    peers: Arc<dyn ContentPeers>,
     next: AtomicU64,
-    displaced: Displaced,
+    displaced: DisplacedBytes,
     /// One delivery at a time.
-    delivery: Mutex<Reach>,
-    state: Mutex<State>,
+    delivery: Mutex<DeliveryProgress>,
+    wake_state: Mutex<WakeState>,
     wake: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -64,12 +64,12 @@ pub struct Outbox {
 /// while as deletes, and stepping over them each time would cost more than the messages. A batch may be applied after
 /// one with higher numbers, so all is looked through when nothing is found behind, and now and then.
 #[derive(Default)]
-struct Reach {
+struct DeliveryProgress {
     delivered: BTreeMap<Member, u64>,
     quick: u32,
 }
 
-impl Reach {
+impl DeliveryProgress {
     /// Where new messages are, as ranges of keys.
     fn behind(&self) -> Vec<(Bound<Bytes>, Bound<Bytes>)> {
         let range = |(member, last): (&Member, &u64)| {
@@ -81,7 +81,7 @@ impl Reach {
 }
 
 #[derive(Default)]
-struct State {
+struct WakeState {
     woken: bool,
     closed: bool,
 }
@@ -91,18 +91,18 @@ impl Outbox {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn open(store: Arc<Store>, links: Arc<dyn Links>) -> Result<Outbox> {
+    pub fn open(store: Arc<Store>, peers: Arc<dyn ContentPeers>) -> Result<Outbox> {
         let mut next = 0;
         for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
             next = next.max(message_key(&entry?.0)?.1 + 1);
         }
         Ok(Outbox {
-            displaced: Displaced::open(store.clone())?,
+            displaced: DisplacedBytes::open(store.clone())?,
             store,
-            links,
+            peers,
             next: AtomicU64::new(next),
             delivery: Mutex::default(),
-            state: Mutex::new(State::default()),
+            wake_state: Mutex::new(WakeState::default()),
             wake: Condvar::new(),
             thread: Mutex::new(None),
         })
@@ -115,7 +115,7 @@ impl Outbox {
     pub fn start(self: &Arc<Outbox>) -> Result<()> {
         let worker = self.clone();
         let thread = std::thread::Builder::new()
-            .name(format!("outbox-{}", self.links.member()))
+            .name(format!("outbox-{}", self.peers.member()))
             .spawn(move || worker.run())
             .map_err(|e| {
                 Error::Refused(format!(
@@ -152,7 +152,7 @@ impl Outbox {
 
     /// Adds to `batch`, a commit's, what it displaces and what it writes in pages of older bytes. Its own bytes need not be on disk: these
     /// are given back once they are. Call `wake` once the batch is applied.
-    pub(crate) fn hold(&self, batch: &mut Batch, held: &Held) {
+    pub(crate) fn hold(&self, batch: &mut Batch, held: &HeldBytes) {
         self.displaced.add(batch, held);
     }
 
@@ -181,19 +181,19 @@ impl Outbox {
     ///
     /// # Errors
     /// When the store cannot be read, or a record is damaged.
-    pub(crate) fn left(&self) -> Result<Vec<(u64, Held)>> {
+    pub(crate) fn left(&self) -> Result<Vec<(u64, HeldBytes)>> {
         self.displaced.left()
     }
 
     /// Adds to `batch` the end of a record that an earlier run left, and the messages for what is not needed of it.
-    pub fn settle(&self, batch: &mut Batch, number: u64, freed: &[Extent]) {
+    pub fn end_held(&self, batch: &mut Batch, number: u64, freed: &[Extent]) {
         batch.delete(keys::DISPLACED, number.to_be_bytes().to_vec());
         self.add(batch, freed);
     }
 
     /// There may be something to deliver.
     pub fn wake(&self) {
-        self.state.lock().woken = true;
+        self.wake_state.lock().woken = true;
         self.wake.notify_all();
     }
 
@@ -218,36 +218,36 @@ impl Outbox {
     /// # Errors
     /// The first member's that could not be reached; the others have got theirs.
     pub fn drain(&self) -> Result<()> {
-        let mut reach = self.delivery.lock();
+        let mut progress = self.delivery.lock();
         let mut failure = self.release();
         let mut failed: Vec<Member> = Vec::new();
-        let mut all = reach.delivered.is_empty() || reach.quick >= QUICK;
-        reach.quick = if all { 0 } else { reach.quick + 1 };
+        let mut all = progress.delivered.is_empty() || progress.quick >= QUICK;
+        progress.quick = if all { 0 } else { progress.quick + 1 };
         let mut found = false;
         loop {
             // What the snapshot shows is on disk before any of it goes out.
-            let mut queue = Queue {
+            let mut messages = MessageScan {
                 snapshot: self.store.snapshot(),
                 ranges: match all {
                     true => vec![(Bound::Unbounded, Bound::Unbounded)],
-                    false => reach.behind(),
+                    false => progress.behind(),
                 },
             };
-            let Some(mut message) = queue.next(&failed)? else {
+            let Some(mut message) = messages.next(&failed)? else {
                 if found || all {
                     return failure;
                 }
-                (all, reach.quick) = (true, 0);
+                (all, progress.quick) = (true, 0);
                 continue;
             };
             (all, found) = (false, true);
             self.store.sync()?;
             loop {
-                match self.links.free(message.to, message.ranges) {
+                match self.peers.free(message.to, message.ranges) {
                     Ok(()) => {
                         let mut batch = Batch::new();
                         for key in &message.keys {
-                            let last = reach.delivered.entry(message.to).or_default();
+                            let last = progress.delivered.entry(message.to).or_default();
                             *last = (*last).max(message_key(key)?.1);
                         }
                         message
@@ -261,7 +261,7 @@ impl Outbox {
                         failure = failure.and(Err(error));
                     }
                 }
-                match queue.next(&failed)? {
+                match messages.next(&failed)? {
                     Some(next) => message = next,
                     None => break,
                 }
@@ -274,7 +274,7 @@ impl Outbox {
     /// # Errors
     /// A member whose bytes cannot be brought to disk; its records stay.
     fn release(&self) -> Result<()> {
-        let sync = |member| self.links.sync_data(member);
+        let sync = |member| self.peers.sync_data(member);
         self.displaced
             .release(sync, |batch, freed| self.add(batch, freed))
     }
@@ -292,7 +292,7 @@ impl Outbox {
         let mut failing = false;
         loop {
             {
-                let mut state = self.state.lock();
+                let mut state = self.wake_state.lock();
                 if !state.woken && !state.closed {
                     match failing {
                         true => {
@@ -323,7 +323,7 @@ impl Outbox {
 
     /// Stops the thread; what is left stays in the store.
     pub fn close(&self) {
-        self.state.lock().closed = true;
+        self.wake_state.lock().closed = true;
         self.wake.notify_all();
         if let Some(thread) = self.thread.lock().take() {
             // A panic of the thread was reported when it happened.
@@ -334,22 +334,22 @@ impl Outbox {
 
 /// Messages to one member, joined.
 #[derive(Default)]
-struct Message {
+struct FreeMessage {
     to: Member,
     keys: Vec<Bytes>,
     ranges: Vec<Range>,
 }
 
 /// The messages of a snapshot in these ranges of keys, in order.
-struct Queue {
+struct MessageScan {
     snapshot: Snapshot,
     ranges: Vec<(Bound<Bytes>, Bound<Bytes>)>,
 }
 
-impl Queue {
+impl MessageScan {
     /// The next message to a member not in `skip`.
-    fn next(&mut self, skip: &[Member]) -> Result<Option<Message>> {
-        let mut message: Option<Message> = None;
+    fn next(&mut self, skip: &[Member]) -> Result<Option<FreeMessage>> {
+        let mut message: Option<FreeMessage> = None;
         while let Some((from, to)) = self.ranges.first().cloned() {
             let (start, end) = (from.as_ref().map(|k| &k[..]), to.as_ref().map(|k| &k[..]));
             for entry in self.snapshot.scan(keys::OUTBOX, start, end) {
@@ -358,7 +358,7 @@ impl Queue {
                 if skip.contains(&member) {
                     continue;
                 }
-                let message = message.get_or_insert(Message {
+                let message = message.get_or_insert(FreeMessage {
                     to: member,
                     keys: Vec::new(),
                     ranges: Vec::new(),

@@ -10,8 +10,8 @@
 use super::folding::fold;
 use super::open_file::Attempt;
 use super::pending::Pending;
-use crate::files::parts;
 use crate::files::proto::{CommitAttr, Part};
+use crate::files::split_by_member;
 use crate::{Layout, Member, Time};
 use forebay_index::{Change, RangeMap};
 
@@ -72,7 +72,7 @@ impl Planner {
         size: u64,
         layout: Layout,
     ) -> (Vec<Change>, Vec<Part>) {
-        let mut staged = parts(self.map, self.owner, &changes, size);
+        let mut staged = split_by_member(self.map, self.owner, &changes, size);
         let own = staged.iter().position(|part| part.member == self.owner);
         let mut own = own.map_or(Vec::new(), |i| staged.swap_remove(i).changes);
         let is_put = |change: &Change| matches!(change, Change::Put(_));

@@ -358,7 +358,7 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: b
         let mut map = state.map.take();
         let mut now = |state: &mut State, range: Range<u64>, source| {
             if let Some(map) = &mut map {
-                Arc::make_mut(map).doubt(range.clone());
+                Arc::make_mut(map).mark_stale(range.clone());
             }
             state.windows.insert(range, source, |_, _| ());
         };

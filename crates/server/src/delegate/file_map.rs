@@ -3,10 +3,10 @@
 //! Three things together say where a byte is:
 //! - the patterns' newest piece there,
 //! - the holes that were cut into patterns: one hides what has its sequence or an older one,
-//! - the *doubtful* ranges, where there may be something newer than the patterns, so that the owner must be asked.
+//! - the *stale* ranges, where there may be something newer than the patterns, so that the owner must be asked.
 //!
-//! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); doubtful ranges are sorted
-//! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become doubtful.
+//! Invariants: holes are flat (sorted, disjoint, each with the largest sequence that was cut there); stale ranges are sorted
+//! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become stale.
 use super::intervals::{Intervals, Source};
 use super::open_file::Plan;
 use crate::files::proto::Hole;
@@ -14,8 +14,8 @@ use forebay_pattern::{Found, Map, Placed};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// More doubtful ranges than this are joined where they are nearest to each other.
-const MOST_DOUBTFUL: usize = 64;
+/// More stale ranges than this are joined where they are nearest to each other.
+const MOST_STALE_RANGES: usize = 64;
 /// So many pieces are looked up before all that follow are gone through in order.
 const FEW: usize = 2;
 
@@ -26,7 +26,7 @@ const STRETCHES: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub struct FileMap {
     patterns: Arc<Patterns>,
-    doubtful: Vec<Range<u64>>,
+    stale_ranges: Vec<Range<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -41,14 +41,16 @@ impl FileMap {
     pub fn new(
         map: Map,
         holes: &[Hole],
-        doubtful: impl IntoIterator<Item = Range<u64>>,
+        stale_ranges: impl IntoIterator<Item = Range<u64>>,
     ) -> FileMap {
         let holes = flat(holes);
         let mut map = FileMap {
             patterns: Arc::new(Patterns { map, holes }),
-            doubtful: Vec::new(),
+            stale_ranges: Vec::new(),
         };
-        doubtful.into_iter().for_each(|range| map.doubt(range));
+        stale_ranges
+            .into_iter()
+            .for_each(|range| map.mark_stale(range));
         map
     }
 
@@ -60,16 +62,16 @@ impl FileMap {
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         let Patterns { map, holes } = &*self.patterns;
-        let ranges = self.doubtful.capacity() * size_of::<Range<u64>>();
+        let ranges = self.stale_ranges.capacity() * size_of::<Range<u64>>();
         map.memory() + holes.capacity() * size_of::<(u64, u64, u64)>() + ranges + size_of::<Self>()
     }
 
     /// Something newer than the map may be here.
-    pub fn doubt(&mut self, range: Range<u64>) {
+    pub fn mark_stale(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
-        let ranges = &mut self.doubtful;
+        let ranges = &mut self.stale_ranges;
         let first = ranges.partition_point(|r| r.end < range.start);
         let behind = ranges.partition_point(|r| r.start <= range.end);
         let mut whole = range;
@@ -77,7 +79,7 @@ impl FileMap {
             whole = whole.start.min(r.start)..whole.end.max(r.end);
         }
         ranges.splice(first..behind, [whole]);
-        if ranges.len() > MOST_DOUBTFUL {
+        if ranges.len() > MOST_STALE_RANGES {
             let gap = |i: &usize| ranges[i + 1].start - ranges[*i].end;
             let nearest = (0..ranges.len() - 1).min_by_key(gap).unwrap_or_default();
             ranges[nearest].end = ranges[nearest + 1].end;
@@ -85,20 +87,23 @@ impl FileMap {
         }
     }
 
-    /// Nothing is in doubt: only what patterns and holes say is asked for.
+    /// Nothing is stale: only what patterns and holes say is asked for.
     pub fn trust(&mut self) {
-        self.doubtful.clear();
+        self.stale_ranges.clear();
     }
 
-    /// The doubtful range that holds the byte at `at`, or else the next one.
-    fn doubt_from(&self, at: u64) -> Range<u64> {
-        let i = self.doubtful.partition_point(|r| r.end <= at);
-        self.doubtful.get(i).cloned().unwrap_or(u64::MAX..u64::MAX)
+    /// The stale range that holds the byte at `at`, or else the next one.
+    fn stale_range_from(&self, at: u64) -> Range<u64> {
+        let i = self.stale_ranges.partition_point(|r| r.end <= at);
+        self.stale_ranges
+            .get(i)
+            .cloned()
+            .unwrap_or(u64::MAX..u64::MAX)
     }
 
-    /// The doubtful range that holds the byte at `at`, if one does.
-    pub fn doubtful(&self, at: u64) -> Option<Range<u64>> {
-        Some(self.doubt_from(at)).filter(|range| range.start <= at && at < range.end)
+    /// The stale range that holds the byte at `at`, if one does.
+    pub fn stale_range_at(&self, at: u64) -> Option<Range<u64>> {
+        Some(self.stale_range_from(at)).filter(|range| range.start <= at && at < range.end)
     }
 
     /// What layers above have planned, with what they do not know filled in: again `most` pieces at most (at least one).
@@ -123,12 +128,12 @@ impl FileMap {
             }
             let mut at = gap.start;
             while at < gap.end {
-                let doubt = self.doubt_from(at);
-                let (end, fits) = if doubt.start <= at {
-                    let end = doubt.end.min(gap.end);
+                let stale = self.stale_range_from(at);
+                let (end, fits) = if stale.start <= at {
+                    let end = stale.end.min(gap.end);
                     (end, filled.add(at..end, None))
                 } else {
-                    let end = doubt.start.min(gap.end);
+                    let end = stale.start.min(gap.end);
                     (end, self.patterns.fill(at..end, &mut filled))
                 };
                 if !fits {
@@ -147,24 +152,24 @@ impl FileMap {
 
     /// Where the byte at `at` is (`None`: the owner must be asked), and up to where that holds at least.
     pub fn segment(&self, at: u64) -> (Option<Source>, u64) {
-        let doubt = self.doubt_from(at);
-        if doubt.start <= at {
-            return (None, doubt.end);
+        let stale = self.stale_range_from(at);
+        if stale.start <= at {
+            return (None, stale.end);
         }
         let (source, end) = self.patterns.segment(at);
-        (Some(source), end.min(doubt.start))
+        (Some(source), end.min(stale.start))
     }
 
     /// Whether the byte at `at` is a hole (`None`: the owner must be asked), and up to where that holds at least: past all pieces
     /// that patterns and holes tell of at once.
     pub fn stretch(&self, at: u64) -> (Option<bool>, u64) {
-        let doubt = self.doubt_from(at);
-        if doubt.start <= at {
-            return (None, doubt.end);
+        let stale = self.stale_range_from(at);
+        if stale.start <= at {
+            return (None, stale.end);
         }
         let (hole, mut end) = self.patterns.stretch(at);
         for _ in 1..STRETCHES {
-            if end >= doubt.start {
+            if end >= stale.start {
                 break;
             }
             match self.patterns.stretch(end) {
@@ -172,7 +177,7 @@ impl FileMap {
                 _ => break,
             }
         }
-        (Some(hole), end.min(doubt.start))
+        (Some(hole), end.min(stale.start))
     }
 }
 

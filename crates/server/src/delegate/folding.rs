@@ -8,7 +8,7 @@
 //! shows it, they stay extents.
 //!
 //! Invariant: each byte that was put is put by exactly one of the patterns and the changes that are left, from the same log byte.
-use crate::files::LOOKED_AT;
+use crate::files::MOST_COMPARED;
 use forebay_index::{Change, Extent, MAX_EXTENT, SLICE};
 use forebay_pattern::{Folder, Segment, Source, apart};
 
@@ -32,7 +32,7 @@ pub struct Folded {
 
 /// Folds changes that are disjoint.
 pub fn fold(changes: Vec<Change>) -> Folded {
-    fold_shown(changes, LOOKED_AT)
+    fold_shown(changes, MOST_COMPARED)
 }
 
 /// The same; more than `most` elements and extents must show by their strides that they are apart.

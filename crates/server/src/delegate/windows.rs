@@ -4,7 +4,7 @@
 //! published nothing newer: so all windows of a file show one generation.
 //!
 //! A file with patterns has all at its owner. The patterns themselves are asked for, once a generation, and become its map; extents
-//! only where the map is in doubt. Answers about extents know of patterns too: a window is right wherever it is.
+//! only where the map is stale. Answers about extents know of patterns too: a window is right wherever it is.
 //!
 //! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
 //! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
@@ -54,17 +54,17 @@ impl Delegate {
         // Up to where the answers of this call reach.
         let mut reach = 0;
         for range in missing {
-            let doubt = map.as_ref().and_then(|map| map.doubtful(range.start));
-            let doubt = doubt.unwrap_or(0..u64::MAX);
+            let stale = map.as_ref().and_then(|map| map.stale_range_at(range.start));
+            let stale = stale.unwrap_or(0..u64::MAX);
             let mut from = range.start.max(reach);
             if reach <= range.start && !narrow {
                 // Small reads come in rows: start at the round offset before, and take what the answer holds behind.
-                let round = (range.start / MAX_EXTENT * MAX_EXTENT).max(doubt.start);
+                let round = (range.start / MAX_EXTENT * MAX_EXTENT).max(stale.start);
                 let known = file.state.lock().windows.segment(round).0.is_some();
                 from = if known { range.start } else { round };
             }
             while from < range.end {
-                let end = (from / SLICE + 1).saturating_mul(SLICE).min(doubt.end);
+                let end = (from / SLICE + 1).saturating_mul(SLICE).min(stale.end);
                 let owner = self.keeper(file, from);
                 let (extents, more) = self.ask_owner(file, owner, from..end, limit, generation)?;
                 let covered = match extents.last() {
@@ -89,7 +89,7 @@ impl Delegate {
     }
 
     /// Looks for the first extent at or after `from` in all slices at once, and remembers, also in `asked`, that there is
-    /// nothing before it. Of a file with patterns: asks for those, or looks up to where the map is in doubt.
+    /// nothing before it. Of a file with patterns: asks for those, or looks up to where the map is stale.
     pub(super) fn ask_ahead(
         &self,
         file: &OpenFile,
@@ -106,8 +106,8 @@ impl Delegate {
         if wants_map {
             return self.ask_map(file, generation, asked);
         }
-        let doubt = map.and_then(|map| map.doubtful(from));
-        let end = doubt.map_or(size, |doubt| doubt.end.min(size));
+        let stale = map.and_then(|map| map.stale_range_at(from));
+        let end = stale.map_or(size, |stale| stale.end.min(size));
         let mut first = end;
         let keepers = match layout {
             Layout::Patterned => file.fid.owner()..file.fid.owner() + 1,

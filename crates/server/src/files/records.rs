@@ -12,7 +12,7 @@
 //!            val  | 1 | token 8 | seq 8 |
 //!            key  | 1 | fid 8 | 1 | writer 2 | token 8 | abort: a slice owner was told that this commit never happens
 //!            val  | 1 |
-//!            key  | 1 | fid 8 | 2 |                     span: every member that ever got a part of this file
+//!            key  | 1 | fid 8 | 2 |                     participants: members that ever got a part of this file
 //!            val  | 1 | members 2 each ... |
 //! ```
 //!
@@ -31,7 +31,7 @@ pub(super) const HISTORY: u8 = 1;
 
 const RECEIPT: u8 = 0;
 const ABORT: u8 = 1;
-const SPAN: u8 = 2;
+const PARTICIPANTS: u8 = 2;
 
 /// Names one commit: its file, the member that wrote it, and that member's token for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,8 +80,8 @@ pub(super) fn is_receipt(key: &[u8]) -> bool {
     key.len() == 12 && key[0] == HISTORY && key[9] == RECEIPT
 }
 
-pub(super) fn span_key(fid: Fid) -> Bytes {
-    history_key(fid, SPAN, &[])
+pub(super) fn participants_key(fid: Fid) -> Bytes {
+    history_key(fid, PARTICIPANTS, &[])
 }
 
 fn history_key(fid: Fid, kind: u8, rest: &[u8]) -> Bytes {
@@ -178,14 +178,14 @@ pub(super) fn abort_value() -> Bytes {
     Bytes::from_static(&[VERSION])
 }
 
-pub(super) fn span_value(members: &[Member]) -> Bytes {
+pub(super) fn participants_value(members: &[Member]) -> Bytes {
     let mut value = vec![VERSION];
     value.extend(members.iter().flat_map(|m| m.to_be_bytes()));
     value.into()
 }
 
-pub(super) fn span_of(value: &[u8]) -> Result<Vec<Member>> {
-    let mut r = Reader::new("span", value);
+pub(super) fn participants_of(value: &[u8]) -> Result<Vec<Member>> {
+    let mut r = Reader::new("participants", value);
     r.version()?;
     r.members()
 }
@@ -252,13 +252,13 @@ mod tests {
         fn records_come_back(fid: u64, writer: u16, token: u64, seq: u64, added: u64, freed: u64, members: Vec<u16>) {
             let id = CommitId { fid: Fid(fid), writer, token };
             prop_assert!(is_receipt(&id.receipt_key()) && !is_receipt(&id.abort_key()));
-            prop_assert!(!is_receipt(&span_key(id.fid)) && !is_receipt(&id.key(DECISION)));
+            prop_assert!(!is_receipt(&participants_key(id.fid)) && !is_receipt(&id.key(DECISION)));
             prop_assert_eq!(CommitId::from_key(&id.key(DECISION)).unwrap(), id);
-            for key in [id.key(STAGED_CHANGES), id.abort_key(), id.receipt_key(), span_key(id.fid)] {
+            for key in [id.key(STAGED_CHANGES), id.abort_key(), id.receipt_key(), participants_key(id.fid)] {
                 prop_assert_eq!(fid_of_key(&key).unwrap(), id.fid);
             }
             prop_assert_eq!(decision_of(&decision_value(seq, &members)).unwrap(), (seq, members.clone()));
-            prop_assert_eq!(span_of(&span_value(&members)).unwrap(), members);
+            prop_assert_eq!(participants_of(&participants_value(&members)).unwrap(), members);
             prop_assert_eq!(receipt_of(&receipt_value(token, seq)).unwrap(), (token, seq));
             let published = PublishedRecord { seq, added, freed };
             prop_assert_eq!(PublishedRecord::of(&published.value()).unwrap(), published);
@@ -270,7 +270,7 @@ mod tests {
         fn no_bytes_make_a_reader_panic(bytes: Vec<u8>) {
             let _ = CommitId::from_key(&bytes);
             let _ = decision_of(&bytes);
-            let _ = span_of(&bytes);
+            let _ = participants_of(&bytes);
             let _ = receipt_of(&bytes);
             let _ = PublishedRecord::of(&bytes);
             let _ = changes_of(&bytes);

@@ -1,6 +1,6 @@
 //! Which request of a member is answered by what.
 use super::Files;
-use super::commit::Commit;
+use super::commit::CommitRequest;
 use super::proto::{FilesReply, FilesRequest};
 use super::records::CommitId;
 use crate::{Member, Result};
@@ -11,24 +11,25 @@ impl Files {
     /// # Errors
     /// Those of POSIX for the operation; `Stale`: plan again from a new view; others are failures.
     pub fn handle(&self, from: Member, request: FilesRequest) -> Result<FilesReply> {
-        let files = &*self.shared;
         use FilesRequest as R;
         match request {
-            R::Open { fid, flags, token } => files.open(from, fid, flags, token),
-            R::OpenUnnamed { new, write, token } => files.open_unnamed(from, new, write, token),
-            R::Close { fid, token } => files.close(from, fid, token),
+            R::Open { fid, flags, token } => self.opens.open(from, fid, flags, token),
+            R::OpenUnnamed { new, write, token } => {
+                self.opens.open_unnamed(from, new, write, token)
+            }
+            R::Close { fid, token } => self.opens.close(from, fid, token),
             R::OpenTeam {
                 fid,
                 flags,
                 token,
                 members,
-            } => files.open_team(fid, flags, token, &members),
+            } => self.opens.open_team(fid, flags, token, &members),
             R::CloseTeam {
                 fid,
                 token,
                 members,
-            } => files.close_team(fid, token, &members),
-            R::Abandon { token } => files.abandon_open(from, token),
+            } => self.opens.close_team(fid, token, &members),
+            R::Abandon { token } => self.opens.abandon(from, token),
             R::Commit {
                 fid,
                 token,
@@ -37,7 +38,7 @@ impl Files {
                 staged,
                 attr,
                 sync,
-            } => files.commit(Commit {
+            } => self.committer.commit(CommitRequest {
                 id: CommitId {
                     fid,
                     writer: from,
@@ -54,7 +55,7 @@ impl Files {
                 token,
                 changes,
                 sync,
-            } => files.stage(
+            } => self.staged.stage(
                 CommitId {
                     fid,
                     writer: from,
@@ -70,36 +71,40 @@ impl Files {
                 seq,
                 promised,
                 sync,
-            } => files.publish(CommitId { fid, writer, token }, seq, promised, sync),
-            R::Drop { fid, writer, token } => files.give_up(CommitId { fid, writer, token }),
+            } => self
+                .staged
+                .publish(CommitId { fid, writer, token }, seq, promised, sync),
+            R::Drop { fid, writer, token } => self.staged.give_up(CommitId { fid, writer, token }),
             R::Decision {
                 fid,
                 writer,
                 token,
                 abort,
-            } => files.decision(CommitId { fid, writer, token }, abort),
-            R::View { fid } => files.view(fid),
+            } => self
+                .outcomes
+                .decision(CommitId { fid, writer, token }, abort),
+            R::View { fid } => self.reader.view(fid),
             R::Extents {
                 fid,
                 start,
                 end,
                 limit,
-            } => files.extents(fid, start, end, limit),
-            R::Patterns { fid } => files.patterns(fid),
-            R::Named { fid, member, from } => files.named(fid, member, from),
-            R::Survey { fids } => files.survey(&fids),
+            } => self.reader.extents(fid, start, end, limit),
+            R::Patterns { fid } => self.patterns.for_readers(fid),
+            R::Named { fid, member, from } => self.reader.named(fid, member, from),
+            R::Survey { fids } => self.reader.survey(&fids),
             R::Append {
                 fid,
                 len,
                 pending_end,
-            } => files.append(fid, len, pending_end),
-            R::Laminate { fid } => files.laminate(fid),
+            } => self.opens.append(fid, len, pending_end),
+            R::Laminate { fid } => self.opens.laminate(fid),
             R::Sync { fid } => {
-                files.promises.promise(fid);
-                files.store.sync()?;
+                self.sequences.promise(fid);
+                self.context.store.sync()?;
                 Ok(FilesReply::Done)
             }
-            R::Remove { fid } => files.remove_slices(fid),
+            R::Remove { fid } => self.staged.remove(fid),
         }
     }
 }

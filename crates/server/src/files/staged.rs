@@ -1,35 +1,42 @@
-//! Staged parts at a slice owner: kept durably, invisible, until the file's owner publishes or drops them.
+//! The slices held here of other members' files: parts of commits are staged, then published or dropped.
 //!
-//! Invariants:
-//! - A staged part goes only by `Publish`, by `Remove`, or when the owner is asked (after a restart, for `Drop`, or after
-//!   long silence) and says that the commit was decided (then it is published here) or never will be.
-//! - Publishing is one batch: extents, freed bytes, the published sequence, the staged record's end. A sequence not
-//!   above the published one was applied before, and is only answered.
-use super::Shared;
-use super::commit::Before;
-use super::parts::belongs;
+//! # Invariants
+//! 1. A staged part is kept durably, and unseen. It goes only by `Publish`, by `Remove`, or when the owner is asked (after a
+//!    restart, for `Drop`, or after long silence) and says that the commit was decided (then it is published here) or never will be.
+//! 2. Publishing is one batch: extents, freed bytes, the published sequence, the staged record's end. A sequence not
+//!    above the published one was applied before, and is only answered.
+//! 3. All of a file's records and extents here change under its slice lock.
+use super::commit::validated;
+use super::context::{MemberContext, unexpected};
 use super::proto::{FilesReply, FilesRequest};
 use super::records::{self, CommitId, PublishedRecord};
+use super::slice_index::{PriorState, REMOVAL_STEP, SliceIndex};
+use super::slice_parts::belongs;
 use crate::{Fid, Member, Result, keys};
 use forebay_index::Change;
 use forebay_storage::{Batch, Store};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+const SLICE_LOCKS: usize = 64;
+
+/// Batches that one `Remove` request does, so that it is answered in time.
+const REMOVAL_STEPS: usize = 32;
 /// A part staged for longer has probably lost its writer; the background thread asks the owner.
-const ABANDONED: Duration = Duration::from_secs(60);
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
 /// Which parts are staged here: the keys of the records on disk.
 #[derive(Default)]
-pub(super) struct StagedTable {
+struct StagedTable {
     files: Mutex<HashMap<Fid, Vec<(CommitId, Instant)>>>,
 }
 
 impl StagedTable {
-    pub(super) fn load(store: &Store) -> Result<StagedTable> {
+    fn load(store: &Store) -> Result<StagedTable> {
         let table = StagedTable::default();
         let (from, to) = ([records::STAGED_CHANGES], [records::STAGED_CHANGES + 1]);
         for entry in store.scan(keys::STAGED, Bound::Included(&from), Bound::Excluded(&to)) {
@@ -53,17 +60,17 @@ impl StagedTable {
             }
         }
     }
-    pub(super) fn forget(&self, fid: Fid) {
+    fn forget(&self, fid: Fid) {
         self.files.lock().remove(&fid);
     }
-    pub(super) fn of(&self, fid: Fid) -> Vec<CommitId> {
+    fn of(&self, fid: Fid) -> Vec<CommitId> {
         self.files
             .lock()
             .get(&fid)
             .map(|l| l.iter().map(|(id, _)| *id).collect())
             .unwrap_or_default()
     }
-    pub(super) fn all(&self) -> Vec<CommitId> {
+    fn all(&self) -> Vec<CommitId> {
         self.files
             .lock()
             .values()
@@ -71,27 +78,66 @@ impl StagedTable {
             .map(|(id, _)| *id)
             .collect()
     }
-    pub(super) fn abandoned(&self) -> Vec<CommitId> {
+    fn abandoned(&self) -> Vec<CommitId> {
         self.files
             .lock()
             .values()
             .flatten()
-            .filter(|(_, since)| since.elapsed() > ABANDONED)
+            .filter(|(_, since)| since.elapsed() > ABANDONED_AFTER)
             .map(|(id, _)| *id)
             .collect()
     }
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.files.lock().is_empty()
     }
 }
 
-impl Shared {
-    pub(super) fn stage(&self, id: CommitId, changes: &[Change], sync: bool) -> Result<FilesReply> {
+/// See the head of this file.
+pub(super) struct StagedParts {
+    context: Arc<MemberContext>,
+    slices: Arc<SliceIndex>,
+    staged: StagedTable,
+    /// Serialise changes of the slices held for other members' files, by file.
+    locks: Vec<Mutex<()>>,
+}
+
+impl StagedParts {
+    pub fn load(context: Arc<MemberContext>, slices: Arc<SliceIndex>) -> Result<StagedParts> {
+        Ok(StagedParts {
+            staged: StagedTable::load(&context.store)?,
+            locks: (0..SLICE_LOCKS).map(|_| Mutex::new(())).collect(),
+            context,
+            slices,
+        })
+    }
+
+    fn slice_lock(&self, fid: Fid) -> MutexGuard<'_, ()> {
+        self.locks[(fid.0 ^ (fid.0 >> 48)) as usize % SLICE_LOCKS].lock()
+    }
+
+    /// No part is staged here.
+    pub fn is_empty(&self) -> bool {
+        self.staged.is_empty()
+    }
+
+    /// All parts that are staged here.
+    pub fn all(&self) -> Vec<CommitId> {
+        self.staged.all()
+    }
+
+    /// Those staged for so long that their writers have probably gone.
+    pub fn abandoned(&self) -> Vec<CommitId> {
+        self.staged.abandoned()
+    }
+
+    pub fn stage(&self, id: CommitId, changes: &[Change], sync: bool) -> Result<FilesReply> {
         let owner = id.fid.owner();
-        if owner == self.member() || !belongs(self.map(), owner, self.member(), changes) {
+        if owner == self.context.member()
+            || !belongs(self.context.map(), owner, self.context.member(), changes)
+        {
             return Err(Errno::INVAL.into());
         }
-        self.contents(id, changes, &[])?;
+        validated(id, changes, &[], self.context.map().members)?;
         let mut batch = Batch::new();
         batch.put(
             keys::STAGED,
@@ -100,18 +146,18 @@ impl Shared {
         );
         {
             let _slice = self.slice_lock(id.fid);
-            self.step("stage")?;
-            self.store.apply(batch)?;
+            self.context.step("stage")?;
+            self.context.store.apply(batch)?;
             self.staged.add(id);
         }
         if sync {
-            self.store.sync()?;
+            self.context.store.sync()?;
         }
-        self.step("staged")?;
+        self.context.step("staged")?;
         Ok(FilesReply::Done)
     }
 
-    pub(super) fn publish(
+    pub fn publish(
         &self,
         id: CommitId,
         seq: u64,
@@ -122,10 +168,11 @@ impl Shared {
             let _slice = self.slice_lock(id.fid);
             let last = self.last_published(id.fid)?;
             let staged = self
+                .context
                 .store
                 .get(keys::STAGED, &id.key(records::STAGED_CHANGES))?;
             // This was promised when it was staged: it may use the room kept for giving back.
-            let mut batch = super::reclaiming();
+            let mut batch = Batch::reclaiming();
             batch.delete(keys::STAGED, id.key(records::STAGED_CHANGES));
             let reply = match staged {
                 _ if seq <= last.seq => {
@@ -139,12 +186,13 @@ impl Shared {
                 None => return Ok(FilesReply::Missing),
                 Some(value) => {
                     let mut changes = records::changes_of(&value)?;
-                    let before = Before {
+                    let before = PriorState {
                         size: None,
                         promised,
                     };
                     let (added, freed) =
-                        self.change(&mut batch, id.fid, &mut changes, seq, before, false)?;
+                        self.slices
+                            .change(&mut batch, id.fid, &mut changes, seq, before, false)?;
                     let record = PublishedRecord { seq, added, freed };
                     batch.put(
                         keys::STAGED,
@@ -154,24 +202,25 @@ impl Shared {
                     FilesReply::Published { added, freed }
                 }
             };
-            self.step("apply staged")?;
-            self.store.apply(batch)?;
+            self.context.step("apply staged")?;
+            self.context.store.apply(batch)?;
             self.staged.remove(id);
             reply
         };
         if sync {
-            self.store.sync()?;
+            self.context.store.sync()?;
         }
-        let freed = matches!(reply, FilesReply::Published { freed, .. } if freed > 0);
-        if freed || self.outbox.holds(id.fid) {
-            self.outbox.wake();
-        }
-        self.step("applied staged")?;
+        let freed = match reply {
+            FilesReply::Published { freed, .. } => freed,
+            _ => 0,
+        };
+        self.slices.landed(id.fid, freed);
+        self.context.step("applied staged")?;
         Ok(reply)
     }
 
     /// The writer gives a commit up. It may be wrong about its end (a lost answer), so the owner is asked first.
-    pub(super) fn give_up(&self, id: CommitId) -> Result<FilesReply> {
+    pub fn give_up(&self, id: CommitId) -> Result<FilesReply> {
         if self.staged.of(id.fid).contains(&id) {
             self.resolve(id, true)?;
         }
@@ -182,20 +231,28 @@ impl Shared {
     fn drop_staged(&self, id: CommitId) -> Result<()> {
         let _slice = self.slice_lock(id.fid);
         if self.staged.of(id.fid).contains(&id) {
-            let mut batch = super::reclaiming();
+            let mut batch = Batch::reclaiming();
             batch.delete(keys::STAGED, id.key(records::STAGED_CHANGES));
-            self.store.apply(batch)?;
+            self.context.store.apply(batch)?;
             self.staged.remove(id);
         }
         Ok(())
     }
 
+    /// Publishes what is staged here of the file and decided: so a reader sees all of each commit.
+    pub fn publish_decided(&self, fid: Fid) -> Result<()> {
+        let staged = self.staged.of(fid);
+        staged
+            .into_iter()
+            .try_for_each(|id| self.resolve(id, false))
+    }
+
     /// Asks the owner what became of a staged part, and publishes it if it was decided. With `abort`, a commit not
     /// decided by now never will be, and the part is dropped.
-    pub(super) fn resolve(&self, id: CommitId, abort: bool) -> Result<()> {
+    pub fn resolve(&self, id: CommitId, abort: bool) -> Result<()> {
         let CommitId { fid, writer, token } = id;
         let owner: Member = fid.owner();
-        match self.links.files(
+        match self.context.peers.files(
             owner,
             FilesRequest::Decision {
                 fid,
@@ -207,18 +264,48 @@ impl Shared {
             FilesReply::Decision(Some(seq)) => self.publish(id, seq, true, false).map(|_| ()),
             FilesReply::Decision(None) if abort => self.drop_staged(id),
             FilesReply::Decision(None) => Ok(()),
-            other => Err(super::unexpected(owner, &other)),
+            other => Err(unexpected(owner, &other)),
         }
     }
 
     /// What was last published here for a file; zeros if nothing.
-    pub(super) fn last_published(&self, fid: Fid) -> Result<PublishedRecord> {
-        match self.store.get(
+    pub fn last_published(&self, fid: Fid) -> Result<PublishedRecord> {
+        match self.context.store.get(
             keys::STAGED,
             &records::fid_key(records::STAGED_PUBLISHED, fid),
         )? {
             Some(value) => PublishedRecord::of(&value),
             None => Ok(PublishedRecord::default()),
         }
+    }
+
+    /// A bounded share of the removal of all that is kept here of the file. `More`: ask again.
+    pub fn remove(&self, fid: Fid) -> Result<FilesReply> {
+        if fid.owner() == self.context.member() {
+            return Err(Errno::INVAL.into());
+        }
+        let _slice = self.slice_lock(fid);
+        for _ in 0..REMOVAL_STEPS {
+            let mut batch = Batch::reclaiming();
+            let last = self.slices.remove(&mut batch, fid, REMOVAL_STEP)? < REMOVAL_STEP;
+            if last {
+                let staged = records::fid_key(records::STAGED_CHANGES, fid);
+                self.context
+                    .delete_prefix(&mut batch, keys::STAGED, &staged)?;
+                let published = records::fid_key(records::STAGED_PUBLISHED, fid);
+                batch.delete(keys::STAGED, published);
+            }
+            self.context.step("remove slices")?;
+            self.context.store.apply(batch)?;
+            if last {
+                // On disk before the owner forgets that there was a file.
+                self.context.store.barrier()?;
+                self.staged.forget(fid);
+                self.slices.wake_outbox();
+                return Ok(FilesReply::Done);
+            }
+        }
+        self.slices.wake_outbox();
+        Ok(FilesReply::More)
     }
 }

@@ -1,6 +1,6 @@
 //! What the namespace of a member knows of others: the namespaces of the other members, and the content side of this one.
 use super::proto::{MetaReply, MetaRequest};
-use crate::files::Files;
+use crate::files::{Files, Removal};
 use crate::inodes::Inode;
 use crate::{Fid, Member, Peers, Result};
 use forebay_storage::Batch;
@@ -52,12 +52,6 @@ pub trait FilesHook: Send + Sync {
         inode: &Inode,
         batch: &mut Batch,
     ) -> Option<Box<dyn Removal + 'a>>;
-}
-
-/// The removal of a file that is in a batch. Dropped without `landed`, the batch did not land.
-pub trait Removal {
-    /// The batch has landed. Called with the inode's lock held.
-    fn landed(self: Box<Self>);
 }
 
 impl FilesHook for Files {

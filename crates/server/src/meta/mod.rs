@@ -35,7 +35,7 @@ mod tests;
 mod xattrs;
 
 pub use forebay_proto::meta as proto;
-pub use links::{FilesHook, MetaPeers, Removal};
+pub use links::{FilesHook, MetaPeers};
 pub use recover::Tender;
 
 use crate::inodes::Inodes;

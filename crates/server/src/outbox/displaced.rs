@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! DISPLACED  key  | number 8 |    grows in the order of commits here, also across restarts
-//!            val  | 2 | postcard: Held |
+//!            val  | 2 | postcard: HeldBytes |
 //! ```
 //!
 //! Invariants:
@@ -32,7 +32,7 @@ const TOGETHER: usize = 256;
 
 /// What one commit displaced here, and what it wrote where a power cut must not leave it unreadable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct HeldBytes {
     /// The file.
     pub fid: Fid,
     /// Its size before, where that is known: at its owner.
@@ -48,7 +48,7 @@ pub(crate) struct Held {
 }
 
 /// The records of one member.
-pub(super) struct Displaced {
+pub(super) struct DisplacedBytes {
     store: Arc<Store>,
     next: AtomicU64,
     /// Records below are of commits of earlier runs.
@@ -59,13 +59,13 @@ pub(super) struct Displaced {
     files: Mutex<[HashSet<Fid>; 2]>,
 }
 
-impl Displaced {
-    pub fn open(store: Arc<Store>) -> Result<Displaced> {
+impl DisplacedBytes {
+    pub fn open(store: Arc<Store>) -> Result<DisplacedBytes> {
         let mut next = 0;
         for entry in store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded) {
             next = next.max(number(&entry?.0)? + 1);
         }
-        Ok(Displaced {
+        Ok(DisplacedBytes {
             store,
             next: AtomicU64::new(next),
             first: AtomicU64::new(next),
@@ -96,13 +96,13 @@ impl Displaced {
         self.files.lock().iter().any(|files| files.contains(&fid))
     }
 
-    pub fn add(&self, batch: &mut Batch, held: &Held) {
+    pub fn add(&self, batch: &mut Batch, held: &HeldBytes) {
         self.files.lock()[0].insert(held.fid);
         // One record at least: it may hold nothing but what was written beside.
         let mut parts = held.extents.chunks(RANGES);
         let (mut part, mut beside) = (parts.next().unwrap_or_default(), &held.beside[..]);
         loop {
-            let record = Held {
+            let record = HeldBytes {
                 extents: part.to_vec(),
                 beside: beside.to_vec(),
                 ..*held
@@ -156,20 +156,20 @@ impl Displaced {
     }
 
     /// The records of earlier runs, in order.
-    pub fn left(&self) -> Result<Vec<(u64, Held)>> {
+    pub fn left(&self) -> Result<Vec<(u64, HeldBytes)>> {
         let mut left = self.records(0)?;
         let first = self.first.load(Ordering::SeqCst);
         left.retain(|(number, _)| *number < first);
         Ok(left)
     }
 
-    fn records(&self, from: u64) -> Result<Vec<(u64, Held)>> {
+    fn records(&self, from: u64) -> Result<Vec<(u64, HeldBytes)>> {
         read(&self.store, from)
     }
 }
 
 /// All records from this number on.
-pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, Held)>> {
+pub(super) fn read(store: &Store, from: u64) -> Result<Vec<(u64, HeldBytes)>> {
     let mut records = Vec::new();
     let from = from.to_be_bytes();
     for entry in store.scan(keys::DISPLACED, Bound::Included(&from), Bound::Unbounded) {
@@ -190,7 +190,7 @@ pub(super) fn files(store: &Store) -> BTreeSet<Fid> {
     let records = store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded);
     let fid = |value: Bytes| {
         let (_, rest) = value.split_first()?;
-        Some(postcard::from_bytes::<Held>(rest).ok()?.fid)
+        Some(postcard::from_bytes::<HeldBytes>(rest).ok()?.fid)
     };
     let values = records.filter_map(|entry| Some(entry.ok()?.1));
     values.filter_map(fid).collect()

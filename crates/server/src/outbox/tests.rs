@@ -12,7 +12,7 @@ struct Frees {
     got: Mutex<Vec<(Member, Range)>>,
 }
 
-impl Links for Frees {
+impl ContentPeers for Frees {
     fn member(&self) -> Member {
         0
     }
@@ -172,7 +172,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let hold = |outbox: &Outbox, fid, addr| {
         let mut batch = Batch::new();
         outbox.wrote([1]);
-        let held = Held {
+        let held = HeldBytes {
             fid: Fid(fid),
             size: Some(10),
             seq: 3,
@@ -205,7 +205,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
     let left = outbox.left().unwrap();
     assert_eq!((left.len(), left[0].1.fid), (1, Fid(6)));
     let mut batch = Batch::new();
-    outbox.settle(&mut batch, left[0].0, &left[0].1.extents);
+    outbox.end_held(&mut batch, left[0].0, &left[0].1.extents);
     store.apply(batch).unwrap();
     outbox.drain().unwrap();
     assert_eq!(links.got.lock()[1], (0, (7, 100, 10)));

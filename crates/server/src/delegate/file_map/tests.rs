@@ -77,11 +77,11 @@ proptest! {
     #[test]
     fn agrees_with_a_byte_by_byte_model(
         changes in prop::collection::vec(change(), 1..8),
-        doubtful in prop::collection::vec((0..SPACE as u64, 1..30u64), 0..4),
+        stale in prop::collection::vec((0..SPACE as u64, 1..30u64), 0..4),
     ) {
         let (segments, holes, model) = build(&changes);
         let merged = forebay_pattern::Patterns::merged(segments).map();
-        let ranges: Vec<_> = doubtful.iter().map(|(start, len)| *start..start + len).collect();
+        let ranges: Vec<_> = stale.iter().map(|(start, len)| *start..start + len).collect();
         let map = FileMap::new(merged, &holes, ranges.clone());
         // A plan of any size says the same, part by part.
         for most in [1, 3, 7, 10_000] {
@@ -119,7 +119,7 @@ proptest! {
             prop_assert!(until > at);
             let asked = ranges.iter().any(|r| r.contains(&at));
             prop_assert_eq!(source.is_none(), asked, "at {}", at);
-            prop_assert_eq!(map.doubtful(at).is_some_and(|r| r.contains(&at)), asked);
+            prop_assert_eq!(map.stale_range_at(at).is_some_and(|r| r.contains(&at)), asked);
             for o in at..until.min(SPACE as u64) {
                 match source {
                     None => prop_assert!(ranges.iter().any(|r| r.contains(&o))),
@@ -163,18 +163,18 @@ fn layers_above_stay_in_place() {
 }
 
 #[test]
-fn many_doubtful_ranges_are_joined_where_they_are_nearest() {
+fn many_stale_ranges_are_joined_where_they_are_nearest() {
     let mut map = FileMap::default();
-    for k in 0..MOST_DOUBTFUL as u64 {
-        map.doubt(k * 100..k * 100 + 10);
+    for k in 0..MOST_STALE_RANGES as u64 {
+        map.mark_stale(k * 100..k * 100 + 10);
     }
-    assert_eq!(map.doubtful.len(), MOST_DOUBTFUL);
-    map.doubt(515..520);
-    assert_eq!(map.doubtful.len(), MOST_DOUBTFUL);
-    assert_eq!(map.doubtful(512), Some(500..520));
-    map.doubt(0..u64::MAX);
+    assert_eq!(map.stale_ranges.len(), MOST_STALE_RANGES);
+    map.mark_stale(515..520);
+    assert_eq!(map.stale_ranges.len(), MOST_STALE_RANGES);
+    assert_eq!(map.stale_range_at(512), Some(500..520));
+    map.mark_stale(0..u64::MAX);
     assert_eq!(map.segment(7), (None, u64::MAX));
-    assert_eq!(map.doubtful.len(), 1);
+    assert_eq!(map.stale_ranges.len(), 1);
 }
 
 /// 64 logs that write records in turns, and what of it is cut away.

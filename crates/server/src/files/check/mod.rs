@@ -8,16 +8,16 @@ mod problem;
 
 pub use problem::Problem;
 
-use super::patterns::{self, check::Held};
+use super::patterns::check::{HeldByPatterns, held};
+pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patterns};
 use super::records::{self, CommitId};
 use crate::inodes::{Inode, Inodes};
 use crate::{Error, Fid, Kind, Layout, Member, Result, keys};
 use forebay_index::{Change, Extent, ExtentIndex, RangeMap, SLICE};
-use forebay_storage::{Batch, Store};
+use forebay_storage::Store;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound::Unbounded;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Checks the content side of all members; `stores` has every member's.
@@ -122,52 +122,10 @@ pub(crate) fn decided_commits(stores: &[(Member, &Store)]) -> (Vec<DecidedCommit
 
 /// The record that says which members hold parts of a file: key and value for `keys::DECISIONS`.
 pub(crate) fn holders_record(fid: Fid, members: &[Member]) -> (bytes::Bytes, bytes::Bytes) {
-    (records::span_key(fid), records::span_value(members))
-}
-
-/// What the patterns of a file hold, and what is not held.
-pub(crate) struct PatternGaps {
-    /// Parts of the file that neither its patterns nor its extents hold.
-    pub(crate) gaps: Vec<Range<u64>>,
-    /// Bytes that the patterns hold.
-    pub(crate) bytes: u64,
-    /// Log ranges of these. The offsets say nothing.
-    pub(crate) extents: Vec<Extent>,
-    /// Parts of the file whose log bytes are missing.
-    pub(crate) missing: Vec<Range<u64>>,
-    /// Where the last byte that patterns show ends.
-    pub(crate) end: u64,
-}
-
-/// The parts of the file that an extent holds and whose log bytes are not there.
-pub(crate) type Missing<'a> = dyn Fn(&Extent) -> Vec<Range<u64>> + 'a;
-
-/// Looks for gaps in `[0, size)`, at most `most` of them; then all behind the last counts as one.
-///
-/// # Errors
-/// When the store or the index cannot be read.
-pub(crate) fn pattern_gaps(
-    store: &Store,
-    index: &ExtentIndex,
-    fid: Fid,
-    size: u64,
-    most: usize,
-    missing: &Missing<'_>,
-) -> Result<PatternGaps> {
-    patterns::check::gaps(store, index, fid, size, most, missing)
-}
-
-/// Adds to `batch` how many bytes of each pattern of the file are displaced, after extents were laid over them.
-///
-/// # Errors
-/// When the store or the index cannot be read.
-pub(crate) fn recount_patterns(
-    store: &Store,
-    index: &ExtentIndex,
-    batch: &mut Batch,
-    fid: Fid,
-) -> Result<()> {
-    patterns::check::recount(store, index, batch, fid)
+    (
+        records::participants_key(fid),
+        records::participants_value(members),
+    )
 }
 
 /// The log ranges that patterns in this store name, by file.
@@ -175,8 +133,8 @@ pub(crate) fn recount_patterns(
 /// # Errors
 /// When the store or the index cannot be read.
 pub(crate) fn pattern_extents(store: &Store, index: &ExtentIndex) -> Result<Vec<(Fid, Extent)>> {
-    let held = patterns::check::held(store, index)?.into_iter();
-    Ok(held
+    let all = held(store, index)?.into_iter();
+    Ok(all
         .flat_map(|held| held.extents.into_iter().map(move |e| (held.fid, e)))
         .collect())
 }
@@ -282,14 +240,14 @@ impl Check {
             self.extent(member, fid, extent, last, inode.map(|i| (i.size, i.layout)));
             last = Some(extent);
         }
-        for held in patterns::check::held(store, &index)? {
+        for held in held(store, &index)? {
             let inode = self.inode(held.fid)?;
             self.patterns(member, held, inode);
         }
         Ok(())
     }
 
-    fn patterns(&mut self, member: Member, held: Held, inode: Option<Inode>) {
+    fn patterns(&mut self, member: Member, held: HeldByPatterns, inode: Option<Inode>) {
         let fid = held.fid;
         *self.bytes.entry(fid).or_default() += held.bytes;
         let whole = held.lost.is_empty();

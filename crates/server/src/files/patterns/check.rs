@@ -1,9 +1,8 @@
 //! What the check of a stopped service wants to know of patterns.
+use super::index_overlay::{IndexOverlay, ReadPage, read_page};
 use super::log_ranges::LogRanges;
-use super::over::{Over, Read, page};
 use super::records;
-use super::table::{Table, visible};
-use crate::files::check::{Missing, PatternGaps};
+use super::table::{PatternTable, visible};
 use crate::{Fid, Result, keys};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_storage::{Batch, Store};
@@ -12,7 +11,7 @@ use std::ops::Range;
 
 /// What the patterns of one file hold.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldByPatterns {
     /// The file.
     pub fid: Fid,
     /// Segments and holes.
@@ -33,7 +32,7 @@ pub(crate) struct Held {
 ///
 /// # Errors
 /// When the store or the index cannot be read. A record that cannot be read is in `lost`.
-pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<Held>> {
+pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<HeldByPatterns>> {
     let mut fids: Vec<Fid> = Vec::new();
     for entry in store.scan(keys::PATTERNS, Unbounded, Unbounded) {
         let fid = records::fid_of(&entry?.0).unwrap_or(Fid(0));
@@ -42,24 +41,27 @@ pub(crate) fn held(store: &Store, index: &ExtentIndex) -> Result<Vec<Held>> {
         }
     }
     let one = |fid: Fid| {
-        let table = super::load(store, fid)?;
-        of(fid, &table, &|range| page(index, fid, range))
+        let table = PatternTable::read(store, fid)?;
+        of(fid, &table, &|range| read_page(index, fid, range))
     };
     fids.into_iter().map(one).collect()
 }
 
-/// See [`recount_patterns`](crate::files::check::recount_patterns).
-pub(crate) fn recount(
+/// Adds to `batch` how many bytes of each pattern of the file are displaced, after extents were laid over them.
+///
+/// # Errors
+/// When the store or the index cannot be read.
+pub(crate) fn recount_patterns(
     store: &Store,
     index: &ExtentIndex,
     batch: &mut Batch,
     fid: Fid,
 ) -> Result<()> {
-    let mut table = super::load(store, fid)?;
-    table.recount(&|range| page(index, fid, range))?;
-    for part in &table.parts {
-        let key = part.id.key(fid, records::HIDDEN);
-        match part.hidden {
+    let mut table = PatternTable::read(store, fid)?;
+    table.recount(&|range| read_page(index, fid, range))?;
+    for stored in &table.segments {
+        let key = stored.id.key(fid, records::HIDDEN);
+        match stored.hidden {
             0 => batch.delete(keys::PATTERNS, key),
             hidden => batch.put(keys::PATTERNS, key, records::hidden_value(hidden)),
         }
@@ -67,8 +69,28 @@ pub(crate) fn recount(
     Ok(())
 }
 
-/// See [`pattern_gaps`](crate::files::check::pattern_gaps).
-pub(crate) fn gaps(
+/// What the patterns of a file hold, and what is not held.
+pub(crate) struct PatternGaps {
+    /// Segments of the file that neither its patterns nor its extents hold.
+    pub(crate) gaps: Vec<Range<u64>>,
+    /// Bytes that the patterns hold.
+    pub(crate) bytes: u64,
+    /// Log ranges of these. The offsets say nothing.
+    pub(crate) extents: Vec<Extent>,
+    /// Segments of the file whose log bytes are missing.
+    pub(crate) missing: Vec<Range<u64>>,
+    /// Where the last byte that patterns show ends.
+    pub(crate) end: u64,
+}
+
+/// The segments of the file that an extent holds and whose log bytes are not there.
+pub(crate) type Missing<'a> = dyn Fn(&Extent) -> Vec<Range<u64>> + 'a;
+
+/// Looks for gaps in `[0, size)`, at most `most` of them; then all behind the last counts as one.
+///
+/// # Errors
+/// When the store or the index cannot be read.
+pub(crate) fn pattern_gaps(
     store: &Store,
     index: &ExtentIndex,
     fid: Fid,
@@ -78,9 +100,9 @@ pub(crate) fn gaps(
 ) -> Result<PatternGaps> {
     let mut unheld = Vec::new();
     let mut ranges = LogRanges::default();
-    let table = super::load(store, fid)?;
-    let read = |range| page(index, fid, range);
-    let mut over = Over::new(&read, 0..u64::MAX);
+    let table = PatternTable::read(store, fid)?;
+    let read = |range| read_page(index, fid, range);
+    let mut over = IndexOverlay::new(&read, 0..u64::MAX);
     let (mut gaps, mut at, mut bytes) = (Vec::<Range<u64>>::new(), 0, 0);
     let mut last = 0;
     visible(table.map(), &table, 0..u64::MAX, &mut |piece| {
@@ -115,7 +137,7 @@ pub(crate) fn gaps(
     for gap in gaps {
         let mut from = gap.start;
         while from < gap.end {
-            let (extents, all) = page(index, fid, from..gap.end)?;
+            let (extents, all) = read_page(index, fid, from..gap.end)?;
             for extent in &extents {
                 if extent.offset > from {
                     left.push(from..extent.offset);
@@ -139,18 +161,18 @@ pub(crate) fn gaps(
     })
 }
 
-fn of(fid: Fid, table: &Table, over: &Read<'_>) -> Result<Held> {
-    let mut held = Held {
+fn of(fid: Fid, table: &PatternTable, over: &ReadPage<'_>) -> Result<HeldByPatterns> {
+    let mut held = HeldByPatterns {
         fid,
-        records: (table.parts.len() + table.holes.len()) as u64,
-        counted: table.parts.iter().map(|p| p.bytes - p.hidden).sum(),
+        records: (table.segments.len() + table.holes.len()) as u64,
+        counted: table.segments.iter().map(|p| p.bytes - p.hidden).sum(),
         lost: table.lost.iter().map(|l| l.text.clone()).collect(),
         bytes: 0,
         end: 0,
         extents: Vec::new(),
     };
     let mut ranges = LogRanges::default();
-    let mut over = Over::new(over, 0..u64::MAX);
+    let mut over = IndexOverlay::new(over, 0..u64::MAX);
     visible(table.map(), table, 0..u64::MAX, &mut |piece| {
         over.uncovered(piece, &mut |p| {
             held.bytes += p.len;

@@ -2,46 +2,47 @@
 //!
 //! Extents of the index are newer than any pattern there. So a commit with patterns cuts the index under their elements; and a
 //! cut leaves a hole record over patterns that stay, or what an extent hid would come to light.
-use super::super::Shared;
-use super::super::commit::total;
-use super::displace::{Displaced, New, displaced, joined};
+use super::displace::{DisplacedBytes, IncomingChange, displaced};
+use super::index_overlay::IndexOverlay;
 use super::log_ranges::LogRanges;
-use super::over::{Over, page};
-use super::records::{HIDDEN, HOLE, Id, SEGMENT, hidden_value, hole_value};
-use super::table::{HoleRecord, Part, Table};
+use super::record_writer::RecordWriter;
+use super::records::PatternId;
+use super::store::PatternStore;
+use super::table::{PatternTable, StoredSegment};
+use crate::files::ranges::joined;
+use crate::files::slice_index::stored_bytes;
 use crate::inodes::Inode;
-use crate::{Fid, Layout, Result, keys};
+use crate::{Fid, Layout, Result};
 use forebay_index::Change;
 use forebay_pattern::{Map, Segment};
 use forebay_storage::Batch;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A commit of no more puts is short.
-const FEW: usize = 16;
+const SHORT_COMMIT_PUTS: usize = 16;
 
 /// What a change did, and the table after it.
-pub(in super::super) struct Patterned {
+pub(in super::super) struct PatternedChange {
     pub added: u64,
     pub freed: u64,
-    pub table: Table,
+    pub table: PatternTable,
 }
 
 /// What a commit brings, and what it would do to the table that was there when it was looked at.
-pub(in super::super) struct Prepared {
+pub(in super::super) struct PreparedPatterns {
     /// Of a commit that has no sequence yet.
-    parts: Vec<Part>,
-    found: Option<(Arc<Table>, Found)>,
+    segments: Vec<StoredSegment>,
+    found: Option<(Arc<PatternTable>, TableChange)>,
 }
 
 /// What a change does to a table.
-struct Found {
-    gone: Displaced,
+struct TableChange {
+    gone: DisplacedBytes,
     /// Cuts of what the index has under elements.
     under: Vec<Change>,
 }
 
-impl Shared {
+impl PatternStore {
     /// Finds what a commit displaces: all that takes long. The caller has the file's commit lock, so nothing but a lamination
     /// changes what is found here; nobody has the inode's lock, so others go on.
     pub(in super::super) fn prepare(
@@ -49,20 +50,20 @@ impl Shared {
         fid: Fid,
         own: &[Change],
         segments: Vec<Segment>,
-    ) -> Result<Prepared> {
-        let parts = segments.into_iter().zip(0..);
-        let part = |(segment, number)| Part::new(Id { seq: 0, number }, segment);
-        let parts: Vec<Part> = parts.map(part).collect();
-        let table = if parts.is_empty() && few(own) && self.tables.get(fid).is_none() {
+    ) -> Result<PreparedPatterns> {
+        let segments = segments.into_iter().zip(0..);
+        let stored = |(segment, number)| StoredSegment::new(PatternId { seq: 0, number }, segment);
+        let segments: Vec<StoredSegment> = segments.map(stored).collect();
+        let table = if segments.is_empty() && is_short(own) && self.tables.get(fid).is_none() {
             // Of most files there is none, and of others this takes no time.
             None
         } else {
-            let _inode = self.inodes.lock(fid);
-            match self.inodes.get(fid).map(|inode| inode.layout) {
-                Ok(Layout::Patterned) if !own.is_empty() || !parts.is_empty() => {
+            let _inode = self.context.inodes.lock(fid);
+            match self.context.inodes.get(fid).map(|inode| inode.layout) {
+                Ok(Layout::Patterned) if !own.is_empty() || !segments.is_empty() => {
                     Some(self.table(fid)?)
                 }
-                Ok(Layout::Fresh) if !parts.is_empty() => Some(self.table(fid)?),
+                Ok(Layout::Fresh) if !segments.is_empty() => Some(self.table(fid)?),
                 // What is wrong is said where it is decided.
                 _ => None,
             }
@@ -70,25 +71,31 @@ impl Shared {
         let found = match table {
             None => None,
             Some(table) => {
-                let found = self.find(fid, &table, own, &parts)?;
+                let found = self.find(fid, &table, own, &segments)?;
                 Some((table, found))
             }
         };
-        Ok(Prepared { parts, found })
+        Ok(PreparedPatterns { segments, found })
     }
 
-    /// What changes and parts do to a table.
-    fn find(&self, fid: Fid, old: &Table, own: &[Change], parts: &[Part]) -> Result<Found> {
-        self.step("find")?;
+    /// What changes and segments do to a table.
+    fn find(
+        &self,
+        fid: Fid,
+        old: &PatternTable,
+        own: &[Change],
+        segments: &[StoredSegment],
+    ) -> Result<TableChange> {
+        self.context.step("find")?;
         let mut kept = LogRanges::default();
         for change in own {
             if let Change::Put(e) = change {
-                kept.add(super::source(e), e.addr..e.addr.saturating_add(e.len));
+                kept.add_extent(e);
             }
         }
-        for part in parts {
-            let runs = part.runs.iter().cloned();
-            runs.for_each(|run| kept.add(part.segment.source, run));
+        for stored in segments {
+            let runs = stored.runs.iter().cloned();
+            runs.for_each(|run| kept.add(stored.segment.source, run));
         }
         let kept = kept.sorted();
         let changed = own.iter().map(|change| match change {
@@ -96,32 +103,32 @@ impl Shared {
             Change::Cut { start, end } => *start..*end,
         });
         let ranges = joined(changed.collect());
-        let new = New {
+        let new = IncomingChange {
             ranges: &ranges,
-            parts,
+            segments,
             kept: &kept,
         };
-        let gone = displaced(old, &new, &|range| page(&self.index, fid, range))?;
-        let under = self.cut_under(fid, parts)?;
-        Ok(Found { gone, under })
+        let gone = displaced(old, &new, &|range| self.page(fid, range))?;
+        let under = self.cut_under(fid, segments)?;
+        Ok(TableChange { gone, under })
     }
 
     /// Adds to `batch` changes and what was prepared of the commit, under sequence `seq`, and the freed bytes. The caller has the
     /// commit lock and the inode's; `inode` is as it is stored.
-    pub(in super::super) fn change_patterned(
+    pub(in super::super) fn change(
         &self,
         batch: &mut Batch,
         fid: Fid,
         inode: &Inode,
         own: &mut Vec<Change>,
-        prepared: Prepared,
+        prepared: PreparedPatterns,
         seq: u64,
-    ) -> Result<Patterned> {
+    ) -> Result<PatternedChange> {
         let old = self.table(fid)?;
-        let mut parts = prepared.parts;
-        let Found { gone, under } = match prepared.found {
+        let mut segments = prepared.segments;
+        let TableChange { gone, under } = match prepared.found {
             Some((table, found)) if table.same(&old) => found,
-            _ => self.find(fid, &old, own, &parts)?,
+            _ => self.find(fid, &old, own, &segments)?,
         };
         let (mut added, mut cuts) = (0, Vec::new());
         for change in own.iter_mut() {
@@ -134,43 +141,41 @@ impl Shared {
             }
         }
         let mut named = LogRanges::default();
-        for part in &mut parts {
-            part.publish(seq);
-            added += part.bytes;
-            let runs = part.runs.iter().cloned();
-            runs.for_each(|run| named.add(part.segment.source, run));
+        for stored in &mut segments {
+            stored.publish(seq);
+            added += stored.bytes;
+            let runs = stored.runs.iter().cloned();
+            runs.for_each(|run| named.add(stored.segment.source, run));
         }
         own.extend(under);
-        let index_freed = self.index.change(batch, fid.0, own)?;
-        let freed = total(&index_freed).saturating_add(gone.bytes());
+        let index_freed = self.slices.change_and_return_displaced(batch, fid, own)?;
+        let freed = stored_bytes(&index_freed).saturating_add(gone.bytes());
         // No log byte is given back that the change names, wherever it stood before.
         let mut of_index = LogRanges::default();
-        for e in &index_freed {
-            of_index.add(super::source(e), e.addr..e.addr.saturating_add(e.len));
-        }
+        index_freed.iter().for_each(|e| of_index.add_extent(e));
         let of_index = of_index.sorted().without(&named.sorted());
-        self.outbox.add(batch, &of_index.extents());
-        self.outbox.add(batch, &gone.freed.extents());
-        let table = Writer { batch, fid }.write(&old, parts, &gone, &cuts, inode.seq);
-        Ok(Patterned {
+        self.slices.free(batch, &of_index.extents());
+        self.slices.free(batch, &gone.freed.extents());
+        let table = RecordWriter { batch, fid }.write(&old, segments, &gone, &cuts, inode.seq);
+        Ok(PatternedChange {
             added,
             freed,
             table,
         })
     }
 
-    /// The cuts of what the index has under elements of these parts.
-    fn cut_under(&self, fid: Fid, parts: &[Part]) -> Result<Vec<Change>> {
-        let bounds = parts.iter().map(|p| p.bounds.0..p.bounds.1);
+    /// The cuts of what the index has under elements of these segments.
+    fn cut_under(&self, fid: Fid, segments: &[StoredSegment]) -> Result<Vec<Change>> {
+        let bounds = segments.iter().map(|p| p.bounds.0..p.bounds.1);
         let (mut map, mut cuts) = (None, Vec::new());
         for range in joined(bounds.collect()) {
-            let read = |range| page(&self.index, fid, range);
-            let (mut over, mut at) = (Over::new(&read, range.clone()), range.start);
+            let read = |range| self.page(fid, range);
+            let (mut over, mut at) = (IndexOverlay::new(&read, range.clone()), range.start);
             while at < range.end {
                 let (extents, until) = over.at(at)?;
                 for extent in extents {
                     let map = map.get_or_insert_with(|| {
-                        let segments = parts.iter().map(|p| Segment::clone(&p.segment));
+                        let segments = segments.iter().map(|p| Segment::clone(&p.segment));
                         Map::new(Vec::new(), segments.collect())
                     });
                     let mut under = Vec::new();
@@ -188,118 +193,6 @@ impl Shared {
 }
 
 /// Whether these are some puts and nothing else.
-fn few(own: &[Change]) -> bool {
-    own.len() <= FEW && own.iter().all(|c| matches!(c, Change::Put(_)))
-}
-
-/// Writes what became of a table.
-pub(super) struct Writer<'a> {
-    pub batch: &'a mut Batch,
-    pub fid: Fid,
-}
-
-impl Writer<'_> {
-    /// The table after a change: `before` is the sequence before it.
-    fn write(
-        &mut self,
-        old: &Table,
-        new: Vec<Part>,
-        gone: &Displaced,
-        cuts: &[Range<u64>],
-        before: u64,
-    ) -> Table {
-        let mut parts = Vec::with_capacity(old.parts.len() + new.len());
-        for (at, part) in old.parts.iter().enumerate() {
-            let Some(bytes) = gone.by_part.get(&at) else {
-                parts.push(part.clone());
-                continue;
-            };
-            let hidden = part.hidden + bytes;
-            if hidden < part.bytes {
-                self.put(part.id, HIDDEN, hidden_value(hidden));
-                parts.push(Part {
-                    hidden,
-                    ..part.clone()
-                });
-            } else {
-                self.delete(part);
-            }
-        }
-        self.drop_merged(old);
-        let mut holes = old.holes.clone();
-        let mut lost = old.lost.clone();
-        if cuts.contains(&(0..u64::MAX)) {
-            // All that they may have been about is gone.
-            lost.drain(..)
-                .for_each(|l| self.batch.delete(keys::PATTERNS, l.key));
-        }
-        for (range, number) in cuts.iter().zip(0..) {
-            let inside =
-                |hole: &HoleRecord| range.start <= hole.range.start && hole.range.end <= range.end;
-            self.drop_holes(&mut holes, inside);
-            let id = Id {
-                seq: before,
-                number,
-            };
-            let hole = HoleRecord {
-                id,
-                range: range.clone(),
-            };
-            if needed(&hole, &parts, &lost) {
-                self.put(id, HOLE, hole_value(range.start, range.end));
-                holes.push(hole);
-            }
-        }
-        if parts.len() < old.parts.len() || lost.len() < old.lost.len() {
-            self.drop_holes(&mut holes, |hole| !needed(hole, &parts, &lost));
-        }
-        for part in &new {
-            self.put(part.id, SEGMENT, part.value());
-        }
-        parts.extend(new);
-        let mut table = Table::new(parts, holes, lost);
-        table.keep_made(old);
-        table
-    }
-
-    pub(super) fn put(&mut self, id: Id, kind: u8, value: bytes::Bytes) {
-        self.batch
-            .put(keys::PATTERNS, id.key(self.fid, kind), value);
-    }
-
-    pub(super) fn delete(&mut self, part: &Part) {
-        self.batch
-            .delete(keys::PATTERNS, part.id.key(self.fid, SEGMENT));
-        if part.hidden > 0 {
-            self.batch
-                .delete(keys::PATTERNS, part.id.key(self.fid, HIDDEN));
-        }
-    }
-
-    pub(super) fn drop_merged(&mut self, table: &Table) {
-        if let Some(key) = &table.kept {
-            self.batch.delete(keys::PATTERNS, key.clone());
-        }
-    }
-
-    pub(super) fn drop_holes(
-        &mut self,
-        holes: &mut Vec<HoleRecord>,
-        drop: impl Fn(&HoleRecord) -> bool,
-    ) {
-        holes.retain(|hole| {
-            let dropped = drop(hole);
-            if dropped {
-                let key = hole.id.key(self.fid, HOLE);
-                self.batch.delete(keys::PATTERNS, key);
-            }
-            !dropped
-        });
-    }
-}
-
-/// Whether a hole is over anything that it takes bytes of.
-fn needed(hole: &HoleRecord, parts: &[Part], lost: &[super::table::Lost]) -> bool {
-    let mut older = parts.iter().filter(|p| p.id.seq <= hole.id.seq);
-    !lost.is_empty() || older.any(|p| p.overlaps(&hole.range))
+fn is_short(own: &[Change]) -> bool {
+    own.len() <= SHORT_COMMIT_PUTS && own.iter().all(|c| matches!(c, Change::Put(_)))
 }

@@ -1,69 +1,71 @@
 //! Ranges cut out of one pattern, by its ends: how many elements it has does not count.
 //!
-//! A byte of a part does not count if a hole is over it, an extent of the index, or a later part. The first two are ranges, and go out
-//! of what is cut before anything is looked for. So they do where the part was cut before: the hidden bytes of most parts are
-//! those under holes, which a sum shows. Where a later part may lie over this one, nothing is said here.
-use super::displace::joined;
-use super::over::{Over, Read};
-use super::table::{Part, Table};
+//! A byte of a segment does not count if a hole is over it, an extent of the index, or a later segment. The first two are ranges, and go out
+//! of what is cut before anything is looked for. So they do where the segment was cut before: the hidden bytes of most segments are
+//! those under holes, which a sum shows. Where a later segment may lie over this one, nothing is said here.
+use super::index_overlay::{IndexOverlay, ReadPage};
+use super::table::{PatternTable, StoredSegment};
 use crate::Result;
+use crate::files::ranges::{joined, without};
 use std::ops::Range;
 
-/// Steps for one part that goes down, or to and fro. With more it is as quick to look at elements.
-const STEPS: u64 = 1 << 16;
+/// Steps for one segment that goes down, or to and fro. With more it is as quick to look at elements.
+const MOST_STEPS: u64 = 1 << 16;
 
-/// The log bytes that count of part `at` in these ranges (sorted, apart); `None`: elements must be looked at. Steps are added to `steps`.
+/// The log bytes that count of segment `at` in these ranges (sorted, apart); `None`: elements must be looked at. Steps are added to `steps`.
 pub(super) fn cut_out(
-    table: &Table,
+    table: &PatternTable,
     at: usize,
     ranges: &[Range<u64>],
-    over: &Read<'_>,
+    over: &ReadPage<'_>,
     steps: &mut u64,
 ) -> Result<Option<Vec<Range<u64>>>> {
-    let part = &table.parts[at];
-    let within: Vec<Range<u64>> = ranges.iter().map(|r| clip(r, part.bounds)).collect();
-    let mut search = Search { part, taken: 0 };
+    let stored = &table.segments[at];
+    let within: Vec<Range<u64>> = ranges.iter().map(|r| clip(r, stored.bounds)).collect();
+    let mut search = CutSearch { stored, taken: 0 };
     let found = search.visible(table, at, &within, over);
     *steps += search.taken;
     found
 }
 
-struct Search<'a> {
-    part: &'a Part,
+struct CutSearch<'a> {
+    stored: &'a StoredSegment,
     /// Steps.
     taken: u64,
 }
 
-impl Search<'_> {
+impl CutSearch<'_> {
     fn visible(
         &mut self,
-        table: &Table,
+        table: &PatternTable,
         at: usize,
         within: &[Range<u64>],
-        over: &Read<'_>,
+        over: &ReadPage<'_>,
     ) -> Result<Option<Vec<Range<u64>>>> {
-        let part = self.part;
-        if part.hidden == 0 {
+        let stored = self.stored;
+        if stored.hidden == 0 {
             return Ok(self.runs(within));
         }
         let holes = self.holes(table);
         let Some(under) = self.runs(&holes) else {
             return Ok(None);
         };
-        let clear = minus(within, &holes);
+        let clear = without(within, &holes);
         let under: u64 = under.iter().map(|r| r.end - r.start).sum();
-        if under < part.hidden {
+        if under < stored.hidden {
             // Something else is over it.
-            let later = table.parts[at..].iter().filter(|p| p.id.seq > part.id.seq);
+            let later = table.segments[at..]
+                .iter()
+                .filter(|p| p.id.seq > stored.id.seq);
             let (Some(first), Some(last)) = (clear.first(), clear.last()) else {
                 return Ok(Some(Vec::new()));
             };
             let hull = first.start..last.end;
             let mut near = later.filter(|p| p.overlaps(&hull));
-            if near.any(|p| !p.segment.surely_disjoint(&part.segment)) {
+            if near.any(|p| !p.segment.surely_disjoint(&stored.segment)) {
                 return Ok(None);
             }
-            let mut over = Over::new(over, hull);
+            let mut over = IndexOverlay::new(over, hull);
             let mut runs = Vec::new();
             for range in clear {
                 let mut at = range.start;
@@ -71,7 +73,7 @@ impl Search<'_> {
                     let (extents, until) = over.at(at)?;
                     let own = at..until.min(range.end);
                     let out = extents.iter().map(|e| e.offset..e.end());
-                    let rest = minus(std::slice::from_ref(&own), &out.collect::<Vec<_>>());
+                    let rest = without(std::slice::from_ref(&own), &out.collect::<Vec<_>>());
                     match self.runs(&rest) {
                         Some(some) => runs.extend(some),
                         None => return Ok(None),
@@ -84,13 +86,13 @@ impl Search<'_> {
         Ok(self.runs(&clear))
     }
 
-    /// The holes that take bytes of the part, sorted and apart.
-    fn holes(&mut self, table: &Table) -> Vec<Range<u64>> {
-        let (mut at, end) = self.part.bounds;
+    /// The holes that take bytes of the segment, sorted and apart.
+    fn holes(&mut self, table: &PatternTable) -> Vec<Range<u64>> {
+        let (mut at, end) = self.stored.bounds;
         let mut found = Vec::new();
         while at < end {
             let (cut, until) = table.flat().at(at);
-            if cut.is_some_and(|seq| seq >= self.part.id.seq) {
+            if cut.is_some_and(|seq| seq >= self.stored.id.seq) {
                 found.push(at..until.min(end));
             }
             at = until;
@@ -98,18 +100,18 @@ impl Search<'_> {
         joined(found)
     }
 
-    /// The part's log bytes in sorted ranges that are apart; `None`: too many steps.
+    /// The segment's log bytes in sorted ranges that are apart; `None`: too many steps.
     fn runs(&mut self, ranges: &[Range<u64>]) -> Option<Vec<Range<u64>>> {
-        let pattern = &self.part.segment.pattern;
+        let pattern = &self.stored.segment.pattern;
         let mut runs = Vec::new();
         for range in ranges {
-            match self.part.increasing {
+            match self.stored.increasing {
                 true => {
                     self.taken += 1;
                     runs.extend(pattern.within(range));
                 }
                 false => {
-                    let before = STEPS.saturating_sub(self.taken);
+                    let before = MOST_STEPS.saturating_sub(self.taken);
                     let mut left = before;
                     let found = pattern.gather(range, &mut left);
                     self.taken += before - left;
@@ -123,23 +125,4 @@ impl Search<'_> {
 
 fn clip(range: &Range<u64>, (lo, hi): (u64, u64)) -> Range<u64> {
     range.start.max(lo)..range.end.min(hi)
-}
-
-/// What is left of `ranges` without `out`; both sorted and apart.
-fn minus(ranges: &[Range<u64>], out: &[Range<u64>]) -> Vec<Range<u64>> {
-    let mut left = Vec::new();
-    for range in ranges {
-        let mut at = range.start;
-        let first = out.partition_point(|o| o.end <= at);
-        for o in out[first..].iter().take_while(|o| o.start < range.end) {
-            if at < o.start {
-                left.push(at..o.start);
-            }
-            at = at.max(o.end);
-        }
-        if at < range.end {
-            left.push(at..range.end);
-        }
-    }
-    left
 }

@@ -6,68 +6,72 @@
 //! the pattern are left out of the range first. Elements are looked at only where patterns lie over each other
 //! otherwise.
 use super::cut_out::cut_out;
+use super::index_overlay::{IndexOverlay, ReadPage};
 use super::log_ranges::LogRanges;
-use super::over::{Over, Read};
-use super::table::{Part, Table, visible};
+use super::table::{PatternTable, StoredSegment, visible};
 use crate::Result;
-use forebay_index::Extent;
+use crate::files::ranges::joined;
 use forebay_pattern::{Placed, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// New patterns of no more elements are asked what they cover.
-const FEW: u64 = 64;
+const FEW_ELEMENTS: u64 = 64;
 
-/// A change of a file with patterns. Parts share no byte with each other, nor with puts; they lie over cuts.
-pub(super) struct New<'a> {
+/// A change of a file with patterns. Segments share no byte with each other, nor with puts; they lie over cuts.
+pub(super) struct IncomingChange<'a> {
     /// What puts and cuts change: sorted, apart from each other.
     pub ranges: &'a [Range<u64>],
-    pub parts: &'a [Part],
+    pub segments: &'a [StoredSegment],
     /// All log addresses that the change names.
     pub kept: &'a LogRanges,
 }
 
 /// What a change displaces.
 #[derive(Debug, Default)]
-pub(super) struct Displaced {
-    /// Bytes by the place of their part in the table.
-    pub by_part: BTreeMap<usize, u64>,
+pub(super) struct DisplacedBytes {
+    /// Bytes by the place of their segment in the table.
+    pub by_segment: BTreeMap<usize, u64>,
     /// What can be given back.
     pub freed: LogRanges,
     /// Steps of searches, and pieces that were looked at.
     pub steps: u64,
 }
 
-impl Displaced {
+impl DisplacedBytes {
     pub(super) fn bytes(&self) -> u64 {
-        self.by_part.values().sum()
+        self.by_segment.values().sum()
     }
 
     fn add(&mut self, at: usize, source: Source, runs: &[Range<u64>]) {
         let bytes: u64 = runs.iter().map(|r| r.end - r.start).sum();
         if bytes > 0 {
-            *self.by_part.entry(at).or_default() += bytes;
+            *self.by_segment.entry(at).or_default() += bytes;
         }
         let runs = runs.iter().cloned();
         runs.for_each(|run| self.freed.add(source, run));
     }
 }
 
-/// What `new` displaces in `table`; `over` tells the extents of the index in a range, as they were before.
-pub(super) fn displaced(table: &Table, new: &New<'_>, over: &Read<'_>) -> Result<Displaced> {
-    let meets: Vec<Meets> = (table.parts.iter().enumerate())
-        .map(|(at, part)| Meets::new(at, part, new))
-        .filter(|m| !m.ranges.is_empty() || !m.by_parts.is_empty())
+/// What `new` displaces in `table`; `index_overlay` tells the extents of the index in a range, as they were before.
+pub(super) fn displaced(
+    table: &PatternTable,
+    new: &IncomingChange<'_>,
+    over: &ReadPage<'_>,
+) -> Result<DisplacedBytes> {
+    let meets: Vec<SegmentOverlap> = (table.segments.iter().enumerate())
+        .map(|(at, stored)| SegmentOverlap::new(at, stored, new))
+        .filter(|m| !m.ranges.is_empty() || !m.by_segments.is_empty())
         .collect();
-    let mut displaced = Displaced::default();
+    let mut displaced = DisplacedBytes::default();
     let covering = covering(new);
     let (mut partly, mut counted) = (Vec::new(), BTreeSet::new());
     for m in &meets {
-        let part = &table.parts[m.at];
-        let apart = new.kept.apart(part.segment.source, &part.runs);
-        let whole = inside(&covering, part.bounds) || inside(&m.ranges, part.bounds);
+        let stored = &table.segments[m.at];
+        let apart = new.kept.apart(stored.segment.source, &stored.runs);
+        let whole = inside(&covering, stored.bounds) || inside(&m.ranges, stored.bounds);
         let runs = match whole && apart {
-            true => Some(part.runs.to_vec()),
+            true => Some(stored.runs.to_vec()),
             false if !m.more => cut_out(table, m.at, &m.ranges, over, &mut displaced.steps)?,
             false => None,
         };
@@ -76,17 +80,19 @@ pub(super) fn displaced(table: &Table, new: &New<'_>, over: &Read<'_>) -> Result
             continue;
         };
         counted.insert(m.at);
-        displaced.add(m.at, part.segment.source, &runs);
+        displaced.add(m.at, stored.segment.source, &runs);
         if whole && apart {
-            displaced.by_part.insert(m.at, part.bytes - part.hidden);
+            displaced
+                .by_segment
+                .insert(m.at, stored.bytes - stored.hidden);
         }
     }
     if !partly.is_empty() {
-        // No other part has a byte where the change has one.
+        // No other segment has a byte where the change has one.
         let map = table.map_over(meets.iter().map(|m| m.at));
         let mut count = |piece: Placed| {
             displaced.steps += 1;
-            let at = table.part_of(piece.source, piece.sequence, piece.addr);
+            let at = table.segment_at(piece.source, piece.sequence, piece.addr);
             let Some(at) = at.filter(|at| !counted.contains(at)) else {
                 return;
             };
@@ -94,7 +100,7 @@ pub(super) fn displaced(table: &Table, new: &New<'_>, over: &Read<'_>) -> Result
             displaced.add(at, piece.source, std::slice::from_ref(&run));
         };
         for range in targets(table, new, &partly) {
-            let mut over = Over::new(over, range.hull());
+            let mut over = IndexOverlay::new(over, range.hull());
             let mut each = |piece: Placed| over.uncovered(piece, &mut count);
             range.each(new.ranges, &mut |r| visible(&map, table, r, &mut each));
             over.done()?;
@@ -104,73 +110,76 @@ pub(super) fn displaced(table: &Table, new: &New<'_>, over: &Read<'_>) -> Result
     Ok(displaced)
 }
 
-/// Those of sorted ranges that lie in the bounds of a part.
-fn met<'a>(part: &Part, ranges: &'a [Range<u64>]) -> impl Iterator<Item = &'a Range<u64>> {
-    let (lo, hi) = part.bounds;
+/// Those of sorted ranges that lie in the bounds of a segment.
+fn met<'a>(
+    stored: &StoredSegment,
+    ranges: &'a [Range<u64>],
+) -> impl Iterator<Item = &'a Range<u64>> {
+    let (lo, hi) = stored.bounds;
     let first = ranges.partition_point(|r| r.end <= lo);
     ranges[first..].iter().take_while(move |r| r.start < hi)
 }
 
-/// How a stored part and a change meet.
-struct Meets {
+/// How a stored segment and a change meet.
+struct SegmentOverlap {
     at: usize,
-    /// Here the change has every byte that the part has; sorted, apart.
+    /// Here the change has every byte that the segment has; sorted, apart.
     ranges: Vec<Range<u64>>,
-    /// New parts that may have bytes of it.
-    by_parts: Vec<usize>,
+    /// IncomingChange segments that may have bytes of it.
+    by_segments: Vec<usize>,
     /// The change may have others of its bytes than those in `ranges`.
     more: bool,
 }
 
-impl Meets {
-    fn new(at: usize, part: &Part, new: &New<'_>) -> Meets {
-        let mut ranges: Vec<Range<u64>> = met(part, new.ranges).cloned().collect();
-        let (mut by_parts, mut more) = (Vec::new(), false);
-        for (i, other) in new.parts.iter().enumerate() {
+impl SegmentOverlap {
+    fn new(at: usize, stored: &StoredSegment, new: &IncomingChange<'_>) -> SegmentOverlap {
+        let mut ranges: Vec<Range<u64>> = met(stored, new.ranges).cloned().collect();
+        let (mut by_segments, mut more) = (Vec::new(), false);
+        for (i, other) in new.segments.iter().enumerate() {
             let (lo, hi) = other.bounds;
-            if !part.overlaps(&(lo..hi)) {
+            if !stored.overlaps(&(lo..hi)) {
                 continue;
             }
-            match other.segment.pattern.covers(&part.segment.pattern) {
+            match other.segment.pattern.covers(&stored.segment.pattern) {
                 Some(range) if range.is_empty() => continue,
                 Some(range) => ranges.push(range),
-                None if other.segment.surely_disjoint(&part.segment) => continue,
+                None if other.segment.surely_disjoint(&stored.segment) => continue,
                 None => more = true,
             }
-            by_parts.push(i);
+            by_segments.push(i);
         }
-        Meets {
+        SegmentOverlap {
             at,
             ranges: joined(ranges),
-            by_parts,
+            by_segments,
             more,
         }
     }
 }
 
 /// Where to look for displaced bytes.
-enum Target<'a> {
+enum ScanTarget<'a> {
     Range(Range<u64>),
-    Elements(&'a Part, Range<u64>),
+    Elements(&'a StoredSegment, Range<u64>),
 }
 
-impl Target<'_> {
+impl ScanTarget<'_> {
     fn hull(&self) -> Range<u64> {
         match self {
-            Target::Range(range) => range.clone(),
-            Target::Elements(part, within) => {
-                within.start.max(part.bounds.0)..within.end.min(part.bounds.1)
+            ScanTarget::Range(range) => range.clone(),
+            ScanTarget::Elements(stored, within) => {
+                within.start.max(stored.bounds.0)..within.end.min(stored.bounds.1)
             }
         }
     }
 
     /// What is in `seen` is left out of elements: a cut of the same commit may lie under them.
     fn each(&self, seen: &[Range<u64>], each: &mut impl FnMut(Range<u64>)) {
-        let (part, within) = match self {
-            Target::Range(range) => return each(range.clone()),
-            Target::Elements(part, within) => (part, within),
+        let (stored, within) = match self {
+            ScanTarget::Range(range) => return each(range.clone()),
+            ScanTarget::Elements(stored, within) => (stored, within),
         };
-        for e in part.segment.pattern.iter() {
+        for e in stored.segment.pattern.iter() {
             let (mut at, end) = (e.offset.max(within.start), e.end().min(within.end));
             let first = seen.partition_point(|s| s.end <= at);
             for s in seen[first..].iter().take_while(|s| s.start < end) {
@@ -186,34 +195,38 @@ impl Target<'_> {
     }
 }
 
-fn targets<'a>(table: &Table, new: &New<'a>, partly: &[&Meets]) -> Vec<Target<'a>> {
-    let bounds = |m: &&&Meets| table.parts[m.at].bounds;
+fn targets<'a>(
+    table: &PatternTable,
+    new: &IncomingChange<'a>,
+    partly: &[&SegmentOverlap],
+) -> Vec<ScanTarget<'a>> {
+    let bounds = |m: &&&SegmentOverlap| table.segments[m.at].bounds;
     let hit = partly
         .iter()
-        .filter(|m| met(&table.parts[m.at], new.ranges).next().is_some());
+        .filter(|m| met(&table.segments[m.at], new.ranges).next().is_some());
     let spans = joined(hit.map(|m| bounds(&m)).map(|(lo, hi)| lo..hi).collect());
     let mut out = Vec::new();
     for range in new.ranges {
         let first = spans.partition_point(|s| s.end <= range.start);
         let met = spans[first..].iter().take_while(|s| s.start < range.end);
-        out.extend(met.map(|s| Target::Range(s.start.max(range.start)..s.end.min(range.end))));
+        out.extend(met.map(|s| ScanTarget::Range(s.start.max(range.start)..s.end.min(range.end))));
     }
-    for (i, part) in new.parts.iter().enumerate() {
-        let hit = partly.iter().filter(|m| m.by_parts.contains(&i));
+    for (i, stored) in new.segments.iter().enumerate() {
+        let hit = partly.iter().filter(|m| m.by_segments.contains(&i));
         let hull = hit
             .map(|m| bounds(&m))
             .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        out.extend(hull.map(|(lo, hi)| Target::Elements(part, lo..hi)));
+        out.extend(hull.map(|(lo, hi)| ScanTarget::Elements(stored, lo..hi)));
     }
     out
 }
 
 /// Ranges of which the change has every byte, sorted and joined.
-fn covering(new: &New<'_>) -> Vec<Range<u64>> {
+fn covering(new: &IncomingChange<'_>) -> Vec<Range<u64>> {
     let few = new
-        .parts
+        .segments
         .iter()
-        .filter(|p| p.segment.pattern.elements() <= FEW);
+        .filter(|p| p.segment.pattern.elements() <= FEW_ELEMENTS);
     let elements = few.flat_map(|p| p.segment.pattern.iter().map(|e| e.offset..e.end()));
     joined(new.ranges.iter().cloned().chain(elements).collect())
 }
@@ -221,42 +234,6 @@ fn covering(new: &New<'_>) -> Vec<Range<u64>> {
 fn inside(ranges: &[Range<u64>], (lo, hi): (u64, u64)) -> bool {
     let at = ranges.partition_point(|r| r.end < hi);
     ranges.get(at).is_some_and(|r| r.start <= lo)
-}
-
-/// Sorted, and joined where they touch.
-pub(super) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.retain(|r| !r.is_empty());
-    ranges.sort_unstable_by_key(|r| r.start);
-    ranges.dedup_by(|next, last| {
-        let joined = next.start <= last.end;
-        if joined {
-            last.end = last.end.max(next.end);
-        }
-        joined
-    });
-    ranges
-}
-
-/// Calls `each` with what of `piece` lies under none of these extents (in order, apart).
-pub(super) fn uncovered(over: &[Extent], piece: Placed, each: &mut impl FnMut(Placed)) {
-    let end = piece.offset + piece.len;
-    let mut at = piece.offset;
-    let mut part = |from: u64, to: u64| {
-        if from < to {
-            each(Placed {
-                offset: from,
-                len: to - from,
-                addr: piece.addr + (from - piece.offset),
-                ..piece
-            });
-        }
-    };
-    let first = over.partition_point(|e| e.end() <= at);
-    for e in over[first..].iter().take_while(|e| e.offset < end) {
-        part(at, e.offset.min(end));
-        at = at.max(e.end());
-    }
-    part(at, end);
 }
 
 #[cfg(test)]

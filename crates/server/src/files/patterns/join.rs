@@ -1,48 +1,52 @@
 //! Joining the patterns of many commits of one log: who commits a long file bit by bit leaves few records, and the next
 //! commit has few to look at.
 //!
-//! Only parts of which every byte counts are joined. Nothing lies over their bytes, so it changes nothing of what is seen that they all
+//! Only segments of which every byte counts are joined. Nothing lies over their bytes, so it changes nothing of what is seen that they all
 //! pass for those of their newest commit, whatever other commits came between. Small ones are joined with small ones,
 //! so that a row is folded anew only now and then.
-use super::super::Shared;
-use super::commit::Writer;
-use super::records::{Id, SEGMENT};
-use super::table::{Part, Table};
+use super::record_writer::RecordWriter;
+use super::records::{PatternId, SEGMENT};
+use super::store::PatternStore;
+use super::table::{PatternTable, StoredSegment};
 use crate::{Error, Fid, Result};
 use forebay_pattern::{Folder, Pattern, Segment, Source};
 use forebay_storage::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Files with no more parts stay as they are. Few in tests, so that small histories join.
-const FEW: usize = if cfg!(test) { 4 } else { 64 };
-/// Parts of one log that are joined, at least; but two are enough if all have no more than [`TINY`] terms together.
-const LEAST: usize = if cfg!(test) { 2 } else { 8 };
-const TINY: usize = 64;
-/// Parts with more terms are long enough.
-const TERMS: usize = 2048;
+/// Files with no more segments stay as they are. Few in tests, so that small histories join.
+const FEW_SEGMENTS: usize = if cfg!(test) { 4 } else { 64 };
+/// Segments of one log that are joined, at least; but two are enough if all have no more than [`TINY_TERMS`] terms together.
+const JOINED_AT_LEAST: usize = if cfg!(test) { 2 } else { 8 };
+const TINY_TERMS: usize = 64;
+/// Segments with more terms are long enough.
+const LONG_TERMS: usize = 2048;
 /// Rows that are folded anew at a time, at most.
-const ROWS: u64 = 1 << 18;
-/// A part with no more rows is small.
-const SMALL: u64 = 4096;
+const REFOLDED_ROWS: u64 = 1 << 18;
+/// A segment with no more rows is small.
+const SMALL_ROWS: u64 = 4096;
 
-impl Table {
-    /// Places of parts to join, those of a log together: of the logs that the newest commit went on with.
+impl PatternTable {
+    /// Places of segments to join, those of a log together: of the logs that the newest commit went on with.
     fn joinable(&self) -> Vec<Vec<usize>> {
-        let Some(newest) = self.parts.last().filter(|_| self.parts.len() > FEW) else {
+        let Some(newest) = self
+            .segments
+            .last()
+            .filter(|_| self.segments.len() > FEW_SEGMENTS)
+        else {
             return Vec::new();
         };
         if !self.lost.is_empty() {
             return Vec::new();
         }
-        let last = self.parts.iter().rev();
+        let last = self.segments.iter().rev();
         let last = last.take_while(|p| p.id.seq == newest.id.seq);
         let sources: BTreeSet<Source> = last.map(|p| p.segment.source).collect();
         let mut groups: BTreeMap<Source, Vec<usize>> = BTreeMap::new();
-        for (at, part) in self.parts.iter().enumerate() {
-            let short = part.hidden == 0 && part.segment.pattern.terms() < TERMS;
-            if short && sources.contains(&part.segment.source) {
-                groups.entry(part.segment.source).or_default().push(at);
+        for (at, stored) in self.segments.iter().enumerate() {
+            let short = stored.hidden == 0 && stored.segment.pattern.terms() < LONG_TERMS;
+            if short && sources.contains(&stored.segment.source) {
+                groups.entry(stored.segment.source).or_default().push(at);
             }
         }
         groups.into_values().filter_map(|g| self.tier(g)).collect()
@@ -50,55 +54,59 @@ impl Table {
 
     /// The smallest of these, in the order of the log; `None` if they are too few.
     fn tier(&self, mut places: Vec<usize>) -> Option<Vec<usize>> {
-        let rows = |at: &usize| self.parts[*at].segment.pattern.rows();
+        let rows = |at: &usize| self.segments[*at].segment.pattern.rows();
         places.sort_by_cached_key(rows);
         let mut sum = 0u64;
         let fits = |at: &&usize| {
             let own = rows(at);
-            let fits = own <= SMALL.max(sum.saturating_mul(2)) && sum.saturating_add(own) <= ROWS;
+            let fits = own <= SMALL_ROWS.max(sum.saturating_mul(2))
+                && sum.saturating_add(own) <= REFOLDED_ROWS;
             sum = sum.saturating_add(own);
             fits
         };
         let count = places.iter().take_while(fits).count();
         places.truncate(count);
-        places.sort_by_key(|at| first(&self.parts[*at]));
-        let parts: Vec<&Part> = places.iter().map(|at| &self.parts[*at]).collect();
-        let terms = |at: &usize| self.parts[*at].segment.pattern.terms();
-        let tiny = || places.iter().map(terms).sum::<usize>() <= TINY;
-        let enough = count >= LEAST || (count >= 2 && tiny());
-        (enough && in_turn(&parts)).then_some(places)
+        places.sort_by_key(|at| first(&self.segments[*at]));
+        let segments: Vec<&StoredSegment> = places.iter().map(|at| &self.segments[*at]).collect();
+        let terms = |at: &usize| self.segments[*at].segment.pattern.terms();
+        let tiny = || places.iter().map(terms).sum::<usize>() <= TINY_TERMS;
+        let enough = count >= JOINED_AT_LEAST || (count >= 2 && tiny());
+        (enough && in_turn(&segments)).then_some(places)
     }
 
-    /// What readers get: all parts, those of one log joined however few they are, so that logs written alike look alike.
-    pub(super) fn segments(&self) -> Vec<Segment> {
-        let (mut segments, mut groups) = (Vec::new(), BTreeMap::<Source, Vec<&Part>>::new());
+    /// What readers get: all segments, those of one log joined however few they are, so that logs written alike look alike.
+    pub(super) fn joined_by_log(&self) -> Vec<Segment> {
+        let (mut out, mut groups) = (Vec::new(), BTreeMap::<Source, Vec<&StoredSegment>>::new());
         let mut rows = 0u64;
-        for part in &self.parts {
-            let sum = rows.saturating_add(part.segment.pattern.rows());
+        for stored in &self.segments {
+            let sum = rows.saturating_add(stored.segment.pattern.rows());
             let certain = self.lost.is_empty() && !self.uncounted;
-            if part.hidden == 0 && certain && sum <= ROWS {
+            if stored.hidden == 0 && certain && sum <= REFOLDED_ROWS {
                 rows = sum;
-                groups.entry(part.segment.source).or_default().push(part);
+                groups
+                    .entry(stored.segment.source)
+                    .or_default()
+                    .push(stored);
             } else {
-                segments.push(Segment::clone(&part.segment));
+                out.push(Segment::clone(&stored.segment));
             }
         }
-        for (source, mut parts) in groups {
-            parts.sort_by_key(|p| first(p));
-            let seq = parts.iter().map(|p| p.id.seq).max().unwrap_or_default();
-            match fold(parts.iter().copied()) {
-                Ok(few) if few.len() < parts.len() && in_turn(&parts) => {
+        for (source, mut segments) in groups {
+            segments.sort_by_key(|p| first(p));
+            let seq = segments.iter().map(|p| p.id.seq).max().unwrap_or_default();
+            match fold(segments.iter().copied()) {
+                Ok(few) if few.len() < segments.len() && in_turn(&segments) => {
                     let segment = |pattern| Segment::new(source, seq, pattern);
-                    segments.extend(few.into_iter().map(segment));
+                    out.extend(few.into_iter().map(segment));
                 }
-                _ => segments.extend(parts.iter().map(|p| Segment::clone(&p.segment))),
+                _ => out.extend(segments.iter().map(|p| Segment::clone(&p.segment))),
             }
         }
-        segments
+        out
     }
 
     /// What should be joined of a file whose newest commit has just landed.
-    pub(super) fn join(&self) -> Result<Option<Joined>> {
+    pub(super) fn join(&self) -> Result<Option<JoinedSegments>> {
         let (mut old, mut new, mut free) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
         for places in self.joinable() {
             let made = self.joined(&places, &mut free)?;
@@ -107,85 +115,95 @@ impl Table {
                 new.extend(made);
             }
         }
-        Ok((!new.is_empty()).then_some(Joined { old, new }))
+        Ok((!new.is_empty()).then_some(JoinedSegments { old, new }))
     }
 
-    /// These parts as few. `free`: numbers that no part of a commit has.
-    fn joined(&self, places: &[usize], free: &mut BTreeMap<u64, u32>) -> Result<Vec<Part>> {
-        let parts = || places.iter().map(|at| &self.parts[*at]);
-        let (Some(seq), Some(first)) = (parts().map(|p| p.id.seq).max(), parts().next()) else {
+    /// These segments as few. `free`: numbers that no segment of a commit has.
+    fn joined(
+        &self,
+        places: &[usize],
+        free: &mut BTreeMap<u64, u32>,
+    ) -> Result<Vec<StoredSegment>> {
+        let segments = || places.iter().map(|at| &self.segments[*at]);
+        let (Some(seq), Some(first)) = (segments().map(|p| p.id.seq).max(), segments().next())
+        else {
             return Ok(Vec::new());
         };
-        let patterns = fold(parts())?;
+        let patterns = fold(segments())?;
         let free = free.entry(seq).or_insert_with(|| {
-            let of_commit = self.parts.iter().filter(|p| p.id.seq == seq);
+            let of_commit = self.segments.iter().filter(|p| p.id.seq == seq);
             of_commit.map(|p| p.id.number + 1).max().unwrap_or(0)
         });
-        let part = |pattern| {
+        let stored = |pattern| {
             let number = *free;
             *free += 1;
-            Part::new(
-                Id { seq, number },
+            StoredSegment::new(
+                PatternId { seq, number },
                 Segment::new(first.segment.source, seq, pattern),
             )
         };
-        Ok(patterns.into_iter().map(part).collect())
+        Ok(patterns.into_iter().map(stored).collect())
     }
 }
 
 /// The first log address.
-fn first(part: &Part) -> u64 {
-    part.runs.first().map_or(0, |r| r.start)
+fn first(stored: &StoredSegment) -> u64 {
+    stored.runs.first().map_or(0, |r| r.start)
 }
 
-/// Whether each lies behind the one before in the log: an address is found in a part by its runs, which go up.
-fn in_turn(parts: &[&Part]) -> bool {
-    let end = |part: &Part| part.runs.last().map_or(0, |r| r.end);
-    parts.windows(2).all(|w| end(w[0]) <= first(w[1]))
+/// Whether each lies behind the one before in the log: an address is found in a segment by its runs, which go up.
+fn in_turn(segments: &[&StoredSegment]) -> bool {
+    let end = |stored: &StoredSegment| stored.runs.last().map_or(0, |r| r.end);
+    segments.windows(2).all(|w| end(w[0]) <= first(w[1]))
 }
 
-/// The elements of these parts, folded anew.
-fn fold<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<Vec<Pattern>> {
+/// The elements of these segments, folded anew.
+fn fold<'a>(segments: impl Iterator<Item = &'a StoredSegment>) -> Result<Vec<Pattern>> {
     let mut folder = Folder::joining();
-    for part in parts {
-        let pushed = folder.push_pattern(&part.segment.pattern);
+    for stored in segments {
+        let pushed = folder.push_pattern(&stored.segment.pattern);
         pushed.map_err(|error| Error::Corrupt(error.to_string()))?;
     }
     Ok(folder.finish())
 }
 
-/// Parts that take the place of others.
-pub(super) struct Joined {
+/// Segments that take the place of others.
+pub(super) struct JoinedSegments {
     old: BTreeSet<usize>,
-    new: Vec<Part>,
+    new: Vec<StoredSegment>,
 }
 
-impl Shared {
+impl PatternStore {
     /// Writes what was joined of `table`. The caller has the inode's lock.
-    pub(super) fn put_joined(&self, fid: Fid, table: &Table, joined: Joined) -> Result<()> {
-        let Joined { old, new } = joined;
+    pub(super) fn put_joined(
+        &self,
+        fid: Fid,
+        table: &PatternTable,
+        joined: JoinedSegments,
+    ) -> Result<()> {
+        let JoinedSegments { old, new } = joined;
         let mut batch = Batch::new();
-        let mut writer = Writer {
+        let mut writer = RecordWriter {
             batch: &mut batch,
             fid,
         };
-        let mut parts = Vec::with_capacity(table.parts.len());
-        for (at, part) in table.parts.iter().enumerate() {
+        let mut segments = Vec::with_capacity(table.segments.len());
+        for (at, stored) in table.segments.iter().enumerate() {
             match old.contains(&at) {
-                true => writer.delete(part),
-                false => parts.push(part.clone()),
+                true => writer.delete(stored),
+                false => segments.push(stored.clone()),
             }
         }
-        for part in &new {
-            writer.put(part.id, SEGMENT, part.value());
+        for stored in &new {
+            writer.put(stored.id, SEGMENT, stored.value());
         }
         writer.drop_merged(table);
-        parts.extend(new);
-        parts.sort_by_key(|p| p.id);
-        self.step("join")?;
+        segments.extend(new);
+        segments.sort_by_key(|p| p.id);
+        self.context.step("join")?;
         self.tables.forget(fid);
-        self.store.apply(batch)?;
-        let joined = Table::new(parts, table.holes.clone(), Vec::new());
+        self.context.store.apply(batch)?;
+        let joined = PatternTable::new(segments, table.holes.clone(), Vec::new());
         self.tables.put(fid, Arc::new(joined));
         Ok(())
     }

@@ -1,4 +1,5 @@
 //! Ranges of log addresses: what a change gives back, or what it names anew.
+use crate::files::ranges::{joined, without};
 use forebay_index::Extent;
 use forebay_pattern::Source;
 use std::collections::BTreeMap;
@@ -21,17 +22,19 @@ impl LogRanges {
         }
     }
 
+    /// Adds the log bytes of an extent.
+    pub(in super::super) fn add_extent(&mut self, extent: &Extent) {
+        let source = Source {
+            member: extent.member,
+            log: extent.log,
+        };
+        self.add(source, extent.addr..extent.addr.saturating_add(extent.len));
+    }
+
     /// Sorts and joins; the other methods want that.
     pub(in super::super) fn sorted(mut self) -> LogRanges {
         for ranges in self.0.values_mut() {
-            ranges.sort_unstable_by_key(|r| r.start);
-            ranges.dedup_by(|next, last| {
-                let joined = next.start <= last.end;
-                if joined {
-                    last.end = last.end.max(next.end);
-                }
-                joined
-            });
+            *ranges = joined(std::mem::take(ranges));
         }
         self
     }
@@ -49,20 +52,11 @@ impl LogRanges {
 
     /// What is here and not in `kept`. Both sorted.
     pub(super) fn without(&self, kept: &LogRanges) -> LogRanges {
-        let mut out = LogRanges::default();
-        for (source, ranges) in &self.0 {
+        let left = self.0.iter().map(|(source, ranges)| {
             let kept = kept.0.get(source).map_or(&[][..], Vec::as_slice);
-            for range in ranges {
-                let mut at = range.start;
-                let from = kept.partition_point(|k| k.end <= range.start);
-                for k in kept[from..].iter().take_while(|k| k.start < range.end) {
-                    out.add(*source, at..k.start.max(at));
-                    at = k.end.max(at);
-                }
-                out.add(*source, at..range.end.max(at));
-            }
-        }
-        out
+            (*source, without(ranges, kept))
+        });
+        LogRanges(left.collect())
     }
 
     /// As extents, for the outbox. Their offsets say nothing.

@@ -19,6 +19,7 @@
 //! - *crc*: CRC-32C of all before it in the value.
 use crate::{Error, Fid, Result};
 use bytes::Bytes;
+use forebay_pattern::Segment;
 
 const VERSION: u8 = 1;
 
@@ -29,12 +30,12 @@ pub(super) const MERGED: u8 = 3;
 
 /// Names a record of a file: the commit, and which of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Id {
+pub(super) struct PatternId {
     pub seq: u64,
     pub number: u32,
 }
 
-impl Id {
+impl PatternId {
     pub(super) fn key(self, fid: Fid, kind: u8) -> Bytes {
         let mut key = Vec::with_capacity(21);
         key.extend(fid.0.to_be_bytes());
@@ -45,11 +46,11 @@ impl Id {
     }
 
     /// Kind and name from a key.
-    pub(super) fn of(key: &[u8]) -> Option<(u8, Id)> {
+    pub(super) fn of(key: &[u8]) -> Option<(u8, PatternId)> {
         let (_, rest) = key.split_first_chunk::<8>()?;
         let (kind, rest) = rest.split_first()?;
         let (seq, number) = rest.split_first_chunk::<8>()?;
-        let id = Id {
+        let id = PatternId {
             seq: u64::from_be_bytes(*seq),
             number: u32::from_be_bytes(number.try_into().ok()?),
         };
@@ -146,9 +147,20 @@ fn ended(rest: &[u8]) -> Result<(), String> {
     }
 }
 
+/// How many extents a record of `keys::PATTERNS` stands for. `None`: it is no segment, or cannot be read.
+pub(crate) fn extents_of(key: &[u8], value: &[u8]) -> Option<u64> {
+    let (kind, _) = PatternId::of(key)?;
+    if kind != SEGMENT {
+        return None;
+    }
+    let (_, mut frame) = segment_of(value).ok()?;
+    let segment = Segment::decode(&mut frame, 0).ok()?;
+    Some(segment.pattern.elements())
+}
+
 /// What a record that cannot be read is called in errors and in the log.
 pub(in super::super) fn lost(fid: Fid, key: &[u8], why: &str) -> Error {
-    let name = match Id::of(key) {
+    let name = match PatternId::of(key) {
         Some((kind, id)) => {
             let kind = match kind {
                 SEGMENT => "pattern",
@@ -172,9 +184,9 @@ mod tests {
     proptest! {
         #[test]
         fn records_come_back(fid: u64, kind: u8, seq: u64, number: u32, a: u64, b: u64, frame: Vec<u8>) {
-            let id = Id { seq, number };
+            let id = PatternId { seq, number };
             let key = id.key(Fid(fid), kind);
-            prop_assert_eq!((Id::of(&key), fid_of(&key)), (Some((kind, id)), Some(Fid(fid))));
+            prop_assert_eq!((PatternId::of(&key), fid_of(&key)), (Some((kind, id)), Some(Fid(fid))));
             let segment = segment_value((a, b), &frame);
             prop_assert_eq!(segment_of(&segment), Ok(((a, b), &frame[..])));
             prop_assert_eq!(hidden_of(&hidden_value(a)), Ok(a));
@@ -193,7 +205,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_a_reader_panic(bytes: Vec<u8>) {
-            let _ = (Id::of(&bytes), fid_of(&bytes), segment_of(&bytes), hidden_of(&bytes), hole_of(&bytes), merged_of(&bytes));
+            let _ = (PatternId::of(&bytes), fid_of(&bytes), segment_of(&bytes), hidden_of(&bytes), hole_of(&bytes), merged_of(&bytes));
             let _ = lost(Fid(1), &bytes, "");
         }
     }

@@ -1,22 +1,23 @@
 //! What readers get of a file with patterns: extents of a range, or all patterns at once.
 //!
 //! Both are read under the inode's lock, so that index, patterns and sequence are of one moment.
-use super::super::Shared;
-use super::super::proto::FilesReply;
-use super::table::{Seen, Table};
+use super::store::PatternStore;
+use super::table::{OffsetContent, PatternTable};
+use crate::files::proto::FilesReply;
+use crate::files::ranges::joined;
 use crate::inodes::Inode;
 use crate::{Fid, LOST_LOG, Result};
 use forebay_index::Extent;
 use std::ops::Range;
 
 /// Extents of the index looked at for the ranges that it has any in; behind them it may have more anywhere.
-const LOOKED_AT: usize = 4096;
+const RESIDUAL_EXTENTS: usize = 4096;
 /// Ranges named to a reader.
-const RANGES: usize = 64;
+const RESIDUAL_RANGES: usize = 64;
 
-impl Shared {
+impl PatternStore {
     /// Extents of a range as they are seen, at most `limit`, and whether there may be more. The caller has the inode's lock.
-    pub(in super::super) fn resolved(
+    pub(in super::super) fn extents(
         &self,
         fid: Fid,
         inode: &Inode,
@@ -24,7 +25,7 @@ impl Shared {
         limit: usize,
     ) -> Result<(Vec<Extent>, bool)> {
         let table = self.table(fid)?;
-        let mut seen = Resolved {
+        let mut seen = ExtentResolver {
             table: &table,
             // What is behind the end was never written, even if that cannot be read.
             end: range.end.min(inode.size.max(table.map().end())),
@@ -33,7 +34,7 @@ impl Shared {
             lost: Extent {
                 offset: 0,
                 len: 0,
-                member: self.member(),
+                member: self.context.member(),
                 log: LOST_LOG,
                 addr: 0,
                 seq: inode.seq,
@@ -41,7 +42,7 @@ impl Shared {
         };
         let mut at = range.start;
         loop {
-            let page = self.index.get(fid.0, at..range.end, limit)?;
+            let page = self.index().get(fid.0, at..range.end, limit)?;
             let last = page.len() < limit;
             for extent in page {
                 seen.patterns(at..extent.offset);
@@ -65,9 +66,9 @@ impl Shared {
     }
 
     /// The patterns of a file.
-    pub(in super::super) fn patterns(&self, fid: Fid) -> Result<FilesReply> {
-        let _inode = self.inodes.lock(fid);
-        let inode = self.inodes.get(fid)?;
+    pub(in super::super) fn for_readers(&self, fid: Fid) -> Result<FilesReply> {
+        let _inode = self.context.inodes.lock(fid);
+        let inode = self.context.inodes.get(fid)?;
         if inode.layout != crate::Layout::Patterned {
             return Ok(FilesReply::Patterns {
                 bytes: Vec::new(),
@@ -79,8 +80,8 @@ impl Shared {
         let table = self.table(fid)?;
         let lost = table.lost.iter().map(|l| l.range.clone());
         let mut ranges: Vec<Range<u64>> = lost.collect();
-        let extents = self.index.get(fid.0, 0..u64::MAX, LOOKED_AT)?;
-        if let Some(last) = extents.last().filter(|_| extents.len() == LOOKED_AT) {
+        let extents = self.index().get(fid.0, 0..u64::MAX, RESIDUAL_EXTENTS)?;
+        if let Some(last) = extents.last().filter(|_| extents.len() == RESIDUAL_EXTENTS) {
             ranges.push(last.end()..u64::MAX);
         }
         ranges.extend(extents.iter().map(|e| e.offset..e.end()));
@@ -97,9 +98,9 @@ impl Shared {
 
 /// Sorted and apart; if they are many, with the smallest gaps filled.
 fn coarse(ranges: Vec<Range<u64>>) -> Vec<(u64, u64)> {
-    let ranges = super::displace::joined(ranges);
+    let ranges = joined(ranges);
     let mut gaps: Vec<u64> = ranges.windows(2).map(|w| w[1].start - w[0].end).collect();
-    let filled = gaps.len().saturating_sub(RANGES - 1);
+    let filled = gaps.len().saturating_sub(RESIDUAL_RANGES - 1);
     let most = match filled {
         0 => 0,
         n => *gaps.select_nth_unstable(n - 1).1,
@@ -114,8 +115,8 @@ fn coarse(ranges: Vec<Range<u64>>) -> Vec<(u64, u64)> {
     out
 }
 
-struct Resolved<'a> {
-    table: &'a Table,
+struct ExtentResolver<'a> {
+    table: &'a PatternTable,
     end: u64,
     out: Vec<Extent>,
     limit: usize,
@@ -123,7 +124,7 @@ struct Resolved<'a> {
     lost: Extent,
 }
 
-impl Resolved<'_> {
+impl ExtentResolver<'_> {
     /// Adds what patterns show of `range`, where the index has nothing.
     fn patterns(&mut self, range: Range<u64>) {
         let (mut at, end) = (range.start, range.end.min(self.end));
@@ -132,7 +133,7 @@ impl Resolved<'_> {
             let until = until.min(end);
             let len = until - at;
             match seen {
-                Seen::Data(p) => self.push(Extent {
+                OffsetContent::Data(p) => self.push(Extent {
                     offset: at,
                     len,
                     member: p.source.member,
@@ -140,13 +141,13 @@ impl Resolved<'_> {
                     addr: p.addr,
                     seq: p.sequence,
                 }),
-                Seen::Lost => self.push(Extent {
+                OffsetContent::Lost => self.push(Extent {
                     offset: at,
                     len,
                     addr: at,
                     ..self.lost
                 }),
-                Seen::Hole => {}
+                OffsetContent::Hole => {}
             }
             at = until;
         }
@@ -177,7 +178,7 @@ mod tests {
         fn few_ranges_cover_all(starts in prop::collection::vec((0u64..100_000, 1u64..50), 0..300)) {
             let ranges: Vec<Range<u64>> = starts.iter().map(|(at, len)| *at..at + len).collect();
             let found = coarse(ranges.clone());
-            prop_assert!(found.len() <= RANGES);
+            prop_assert!(found.len() <= RESIDUAL_RANGES);
             prop_assert!(found.windows(2).all(|w| w[0].1 < w[1].0));
             for r in ranges {
                 prop_assert!(found.iter().any(|f| f.0 <= r.start && r.end <= f.1));

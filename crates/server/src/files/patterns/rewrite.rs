@@ -1,15 +1,15 @@
 //! Writing patterns anew once more of them is hidden than counts, or holes are many: what a file's patterns take stays in
 //! proportion to what they hold.
 //!
-//! Only parts that have lost bytes are written anew; each keeps its log and its commit. After that no part has a byte that does not count, so no
+//! Only segments that have lost bytes are written anew; each keeps its log and its commit. After that no segment has a byte that does not count, so no
 //! hole is needed. What readers see does not change, so neither does the sequence, and maps that they have stay right: the index is
 //! left as it is.
-use super::super::Shared;
-use super::commit::Writer;
-use super::join::Joined;
-use super::over::{Over, Read, page};
-use super::records::{Id, MERGED, SEGMENT, merged_value};
-use super::table::{HoleRecord, Part, Table, visible};
+use super::index_overlay::{IndexOverlay, ReadPage};
+use super::join::JoinedSegments;
+use super::record_writer::RecordWriter;
+use super::records::{MERGED, PatternId, SEGMENT, merged_value};
+use super::store::PatternStore;
+use super::table::{HoleRecord, PatternTable, StoredSegment, visible};
 use crate::inodes::Inode;
 use crate::{Error, Fid, Layout, Result, keys};
 use forebay_pattern::{Folder, Segment};
@@ -18,97 +18,100 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// More holes are not kept.
-const HOLES: usize = 1024;
-/// Elements of parts that have lost bytes; with more, these stay as they are.
-const ELEMENTS: u64 = 1 << 22;
+const MOST_HOLES: usize = 1024;
+/// Elements of segments that have lost bytes; with more, these stay as they are.
+const MOST_ELEMENTS: u64 = 1 << 22;
 
-impl Table {
+impl PatternTable {
     /// Whether both are of the same records.
-    pub(super) fn same(&self, other: &Table) -> bool {
-        let part = |p: &Part| (p.id, p.bytes, p.hidden);
+    pub(super) fn same(&self, other: &PatternTable) -> bool {
+        let stored = |p: &StoredSegment| (p.id, p.bytes, p.hidden);
         let hole = |h: &HoleRecord| (h.id, h.range.clone());
-        self.parts.iter().map(part).eq(other.parts.iter().map(part))
+        self.segments
+            .iter()
+            .map(stored)
+            .eq(other.segments.iter().map(stored))
             && self.holes.iter().map(hole).eq(other.holes.iter().map(hole))
             && self.lost.len() == other.lost.len()
     }
 
     /// Whether it should be written anew.
-    fn untidy(&self) -> bool {
-        let hidden: u64 = self.parts.iter().map(|p| p.hidden).sum();
-        let all: u64 = self.parts.iter().map(|p| p.bytes).sum();
-        (hidden > all - hidden || self.holes.len() > HOLES) && self.tidies()
+    fn needs_rewrite(&self) -> bool {
+        let hidden: u64 = self.segments.iter().map(|p| p.hidden).sum();
+        let all: u64 = self.segments.iter().map(|p| p.bytes).sum();
+        (hidden > all - hidden || self.holes.len() > MOST_HOLES) && self.can_be_rewritten()
     }
 
     /// Whether it can be.
-    fn tidies(&self) -> bool {
-        let partly = self.parts.iter().filter(|p| p.hidden > 0);
+    fn can_be_rewritten(&self) -> bool {
+        let partly = self.segments.iter().filter(|p| p.hidden > 0);
         let elements: u64 = partly.map(|p| p.segment.pattern.elements()).sum();
         // What is lost would be lost for good, and holes hide it.
-        self.lost.is_empty() && elements <= ELEMENTS
+        self.lost.is_empty() && elements <= MOST_ELEMENTS
     }
 
-    /// Counts the hidden bytes of all parts by a look at each piece that counts; `over`: the extents of the index.
-    pub(super) fn recount(&mut self, over: &Read<'_>) -> Result<()> {
-        let mut counts = vec![0; self.parts.len()];
-        let mut over = Over::new(over, 0..u64::MAX);
+    /// Counts the hidden bytes of all segments by a look at each piece that counts; `index_overlay`: the extents of the index.
+    pub(super) fn recount(&mut self, over: &ReadPage<'_>) -> Result<()> {
+        let mut counts = vec![0; self.segments.len()];
+        let mut over = IndexOverlay::new(over, 0..u64::MAX);
         visible(self.map(), self, 0..u64::MAX, &mut |piece| {
             over.uncovered(piece, &mut |p| {
-                if let Some(at) = self.part_of(p.source, p.sequence, p.addr) {
+                if let Some(at) = self.segment_at(p.source, p.sequence, p.addr) {
                     counts[at] += p.len;
                 }
             });
         });
         over.done()?;
-        for (part, counts) in self.parts.iter_mut().zip(counts) {
-            part.hidden = part.bytes.saturating_sub(counts);
+        for (stored, counts) in self.segments.iter_mut().zip(counts) {
+            stored.hidden = stored.bytes.saturating_sub(counts);
         }
         self.uncounted = false;
         Ok(())
     }
 
-    fn anew(&self, over: &Read<'_>) -> Result<Vec<Part>> {
+    fn rewritten(&self, over: &ReadPage<'_>) -> Result<Vec<StoredSegment>> {
         let mut numbers = BTreeMap::new();
-        for part in &self.parts {
-            let next = numbers.entry(part.id.seq).or_insert(0);
-            *next = part.id.number.max(*next);
+        for stored in &self.segments {
+            let next = numbers.entry(stored.id.seq).or_insert(0);
+            *next = stored.id.number.max(*next);
         }
-        let mut parts = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
-            if part.hidden == 0 {
-                parts.push(part.clone());
+        let mut segments = Vec::with_capacity(self.segments.len());
+        for stored in &self.segments {
+            if stored.hidden == 0 {
+                segments.push(stored.clone());
                 continue;
             }
-            let mut id = part.id;
+            let mut id = stored.id;
             let mut bytes = 0;
-            for segment in self.left(part, over)? {
-                let new = Part::new(id, segment);
+            for segment in self.left(stored, over)? {
+                let new = StoredSegment::new(id, segment);
                 bytes += new.bytes;
-                parts.push(new);
+                segments.push(new);
                 let number = numbers.entry(id.seq).or_default();
                 *number += 1;
                 id.number = *number;
             }
-            if bytes != part.bytes - part.hidden {
-                let Id { seq, number } = part.id;
+            if bytes != stored.bytes - stored.hidden {
+                let PatternId { seq, number } = stored.id;
                 return Err(Error::Corrupt(format!(
                     "pattern {number} of commit {seq}: {bytes} bytes of it count, {} expected; run `forebay fsck`",
-                    part.bytes - part.hidden
+                    stored.bytes - stored.hidden
                 )));
             }
         }
-        parts.sort_by_key(|p| p.id);
-        Ok(parts)
+        segments.sort_by_key(|p| p.id);
+        Ok(segments)
     }
 
-    /// What counts of a part, folded anew.
-    fn left(&self, part: &Part, over: &Read<'_>) -> Result<Vec<Segment>> {
-        let source = part.segment.source;
-        let mut over = Over::new(over, part.bounds.0..part.bounds.1);
+    /// What counts of a segment, folded anew.
+    fn left(&self, stored: &StoredSegment, over: &ReadPage<'_>) -> Result<Vec<Segment>> {
+        let source = stored.segment.source;
+        let mut over = IndexOverlay::new(over, stored.bounds.0..stored.bounds.1);
         let mut folder = Folder::joining();
         let mut failed = None;
-        for e in part.segment.pattern.iter() {
+        for e in stored.segment.pattern.iter() {
             visible(self.map(), self, e.offset..e.end(), &mut |piece| {
-                let own = (piece.source, piece.sequence) == (source, part.id.seq)
+                let own = (piece.source, piece.sequence) == (source, stored.id.seq)
                     && piece.addr.wrapping_sub(piece.offset) == e.addr.wrapping_sub(e.offset);
                 if own {
                     over.uncovered(piece, &mut |p| {
@@ -125,69 +128,69 @@ impl Table {
         }
         let patterns = folder.finish().into_iter();
         Ok(patterns
-            .map(|pattern| Segment::new(source, part.id.seq, pattern))
+            .map(|pattern| Segment::new(source, stored.id.seq, pattern))
             .collect())
     }
 }
 
-/// What takes the place of a table's parts.
-enum Anew {
-    Parts(Vec<Part>),
-    Joined(Joined),
+/// What takes the place of a table's segments.
+enum Replacement {
+    Parts(Vec<StoredSegment>),
+    JoinedSegments(JoinedSegments),
 }
 
-impl Shared {
+impl PatternStore {
     /// Writes the patterns of a file anew if that is due. The caller has the file's commit lock, and not the inode's.
-    pub(in super::super) fn tidy(&self, fid: Fid) {
+    pub(in super::super) fn compact(&self, fid: Fid) {
         // After a commit of a file with patterns its table is in memory.
         if self.tables.get(fid).is_none() {
             return;
         }
-        let tidied = || {
+        let compacted = || {
             let table = {
-                let _inode = self.inodes.lock(fid);
-                match self.inodes.get(fid)?.layout {
+                let _inode = self.context.inodes.lock(fid);
+                match self.context.inodes.get(fid)?.layout {
                     Layout::Patterned => self.table(fid)?,
                     Layout::Fresh | Layout::Spread => return Ok(()),
                 }
             };
-            let anew = match table.untidy() {
-                true => Anew::Parts(table.anew(&|range| page(&self.index, fid, range))?),
+            let replacement = match table.needs_rewrite() {
+                true => Replacement::Parts(table.rewritten(&|range| self.page(fid, range))?),
                 false => match table.join()? {
-                    Some(joined) => Anew::Joined(joined),
+                    Some(joined) => Replacement::JoinedSegments(joined),
                     None => return Ok(()),
                 },
             };
-            let _inode = self.inodes.lock(fid);
+            let _inode = self.context.inodes.lock(fid);
             // A lamination may have been quicker.
             let now = self.table(fid)?;
-            match anew {
+            match replacement {
                 _ if !now.same(&table) => Ok(()),
-                Anew::Parts(parts) => self.replace(fid, &now, parts),
-                Anew::Joined(joined) => self.put_joined(fid, &now, joined),
+                Replacement::Parts(segments) => self.replace(fid, &now, segments),
+                Replacement::JoinedSegments(joined) => self.put_joined(fid, &now, joined),
             }
         };
-        if let Err::<(), Error>(error) = tidied() {
+        if let Err::<(), Error>(error) = compacted() {
             tracing::warn!(fid = fid.0, %error, "the patterns of a file were not written anew; they take more room than they need");
         }
     }
 
     /// The file was laminated: writes its patterns as few as they can be, and beside them what readers get. The caller has the
     /// inode's lock.
-    pub(in super::super) fn finish_patterns(&self, fid: Fid, inode: &Inode) {
+    pub(in super::super) fn finish(&self, fid: Fid, inode: &Inode) {
         if inode.layout != Layout::Patterned {
             return;
         }
         let finish = || {
             let mut table = self.table(fid)?;
-            if table.tidies()
-                && (table.parts.iter().any(|p| p.hidden > 0) || !table.holes.is_empty())
+            if table.can_be_rewritten()
+                && (table.segments.iter().any(|p| p.hidden > 0) || !table.holes.is_empty())
             {
-                let parts = table.anew(&|range| page(&self.index, fid, range))?;
-                self.replace(fid, &table, parts)?;
+                let segments = table.rewritten(&|range| self.page(fid, range))?;
+                self.replace(fid, &table, segments)?;
                 table = self.table(fid)?;
             }
-            if table.kept.is_none() && table.lost.is_empty() && table.parts.len() > 1 {
+            if table.kept.is_none() && table.lost.is_empty() && table.segments.len() > 1 {
                 self.keep_merged(fid, inode.seq, &table)?;
             }
             Ok(())
@@ -198,41 +201,41 @@ impl Shared {
         }
     }
 
-    fn keep_merged(&self, fid: Fid, seq: u64, table: &Arc<Table>) -> Result<()> {
-        let key = Id { seq, number: 0 }.key(fid, MERGED);
-        let value = merged_value(table.parts.len() as u64, table.merged());
+    fn keep_merged(&self, fid: Fid, seq: u64, table: &Arc<PatternTable>) -> Result<()> {
+        let key = PatternId { seq, number: 0 }.key(fid, MERGED);
+        let value = merged_value(table.segments.len() as u64, table.merged());
         let mut batch = Batch::new();
         batch.put(keys::PATTERNS, key.clone(), value);
-        self.store.apply(batch)?;
-        let mut kept = Table::clone(table);
+        self.context.store.apply(batch)?;
+        let mut kept = PatternTable::clone(table);
         kept.kept = Some(key);
         self.tables.put(fid, Arc::new(kept));
         Ok(())
     }
 
-    /// Writes these parts, which `table` has made anew.
-    fn replace(&self, fid: Fid, table: &Table, parts: Vec<Part>) -> Result<()> {
+    /// Writes these segments, which `table` has made anew.
+    fn replace(&self, fid: Fid, table: &PatternTable, segments: Vec<StoredSegment>) -> Result<()> {
         let mut batch = Batch::new();
-        let mut writer = Writer {
+        let mut writer = RecordWriter {
             batch: &mut batch,
             fid,
         };
-        for old in table.parts.iter().filter(|p| p.hidden > 0) {
+        for old in table.segments.iter().filter(|p| p.hidden > 0) {
             writer.delete(old);
         }
         writer.drop_holes(&mut table.holes.clone(), |_| true);
         writer.drop_merged(table);
-        let known = |part: &Part| {
-            let at = table.parts.binary_search_by_key(&part.id, |p| p.id);
-            at.is_ok_and(|at| table.parts[at].hidden == 0)
+        let known = |stored: &StoredSegment| {
+            let at = table.segments.binary_search_by_key(&stored.id, |p| p.id);
+            at.is_ok_and(|at| table.segments[at].hidden == 0)
         };
-        for part in parts.iter().filter(|p| !known(p)) {
-            writer.put(part.id, SEGMENT, part.value());
+        for stored in segments.iter().filter(|p| !known(p)) {
+            writer.put(stored.id, SEGMENT, stored.value());
         }
-        self.step("rewrite")?;
+        self.context.step("rewrite")?;
         self.tables.forget(fid);
-        self.store.apply(batch)?;
-        let table = Table::new(parts, Vec::new(), Vec::new());
+        self.context.store.apply(batch)?;
+        let table = PatternTable::new(segments, Vec::new(), Vec::new());
         self.tables.put(fid, Arc::new(table));
         Ok(())
     }

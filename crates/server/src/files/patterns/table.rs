@@ -1,26 +1,27 @@
 //! The patterns of one file as its owner knows them: its records, decoded, and what they say of an offset. Pure.
 //!
 //! # Invariants
-//! 1. Parts are in the order of their names, so in the order of their commits.
-//! 2. A byte of a part counts if no part of a later commit has it, no hole of its commit or a later one is over it, and no extent of
+//! 1. Segments are in the order of their names, so in the order of their commits.
+//! 2. A byte of a segment counts if no segment of a later commit has it, no hole of its commit or a later one is over it, and no extent of
 //!    the index (which all are newer than any pattern there, and are looked at by others).
-//! 3. `hidden` of a part is the number of its bytes that do not count. One that has no other bytes is not kept.
+//! 3. `hidden` of a segment is the number of its bytes that do not count. One that has no other bytes is not kept.
 //! 4. What a record that cannot be read may have said is `Lost`, never a hole or older bytes.
 use super::holes::Holes;
 use super::log_ranges::LogRanges;
-use super::records::{self, Id};
+use super::records::{self, PatternId};
 use crate::files::proto::Hole;
-use crate::{Fid, Result};
+use crate::{Fid, Result, keys};
 use bytes::Bytes;
 use forebay_pattern::{Found, Map, Patterns, Placed, Segment, Source, decode_all};
+use forebay_storage::Store;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// A segment as it is stored.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub id: Id,
+pub(super) struct StoredSegment {
+    pub id: PatternId,
     pub segment: Arc<Segment>,
     /// Its log addresses.
     pub runs: Arc<[Range<u64>]>,
@@ -34,11 +35,11 @@ pub(super) struct Part {
     pub increasing: bool,
 }
 
-impl Part {
+impl StoredSegment {
     /// A segment of the commit that `id` names.
-    pub(super) fn new(id: Id, mut segment: Segment) -> Part {
+    pub(super) fn new(id: PatternId, mut segment: Segment) -> StoredSegment {
         (segment.first, segment.last) = (id.seq, id.seq);
-        Part {
+        StoredSegment {
             id,
             runs: segment.pattern.runs().into(),
             bounds: segment.pattern.bounds(),
@@ -66,20 +67,22 @@ impl Part {
     }
 
     fn memory(&self) -> usize {
-        size_of::<Part>() + self.segment.memory() + self.runs.len() * size_of::<Range<u64>>()
+        size_of::<StoredSegment>()
+            + self.segment.memory()
+            + self.runs.len() * size_of::<Range<u64>>()
     }
 }
 
 /// A hole as it is stored.
 #[derive(Debug, Clone)]
 pub(super) struct HoleRecord {
-    pub id: Id,
+    pub id: PatternId,
     pub range: Range<u64>,
 }
 
 /// A record that cannot be read.
 #[derive(Debug, Clone)]
-pub(super) struct Lost {
+pub(super) struct UnreadableRecord {
     pub key: Bytes,
     /// It was a hole, else a segment.
     pub hole: bool,
@@ -92,7 +95,7 @@ pub(super) struct Lost {
 
 /// What is at an offset, extents of the index left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum OffsetContent {
     Data(Placed),
     Hole,
     /// A record that cannot be read may have said something here.
@@ -101,10 +104,10 @@ pub(super) enum Seen {
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) struct Table {
-    pub(super) parts: Vec<Part>,
+pub(in super::super) struct PatternTable {
+    pub(super) segments: Vec<StoredSegment>,
     pub(super) holes: Vec<HoleRecord>,
-    pub(super) lost: Vec<Lost>,
+    pub(super) lost: Vec<UnreadableRecord>,
     /// The record of merged patterns, if there is one.
     pub(super) kept: Option<Bytes>,
     /// A count of hidden bytes could not be read: see `recount`.
@@ -114,39 +117,44 @@ pub(in super::super) struct Table {
     merged: OnceLock<Arc<[u8]>>,
 }
 
-impl Table {
+impl PatternTable {
     /// A table of these.
-    pub(super) fn new(parts: Vec<Part>, holes: Vec<HoleRecord>, lost: Vec<Lost>) -> Table {
-        Table {
-            parts,
+    pub(super) fn new(
+        segments: Vec<StoredSegment>,
+        holes: Vec<HoleRecord>,
+        lost: Vec<UnreadableRecord>,
+    ) -> PatternTable {
+        PatternTable {
+            segments,
             holes,
             lost,
-            ..Table::default()
+            ..PatternTable::default()
         }
     }
 
-    /// From the records of a file, in the order of keys.
+    /// The table that the store has of a file.
     ///
     /// # Errors
-    /// When they cannot be listed. One that cannot be read is in `lost`.
-    pub(super) fn load(
-        fid: Fid,
-        entries: impl Iterator<Item = forebay_storage::Result<(Bytes, Bytes)>>,
-    ) -> Result<Table> {
-        let (mut table, mut hidden, mut merged) = (Table::default(), HashMap::new(), None);
-        for entry in entries {
+    /// When its records cannot be listed. One that cannot be read is in `lost`.
+    pub(super) fn read(store: &Store, fid: Fid) -> Result<PatternTable> {
+        let (mut table, mut hidden, mut merged) = (PatternTable::default(), HashMap::new(), None);
+        for entry in keys::records_of(store, keys::PATTERNS, fid) {
             let (key, value) = entry?;
-            if matches!(Id::of(&key), Some((records::MERGED, _))) {
+            if matches!(PatternId::of(&key), Some((records::MERGED, _))) {
                 merged = Some((key, value));
                 continue;
             }
-            if let Err(lost) = table.read(&key, &value, &mut hidden) {
+            if let Err(lost) = table.add_record(&key, &value, &mut hidden) {
                 let text = records::lost(fid, &key, &lost.text).to_string();
-                table.lost.push(Lost { text, ..*lost });
+                table.lost.push(UnreadableRecord { text, ..*lost });
             }
         }
-        for part in &mut table.parts {
-            part.hidden = hidden.get(&part.id).copied().unwrap_or(0).min(part.bytes);
+        for stored in &mut table.segments {
+            stored.hidden = hidden
+                .get(&stored.id)
+                .copied()
+                .unwrap_or(0)
+                .min(stored.bytes);
         }
         table.keep_merged(merged);
         Ok(table)
@@ -161,7 +169,7 @@ impl Table {
         let fits = |value: &Bytes| {
             let (segments, frames) = records::merged_of(value).ok()?;
             let whole = decode_all(frames).1.is_empty() && self.lost.is_empty();
-            (whole && segments == self.parts.len() as u64).then(|| Arc::<[u8]>::from(frames))
+            (whole && segments == self.segments.len() as u64).then(|| Arc::<[u8]>::from(frames))
         };
         match fits(&value) {
             Some(frames) => self.merged = OnceLock::from(frames),
@@ -171,21 +179,21 @@ impl Table {
         }
     }
 
-    /// What readers get: all parts, joined over logs and encoded.
+    /// What readers get: all segments, joined over logs and encoded.
     pub(super) fn merged(&self) -> &Arc<[u8]> {
         self.merged
-            .get_or_init(|| Patterns::merged(self.segments()).encoded().into())
+            .get_or_init(|| Patterns::merged(self.joined_by_log()).encoded().into())
     }
 
-    fn read(
+    fn add_record(
         &mut self,
         key: &Bytes,
         value: &[u8],
-        hidden: &mut HashMap<Id, u64>,
-    ) -> Result<(), Box<Lost>> {
+        hidden: &mut HashMap<PatternId, u64>,
+    ) -> Result<(), Box<UnreadableRecord>> {
         let lost = |hole: bool, seq: u64, range: Range<u64>, text: String| {
             let key = key.clone();
-            Box::new(Lost {
+            Box::new(UnreadableRecord {
                 key,
                 hole,
                 seq,
@@ -195,7 +203,7 @@ impl Table {
         };
         // Nothing is known of it: all that is older than anything may be wrong.
         let all = 0..u64::MAX;
-        let Some((kind, id)) = Id::of(key) else {
+        let Some((kind, id)) = PatternId::of(key) else {
             return Err(lost(false, u64::MAX, all, "it has no such length".into()));
         };
         match kind {
@@ -206,11 +214,11 @@ impl Table {
                 let mut rest = frame;
                 let segment =
                     Segment::decode(&mut rest, 0).map_err(|error| within(error.to_string()))?;
-                let part = Part::new(id, segment);
-                if !rest.is_empty() || part.bounds != bounds {
+                let stored = StoredSegment::new(id, segment);
+                if !rest.is_empty() || stored.bounds != bounds {
                     return Err(within("it does not hold what is written beside it".into()));
                 }
-                self.parts.push(part);
+                self.segments.push(stored);
             }
             records::HIDDEN => match records::hidden_of(value) {
                 Ok(bytes) => {
@@ -238,11 +246,11 @@ impl Table {
         Ok(())
     }
 
-    /// Adds all log addresses of the parts.
+    /// Adds all log addresses of the segments.
     pub(in super::super) fn name(&self, ranges: &mut LogRanges) {
-        for part in &self.parts {
-            let runs = part.runs.iter().cloned();
-            runs.for_each(|run| ranges.add(part.segment.source, run));
+        for stored in &self.segments {
+            let runs = stored.runs.iter().cloned();
+            runs.for_each(|run| ranges.add(stored.segment.source, run));
         }
     }
 
@@ -251,29 +259,25 @@ impl Table {
         self.lost.first().map(|lost| lost.text.as_str())
     }
 
-    /// How many parts there are.
-    pub(in super::super) fn parts(&self) -> usize {
-        self.parts.len()
-    }
-
     /// Where its extents are.
     pub(super) fn map(&self) -> &Arc<Map> {
-        self.map.get_or_init(|| Arc::new(map_of(self.parts.iter())))
+        self.map
+            .get_or_init(|| Arc::new(map_of(self.segments.iter())))
     }
 
-    /// The map if it was made, else one of these of its parts alone.
+    /// The map if it was made, else one of these of its segments alone.
     pub(super) fn map_over(&self, places: impl ExactSizeIterator<Item = usize>) -> Arc<Map> {
-        match 2 * places.len() >= self.parts.len() || self.map.get().is_some() {
+        match 2 * places.len() >= self.segments.len() || self.map.get().is_some() {
             true => self.map().clone(),
-            false => Arc::new(map_of(places.map(|at| &self.parts[at]))),
+            false => Arc::new(map_of(places.map(|at| &self.segments[at]))),
         }
     }
 
-    /// What the table before a change has made of its parts, if these are the same.
-    pub(super) fn keep_made(&mut self, before: &Table) {
-        let same = |(a, b): (&Part, &Part)| a.id == b.id;
-        let mut pairs = self.parts.iter().zip(&before.parts);
-        if self.parts.len() == before.parts.len() && pairs.all(same) {
+    /// What the table before a change has made of its segments, if these are the same.
+    pub(super) fn keep_made(&mut self, before: &PatternTable) {
+        let same = |(a, b): (&StoredSegment, &StoredSegment)| a.id == b.id;
+        let mut pairs = self.segments.iter().zip(&before.segments);
+        if self.segments.len() == before.segments.len() && pairs.all(same) {
             self.map = before.map.clone();
             self.merged = before.merged.clone();
         }
@@ -300,7 +304,7 @@ impl Table {
     }
 
     /// What is at `at`, and an offset behind it up to where that holds.
-    pub(super) fn look(&self, at: u64) -> (Seen, u64) {
+    pub(super) fn look(&self, at: u64) -> (OffsetContent, u64) {
         let (seen, mut until) = look(self.map(), self, at);
         if self.lost.is_empty() {
             return (seen, until);
@@ -308,7 +312,7 @@ impl Table {
         let (cut, cut_end) = self.flat().at(at);
         until = until.min(cut_end);
         let newest = match seen {
-            Seen::Data(piece) => piece.sequence,
+            OffsetContent::Data(piece) => piece.sequence,
             _ => cut.unwrap_or(0),
         };
         let mut lost = false;
@@ -319,19 +323,21 @@ impl Table {
                 until = until.min(l.range.end);
                 lost |= match (l.hole, seen) {
                     (false, _) => l.seq > newest,
-                    (true, Seen::Data(piece)) => l.seq >= piece.sequence,
+                    (true, OffsetContent::Data(piece)) => l.seq >= piece.sequence,
                     (true, _) => false,
                 };
             }
         }
-        (if lost { Seen::Lost } else { seen }, until)
+        (if lost { OffsetContent::Lost } else { seen }, until)
     }
 
-    /// The part that has this log address under this commit.
-    pub(super) fn part_of(&self, source: Source, seq: u64, addr: u64) -> Option<usize> {
-        let first = self.parts.partition_point(|p| p.id.seq < seq);
-        let of_commit = self.parts[first..].iter().take_while(|p| p.id.seq == seq);
-        let has = |p: &Part| {
+    /// The segment that has this log address under this commit.
+    pub(super) fn segment_at(&self, source: Source, seq: u64, addr: u64) -> Option<usize> {
+        let first = self.segments.partition_point(|p| p.id.seq < seq);
+        let of_commit = self.segments[first..]
+            .iter()
+            .take_while(|p| p.id.seq == seq);
+        let has = |p: &StoredSegment| {
             let at = p.runs.partition_point(|r| r.end <= addr);
             p.segment.source == source && p.runs.get(at).is_some_and(|r| r.start <= addr)
         };
@@ -347,50 +353,55 @@ impl Table {
 
     /// Bytes of memory held, about.
     pub(super) fn memory(&self) -> usize {
-        let parts: usize = self.parts.iter().map(Part::memory).sum();
+        let segments: usize = self.segments.iter().map(StoredSegment::memory).sum();
         let lost: usize = self.lost.iter().map(|l| l.text.len() + 100).sum();
-        parts
+        segments
             + lost
             + self.holes.len() * size_of::<HoleRecord>()
             + self.map.get().map_or(0, |map| map.memory())
             + self.flat.get().map_or(0, Holes::memory)
             + self.merged.get().map_or(0, |m| m.len())
-            + size_of::<Table>()
+            + size_of::<PatternTable>()
     }
 }
 
-fn map_of<'a>(parts: impl Iterator<Item = &'a Part>) -> Map {
-    let segments = parts.map(|p| Segment::clone(&p.segment));
+fn map_of<'a>(segments: impl Iterator<Item = &'a StoredSegment>) -> Map {
+    let segments = segments.map(|p| Segment::clone(&p.segment));
     Map::new(Vec::new(), segments.collect())
 }
 
-/// What a map of parts says of `at`, and up to where.
-fn look(map: &Map, table: &Table, at: u64) -> (Seen, u64) {
+/// What a map of segments says of `at`, and up to where.
+fn look(map: &Map, table: &PatternTable, at: u64) -> (OffsetContent, u64) {
     let (cut, until) = table.flat().at(at);
-    let newest = table.parts.last().map_or(0, |p| p.id.seq);
+    let newest = table.segments.last().map_or(0, |p| p.id.seq);
     if cut.is_some_and(|seq| newest <= seq) {
-        return (Seen::Hole, until);
+        return (OffsetContent::Hole, until);
     }
     match map.lookup(at) {
-        Found::End => (Seen::Hole, u64::MAX),
-        Found::Hole(end) => (Seen::Hole, end.max(at + 1)),
+        Found::End => (OffsetContent::Hole, u64::MAX),
+        Found::Hole(end) => (OffsetContent::Hole, end.max(at + 1)),
         Found::Data(piece) => {
             let until = until.min(piece.end());
             if cut.is_some_and(|seq| piece.sequence <= seq) {
-                return (Seen::Hole, until);
+                return (OffsetContent::Hole, until);
             }
             let len = until - at;
-            (Seen::Data(Placed { len, ..piece }), until)
+            (OffsetContent::Data(Placed { len, ..piece }), until)
         }
     }
 }
 
-/// Calls `each` with the pieces of `range` that count, in order. The map has all parts of the table that have bytes there.
-pub(super) fn visible(map: &Map, table: &Table, range: Range<u64>, each: &mut impl FnMut(Placed)) {
+/// Calls `each` with the pieces of `range` that count, in order. The map has all segments of the table that have bytes there.
+pub(super) fn visible(
+    map: &Map,
+    table: &PatternTable,
+    range: Range<u64>,
+    each: &mut impl FnMut(Placed),
+) {
     let mut at = range.start;
     while at < range.end {
         let (seen, until) = look(map, table, at);
-        if let Seen::Data(piece) = seen {
+        if let OffsetContent::Data(piece) = seen {
             let len = piece.len.min(range.end - at);
             each(Placed { len, ..piece });
         }

@@ -39,9 +39,9 @@ fn a_commit_cut_off_at_any_step_of_any_member_is_seen_whole_or_not_at_all() {
     for victim in 0..3 {
         for steps in 0.. {
             let (world, fid) = prepared();
-            world.files(victim).shared.faults.cut_after(steps);
+            world.files(victim).context.faults.cut_after(steps);
             let result = world.write(1, fid, spanning(), NEW);
-            if !world.files(victim).shared.faults.reached() {
+            if !world.files(victim).context.faults.reached() {
                 assert!(result.is_ok());
                 assert!(steps > 2, "member {victim} has steps");
                 break;
@@ -152,7 +152,7 @@ fn a_member_that_restarts_between_stage_and_commit_makes_the_commit_fail_not_tea
     world.restart(0);
     assert!(matches!(world.finish(&planned), Err(Error::Stale)));
     assert_eq!(shown(&world, 0, fid).unwrap(), OLD);
-    (0..3).for_each(|k| assert!(world.files(k).shared.staged.all().is_empty()));
+    (0..3).for_each(|k| assert!(world.files(k).staged.all().is_empty()));
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn a_commit_staged_before_the_disk_filled_is_dropped_when_the_owner_cannot_decid
     let planned = world.plan(1, fid, &[put(1, &range, 2)], attr).unwrap();
     disk.full.store(true, Ordering::SeqCst);
     assert_eq!(errno(world.finish(&planned)), Errno::NOSPC);
-    assert!(world.files(1).shared.staged.is_empty());
+    assert!(world.files(1).staged.is_empty());
     assert_eq!(byte(&world.read(0, fid).unwrap().1, SLICE), Some((1, 100)));
 }
 
@@ -163,7 +163,7 @@ fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
     let syncs = || [0, 1, 2].map(|k| disk.synced(k));
     let commit = |sync: bool| {
         let token = world.token();
-        let parts = super::super::parts(world.map(), 0, &[put(2, &range, token)], 0);
+        let parts = super::super::split_by_member(world.map(), 0, &[put(2, &range, token)], 0);
         let [own, other] = &parts[..] else {
             panic!("{parts:?}")
         };
@@ -214,7 +214,7 @@ fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_go
     let range = SLICE - 1..SLICE + 1;
     let commit = |fid: Fid, sync: bool| {
         let token = world.token();
-        let parts = super::super::parts(world.map(), 0, &[put(0, &range, token)], 0);
+        let parts = super::super::split_by_member(world.map(), 0, &[put(0, &range, token)], 0);
         let [own, other] = &parts[..] else {
             panic!("{parts:?}")
         };

@@ -9,6 +9,7 @@ mod faults;
 mod histories;
 mod lost_bytes;
 mod opens;
+mod owners;
 mod pattern_damage;
 mod pattern_histories;
 mod pattern_sizes;

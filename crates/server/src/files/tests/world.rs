@@ -1,6 +1,7 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
 use super::super::proto::*;
-use super::super::{Files, Links, parts};
+use super::super::{Files, split_by_member};
+use crate::content_peers::ContentPeers;
 use crate::inodes::{Inode, Inodes};
 use crate::proto::WireError;
 use crate::*;
@@ -65,19 +66,19 @@ impl Net {
             .handle(from, request)
             .map_err(|e| WireError::from(&e).into_error(to));
         // A member that was cut off does not get its answer out.
-        match fate == Fate::ReplyLost || files.shared.faults.reached() {
+        match fate == Fate::ReplyLost || files.context.faults.reached() {
             true => Err(lost(to)),
             false => reply,
         }
     }
 }
 
-struct TestLinks {
+struct TestPeers {
     me: Member,
     net: Arc<Net>,
 }
 
-impl Links for TestLinks {
+impl ContentPeers for TestPeers {
     fn member(&self) -> Member {
         self.me
     }
@@ -200,11 +201,11 @@ impl World {
         let store = Store::open(self.io.clone(), &path, self.options.clone());
         let store = Arc::new(store.unwrap());
         let inodes = Arc::new(Inodes::new(store.clone(), k).unwrap());
-        let links = TestLinks {
+        let links = TestPeers {
             me: k,
             net: self.net.clone(),
         };
-        let files = Files::with_links(store.clone(), inodes.clone(), Arc::new(links)).unwrap();
+        let files = Files::with_peers(store.clone(), inodes.clone(), Arc::new(links)).unwrap();
         *self.lives[i].write() = Some(Life { store, inodes });
         *self.net.nodes[i].write() = Some(Arc::new(files));
     }
@@ -414,7 +415,7 @@ impl World {
             staged: Vec::new(),
             attr,
         };
-        for part in parts(self.map(), fid.owner(), changes, size) {
+        for part in split_by_member(self.map(), fid.owner(), changes, size) {
             if part.member == fid.owner() {
                 planned.own = part.changes;
                 continue;

@@ -1,8 +1,9 @@
 //! Members wired to each other by plain calls, that can stop before any batch and start again from their stores.
+use crate::files::Removal;
 use crate::inodes::{Inode, Inodes};
 use crate::meta::check::{Finding, check};
 use crate::meta::proto::*;
-use crate::meta::{FilesHook, Meta, MetaPeers, Removal, names};
+use crate::meta::{FilesHook, Meta, MetaPeers, names};
 use crate::*;
 use forebay_storage::{OsIo, Store};
 use parking_lot::{Mutex, RwLock};

@@ -19,26 +19,33 @@
 //! A crash in between does no harm: the next start finds what was put back readable, and named by the index. A file of which a step cannot
 //! tell what it has to know, because a member does not answer, keeps its records for the next start. (Only of a file over several members
 //! the end may then stay where it was, with a hole before it.)
-use super::Shared;
-use super::commit::Commit;
-use super::parts::{parts, touched};
+mod named_bytes;
+
+use super::commit::{CommitLocks, CommitRequest, Committer, DecidedCommits};
+use super::context::{MemberContext, unexpected};
 use super::proto::{CommitAttr, FilesReply, FilesRequest};
+use super::ranges::{joined, without};
 use super::records::CommitId;
-use crate::outbox::Held;
+use super::slice_index::stored_bytes;
+use super::slice_parts::{split_by_member, touched};
+use super::staged::StagedParts;
+use crate::outbox::{HeldBytes, Outbox};
 use crate::{Error, Fid, Layout, Member, Result};
-use forebay_index::{Change, Extent, MAX_EXTENT};
+use forebay_index::{Change, Extent};
 use forebay_storage::Batch;
+pub(super) use named_bytes::NamedBytes;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::slice::from_ref;
+use std::sync::Arc;
 
-/// Extents asked for at once.
-const PAGE: u32 = 1024;
 /// Tokens of these commits are not those of a delegate, which counts from 1.
 const TOKENS: u64 = 1 << 63;
 
 /// What is behind the end that a file had, and cannot be read.
-pub(super) struct UnreadableTail {
+struct UnreadableTail {
     /// The least size that the file may be cut to.
     size: u64,
     /// The first byte that cannot be read, if one is known.
@@ -74,9 +81,40 @@ impl UnreadableTail {
     }
 }
 
-impl Shared {
+/// See the head of this file.
+pub(super) struct Restore {
+    context: Arc<MemberContext>,
+    locks: Arc<CommitLocks>,
+    outbox: Arc<Outbox>,
+    decided: Arc<DecidedCommits>,
+    staged: Arc<StagedParts>,
+    committer: Arc<Committer>,
+    named: NamedBytes,
+    /// What step 1 found, for the others.
+    tails: Mutex<BTreeMap<Fid, UnreadableTail>>,
+}
+
+impl Restore {
+    pub fn new(
+        outbox: Arc<Outbox>,
+        staged: Arc<StagedParts>,
+        committer: Arc<Committer>,
+        named: NamedBytes,
+    ) -> Restore {
+        Restore {
+            context: committer.context.clone(),
+            locks: committer.locks.clone(),
+            decided: committer.decided.clone(),
+            outbox,
+            staged,
+            committer,
+            named,
+            tails: Mutex::default(),
+        }
+    }
+
     /// Step 1. All members answer, and have published what was decided.
-    pub(super) fn find_unreadable_tails(&self) -> Result<()> {
+    pub fn find_unreadable_tails(&self) -> Result<()> {
         self.outbox.begin_restore();
         for (number, held) in self.outbox.left()? {
             if let Err(error) = self.find_unreadable_tail(number, &held) {
@@ -87,11 +125,11 @@ impl Shared {
         Ok(())
     }
 
-    fn find_unreadable_tail(&self, number: u64, held: &Held) -> Result<()> {
+    fn find_unreadable_tail(&self, number: u64, held: &HeldBytes) -> Result<()> {
         let (fid, Some(size)) = (held.fid, held.size) else {
             return Ok(());
         };
-        let inode = match self.inodes.get(fid) {
+        let inode = match self.context.inodes.get(fid) {
             // Removed since.
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,
@@ -107,31 +145,26 @@ impl Shared {
             return Ok(());
         };
         let member = match inode.layout {
-            Layout::Spread => self.map().member(fid.owner(), end - 1),
-            Layout::Fresh | Layout::Patterned => self.member(),
+            Layout::Spread => self.context.map().member(fid.owner(), end - 1),
+            Layout::Fresh | Layout::Patterned => self.context.member(),
         };
-        let (last, published) = self.named_at(member, fid, end - 1..end)?;
+        let (last, published) = self.named.at(member, fid, end - 1..end)?;
         let lacks = published < held.seq;
-        if lacks || !self.unreadable(&last)?.is_empty() {
-            let mut tails = self.tails.lock();
-            let tail = tails.entry(fid);
-            let tail = tail.or_insert_with(|| UnreadableTail::new(number));
+        if lacks || !self.named.unreadable(&last)?.is_empty() {
             // The byte may get back an older one: where the unreadable bytes begin is not known yet.
-            tail.add(size, u64::MAX..end);
+            self.add_tail(fid, number, size, u64::MAX..end);
         }
         Ok(())
     }
 
     /// Step 2.
-    pub(super) fn restore(&self) -> Result<()> {
+    pub fn restore(&self) -> Result<()> {
         let mut put_back = 0;
         for (number, held) in self.outbox.left()?.into_iter().rev() {
             // Older records wait with a newer one: what they put back would pass for what it wrote.
-            let tails = self.tails.lock();
-            if tails.get(&held.fid).is_some_and(|tail| tail.waits) {
+            if self.waits(held.fid) {
                 continue;
             }
-            drop(tails);
             match self.restore_held(number, &held) {
                 Ok(bytes) => put_back += bytes,
                 Err(error) => {
@@ -150,6 +183,18 @@ impl Shared {
         Ok(())
     }
 
+    /// More of the unreadable end of a file, which record `number` tells of; see [`UnreadableTail::add`].
+    fn add_tail(&self, fid: Fid, number: u64, size: u64, range: Range<u64>) {
+        let mut tails = self.tails.lock();
+        let tail = tails.entry(fid);
+        let tail = tail.or_insert_with(|| UnreadableTail::new(number));
+        tail.add(size, range);
+    }
+
+    fn waits(&self, fid: Fid) -> bool {
+        self.tails.lock().get(&fid).is_some_and(|tail| tail.waits)
+    }
+
     fn wait_for_next_start(&self, fid: Fid, number: u64) {
         let mut tails = self.tails.lock();
         let tail = tails.entry(fid);
@@ -157,7 +202,7 @@ impl Shared {
     }
 
     /// Step 3.
-    pub(super) fn cut_unreadable_tails(&self) -> Result<()> {
+    pub fn cut_unreadable_tails(&self) -> Result<()> {
         let tails = std::mem::take(&mut *self.tails.lock());
         for (fid, tail) in tails.into_iter().filter(|(_, tail)| !tail.waits) {
             let cut = self.cut_tail(fid, &tail);
@@ -165,9 +210,9 @@ impl Shared {
                 Ok(()) => {
                     let mut batch = Batch::reclaiming();
                     for (number, freed) in &tail.records {
-                        self.outbox.settle(&mut batch, *number, freed);
+                        self.outbox.end_held(&mut batch, *number, freed);
                     }
-                    self.store.apply(batch)?;
+                    self.context.store.apply(batch)?;
                 }
                 Err(error) => {
                     tracing::warn!(fid = fid.0, %error, "bytes behind what was synced of this file cannot be read; the next start looks again");
@@ -179,7 +224,7 @@ impl Shared {
     }
 
     /// Answers how many bytes are as they were before.
-    fn restore_held(&self, number: u64, held: &Held) -> Result<u64> {
+    fn restore_held(&self, number: u64, held: &HeldBytes) -> Result<u64> {
         let fid = held.fid;
         let displaced = held.extents.iter().map(|e| e.offset..e.end());
         let beside = held.beside.iter().map(|(at, len)| *at..at + len);
@@ -187,23 +232,22 @@ impl Shared {
         let mut ranges = joined(displaced.chain(beside).collect());
         let known = self.tails.lock().get(&fid).map(|tail| tail.start);
         if let Some(start) = known {
-            ranges = without(ranges, std::iter::once(start..u64::MAX));
+            ranges = without(&ranges, from_ref(&(start..u64::MAX)));
         }
         for range in ranges {
-            let now = match self.named_in(fid, range.clone()) {
+            let now = match self.named.here(fid, range.clone()) {
                 Ok(now) => now,
                 // Removed since: there is nothing to put back.
                 Err(Error::Posix(Errno::STALE)) => break,
                 Err(e) => return Err(e),
             };
-            for lost in self.unreadable(&now)? {
-                let whole = std::iter::once(lost.offset..lost.end());
+            for lost in self.named.unreadable(&now)? {
+                let whole = lost.offset..lost.end();
                 let older = held.extents.iter();
-                let older: Vec<Extent> = older
-                    .filter_map(|e| e.clip(&(lost.offset..lost.end())))
-                    .collect();
-                let holes = without(whole.collect(), older.iter().map(|e| e.offset..e.end()));
-                let gone = self.unreadable(&older)?;
+                let older: Vec<Extent> = older.filter_map(|e| e.clip(&whole)).collect();
+                let covered = joined(older.iter().map(|e| e.offset..e.end()).collect());
+                let holes = without(from_ref(&whole), &covered);
+                let gone = self.named.unreadable(&older)?;
                 for extent in older.into_iter().filter(|e| !gone.contains(e)) {
                     bytes += extent.len;
                     changes.push(Change::Put(extent));
@@ -218,10 +262,7 @@ impl Shared {
                         });
                     }
                     if hole.end > size {
-                        let mut tails = self.tails.lock();
-                        let tail = tails.entry(fid);
-                        let tail = tail.or_insert_with(|| UnreadableTail::new(number));
-                        tail.add(size, hole.start.max(size)..hole.end);
+                        self.add_tail(fid, number, size, hole.start.max(size)..hole.end);
                     }
                 }
             }
@@ -232,7 +273,7 @@ impl Shared {
         let mut freed = Vec::new();
         for extent in &held.extents {
             let whole = extent.offset..extent.end();
-            let now = match self.named_in(fid, whole.clone()) {
+            let now = match self.named.here(fid, whole.clone()) {
                 Ok(now) => now,
                 Err(Error::Posix(Errno::STALE)) => Vec::new(),
                 Err(e) => return Err(e),
@@ -242,7 +283,7 @@ impl Shared {
                     && e.addr.wrapping_sub(e.offset) == extent.addr.wrapping_sub(extent.offset)
             };
             let kept = now.iter().filter(same).map(|e| e.offset..e.end());
-            let parts = without(std::iter::once(whole).collect(), kept);
+            let parts = without(from_ref(&whole), &joined(kept.collect()));
             freed.extend(parts.iter().filter_map(|range| extent.clip(range)));
         }
         if let Some(tail) = self.tails.lock().get_mut(&fid) {
@@ -250,14 +291,14 @@ impl Shared {
             return Ok(bytes);
         }
         let mut batch = Batch::reclaiming();
-        self.outbox.settle(&mut batch, number, &freed);
-        self.store.apply(batch)?;
+        self.outbox.end_held(&mut batch, number, &freed);
+        self.context.store.apply(batch)?;
         Ok(bytes)
     }
 
     /// Cuts off the end of a file that cannot be read, down to what can.
     fn cut_tail(&self, fid: Fid, tail: &UnreadableTail) -> Result<()> {
-        let inode = match self.inodes.get(fid) {
+        let inode = match self.context.inodes.get(fid) {
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,
         };
@@ -266,14 +307,14 @@ impl Shared {
             return Ok(());
         }
         let members = match inode.layout {
-            Layout::Spread => touched(self.map(), fid.owner(), from, inode.size),
-            Layout::Fresh | Layout::Patterned => vec![self.member()],
+            Layout::Spread => touched(self.context.map(), fid.owner(), from, inode.size),
+            Layout::Fresh | Layout::Patterned => vec![self.context.member()],
         };
         let mut now = Vec::new();
         for member in members {
-            now.extend(self.named_at(member, fid, from..inode.size)?.0);
+            now.extend(self.named.at(member, fid, from..inode.size)?.0);
         }
-        let lost = self.unreadable(&now)?;
+        let lost = self.named.unreadable(&now)?;
         let readable = now.iter().filter(|e| !lost.contains(e)).map(Extent::end);
         let end = readable.max().unwrap_or(from).max(tail.size);
         let known = lost.iter().map(Extent::end).fold(tail.end, u64::max);
@@ -307,32 +348,32 @@ impl Shared {
 
     /// Counts the stored bytes of a file over several members again: some may have lost parts that the owner has counted.
     fn count_stored(&self, fid: Fid) -> Result<()> {
-        let _busy = self.busy(fid)?;
+        let _commit = self.locks.lock(fid)?;
         let stored = || -> Result<u64> {
-            let (mut members, mut stored) = (self.span(fid)?, 0);
-            members.push(self.member());
+            let (mut members, mut stored) = (self.decided.participants(fid)?, 0);
+            members.push(self.context.member());
             for member in members {
-                self.named_pages(member, fid, 0..u64::MAX, |page| {
-                    stored += super::commit::total(page);
+                self.named.pages(member, fid, 0..u64::MAX, |page| {
+                    stored += stored_bytes(page);
                 })?;
             }
             Ok(stored)
         };
-        match self.inodes.get(fid) {
+        match self.context.inodes.get(fid) {
             Ok(inode) if inode.layout == Layout::Spread => {}
             Ok(_) | Err(Error::Posix(Errno::STALE)) => return Ok(()),
             Err(e) => return Err(e),
         }
         let bytes = stored()?;
-        let _inode = self.inodes.lock(fid);
-        let mut inode = self.inodes.get(fid)?;
+        let _inode = self.context.inodes.lock(fid);
+        let mut inode = self.context.inodes.get(fid)?;
         if inode.bytes == bytes {
             return Ok(());
         }
         inode.bytes = bytes;
-        let mut batch = super::reclaiming();
-        self.inodes.put(&mut batch, fid, &inode);
-        Ok(self.store.apply(batch)?)
+        let mut batch = Batch::reclaiming();
+        self.context.inodes.put(&mut batch, fid, &inode);
+        Ok(self.context.store.apply(batch)?)
     }
 
     /// Commits changes of the slices that are kept here; the file's owner, of all slices.
@@ -345,7 +386,7 @@ impl Shared {
     ) -> Result<()> {
         let id = CommitId {
             fid,
-            writer: self.member(),
+            writer: self.context.member(),
             token,
         };
         let attr = CommitAttr {
@@ -353,9 +394,9 @@ impl Shared {
             ..CommitAttr::default()
         };
         let owner = fid.owner();
-        let reply = if owner == self.member() {
+        let reply = if owner == self.context.member() {
             let (own, staged) = self.stage_elsewhere(id, changes)?;
-            self.commit(Commit {
+            self.committer.commit(CommitRequest {
                 id,
                 own,
                 patterns: Vec::new(),
@@ -364,21 +405,21 @@ impl Shared {
                 sync: true,
             })?
         } else {
-            self.stage(id, &changes, true)?;
+            self.staged.stage(id, &changes, true)?;
             let request = FilesRequest::Commit {
                 fid,
                 token,
                 own: Vec::new(),
                 patterns: Vec::new(),
-                staged: vec![self.member()],
+                staged: vec![self.context.member()],
                 attr,
                 sync: true,
             };
-            self.links.files(owner, request)?
+            self.context.peers.files(owner, request)?
         };
         match reply {
             FilesReply::Committed { .. } => Ok(()),
-            other => Err(super::unexpected(owner, &other)),
+            other => Err(unexpected(owner, &other)),
         }
     }
 
@@ -388,13 +429,18 @@ impl Shared {
         id: CommitId,
         changes: Vec<Change>,
     ) -> Result<(Vec<Change>, Vec<Member>)> {
-        let inode = self.inodes.get(id.fid)?;
+        let inode = self.context.inodes.get(id.fid)?;
         if inode.layout != Layout::Spread {
             return Ok((changes, Vec::new()));
         }
         let (mut own, mut staged) = (Vec::new(), Vec::new());
-        for part in parts(self.map(), self.member(), &changes, inode.size) {
-            if part.member == self.member() {
+        for part in split_by_member(
+            self.context.map(),
+            self.context.member(),
+            &changes,
+            inode.size,
+        ) {
+            if part.member == self.context.member() {
                 own = part.changes;
                 continue;
             }
@@ -404,108 +450,9 @@ impl Shared {
                 changes: part.changes,
                 sync: true,
             };
-            self.links.files(part.member, request)?;
+            self.context.peers.files(part.member, request)?;
             staged.push(part.member);
         }
         Ok((own, staged))
     }
-
-    /// What this member's index names in a range now, in pieces.
-    fn named_in(&self, fid: Fid, range: Range<u64>) -> Result<Vec<Extent>> {
-        Ok(self.named_at(self.member(), fid, range)?.0)
-    }
-
-    /// What a member's index names in a range now, in pieces, and the last sequence that is published there.
-    fn named_at(&self, member: Member, fid: Fid, range: Range<u64>) -> Result<(Vec<Extent>, u64)> {
-        let mut all = Vec::new();
-        let published = self.named_pages(member, fid, range, |page| all.extend_from_slice(page))?;
-        Ok((all, published))
-    }
-
-    /// Hands `each` what a member's index names in a range now, a page at a time; answers the last sequence that is published there.
-    fn named_pages(
-        &self,
-        member: Member,
-        fid: Fid,
-        range: Range<u64>,
-        mut each: impl FnMut(&[Extent]),
-    ) -> Result<u64> {
-        let mut from = range.start;
-        loop {
-            let reply = match member == self.member() {
-                true => self.extents(fid, from, range.end, PAGE)?,
-                false => {
-                    let request = FilesRequest::Extents {
-                        fid,
-                        start: from,
-                        end: range.end,
-                        limit: PAGE,
-                    };
-                    self.links.files(member, request)?
-                }
-            };
-            let FilesReply::Extents {
-                extents,
-                more,
-                published,
-            } = reply
-            else {
-                return Err(super::unexpected(member, &reply));
-            };
-            let page: Vec<Extent> = extents.iter().filter_map(|e| e.clip(&range)).collect();
-            each(&page);
-            match extents.last() {
-                Some(last) if more && last.end() > from => from = last.end(),
-                _ => return Ok(published),
-            }
-        }
-    }
-
-    /// Which of these cannot be read.
-    fn unreadable(&self, extents: &[Extent]) -> Result<Vec<Extent>> {
-        let mut members: BTreeMap<_, Vec<Extent>> = BTreeMap::new();
-        for extent in extents {
-            debug_assert!(extent.len <= MAX_EXTENT);
-            members.entry(extent.member).or_default().push(*extent);
-        }
-        let mut lost = Vec::new();
-        for (member, extents) in members {
-            let ranges = extents.iter().map(|e| (e.log, e.addr, e.len)).collect();
-            let readable = self.links.readable(member, ranges)?;
-            let pairs = extents.into_iter().zip(readable);
-            lost.extend(pairs.filter(|(_, whole)| !whole).map(|(e, _)| e));
-        }
-        lost.sort_unstable_by_key(|e| e.offset);
-        Ok(lost)
-    }
-}
-
-/// Sorted ranges that do not touch each other.
-fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|r| r.start);
-    let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => joined.push(range),
-        }
-    }
-    joined
-}
-
-/// The ranges without what `taken` covers.
-fn without(
-    mut ranges: Vec<Range<u64>>,
-    taken: impl Iterator<Item = Range<u64>>,
-) -> Vec<Range<u64>> {
-    for t in taken {
-        let parts = ranges.into_iter().flat_map(|r| {
-            [
-                r.start..r.end.min(t.start.max(r.start)),
-                r.start.max(t.end.min(r.end))..r.end,
-            ]
-        });
-        ranges = parts.filter(|r| r.start < r.end).collect();
-    }
-    ranges
 }

@@ -7,8 +7,7 @@
 //!    other; the index counts what a later one takes away.
 //! 2. Sums of lengths, offsets and log addresses fit their numbers.
 //! 3. All bytes are those of a member that there is.
-use super::Shared;
-use super::records::CommitId;
+use super::super::records::CommitId;
 use crate::Result;
 use forebay_index::{Change, Extent};
 use forebay_pattern::{Segment, Source, apart, decode_all};
@@ -20,37 +19,34 @@ const MOST_PUT: u64 = 1 << 46;
 
 /// Elements and puts of a commit that are looked at one by one, at most. A commit of more must show by its strides that they are
 /// apart; whoever folds keeps to that.
-pub(crate) const LOOKED_AT: u64 = 1 << 22;
+pub(crate) const MOST_COMPARED: u64 = 1 << 22;
 
 /// Log bytes that a commit names.
-type Named = Vec<(Source, u64, u64)>;
+type NamedLogBytes = Vec<(Source, u64, u64)>;
 
-impl Shared {
-    /// The segments of a commit, decoded.
-    ///
-    /// # Errors
-    /// `EINVAL` for what no writer may ask; the log says what.
-    pub(super) fn contents(
-        &self,
-        id: CommitId,
-        changes: &[Change],
-        patterns: &[u8],
-    ) -> Result<Vec<Segment>> {
-        let members = self.map().members;
-        let found = puts(changes, members).and_then(|named| match patterns {
-            [] => once(named).map(|()| Vec::new()),
-            _ => segments(changes, patterns, named, members),
-        });
-        found.map_err(|why| {
-            let CommitId { fid, writer, .. } = id;
-            tracing::warn!(fid = fid.0, writer, why, "a commit was refused: it cannot be what the writer meant; its member's program is damaged, or of another version");
-            Errno::INVAL.into()
-        })
-    }
+/// The segments of a commit, decoded.
+///
+/// # Errors
+/// `EINVAL` for what no writer may ask; the log says what.
+pub(in super::super) fn validated(
+    id: CommitId,
+    changes: &[Change],
+    patterns: &[u8],
+    members: u16,
+) -> Result<Vec<Segment>> {
+    let found = puts(changes, members).and_then(|named| match patterns {
+        [] => once(named).map(|()| Vec::new()),
+        _ => segments(changes, patterns, named, members),
+    });
+    found.map_err(|why| {
+        let CommitId { fid, writer, .. } = id;
+        tracing::warn!(fid = fid.0, writer, why, "a commit was refused: it cannot be what the writer meant; its member's program is damaged, or of another version");
+        Errno::INVAL.into()
+    })
 }
 
 /// The log bytes of puts.
-fn puts(changes: &[Change], members: u16) -> Result<Named, &'static str> {
+fn puts(changes: &[Change], members: u16) -> Result<NamedLogBytes, &'static str> {
     let (mut named, mut left) = (Vec::new(), MOST_PUT);
     for change in changes {
         let e = match change {
@@ -75,7 +71,7 @@ fn puts(changes: &[Change], members: u16) -> Result<Named, &'static str> {
 fn segments(
     changes: &[Change],
     patterns: &[u8],
-    mut named: Named,
+    mut named: NamedLogBytes,
     members: u16,
 ) -> Result<Vec<Segment>, &'static str> {
     let (found, lost) = decode_all(patterns);
@@ -98,7 +94,7 @@ fn segments(
         Change::Cut { .. } => None,
     });
     let ranges: Vec<Range<u64>> = ranges.collect();
-    match apart(&found, &ranges, LOOKED_AT) {
+    match apart(&found, &ranges, MOST_COMPARED) {
         Some(true) => Ok(found),
         Some(false) => Err("a byte of the file is in two of its patterns or extents"),
         None => Err("its patterns lie over each other too finely to be counted"),
@@ -113,7 +109,7 @@ fn known(member: u16, members: u16) -> Result<(), &'static str> {
 }
 
 /// Each log byte once.
-fn once(mut named: Named) -> Result<(), &'static str> {
+fn once(mut named: NamedLogBytes) -> Result<(), &'static str> {
     named.sort_unstable();
     let twice = |w: &[(Source, u64, u64)]| w[0].0 == w[1].0 && w[1].1 < w[0].2;
     match named.windows(2).any(twice) {

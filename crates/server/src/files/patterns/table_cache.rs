@@ -1,5 +1,5 @@
 //! Decoded tables in memory: those used last, within a budget.
-use super::table::Table;
+use super::table::PatternTable;
 use crate::Fid;
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 const BUDGET: usize = 6 << 20;
 
 /// See the head of this file. A table is asked for and replaced under its inode's lock.
-pub(in super::super) struct Tables(Mutex<Kept>);
+pub(super) struct TableCache(Mutex<CachedTables>);
 
-struct Kept {
+struct CachedTables {
     /// With their size, and how many of what they make they had made then.
-    tables: LruCache<Fid, (Arc<Table>, usize, u8)>,
+    tables: LruCache<Fid, (Arc<PatternTable>, usize, u8)>,
     memory: usize,
     budget: usize,
 }
 
-impl Default for Tables {
-    fn default() -> Tables {
-        Tables(Mutex::new(Kept {
+impl Default for TableCache {
+    fn default() -> TableCache {
+        TableCache(Mutex::new(CachedTables {
             tables: LruCache::unbounded(),
             memory: 0,
             budget: BUDGET,
@@ -28,15 +28,15 @@ impl Default for Tables {
     }
 }
 
-impl Tables {
-    pub(super) fn get(&self, fid: Fid) -> Option<Arc<Table>> {
+impl TableCache {
+    pub(super) fn get(&self, fid: Fid) -> Option<Arc<PatternTable>> {
         let mut kept = self.0.lock();
         let table = kept.tables.get(&fid)?.0.clone();
         Some(table)
     }
 
     /// What a table makes when it is first asked for it may have made it larger.
-    pub(super) fn grew(&self, fid: Fid, table: Arc<Table>) {
+    pub(super) fn grew(&self, fid: Fid, table: Arc<PatternTable>) {
         let made = table.made();
         let known = self.0.lock().tables.peek(&fid).map(|kept| kept.2);
         if known != Some(made) {
@@ -44,7 +44,7 @@ impl Tables {
         }
     }
 
-    pub(in super::super) fn put(&self, fid: Fid, table: Arc<Table>) {
+    pub(super) fn put(&self, fid: Fid, table: Arc<PatternTable>) {
         let (size, made) = (table.memory(), table.made());
         let mut kept = self.0.lock();
         let old = kept.tables.put(fid, (table, size, made));
@@ -59,7 +59,7 @@ impl Tables {
     }
 
     /// The file is gone, or has no patterns any more.
-    pub(in super::super) fn forget(&self, fid: Fid) {
+    pub(super) fn forget(&self, fid: Fid) {
         let mut kept = self.0.lock();
         if let Some((_, size, _)) = kept.tables.pop(&fid) {
             kept.memory -= size;
@@ -67,11 +67,11 @@ impl Tables {
     }
 
     /// Bytes of memory held.
-    pub(in super::super) fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.0.lock().memory
     }
 
-    pub(in super::super) fn set_budget(&self, bytes: usize) {
+    pub(super) fn set_budget(&self, bytes: usize) {
         self.0.lock().budget = bytes;
     }
 }

@@ -12,7 +12,12 @@ use std::collections::BTreeMap;
 /// - A cut to `u64::MAX` (truncate) goes to members with slices below `old_size` (pass the larger of the published size
 ///   and the end of pending writes), and to every member that has any other part. Should the file have grown meanwhile
 ///   onto a member left out, the owner answers `Stale`: plan again.
-pub fn parts(map: RangeMap, owner: Member, changes: &[Change], old_size: u64) -> Vec<Part> {
+pub fn split_by_member(
+    map: RangeMap,
+    owner: Member,
+    changes: &[Change],
+    old_size: u64,
+) -> Vec<Part> {
     let mut parts: BTreeMap<Member, Vec<Change>> = BTreeMap::new();
     for change in changes {
         let members = match *change {
@@ -120,7 +125,7 @@ mod tests {
         ) {
             let map = RangeMap { members };
             let owner = owner % members;
-            let parts = parts(map, owner, &changes, 10 * SLICE);
+            let parts = split_by_member(map, owner, &changes, 10 * SLICE);
             for at in (0..10).flat_map(|s| [s * SLICE, s * SLICE + 1, (s + 1) * SLICE - 1]) {
                 let member = map.member(owner, at);
                 let part = parts.iter().find(|p| p.member == member);
@@ -142,7 +147,7 @@ mod tests {
             end: u64::MAX,
         };
         let members = |changes: &[Change], size| {
-            parts(map, 1, changes, size)
+            split_by_member(map, 1, changes, size)
                 .iter()
                 .map(|p| p.member)
                 .collect::<Vec<_>>()
@@ -164,7 +169,7 @@ mod tests {
         });
         assert_eq!(members(&[cut.clone(), put.clone()], 100), vec![1, 3]);
         assert_eq!(
-            parts(map, 1, &[cut.clone(), put.clone()], 100)[1].changes,
+            split_by_member(map, 1, &[cut.clone(), put.clone()], 100)[1].changes,
             vec![cut, put]
         );
     }

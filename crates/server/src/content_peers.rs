@@ -1,11 +1,11 @@
-//! What `files` and the outbox ask of other members. A trait, so that tests can lose requests and replies.
+//! What `files` and `outbox` ask of other members. A trait, so that tests can lose requests and replies.
 use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Error, Member, Peers, Result};
 use forebay_proto::data::{DataReply, DataRequest};
 use std::time::Duration;
 
 /// The other members as this part sees them. Never called while an inode's lock or a slice's lock is held.
-pub trait Links: Send + Sync {
+pub trait ContentPeers: Send + Sync {
     /// This member.
     fn member(&self) -> Member;
     /// How many members the service has.
@@ -22,7 +22,7 @@ pub trait Links: Send + Sync {
     fn readable(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>>;
 }
 
-impl Links for Peers {
+impl ContentPeers for Peers {
     fn member(&self) -> Member {
         Peers::member(self)
     }

@@ -2,7 +2,6 @@
 //!
 //! Mostly a page is all there is. Else the page around the last question is kept; who asks in the order of the file reads each
 //! once, who goes down reads some again.
-use super::displace::uncovered;
 use crate::{Error, Fid, Result};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_pattern::Placed;
@@ -12,10 +11,10 @@ use std::ops::Range;
 const PAGE: usize = if cfg!(test) { 3 } else { 4096 };
 
 /// The first extents of a range, in order, and whether these are all.
-pub(super) type Read<'a> = dyn Fn(Range<u64>) -> Result<(Vec<Extent>, bool)> + 'a;
+pub(super) type ReadPage<'a> = dyn Fn(Range<u64>) -> Result<(Vec<Extent>, bool)> + 'a;
 
 /// A page of the extents of a file.
-pub(super) fn page(
+pub(super) fn read_page(
     index: &ExtentIndex,
     fid: Fid,
     range: Range<u64>,
@@ -26,8 +25,8 @@ pub(super) fn page(
 }
 
 /// See the head of this file.
-pub(super) struct Over<'a> {
-    read: &'a Read<'a>,
+pub(super) struct IndexOverlay<'a> {
+    read: &'a ReadPage<'a>,
     bounds: Range<u64>,
     /// What `extents` are all of.
     window: Range<u64>,
@@ -35,10 +34,10 @@ pub(super) struct Over<'a> {
     failed: Option<Error>,
 }
 
-impl<'a> Over<'a> {
+impl<'a> IndexOverlay<'a> {
     /// Those in `bounds`; nobody asks for others.
-    pub(super) fn new(read: &'a Read<'a>, bounds: Range<u64>) -> Over<'a> {
-        Over {
+    pub(super) fn new(read: &'a ReadPage<'a>, bounds: Range<u64>) -> IndexOverlay<'a> {
+        IndexOverlay {
             read,
             window: bounds.start..bounds.start,
             bounds,
@@ -101,6 +100,28 @@ impl<'a> Over<'a> {
     }
 }
 
+/// Calls `each` with what of `piece` lies under none of these extents (in order, apart).
+fn uncovered(over: &[Extent], piece: Placed, each: &mut impl FnMut(Placed)) {
+    let end = piece.offset + piece.len;
+    let mut at = piece.offset;
+    let mut part = |from: u64, to: u64| {
+        if from < to {
+            each(Placed {
+                offset: from,
+                len: to - from,
+                addr: piece.addr + (from - piece.offset),
+                ..piece
+            });
+        }
+    };
+    let first = over.partition_point(|e| e.end() <= at);
+    for e in over[first..].iter().take_while(|e| e.offset < end) {
+        part(at, e.offset.min(end));
+        at = at.max(e.end());
+    }
+    part(at, end);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +144,7 @@ mod tests {
                 let all = page.len() < PAGE;
                 Ok((page, all))
             };
-            let mut over = Over::new(&read, 0..400);
+            let mut over = IndexOverlay::new(&read, 0..400);
             for (offset, len) in pieces {
                 let piece = Placed { offset, len, source: Default::default(), addr: 7 + offset, sequence: 1 };
                 let (mut want, mut found) = (Vec::new(), Vec::new());

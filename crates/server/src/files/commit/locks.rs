@@ -1,7 +1,7 @@
-//! The commit lock of each file: one commit, removal or settling of a file at a time, at its owner.
+//! The commit lock of each file: one commit, removal or publishing of a file at a time, at its owner.
 //!
 //! Held while other members are called. So no handler that such a call reaches may take it: `Stage`, `Publish`, `Drop`,
-//! `Extents`, `Survey`, `Decision`, `View` and `Remove` never do. It comes before the inode's lock.
+//! `Extents`, `Survey`, `Decision`, `View` and `Remove` never do. It comes first of all locks (see `files`).
 //!
 //! Who has it may wait for members that do not answer, a deadline for each. Whoever waits for it gives up when one holder
 //! has had it for longer than that; a long queue that moves on is no reason to.
@@ -10,67 +10,79 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, hash_map::Entry};
 use std::time::{Duration, Instant};
 
-/// Which files are busy, and since when. A lock a file, not a stripe: a commit that waits for a dead member must not stop other files.
-#[derive(Default)]
-pub(super) struct Busy {
+/// Which files are locked, and since when. A lock a file, not a stripe: a commit that waits for a dead member must not stop other files.
+pub(in super::super) struct CommitLocks {
     files: Mutex<HashMap<Fid, Instant>>,
-    freed: Condvar,
+    unlocked: Condvar,
+    own: Member,
+    limit: Duration,
 }
 
 /// The lock of one file, until dropped.
-pub(super) struct BusyGuard<'a> {
-    busy: &'a Busy,
+pub(in super::super) struct CommitLock<'a> {
+    locks: &'a CommitLocks,
     fid: Fid,
 }
 
-impl Busy {
+impl CommitLocks {
+    /// Of member `own`. `limit`: how long one holder may have a file.
+    pub fn new(own: Member, limit: Duration) -> CommitLocks {
+        CommitLocks {
+            files: Mutex::default(),
+            unlocked: Condvar::new(),
+            own,
+            limit,
+        }
+    }
+
     /// Waits until no one else has the file.
     ///
     /// # Errors
-    /// `Deadline` of this member, `own`, when someone has had it for `limit`. Nothing was done then, but an attempt before
+    /// `Deadline` of this member when someone has had it for the limit. Nothing was done then, but an attempt before
     /// this one may be what holds it.
-    pub(super) fn lock(&self, fid: Fid, own: Member, limit: Duration) -> Result<BusyGuard<'_>> {
+    pub fn lock(&self, fid: Fid) -> Result<CommitLock<'_>> {
+        let limit = self.limit;
         let mut files = self.files.lock();
         loop {
             let since = match files.entry(fid) {
                 Entry::Vacant(free) => {
                     free.insert(Instant::now());
-                    return Ok(BusyGuard { busy: self, fid });
+                    return Ok(CommitLock { locks: self, fid });
                 }
                 Entry::Occupied(held) => *held.get(),
             };
             let Some(until) = since.checked_add(limit) else {
                 // A deadline too far for the clock is none.
-                self.freed.wait(&mut files);
+                self.unlocked.wait(&mut files);
                 continue;
             };
-            let late = self.freed.wait_until(&mut files, until).timed_out();
+            let late = self.unlocked.wait_until(&mut files, until).timed_out();
             if late && files.get(&fid) == Some(&since) {
                 tracing::warn!(
                     fid = fid.0,
                     "a commit or removal of this file has not ended in {limit:?}; is a member dead?"
                 );
                 return Err(Error::Fabric(forebay_fabric::Error::Deadline {
-                    rank: own.into(),
+                    rank: self.own.into(),
                     after: limit,
                 }));
             }
         }
     }
     /// `None` if someone has it.
-    pub(super) fn try_lock(&self, fid: Fid) -> Option<BusyGuard<'_>> {
+    pub fn try_lock(&self, fid: Fid) -> Option<CommitLock<'_>> {
         match self.files.lock().entry(fid) {
             Entry::Vacant(free) => free.insert(Instant::now()),
             Entry::Occupied(_) => return None,
         };
-        Some(BusyGuard { busy: self, fid })
+        Some(CommitLock { locks: self, fid })
     }
 }
 
-impl Drop for BusyGuard<'_> {
+impl Drop for CommitLock<'_> {
     fn drop(&mut self) {
-        self.busy.files.lock().remove(&self.fid);
-        self.busy.freed.notify_all();
+        self.locks.files.lock().remove(&self.fid);
+        self.locks.unlocked.notify_all();
     }
 }
 
@@ -83,31 +95,30 @@ mod tests {
 
     #[test]
     fn one_that_never_gives_the_file_back_is_not_waited_for_for_ever() {
-        let busy = Busy::default();
-        let held = busy.lock(Fid(1), 3, LONG).unwrap();
-        let other = busy.lock(Fid(2), 3, LONG).unwrap();
-        let limit = Duration::from_millis(5);
-        let late = busy.lock(Fid(1), 3, limit).err().unwrap();
+        let locks = CommitLocks::new(3, Duration::from_millis(5));
+        let held = locks.lock(Fid(1)).unwrap();
+        let other = locks.lock(Fid(2)).unwrap();
+        let late = locks.lock(Fid(1)).err().unwrap();
         assert_eq!(late.errno(), Errno::IO);
         assert!(matches!(
             late,
             Error::Fabric(forebay_fabric::Error::Deadline { rank: 3, .. })
         ));
-        assert!(busy.try_lock(Fid(1)).is_none());
+        assert!(locks.try_lock(Fid(1)).is_none());
         drop(held);
-        drop(busy.lock(Fid(1), 3, limit).unwrap());
+        drop(locks.lock(Fid(1)).unwrap());
         drop(other);
-        assert!(busy.files.lock().is_empty());
+        assert!(locks.files.lock().is_empty());
     }
 
     #[test]
     fn all_get_it_in_the_end() {
-        let (busy, inside) = (Busy::default(), Mutex::new(0));
+        let (locks, inside) = (CommitLocks::new(0, LONG), Mutex::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..100 {
-                        let _busy = busy.lock(Fid(1), 0, LONG).unwrap();
+                        let _commit = locks.lock(Fid(1)).unwrap();
                         *inside.try_lock().unwrap() += 1;
                     }
                 });

@@ -1,0 +1,119 @@
+//! Whether a commit may be decided for a file as it is, and where the file's extents are kept after it. Pure.
+//!
+//! ```text
+//! Fresh --- a commit with staged parts ---> Spread
+//! Fresh --- a commit with patterns -------> Patterned --- a truncate to 0 that leaves nothing ---> Fresh
+//! ```
+//!
+//! A commit that was planned for another layout is answered `Stale`, and nothing has happened: the asker plans it again
+//! from a new view.
+use super::super::slice_parts::{belongs, touched};
+use super::CommitRequest;
+use crate::inodes::Inode;
+use crate::{Error, Kind, Lamination, Layout, Member, Result};
+use forebay_index::{Change, RangeMap};
+use rustix::io::Errno;
+
+/// A commit and the file that it would change.
+pub(super) struct Admission<'a> {
+    pub map: RangeMap,
+    /// This member, the file's owner.
+    pub own: Member,
+    pub inode: &'a Inode,
+    pub commit: &'a CommitRequest,
+}
+
+impl Admission<'_> {
+    /// The layout after this commit; an error if it does not fit the layout that the file has.
+    pub fn layout(&self) -> Result<Layout> {
+        let (map, commit, inode) = (self.map, self.commit, self.inode);
+        let misplaced = commit
+            .staged
+            .iter()
+            .any(|m| *m == self.own || *m >= map.members);
+        let patterns = !commit.patterns.is_empty();
+        let staged = !commit.staged.is_empty();
+        if misplaced || (patterns && staged) {
+            return Err(Errno::INVAL.into());
+        }
+        match inode.layout {
+            Layout::Patterned if staged => return Err(Error::Stale),
+            Layout::Patterned => return Ok(Layout::Patterned),
+            Layout::Spread if patterns => return Err(Error::Stale),
+            Layout::Fresh if patterns => return Ok(Layout::Patterned),
+            Layout::Fresh | Layout::Spread => {}
+        }
+        // Who took the file for another layout did not ask the members that a cut must reach.
+        if inode.layout == Layout::Spread && !self.cuts_reach() {
+            return Err(Error::Stale);
+        }
+        if !belongs(map, commit.id.fid.owner(), self.own, &commit.own) {
+            // Right for a file with patterns, and it may have been one.
+            return match inode.seq {
+                0 => Err(Errno::INVAL.into()),
+                _ => Err(Error::Stale),
+            };
+        }
+        Ok(match inode.layout {
+            Layout::Fresh if staged => Layout::Spread,
+            layout => layout,
+        })
+    }
+
+    /// Whether every member with a slice inside a cut of this commit has a part of it. Truncates are looked at with the size.
+    fn cuts_reach(&self) -> bool {
+        let commit = self.commit;
+        let owner = commit.id.fid.owner();
+        let reached = |m: &Member| *m == owner || commit.staged.contains(m);
+        commit.own.iter().all(|change| match *change {
+            Change::Cut { end: u64::MAX, .. } | Change::Put(_) => true,
+            Change::Cut { start, end } => touched(self.map, owner, start, end).iter().all(reached),
+        })
+    }
+
+    /// Lamination, kind, and whether a truncate reaches every member that holds bytes it cuts.
+    pub fn permitted(&self) -> Result<()> {
+        let (commit, inode) = (self.commit, self.inode);
+        match inode.kind {
+            Kind::File => {}
+            Kind::Dir => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        // A truncate by root without an open is all that gets here for softly laminated files; it ends the lamination.
+        let soft_truncate = inode.lamination == Lamination::Soft && commit.attr.size.is_some();
+        if inode.lamination != Lamination::None && !soft_truncate {
+            return Err(Errno::PERM.into());
+        }
+        let Some(size) = commit.attr.size.filter(|size| *size < inode.size) else {
+            return Ok(());
+        };
+        let own_cut =
+            |c: &Change| matches!(c, Change::Cut { start, end: u64::MAX } if *start <= size);
+        let reached = |m: &Member| match *m == self.own {
+            true => commit.own.iter().any(own_cut),
+            false => commit.staged.contains(m),
+        };
+        let mut members = touched(self.map, self.own, size, inode.size);
+        match inode.layout {
+            Layout::Spread => {}
+            // The others have nothing that could be cut.
+            Layout::Fresh => members.retain(|m| *m == self.own),
+            Layout::Patterned => members = vec![self.own],
+        }
+        match members.iter().all(reached) {
+            true => Ok(()),
+            false => Err(Error::Stale),
+        }
+    }
+
+    /// Whether a commit to a promised file with patterns must be on disk before it takes effect: what it displaces of a pattern could not be put
+    /// back, and what is lost of a pattern not be taken away.
+    pub fn must_sync_first(&self) -> bool {
+        let changes = |change: &Change| match change {
+            Change::Put(_) => true,
+            Change::Cut { start, .. } => *start < self.inode.size,
+        };
+        let commit = self.commit;
+        !commit.sync && (!commit.patterns.is_empty() || commit.own.iter().any(changes))
+    }
+}

@@ -1,0 +1,163 @@
+//! Which recent commits happened, so that a retried request answers the same. A failed commit leaves no trace and may be
+//! tried again.
+//!
+//! In memory the last [`REMEMBERED`] commits; on disk, for writers on other members, the last commit of each (file,
+//! writer) as a receipt, until the writer has closed the file, or a start at which no writer lives. The own member's delegate dies with this process, so it
+//! cannot retry what only the disk would remember.
+//!
+//! # Invariants
+//! 1. A commit is either decided or given up, never both: decisions are made, and promises that there will be none are written,
+//!    under the inode's lock.
+//! 2. A receipt is written in the batch of its commit, and deleted only if no newer commit of its writer has taken its place.
+use super::super::context::MemberContext;
+use super::super::proto::FilesReply;
+use super::super::records::{self, CommitId, HISTORY, is_receipt, receipt_key, receipt_of};
+use super::super::work_queue::{ClosedReceipt, SWEEP};
+use super::decisions::DecidedCommits;
+use crate::{Error, Fid, Member, Result, keys};
+use forebay_storage::Batch;
+use lru::LruCache;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::num::NonZeroUsize;
+use std::ops::Bound;
+use std::sync::Arc;
+
+// Of a constant, so it is the compiler that would find it to be zero.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// See the head of this file.
+pub(in super::super) struct CommitOutcomes {
+    context: Arc<MemberContext>,
+    decided: Arc<DecidedCommits>,
+    recent: Mutex<LruCache<CommitId, u64>>,
+}
+
+impl CommitOutcomes {
+    pub fn new(context: Arc<MemberContext>, decided: Arc<DecidedCommits>) -> CommitOutcomes {
+        CommitOutcomes {
+            context,
+            decided,
+            recent: Mutex::new(LruCache::new(REMEMBERED)),
+        }
+    }
+
+    /// Adds to `batch`, that of the commit, its receipt, if the writer may ask for it after a restart.
+    pub fn put_receipt(&self, batch: &mut Batch, id: CommitId, seq: u64) {
+        if id.writer != self.context.member() {
+            batch.put(
+                keys::DECISIONS,
+                id.receipt_key(),
+                records::receipt_value(id.token, seq),
+            );
+        }
+    }
+
+    /// The batch of the commit has landed.
+    pub fn landed(&self, id: CommitId, seq: u64) {
+        self.recent.lock().put(id, seq);
+    }
+
+    /// The sequence of the commit, if it is known to have happened.
+    pub fn sequence_of(&self, id: CommitId) -> Result<Option<u64>> {
+        let recent = self.recent.lock().get(&id).copied();
+        let known = recent.or_else(|| self.decided.sequence_of(id));
+        if known.is_some() || id.writer == self.context.member() {
+            return Ok(known);
+        }
+        let receipt = self.context.store.get(keys::DECISIONS, &id.receipt_key())?;
+        let Some(value) = receipt else {
+            return Ok(None);
+        };
+        let (token, seq) = receipt_of(&value)?;
+        Ok((token == id.token).then_some(seq))
+    }
+
+    /// Whether a member was told that this commit never happens. The caller has the inode's lock.
+    pub fn is_given_up(&self, id: CommitId) -> Result<bool> {
+        let record = self.context.store.get(keys::DECISIONS, &id.abort_key())?;
+        Ok(record.is_some())
+    }
+
+    /// The sequence of a decided commit. With `abort`, `None` is a promise, kept on disk, that it never will be decided.
+    pub fn decision(&self, id: CommitId, abort: bool) -> Result<FilesReply> {
+        // Commits decide under the inode's lock, so none slips between the look and the promise.
+        let _inode = self.context.inodes.lock(id.fid);
+        if let Some(seq) = self.sequence_of(id)? {
+            return Ok(FilesReply::Decision(Some(seq)));
+        }
+        match self.context.inodes.get(id.fid) {
+            Ok(_) => {}
+            // A removed file: no commit will find it.
+            Err(Error::Posix(Errno::STALE)) => return Ok(FilesReply::Decision(None)),
+            Err(error) => return Err(error),
+        }
+        if abort {
+            // Small, and it lets a member give room back.
+            let mut batch = Batch::reclaiming();
+            batch.put(keys::DECISIONS, id.abort_key(), records::abort_value());
+            self.context.store.apply(batch)?;
+        }
+        Ok(FilesReply::Decision(None))
+    }
+
+    /// The token of the writer's last commit of the file, if there is a receipt.
+    pub fn receipt(&self, fid: Fid, writer: Member) -> Result<Option<u64>> {
+        let key = receipt_key(fid, writer);
+        let value = self.context.store.get(keys::DECISIONS, &key)?;
+        value.map(|v| Ok(receipt_of(&v)?.0)).transpose()
+    }
+
+    /// Deletes receipts, each if it is still that of its token: a newer one may be asked for again.
+    pub fn sweep(&self, receipts: &[ClosedReceipt]) -> Result<()> {
+        receipts
+            .chunks(SWEEP)
+            .try_for_each(|some| self.sweep_batch(some))
+    }
+
+    fn sweep_batch(&self, receipts: &[ClosedReceipt]) -> Result<()> {
+        // A commit writes its receipt under the inode's lock.
+        let _inodes = self.context.inodes.lock_many(receipts.iter().map(|r| r.0));
+        let mut batch = Batch::reclaiming();
+        for &(fid, writer, token) in receipts {
+            if self.receipt(fid, writer)? == Some(token) {
+                batch.delete(keys::DECISIONS, receipt_key(fid, writer));
+            }
+        }
+        self.apply(batch)
+    }
+
+    /// Deletes all receipts: no writer of before is left that could ask again.
+    pub fn forget_writers(&self) -> Result<()> {
+        let mut batch = Batch::reclaiming();
+        let from = Bound::Included(&[HISTORY][..]);
+        let records = self
+            .context
+            .store
+            .scan(keys::DECISIONS, from, Bound::Unbounded);
+        for entry in records {
+            let (key, _) = entry?;
+            if !is_receipt(&key) {
+                continue;
+            }
+            batch.delete(keys::DECISIONS, key);
+            if batch.len() >= SWEEP {
+                self.apply(std::mem::replace(&mut batch, Batch::reclaiming()))?;
+            }
+        }
+        self.apply(batch)
+    }
+
+    fn apply(&self, batch: Batch) -> Result<()> {
+        match batch.is_empty() {
+            true => Ok(()),
+            false => Ok(self.context.store.apply(batch)?),
+        }
+    }
+
+    /// Adds to `batch` the end of all records of the file's commits.
+    pub fn delete(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
+        let history = records::fid_key(HISTORY, fid);
+        self.context.delete_prefix(batch, keys::DECISIONS, &history)
+    }
+}

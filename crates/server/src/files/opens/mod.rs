@@ -1,0 +1,245 @@
+//! Opening and closing the files of this member, where their appends go, and lamination.
+//!
+//! # Invariants
+//! 1. Each operation is one step under the inode's lock: what the table of opens says of a file fits its inode while that lock is held.
+//! 2. A file is laminated only while no member holds it open for writing. Laminated for ever (`Hard`) it is never opened for
+//!    writing again; laminated by its mode (`Soft`), the next open for writing ends it, with a new generation.
+//! 3. The last close of a file without a name removes it, in the background.
+mod teams;
+
+use super::commit::CommitOutcomes;
+use super::context::MemberContext;
+use super::open_table::{ClosedOpen, OpenTable};
+use super::patterns::PatternStore;
+use super::proto::{FilesReply, Spans, Unnamed};
+use super::sequences::FileSequences;
+use super::work_queue::WorkQueue;
+use crate::inodes::Inode;
+use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
+use forebay_storage::Batch;
+use rustix::io::Errno;
+use std::sync::Arc;
+use teams::TeamTokens;
+
+/// See the head of this file.
+pub(super) struct OpenFiles {
+    context: Arc<MemberContext>,
+    table: Arc<OpenTable>,
+    teams: TeamTokens,
+    sequences: Arc<FileSequences>,
+    patterns: Arc<PatternStore>,
+    outcomes: Arc<CommitOutcomes>,
+    work: Arc<WorkQueue>,
+}
+
+impl OpenFiles {
+    pub fn new(
+        context: Arc<MemberContext>,
+        table: Arc<OpenTable>,
+        sequences: Arc<FileSequences>,
+        patterns: Arc<PatternStore>,
+        outcomes: Arc<CommitOutcomes>,
+        work: Arc<WorkQueue>,
+    ) -> OpenFiles {
+        OpenFiles {
+            context,
+            table,
+            teams: TeamTokens::default(),
+            sequences,
+            patterns,
+            outcomes,
+            work,
+        }
+    }
+
+    /// Counts the open and answers attributes. `EPERM` for writing a file laminated for ever; a softly laminated one
+    /// (the kernel lets only root get here) becomes writable with a new generation. `ESTALE` if it was removed.
+    pub fn open(&self, from: Member, fid: Fid, flags: OpenFlags, token: u64) -> Result<FilesReply> {
+        let inodes = &self.context.inodes;
+        let _inode = inodes.lock(fid);
+        let mut inode = inodes.get(fid)?;
+        if self.table.counted(fid, (from, token)) {
+            return Ok(FilesReply::Attr(inode.attr(fid)));
+        }
+        self.may_open(fid, &mut inode, flags)?;
+        if !self
+            .table
+            .add(fid, (from, token), flags.write, inode.nlink == 0)
+        {
+            return Err(Errno::STALE.into());
+        }
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+
+    /// Makes a file without a name here, open for the asker, who is this member. A crash leaves its orphan record, and so removes
+    /// it. `linkable`: it may get a name.
+    pub fn open_unnamed(
+        &self,
+        from: Member,
+        new: Unnamed,
+        write: bool,
+        token: u64,
+    ) -> Result<FilesReply> {
+        if from != self.context.member() {
+            return Err(Errno::INVAL.into());
+        }
+        let inodes = &self.context.inodes;
+        let fid = inodes.mint()?;
+        let inode = Inode::unnamed(new.mode, new.uid, new.gid, Time::now());
+        let _inode = inodes.lock(fid);
+        let mut batch = Batch::new();
+        inodes.put(&mut batch, fid, &inode);
+        inodes.put_orphan(&mut batch, fid, new.linkable);
+        self.context.store.apply(batch)?;
+        self.table.add_unnamed(fid, (from, token), write);
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+
+    /// As an open of each of the members. Again under the same token: for those that have not closed it, nothing changes.
+    pub fn open_team(
+        &self,
+        fid: Fid,
+        flags: OpenFlags,
+        token: u64,
+        members: &Spans,
+    ) -> Result<FilesReply> {
+        let inodes = &self.context.inodes;
+        let _inode = inodes.lock(fid);
+        let mut inode = inodes.get(fid)?;
+        self.may_open(fid, &mut inode, flags)?;
+        let members = self.teams.begin(fid, token, members);
+        for (i, member) in members.into_iter().enumerate() {
+            let nameless = inode.nlink == 0;
+            // The first decides for all, as the file's state is that of one moment.
+            if !self.table.add(fid, (member, token), flags.write, nameless) && i == 0 {
+                self.teams.forget(token);
+                return Err(Errno::STALE.into());
+            }
+        }
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+
+    /// Whether a file may be opened so. One laminated softly becomes writable. The caller has the inode's lock.
+    fn may_open(&self, fid: Fid, inode: &mut Inode, flags: OpenFlags) -> Result<()> {
+        match inode.kind {
+            Kind::File => {}
+            Kind::Dir if flags.write => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        if flags.write && inode.lamination == Lamination::Hard {
+            return Err(Errno::PERM.into());
+        }
+        if flags.write && inode.lamination == Lamination::Soft {
+            inode.lamination = Lamination::None;
+            inode.seq = self.sequences.next(fid, inode.seq)?;
+            let mut batch = Batch::new();
+            self.context.inodes.put(&mut batch, fid, inode);
+            self.context.store.apply(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the open of this token.
+    pub fn close(&self, from: Member, fid: Fid, token: u64) -> Result<FilesReply> {
+        let _inode = self.context.inodes.lock(fid);
+        let closed = self.close_one(from, fid, token);
+        self.after_close(fid, &closed)?;
+        Ok(FilesReply::Done)
+    }
+
+    /// As a close of each of the members.
+    pub fn close_team(&self, fid: Fid, token: u64, members: &Spans) -> Result<FilesReply> {
+        let inodes = &self.context.inodes;
+        let _inode = inodes.lock(fid);
+        let mut all = ClosedOpen::default();
+        for member in members.iter() {
+            let closed = self.close_one(member, fid, token);
+            all.last_writer |= closed.last_writer;
+            all.remove |= closed.remove;
+        }
+        self.after_close(fid, &all)?;
+        Ok(FilesReply::Attr(inodes.get(fid)?.attr(fid)))
+    }
+
+    /// `member` has no handle of this open, whatever became of it.
+    pub fn abandon(&self, member: Member, token: u64) -> Result<FilesReply> {
+        match self.teams.abandon(member, token) {
+            Some(fid) => self.close(member, fid, token),
+            None => Ok(FilesReply::Done),
+        }
+    }
+
+    /// Counts one open no more. The caller has the inode's lock, and goes on with `after_close`.
+    fn close_one(&self, from: Member, fid: Fid, token: u64) -> ClosedOpen {
+        let closed = self.table.remove(fid, (from, token));
+        if closed.counted {
+            self.teams.closed(token);
+        }
+        if closed.member_gone && from != self.context.member() {
+            // All that it wrote is published and answered: it asks for none of that again.
+            // A receipt that cannot be read stays until the next start.
+            if let Ok(Some(token)) = self.outcomes.receipt(fid, from) {
+                self.work.sweep_receipt((fid, from, token));
+            }
+        }
+        closed
+    }
+
+    /// What follows from closes: the last one for writing of a file without write bits laminates it softly, the last one of a file
+    /// without a name removes it. The caller has the inode's lock.
+    fn after_close(&self, fid: Fid, closed: &ClosedOpen) -> Result<()> {
+        if closed.remove {
+            self.work.remove(fid);
+        } else if closed.last_writer {
+            let mut inode = self.context.inodes.get(fid)?;
+            if inode.kind == Kind::File
+                && inode.mode & 0o222 == 0
+                && inode.lamination == Lamination::None
+            {
+                inode.lamination = Lamination::Soft;
+                // A close does not fail because the disk is full: the record stays as long as it was.
+                let mut batch = Batch::reclaiming();
+                self.context.inodes.put(&mut batch, fid, &inode);
+                self.context.store.apply(batch)?;
+                self.patterns.finish(fid, &inode);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves `len` bytes behind the published size, every reservation before, and the asker's own pending writes, so that
+    /// appends of several nodes never overlap. Reservations end when nobody holds the file open, or with a truncate.
+    pub fn append(&self, fid: Fid, len: u64, pending_end: u64) -> Result<FilesReply> {
+        let _inode = self.context.inodes.lock(fid);
+        let size = self.context.inodes.get(fid)?.size;
+        let offset = self
+            .table
+            .reserve(fid, len, size.max(pending_end))
+            .ok_or(Errno::FBIG)?;
+        Ok(FilesReply::Offset(offset))
+    }
+
+    /// Makes a file read-only for ever. `EBUSY` while a member holds the file open for writing. Doing it again changes nothing.
+    pub fn laminate(&self, fid: Fid) -> Result<FilesReply> {
+        let inodes = &self.context.inodes;
+        let _inode = inodes.lock(fid);
+        let mut inode = inodes.get(fid)?;
+        match inode.kind {
+            Kind::File => {}
+            Kind::Dir => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        if self.table.writers(fid) {
+            return Err(Errno::BUSY.into());
+        }
+        if inode.lamination != Lamination::Hard {
+            inode.lamination = Lamination::Hard;
+            inode.ctime = Time::now();
+            let mut batch = Batch::new();
+            inodes.put(&mut batch, fid, &inode);
+            self.context.store.apply(batch)?;
+            self.patterns.finish(fid, &inode);
+        }
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+}

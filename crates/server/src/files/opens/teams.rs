@@ -1,0 +1,70 @@
+//! Opens that a team asks for with one request: each of its members holds the file open, under one token.
+//!
+//! # Invariants
+//! - They are opens like any other (`open_table`): each member's ends with a close of its own, or all together with the team's.
+//! - A member that did not hear what became of the request abandons it, at every member, as it may not know the file. What
+//!   was counted for it is closed; if the request is still on its way, it counts nothing for that member when it comes.
+use crate::files::proto::Spans;
+use crate::{Fid, Member};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Abandoned opens remembered: those of one call of the largest service.
+const MOST_ABANDONED: usize = 1 << 16;
+
+/// The tokens of teams, here at the owner of their files.
+#[derive(Default)]
+pub(super) struct TeamTokens(Mutex<KnownTokens>);
+
+#[derive(Default)]
+struct KnownTokens {
+    /// Of which file, and how many of it are counted.
+    open: HashMap<u64, (Fid, usize)>,
+    abandoned: HashSet<(Member, u64)>,
+    /// The same, the oldest first.
+    order: VecDeque<(Member, u64)>,
+}
+
+impl TeamTokens {
+    /// The members to count: those that have not abandoned it.
+    pub fn begin(&self, fid: Fid, token: u64, members: &Spans) -> Vec<Member> {
+        let mut tokens = self.0.lock();
+        let here = |member: &Member| !tokens.abandoned.contains(&(*member, token));
+        let members: Vec<Member> = members.iter().filter(here).collect();
+        if !members.is_empty() {
+            tokens.open.insert(token, (fid, members.len()));
+        }
+        members
+    }
+
+    /// One open is counted no more. Nothing if the token is no team's.
+    pub fn closed(&self, token: u64) {
+        let mut tokens = self.0.lock();
+        if let Some((_, left)) = tokens.open.get_mut(&token) {
+            *left -= 1;
+            if *left == 0 {
+                tokens.open.remove(&token);
+            }
+        }
+    }
+
+    /// The file that `member` may hold open under the token. From now on none is counted for it.
+    pub fn abandon(&self, member: Member, token: u64) -> Option<Fid> {
+        let mut tokens = self.0.lock();
+        // Also if it is counted: the request may come once more.
+        if tokens.abandoned.insert((member, token)) {
+            tokens.order.push_back((member, token));
+        }
+        if tokens.order.len() > MOST_ABANDONED
+            && let Some(oldest) = tokens.order.pop_front()
+        {
+            tokens.abandoned.remove(&oldest);
+        }
+        tokens.open.get(&token).map(|(fid, _)| *fid)
+    }
+
+    /// The open failed for all.
+    pub fn forget(&self, token: u64) {
+        self.0.lock().open.remove(&token);
+    }
+}

@@ -1,0 +1,108 @@
+//! The owner of the patterns of this member's files: their records, and the decoded tables in memory.
+use super::index_overlay::read_page;
+use super::log_ranges::LogRanges;
+use super::table::PatternTable;
+use super::table_cache::TableCache;
+use crate::files::context::MemberContext;
+use crate::files::slice_index::SliceIndex;
+use crate::{Fid, Result, keys};
+use forebay_index::{Extent, ExtentIndex};
+use forebay_storage::Batch;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the head of this file, and `patterns` for its invariants.
+pub(in super::super) struct PatternStore {
+    pub(super) context: Arc<MemberContext>,
+    pub(super) slices: Arc<SliceIndex>,
+    pub(super) tables: TableCache,
+}
+
+impl PatternStore {
+    pub fn new(context: Arc<MemberContext>, slices: Arc<SliceIndex>) -> PatternStore {
+        PatternStore {
+            context,
+            slices,
+            tables: TableCache::default(),
+        }
+    }
+
+    pub(super) fn index(&self) -> &ExtentIndex {
+        self.slices.extents()
+    }
+
+    /// A page of the extents that lie over the file's patterns.
+    pub(super) fn page(&self, fid: Fid, range: Range<u64>) -> Result<(Vec<Extent>, bool)> {
+        read_page(self.index(), fid, range)
+    }
+
+    /// The table of a file with patterns. The caller has the inode's lock.
+    pub fn table(&self, fid: Fid) -> Result<Arc<PatternTable>> {
+        if let Some(table) = self.tables.get(fid) {
+            return Ok(table);
+        }
+        let mut table = PatternTable::read(&self.context.store, fid)?;
+        if table.uncounted {
+            table.recount(&|range| self.page(fid, range))?;
+        }
+        let table = Arc::new(table);
+        for lost in &table.lost {
+            tracing::error!(
+                error = lost.text,
+                "a record of a file's patterns cannot be read; what it may have held is EIO; run `forebay fsck`"
+            );
+        }
+        self.tables.put(fid, table.clone());
+        Ok(table)
+    }
+
+    /// How many segments a file with patterns has. The caller has the inode's lock.
+    pub fn count_segments(&self, fid: Fid) -> Result<usize> {
+        Ok(self.table(fid)?.segments.len())
+    }
+
+    /// The batch of a change has landed: this is the table after it.
+    pub fn landed(&self, fid: Fid, table: PatternTable) {
+        self.tables.put(fid, Arc::new(table));
+    }
+
+    /// The table in memory is not that of the store any more, or the file is gone.
+    pub fn forget(&self, fid: Fid) {
+        self.tables.forget(fid);
+    }
+
+    /// Adds to `batch` the end of all patterns of a file that is removed. Returns whether bytes are given back. The caller has the
+    /// inode's lock.
+    pub fn remove(&self, batch: &mut Batch, fid: Fid) -> Result<bool> {
+        let table = self.table(fid)?;
+        let mut freed = LogRanges::default();
+        match table.lost.iter().any(|lost| !lost.hole) {
+            // Which bytes a lost record named is not known. A log is one file's alone, so all of those goes that others name.
+            true => {
+                let sources = table.segments.iter().map(|p| p.segment.source);
+                sources.for_each(|source| freed.add(source, 0..u64::MAX));
+            }
+            false => table.name(&mut freed),
+        }
+        let freed = freed.sorted().extents();
+        self.slices.free(batch, &freed);
+        self.delete_records(batch, fid)?;
+        Ok(!freed.is_empty())
+    }
+
+    /// Adds to `batch` the end of all records of the file's patterns.
+    pub fn delete_records(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
+        self.context
+            .delete_prefix(batch, keys::PATTERNS, &fid.0.to_be_bytes())
+    }
+
+    /// Memory that decoded tables take, bytes.
+    pub fn memory(&self) -> usize {
+        self.tables.memory()
+    }
+
+    /// Memory that decoded tables may take, bytes.
+    pub fn set_memory(&self, bytes: usize) {
+        self.tables.set_budget(bytes);
+    }
+}

@@ -1,0 +1,157 @@
+//! What readers ask: how they see a commit whole or not at all.
+//!
+//! A reader has a view of the file from its owner: attributes, and the sequence V that its reads must show. A view may name a commit that a
+//! slice owner has not published yet, and views never wait for a commit in progress. A slice owner answers extents in this order:
+//! 1. Parts staged here are looked up at the owner; decided ones are published first. So everything up to V is in the
+//!    index: a commit decided before the view was taken has its part here, published or staged.
+//! 2. The extents are read.
+//! 3. The published sequence P is read. If the extents show a commit, P is at least its sequence.
+//!
+//! If P > V the reader takes a new view and asks all members again: it may have read the older state elsewhere. If no
+//! answer had P > V, all of them showed exactly the commits up to V.
+//!
+//! Of a file with patterns the owner answers all of it, by what index and patterns say together (`patterns`), of one moment.
+//!
+//! While the owner cannot be reached and a part is staged here, the answer is an error: which content is right is not known.
+use super::context::MemberContext;
+use super::patterns::{LogRanges, PatternStore};
+use super::proto::{FilesReply, Survey};
+use super::slice_index::SliceIndex;
+use super::staged::StagedParts;
+use crate::inodes::Inode;
+use crate::{Error, Fid, Kind, Layout, Member, Result};
+use forebay_index::{Extent, SLICE};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Extents looked at for one answer about named log addresses.
+const NAMED_EXTENTS: usize = 64 << 10;
+/// Most extents looked at for one survey.
+const SURVEYED_EXTENTS: usize = 16 << 10;
+
+/// Answers readers. Changes nothing but by publishing what is decided.
+pub(super) struct ContentReader {
+    pub context: Arc<MemberContext>,
+    pub slices: Arc<SliceIndex>,
+    pub patterns: Arc<PatternStore>,
+    pub staged: Arc<StagedParts>,
+}
+
+impl ContentReader {
+    /// Attributes, and the sequence that a read must show.
+    pub fn view(&self, fid: Fid) -> Result<FilesReply> {
+        let inode = self.context.inodes.get(fid)?;
+        Ok(FilesReply::Attr(inode.attr(fid)))
+    }
+
+    /// Extents that overlap `[start, end)`, at most `limit`.
+    pub fn extents(&self, fid: Fid, start: u64, end: u64, limit: u32) -> Result<FilesReply> {
+        self.staged.publish_decided(fid)?;
+        let limit = (limit as usize).max(1);
+        let owned = fid.owner() == self.context.member();
+        if owned {
+            let _inode = self.context.inodes.lock(fid);
+            let inode = self.context.inodes.get(fid)?;
+            if inode.layout == Layout::Patterned {
+                let (extents, more) = self.patterns.extents(fid, &inode, start..end, limit)?;
+                return Ok(FilesReply::Extents {
+                    extents,
+                    published: inode.seq,
+                    more,
+                });
+            }
+        }
+        let extents = self.slices.extents().get(fid.0, start..end, limit)?;
+        let published = match owned {
+            true => self.context.inodes.get(fid)?.seq,
+            false => self.staged.last_published(fid)?.seq,
+        };
+        let more = extents.len() == limit;
+        Ok(FilesReply::Extents {
+            extents,
+            published,
+            more,
+        })
+    }
+
+    /// Which log addresses of `member` the file names here: what a member that was cut off asks, to know which bytes of its
+    /// unfinished logs are in use.
+    ///
+    /// Of a pattern all addresses are named, as one range a term, however many extents it stands for. Those that were given back are
+    /// gone, and naming them once more does not bring them back.
+    pub fn named(&self, fid: Fid, member: Member, from: u64) -> Result<FilesReply> {
+        self.staged.publish_decided(fid)?;
+        let mut named = LogRanges::default();
+        if fid.owner() == self.context.member() && from == 0 {
+            let _inode = self.context.inodes.lock(fid);
+            if self.context.inodes.get(fid)?.layout == Layout::Patterned {
+                let table = self.patterns.table(fid)?;
+                if let Some(lost) = table.lost() {
+                    return Err(Error::Corrupt(lost.into()));
+                }
+                table.name(&mut named);
+            }
+        }
+        let index = self.slices.extents();
+        let extents = index.get(fid.0, from..u64::MAX, NAMED_EXTENTS)?;
+        extents.iter().for_each(|e| named.add_extent(e));
+        let of_member = named.sorted().extents().into_iter();
+        let ranges = of_member
+            .filter(|e| e.member == member)
+            .map(|e| (e.log, e.addr, e.addr + e.len));
+        let full = extents.len() == NAMED_EXTENTS;
+        Ok(FilesReply::Named {
+            ranges: ranges.collect(),
+            next: extents.last().filter(|_| full).map(Extent::end),
+        })
+    }
+
+    /// What a copy of a tree wants to know of each of these files before it begins.
+    ///
+    /// Where bytes lie is a hint, and here it is answered only where this member knows it alone: for files that end in their first
+    /// slice, whose extents lie with their owner. An answer looks at a bounded number of extents.
+    pub fn survey(&self, fids: &[Fid]) -> Result<FilesReply> {
+        let inodes = &self.context.inodes;
+        let mut left = SURVEYED_EXTENTS;
+        let one = |fid: &Fid| {
+            // Before its attributes are looked for: whoever changes these changes its time in the same batch.
+            let Some(inode) = inodes.find(*fid)? else {
+                return Ok(None);
+            };
+            Ok(Some(Survey {
+                attr: inode.attr(*fid),
+                xattrs: inodes.has_xattrs(*fid)?,
+                held: match inode.kind {
+                    Kind::File => self.held(*fid, &inode, &mut left)?,
+                    _ => Some(Vec::new()),
+                },
+            }))
+        };
+        let all = fids.iter().map(one).collect::<Result<_>>()?;
+        Ok(FilesReply::Surveyed(all))
+    }
+
+    /// Bytes of a file by the member that stores them. `left`: extents that may be looked at.
+    fn held(&self, fid: Fid, inode: &Inode, left: &mut usize) -> Result<Option<Vec<(u16, u64)>>> {
+        let size = inode.size;
+        if size > SLICE || *left == 0 {
+            return Ok(None);
+        }
+        let extents = match inode.layout {
+            Layout::Patterned => {
+                let _inode = self.context.inodes.lock(fid);
+                self.patterns.extents(fid, inode, 0..size, *left)?.0
+            }
+            Layout::Fresh | Layout::Spread => self.slices.extents().get(fid.0, 0..size, *left)?,
+        };
+        *left -= extents.len();
+        if *left == 0 {
+            return Ok(None);
+        }
+        let mut held = BTreeMap::<u16, u64>::new();
+        for extent in extents {
+            *held.entry(extent.member).or_default() += extent.len;
+        }
+        Ok(Some(held.into_iter().collect()))
+    }
+}

@@ -1,0 +1,198 @@
+//! Removing files without a name, at the file's owner: a small one that nobody holds open at once, in the batch that takes
+//! its last name; any other in the background, in steps that a crash may cut anywhere.
+//!
+//! At once: all that is kept of the file is here and little, so one batch removes it. The caller has the inode's lock until
+//! that batch has landed, and no one has the file's commit lock: nobody opens, changes or commits it meanwhile.
+//!
+//! In the background: the other members' slices first (each member in steps, idempotent), then the own slices, and in the last batch
+//! extended attributes, the records of commits, the inode and the orphan record. Until that batch the orphan record
+//! stands, and recovery starts again; what is already gone is not missed.
+use super::commit::{CommitLock, CommitLocks, CommitOutcomes, DecidedCommits};
+use super::context::{MemberContext, unexpected};
+use super::open_table::OpenTable;
+use super::patterns::PatternStore;
+use super::proto::{FilesReply, FilesRequest};
+use super::sequences::FileSequences;
+use super::slice_index::{REMOVAL_STEP, SliceIndex};
+use crate::inodes::Inode;
+use crate::{Error, Fid, Layout, Result, keys};
+use forebay_storage::Batch;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// A file with as many extents, or patterns, is removed in the background.
+const SMALL_FILE_EXTENTS: usize = 64;
+
+/// The removal of a file that is in a batch. Dropped without `landed`, the batch did not land.
+pub trait Removal {
+    /// The batch has landed. Called with the inode's lock held.
+    fn landed(self: Box<Self>);
+}
+
+/// Removes files. See the head of this file.
+pub(super) struct Remover {
+    pub context: Arc<MemberContext>,
+    pub locks: Arc<CommitLocks>,
+    pub sequences: Arc<FileSequences>,
+    pub slices: Arc<SliceIndex>,
+    pub patterns: Arc<PatternStore>,
+    pub opens: Arc<OpenTable>,
+    pub decided: Arc<DecidedCommits>,
+    pub outcomes: Arc<CommitOutcomes>,
+}
+
+/// A file whose removal is in a batch that has not landed yet. Dropped before, nothing has happened.
+struct RemovalInBatch<'a> {
+    remover: &'a Remover,
+    fid: Fid,
+    /// Whether the batch gives bytes back.
+    freed: bool,
+    _commit: CommitLock<'a>,
+}
+
+impl Removal for RemovalInBatch<'_> {
+    fn landed(self: Box<Self>) {
+        self.remover.forget(self.fid, self.freed);
+    }
+}
+
+impl Remover {
+    /// Adds to `batch` the removal of all that is kept of a file that loses its last name in it. The caller has the inode's
+    /// lock until the batch has landed. `None`, and nothing added: this file is removed in the background.
+    pub fn remove_at_once<'a>(
+        &'a self,
+        fid: Fid,
+        inode: &Inode,
+        batch: &mut Batch,
+    ) -> Result<Option<Box<dyn Removal + 'a>>> {
+        if self.opens.known(fid) {
+            return Ok(None);
+        }
+        // Whoever has it may be calling other members; it is not waited for with an inode's lock.
+        let Some(commit) = self.locks.try_lock(fid) else {
+            return Ok(None);
+        };
+        // Nothing was ever published with sequence 0.
+        let content = inode.seq > 0 || inode.bytes > 0;
+        let mut all = Batch::reclaiming();
+        let mut freed = false;
+        if content {
+            if self.decided.has(fid) || !self.decided.participants(fid)?.is_empty() {
+                return Ok(None);
+            }
+            let removed = self.slices.remove(&mut all, fid, SMALL_FILE_EXTENTS)?;
+            if removed == SMALL_FILE_EXTENTS {
+                return Ok(None);
+            }
+            freed = removed > 0;
+        }
+        if inode.layout == Layout::Patterned {
+            if self.patterns.count_segments(fid)? > SMALL_FILE_EXTENTS {
+                return Ok(None);
+            }
+            freed |= self.patterns.remove(&mut all, fid)?;
+        }
+        self.delete_records(&mut all, fid)?;
+        batch.extend(all);
+        Ok(Some(Box::new(RemovalInBatch {
+            remover: self,
+            fid,
+            freed,
+            _commit: commit,
+        })))
+    }
+
+    /// Adds to `batch` the end of the inode, its extended attributes and the records of its commits.
+    fn delete_records(&self, batch: &mut Batch, fid: Fid) -> Result<()> {
+        self.context
+            .delete_prefix(batch, keys::XATTRS, &fid.0.to_be_bytes())?;
+        self.outcomes.delete(batch, fid)?;
+        self.context.inodes.delete(batch, fid);
+        Ok(())
+    }
+
+    /// The batch that removes the file has landed. `freed`: it gives bytes back.
+    fn forget(&self, fid: Fid, freed: bool) {
+        self.decided.forget(fid);
+        self.patterns.forget(fid);
+        self.opens.forget(fid);
+        self.sequences.forget(fid);
+        if freed {
+            self.slices.wake_outbox();
+        }
+    }
+
+    /// Removes the file if it has no name and nobody holds it open.
+    pub fn remove(&self, fid: Fid) -> Result<()> {
+        let inodes = &self.context.inodes;
+        let _commit = self.locks.lock(fid)?;
+        let patterned = {
+            let _inode = inodes.lock(fid);
+            let patterned = match inodes.get(fid) {
+                Ok(inode) if inode.nlink > 0 => return self.forget_orphan(fid),
+                Ok(inode) => inode.layout == Layout::Patterned,
+                Err(Error::Posix(Errno::STALE)) => return self.forget_orphan(fid),
+                Err(error) => return Err(error),
+            };
+            if !self.opens.start_removing(fid) {
+                return Ok(());
+            }
+            patterned
+        };
+        self.remove_elsewhere(fid)?;
+        let mut batch = Batch::reclaiming();
+        let mut freed = false;
+        loop {
+            let removed = self.slices.remove(&mut batch, fid, REMOVAL_STEP)?;
+            freed |= removed > 0;
+            if removed < REMOVAL_STEP {
+                break;
+            }
+            self.context.step("remove own")?;
+            let full = std::mem::replace(&mut batch, Batch::reclaiming());
+            self.context.store.apply(full)?;
+        }
+        {
+            // Held to the end: a lamination must not write patterns anew behind the look at them.
+            let _inode = inodes.lock(fid);
+            if patterned {
+                freed |= self.patterns.remove(&mut batch, fid)?;
+            }
+            self.delete_records(&mut batch, fid)?;
+            self.decided.delete(&mut batch, fid);
+            inodes.delete_orphan(&mut batch, fid);
+            self.context.step("remove inode")?;
+            self.context.store.apply(batch)?;
+        }
+        self.forget(fid, freed);
+        Ok(())
+    }
+
+    /// Has every member that ever got a part of the file remove what it has.
+    fn remove_elsewhere(&self, fid: Fid) -> Result<()> {
+        let participants = self.decided.participants(fid)?;
+        if !participants.is_empty() {
+            // That it has no name is on disk before any of its content goes at another member.
+            self.context.store.barrier()?;
+        }
+        for member in participants {
+            self.context.step("remove elsewhere")?;
+            loop {
+                let request = FilesRequest::Remove { fid };
+                match self.context.peers.files(member, request)? {
+                    FilesReply::Done => break,
+                    FilesReply::More => {}
+                    other => return Err(unexpected(member, &other)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The orphan record of a file that has a name, or is gone already.
+    fn forget_orphan(&self, fid: Fid) -> Result<()> {
+        let mut batch = Batch::reclaiming();
+        self.context.inodes.delete_orphan(&mut batch, fid);
+        Ok(self.context.store.apply(batch)?)
+    }
+}
