@@ -44,7 +44,7 @@ test: setup ## Format, lints, all tests, documentation
 	@$(if $(and $(MPI),$(MPICH)),,[ -z "$$FOREBAY_REQUIRE_MPI" ] || { echo "OpenMPI or MPICH is missing; the tests over MPI cannot run here" >&2; exit 1; })
 	@$(STEP) "format" $(CARGO) fmt --all --check
 	@$(STEP) "lints" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) clippy --workspace --all-targets $(WITH_MPI) -- -D warnings
-	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy -p forebay-fabric -p forebay-cli --all-targets -- -D warnings)
+	@$(if $(MPI),$(STEP) "lints without MPI" $(CARGO) clippy -p forebay-fabric -p forebay-node -p forebay-cli --all-targets -- -D warnings)
 	@$(STEP) "lints of all benchmarks" $(CARGO) clippy -p forebay-bench --all-targets $(BENCH) -- -D warnings
 	@$(STEP) "tests" env $(if $(MPI),MPICC=$(MPI)) $(CARGO) test --workspace $(WITH_MPI) $(ARGS)
 	@$(if $(MPICH),$(STEP) "tests with MPICH" $(WITH_MPICH) $(CARGO) test $(MPICH_APART) $(MPICH_TESTS))

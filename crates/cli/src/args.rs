@@ -1,7 +1,7 @@
 //! The command line: every verb and its own arguments. Settings of the service come from [`crate::settings`].
 use crate::settings::SettingArgs;
-use crate::units::{parse_duration, parse_size};
 use clap::{Args, Parser, Subcommand, ValueHint};
+use forebay_node::units::{parse_duration, parse_size};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 //!
 //! It is the one named by `--config` or `FOREBAY_CONFIG`, or else `forebay/config.toml` in the user's configuration
 //! directory if that exists. An unknown key is an error, for a silently ignored one is worse.
-use crate::fail::{Failure, Result, one_line};
 use crate::files::read_text;
 use crate::settings::{self, Resolved, SettingArgs, TABLE};
+use forebay_node::failure::{Failure, Result, one_line};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -163,7 +163,7 @@ mod tests {
         ])
         .unwrap();
         let wrong = names(&["FOREBAY_NODE"]).unwrap_err();
-        assert_eq!(wrong.code, crate::fail::USAGE);
+        assert_eq!(wrong.code, forebay_node::failure::USAGE);
         assert!(wrong.text.contains("FOREBAY_NODE is no setting"), "{wrong}");
     }
 
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn an_unknown_key_names_itself_the_file_and_the_nearest() {
         let failure = parse("memroy = 1", Path::new("/etc/fb.toml")).unwrap_err();
-        assert_eq!(failure.code, crate::fail::USAGE);
+        assert_eq!(failure.code, forebay_node::failure::USAGE);
         for part in ["memroy", "/etc/fb.toml", "'memory'"] {
             assert!(failure.text.contains(part), "{failure}");
         }

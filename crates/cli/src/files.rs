@@ -2,9 +2,9 @@
 //!
 //! Invariants: no file takes more memory than its limit, though it never end; none is written through a link, which another user
 //! may have put there; a file that could not be written whole is as it was.
-use crate::fail::{Failure, Result};
 use crate::output::name;
-use crate::units::size;
+use forebay_node::failure::{Failure, Result};
+use forebay_node::units::size;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};

@@ -4,36 +4,28 @@
 //! control socket. Must not know how any of them works inside.
 //!
 //! Invariants: each setting is defined once ([`settings::TABLE`]); each failure is one line that says what, where and
-//! what next ([`fail::Failure`]); no wait is without a limit.
+//! what next ([`failure::Failure`]); no wait is without a limit.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)] // What is printed goes through `output`.
 
-mod allocator;
 pub mod args;
 pub mod config_file;
-pub mod control;
 pub mod demo;
-pub mod descriptors;
 pub mod docs;
-pub mod fail;
 mod files;
-pub mod limits;
-pub mod metrics;
-pub mod mount_table;
 mod output;
-pub mod processes;
 pub mod progress;
 pub mod run;
-pub mod serve;
-pub mod server_process;
 pub mod settings;
 pub mod table;
-pub mod units;
 mod usage;
 mod verbs;
 
+pub use forebay_node::{metrics, mount_table, processes};
+
 use args::{Cli, ConfigVerb, StageVerb, TraceVerb, Verb};
 use clap::{CommandFactory, Parser};
+use forebay_node::{allocator, failure, mount_cleaner, start};
 
 /// Runs the command line of this process; gives the exit code.
 pub fn run() -> u8 {
@@ -43,7 +35,7 @@ pub fn run() -> u8 {
         Err(error) => return usage::report(&error),
     };
     match verb(&cli) {
-        Ok(()) => fail::OK,
+        Ok(()) => failure::OK,
         Err(failure) => {
             if !failure.text.is_empty() {
                 output::tell(format!("forebay: {failure}"));
@@ -53,7 +45,7 @@ pub fn run() -> u8 {
     }
 }
 
-fn verb(cli: &Cli) -> fail::Result {
+fn verb(cli: &Cli) -> failure::Result {
     let config = cli.config.as_deref();
     match &cli.verb {
         Verb::Demo(args) => demo::run(args, config),
@@ -83,12 +75,14 @@ fn verb(cli: &Cli) -> fail::Result {
         Verb::Config(ConfigVerb::Show(args)) => verbs::config::show(args, config),
         Verb::Man(args) => verbs::about::man(args),
         Verb::Version(args) => verbs::about::version(args),
-        Verb::Background => serve::background(),
+        Verb::Background => {
+            start::background(|texts| Ok(settings::Resolved::from_texts(texts)?.values))
+        }
         Verb::Watch {
             server,
             store,
             users,
-        } => serve::watch::run(*server, store, users),
+        } => mount_cleaner::run(*server, store, users),
         Verb::Guard { parent, command } => run::guard::run(*parent, command),
         #[cfg(feature = "mpi")]
         Verb::OverMpi { size } => demo::over_mpi::inside(*size),

@@ -10,7 +10,7 @@
 //! stays JSON, with the same text in it ([`json`]). Who reads may stop at any time, as `head` does; that is no failure.
 //!
 //! Clippy refuses `println!` and its like elsewhere in this crate.
-use crate::fail::{Context, Result};
+use forebay_node::failure::{Context, Result};
 pub use forebay_server::escape::escaped;
 use forebay_server::escape::{escaped_but, escaped_name, is_obeyed};
 use std::borrow::Cow;
@@ -68,6 +68,11 @@ pub fn screen(text: &str) -> Result<bool> {
             .map(|()| true)
             .or_fail("cannot write to standard output", "look at where it leads"),
     }
+}
+
+/// [`tell`] for those that want a function.
+pub fn tell_line(line: &str) {
+    tell(line);
 }
 
 /// Writes a line to standard error.

@@ -1,9 +1,9 @@
 //! Turns the command-line parser's errors into our one line; help and version stay as they are.
 use crate::args::Cli;
-use crate::fail;
 use crate::output::{escaped, tell};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use forebay_node::failure;
 use std::borrow::Cow;
 
 /// Prints the error (or the help that was asked for); gives the exit code.
@@ -12,18 +12,18 @@ pub fn report(error: &clap::Error) -> u8 {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             // A closed pipe (`forebay --help | head`) is no failure.
             let _ = error.print();
-            fail::OK
+            failure::OK
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            fail::USAGE
+            failure::USAGE
         }
         _ => {
             let args: Vec<String> = std::env::args_os()
                 .map(|arg| arg.to_string_lossy().into_owned())
                 .collect();
             tell(format!("forebay: {}", line(error, &args)));
-            fail::USAGE
+            failure::USAGE
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The arguments of `forebay trace` and its verbs.
 use crate::settings::SettingArgs;
-use crate::units::parse_duration;
 use clap::{Args, Subcommand, ValueHint};
+use forebay_node::units::parse_duration;
 use forebay_trace::replay::Delays;
 use std::path::PathBuf;
 use std::time::Duration;

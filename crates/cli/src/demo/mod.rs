@@ -12,12 +12,12 @@ pub mod worker;
 
 use crate::args::DemoArgs;
 use crate::config_file;
-use crate::control::{Answer, Ask, Member};
-use crate::fail::{Context, Failure, Result};
-use crate::processes::memory;
 use crate::progress;
 use crate::settings::{Resolved, Source};
 use crate::verbs::fsck;
+use forebay_node::control::{Answer, Ask, Member};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::processes::memory;
 use forebay_server::{Config, IndexStats};
 use forebay_storage::OsIo;
 use phase::Phase;

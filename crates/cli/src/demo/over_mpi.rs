@@ -8,8 +8,8 @@
 //! `run` sees to it that nothing stays behind; the demo asks it to end when the user wants to stop.
 use super::phase::Phase;
 use super::{WRITERS, reader, stage};
-use crate::fail::{Context, Failure, Result};
 use crate::settings::{Resolved, TABLE};
+use forebay_node::failure::{Context, Failure, Result};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::io::Read;

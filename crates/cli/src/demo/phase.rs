@@ -1,7 +1,7 @@
 //! One measured step of the demo: many processes on one file, started together, timed until the last has ended.
 use super::worker::{Job, Word};
-use crate::fail::{Context, Failure, Result};
 use crate::progress;
+use forebay_node::failure::{Context, Failure, Result};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,8 +1,8 @@
 //! What the demo found, as a table or as JSON.
-use crate::fail::Result;
 use crate::output::print;
 use crate::table::Table;
-use crate::units::{count, rate, size};
+use forebay_node::failure::Result;
+use forebay_node::units::{count, rate, size};
 use forebay_server::{INDEX_RECORD as RECORD, IndexStats};
 use std::fmt::Write as _;
 use std::time::Duration;

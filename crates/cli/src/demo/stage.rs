@@ -1,12 +1,12 @@
 //! Where the demo plays: one directory with a store, mount points and a plain directory, and the server in between.
 use super::timed;
-use crate::fail::{Context, Failure, Result};
-use crate::mount_table;
-use crate::output::{name, tell};
-use crate::serve::Spec;
-use crate::server_process::ServerProcess;
+use crate::output::{name, tell, tell_line};
 use crate::settings::Resolved;
-use crate::units;
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::mount_table;
+use forebay_node::server_process::ServerProcess;
+use forebay_node::spec::Spec;
+use forebay_node::units;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,7 +85,12 @@ impl Stage {
     /// # Errors
     /// What the server says.
     pub fn start(&mut self) -> Result {
-        self.server = Some(ServerProcess::start(&self.spec, self.limit, |_| {})?);
+        self.server = Some(ServerProcess::start(
+            &self.spec,
+            self.limit,
+            tell_line,
+            |_| {},
+        )?);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! It opens its file, says `ready`, waits for a line on standard input, works, and says how far it is and how it ended:
 //! one JSON object a line. It ends when the demo does.
 use super::layout::{LONGEST, fill, records, verify};
-use crate::fail::{Context, Failure, Result};
+use forebay_node::failure::{Context, Failure, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;

@@ -5,7 +5,7 @@
 //! machine, or lacks a library; the shell then reports it as a server would ([`Report::CannotRun`]). If the version came, the shell runs the server in its
 //! own place (`exec`): same process, same parent, same descriptors.
 //!
-//! [`Report::CannotRun`]: crate::serve::Report::CannotRun
+//! [`Report::CannotRun`]: forebay_node::spec::Report::CannotRun
 use std::ffi::OsStr;
 use std::process::Command;
 
@@ -24,7 +24,7 @@ pub fn program(launcher: &mut Command, program: &OsStr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::Report;
+    use forebay_node::spec::Report;
     use std::path::Path;
 
     /// What the shell does with a program at this path: its output and exit code.
@@ -63,7 +63,7 @@ mod tests {
             assert_eq!(code, Some(127), "{said}");
             match serde_json::from_str(&said) {
                 Ok(Report::CannotRun { host, said }) => {
-                    assert_eq!(host, crate::serve::host());
+                    assert_eq!(host, forebay_node::spec::host());
                     said
                 }
                 other => panic!("{other:?}: {said}"),

@@ -1,7 +1,7 @@
 //! The process between `run` and its command: whatever becomes of `run`, nothing of the command stays behind.
 //!
 //! It is the command's parent, and orphans below it become its own children. When `run` ends first, or the command has ended, it kills every process below itself.
-use crate::fail::{Context, Failure, Result};
+use forebay_node::failure::{Context, Failure, Result};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ impl Guard {
     /// If there is no process to be had.
     pub fn start(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Guard> {
         adopt()?;
-        let spared = crate::processes::below(std::process::id(), &[]);
+        let spared = forebay_node::processes::below(std::process::id(), &[]);
         let child = Command::new("/proc/self/exe")
             .arg("__guard")
             .arg(std::process::id().to_string())
@@ -182,7 +182,7 @@ fn follow(parent: u32) -> Result {
         let mut poll = [PollFd::new(&handle, PollFlags::IN)];
         while rustix::event::poll(&mut poll, None).is_err() {}
         end_all_below(std::process::id(), &[]);
-        std::process::exit(i32::from(crate::fail::FAILED));
+        std::process::exit(i32::from(forebay_node::failure::FAILED));
     };
     std::thread::Builder::new()
         .name("follow".into())
@@ -203,13 +203,13 @@ fn end_all_below(top: u32, spared: &[u32]) {
     let mut asked = BTreeSet::new();
     // A process may start another between the look and the kill; so look until there is none.
     while begun.elapsed() < STEP_END * 2 {
-        let below = crate::processes::below(top, spared);
+        let below = forebay_node::processes::below(top, spared);
         if below.is_empty() {
             return;
         }
         for pid in below {
             let step = begun.elapsed() < STEP_END
-                && crate::processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
+                && forebay_node::processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
             let signal = match step {
                 true if !asked.insert(pid) => continue,
                 true => Signal::TERM,

@@ -5,8 +5,8 @@
 //! node1
 //! node2 slots=2      two servers
 //! ```
-use crate::fail::{Context, Failure, Result};
 use crate::files::read_text;
+use forebay_node::failure::{Context, Failure, Result};
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub struct Host {
 pub fn read(path: &Path) -> Result<Vec<Host>> {
     let shown = path.display();
     let usage = |failure: Failure| Failure {
-        code: crate::fail::USAGE,
+        code: forebay_node::failure::USAGE,
         ..failure
     };
     let next = "name a file with one host a line";
@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<Vec<Host>> {
         return Err(Failure::usage(
             format!(
                 "the host file {shown} does not name this machine, {}",
-                this_machine()
+                forebay_node::spec::host()
             ),
             "add it: the command runs here and would have no mount; or start `forebay run` on a host of the file",
         ));
@@ -66,11 +66,6 @@ pub fn read(path: &Path) -> Result<Vec<Host>> {
 /// Whether the address is one of this machine: only to those can a socket be bound.
 fn is_here(address: SocketAddr) -> bool {
     UdpSocket::bind(address).is_ok()
-}
-
-fn this_machine() -> String {
-    let name = rustix::system::uname();
-    name.nodename().to_string_lossy().into_owned()
 }
 
 /// The hosts with their line numbers.
@@ -146,7 +141,7 @@ mod tests {
         ] {
             let failure = hosts(text).unwrap_err();
             assert!(failure.text.contains("hosts, line 2"), "{failure}");
-            assert_eq!(failure.code, crate::fail::USAGE);
+            assert_eq!(failure.code, forebay_node::failure::USAGE);
         }
         assert!(hosts("# none\n").unwrap_err().text.contains("no host"));
     }

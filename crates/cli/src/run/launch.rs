@@ -9,12 +9,14 @@ use super::hosts::Host;
 use super::reports::Reports;
 use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
-use crate::control::{Ask, Client};
-use crate::fail::{Context, Failure, Result};
-use crate::mount_table::{self, How};
 use crate::output::{escaped, tell};
-use crate::serve::{OVER, RUN, Report, Seat, UNREACHED, host};
 use crate::settings::{Resolved, TABLE};
+use forebay_node::control::{Ask, Client};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::mount_table::{self, How};
+use forebay_node::spec::{Report, Seat, host};
+use forebay_node::start::launcher::{OVER, RUN};
+use forebay_node::watchdog::UNREACHED;
 use rustix::process::{Pid, Signal};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -412,8 +414,8 @@ impl Launched {
             std::thread::sleep(Duration::from_millis(5));
         }
         // Servers end by themselves, and those that watch their mounts last.
-        let mut below = crate::processes::below(self.child.id(), &[]);
-        below.retain(|pid| !crate::processes::runs_this_program(*pid));
+        let mut below = forebay_node::processes::below(self.child.id(), &[]);
+        below.retain(|pid| !forebay_node::processes::runs_this_program(*pid));
         // Fails only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();

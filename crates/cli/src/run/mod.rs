@@ -24,12 +24,11 @@ pub use launch::has_mpirun;
 
 use crate::args::{Launcher, RunArgs};
 use crate::config_file;
-use crate::fail::{Context, FAILED, Failure, Result};
-use crate::output::tell;
-use crate::serve::Spec;
-use crate::server_process::ServerProcess;
+use crate::output::{tell, tell_line};
 use crate::settings::{Resolved, Source};
 use forebay_client::job;
+use forebay_node::failure::{Context, FAILED, Failure, Result};
+use forebay_node::server_process::ServerProcess;
 pub use guard::Guard;
 use rustix::process::{Pid, PidfdFlags};
 pub use signals::Signals;
@@ -222,9 +221,9 @@ impl Embedded {
             ));
         }
         let mount = PathBuf::from(whole(&args.mount));
-        let spec = Spec::new(&args.store, &mount, settings)?.following();
+        let spec = settings.spec(&args.store, &mount)?.following();
         let bar = crate::progress::step();
-        let server = ServerProcess::start(&spec, settings.values.start_limit, |step| {
+        let server = ServerProcess::start(&spec, settings.values.start_limit, tell_line, |step| {
             bar.set_message(step.to_string())
         });
         bar.finish_and_clear();

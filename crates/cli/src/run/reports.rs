@@ -1,9 +1,9 @@
 //! What the servers of a launched job report, line by line, and what that says of how each of them ended.
 //!
 //! Invariant: a server that has not said that it stopped, well or not, has died.
-use crate::fail::{Context, Failure, Result};
 use crate::output::tell;
-use crate::serve::{Report, Seat, host};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::spec::{Report, Seat, host};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;

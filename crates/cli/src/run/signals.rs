@@ -1,6 +1,6 @@
 //! Signals to `run`: for the command while it runs, else an end of the staging, or of the start.
 use super::guard::Guard;
-use crate::fail::{Context, Result};
+use forebay_node::failure::{Context, Result};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::sync::atomic::{AtomicBool, Ordering};

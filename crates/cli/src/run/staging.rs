@@ -4,11 +4,11 @@
 //! the service; what could not be staged out stays in the service.
 use super::Servers;
 use crate::args::RunArgs;
-use crate::control::StageSpec;
-use crate::fail::{Failure, Result};
-use crate::mount_table;
 use crate::output::tell;
 use crate::verbs::{stage, stage_paths};
+use forebay_node::control::StageSpec;
+use forebay_node::failure::{Failure, Result};
+use forebay_node::mount_table;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -161,7 +161,7 @@ fn copy(from: &Path, to: &Path, into: bool) -> Result<Copy> {
     // A target's directory must be there now: the command may run for days.
     let plain = stage_paths::absolute(&[], plain)?;
     if into {
-        use crate::fail::Context;
+        use forebay_node::failure::Context;
         let next = "name an existing file or directory";
         let shown = plain.display();
         let found = plain.symlink_metadata();

@@ -9,9 +9,10 @@ mod values;
 
 pub use table::{Setting, Settings, TABLE, find};
 
-use crate::fail::{Failure, Result};
-use crate::units::{counted, size};
 use clap::{Arg, ArgMatches, Command};
+use forebay_node::failure::{Failure, Result};
+use forebay_node::spec::Spec;
+use forebay_node::units::{counted, size};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -98,7 +99,7 @@ impl Resolved {
         let mut resolved = Resolved {
             texts: BTreeMap::new(),
             file: file_path.to_path_buf(),
-            values: Settings::unset(),
+            values: table::unset(),
         };
         for setting in TABLE {
             let from_file = file
@@ -123,7 +124,7 @@ impl Resolved {
                     Source::CommandLine => format!("--{}", setting.flag),
                 };
                 Failure {
-                    code: crate::fail::USAGE,
+                    code: forebay_node::failure::USAGE,
                     text: format!("{place}: {why}"),
                 }
             })?;
@@ -136,7 +137,7 @@ impl Resolved {
     /// Settings that are possible alone may not be so together.
     fn together(&self) -> Result {
         self.values.service.check().map_err(|e| Failure {
-            code: crate::fail::USAGE,
+            code: forebay_node::failure::USAGE,
             text: e.to_string(),
         })
     }
@@ -168,6 +169,16 @@ impl Resolved {
             ),
             "give less with --memory",
         ))
+    }
+
+    /// What a server process of `store` is told, mounted below `mountpoint`.
+    ///
+    /// # Errors
+    /// If the memory budgets do not fit the machine, a path is missing or in use, or one lies in the other.
+    pub fn spec(&self, store: &Path, mountpoint: &Path) -> Result<Spec> {
+        let nodes = self.values.service.nodes;
+        self.fits_machine(u64::from(nodes))?;
+        Spec::new(store, mountpoint, nodes, self.texts())
     }
 
     /// The text of every setting, to hand to another process.
@@ -212,7 +223,7 @@ impl Resolved {
         let setting =
             find(key).ok_or_else(|| Failure::usage(format!("no setting {key}"), "see --help"))?;
         (setting.set)(&mut self.values, text).map_err(|why| Failure {
-            code: crate::fail::USAGE,
+            code: forebay_node::failure::USAGE,
             text: why,
         })?;
         self.texts
@@ -365,7 +376,7 @@ mod tests {
             ),
         ] {
             let failure = result.unwrap_err();
-            assert_eq!(failure.code, crate::fail::USAGE);
+            assert_eq!(failure.code, forebay_node::failure::USAGE);
             assert!(failure.text.contains(place), "{failure}");
         }
     }
@@ -431,7 +442,7 @@ mod tests {
         // Sixteen times what the largest machines have.
         for (memory, servers) in [("1024T", 1), ("512T", 64)] {
             let failure = fits(memory, servers).unwrap_err();
-            assert_eq!(failure.code, crate::fail::USAGE);
+            assert_eq!(failure.code, forebay_node::failure::USAGE);
             for part in ["PiB", "this machine has", "--memory"] {
                 assert!(failure.text.contains(part), "{failure}");
             }

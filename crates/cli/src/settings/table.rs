@@ -1,7 +1,8 @@
 //! The table of settings: what each is called, means and defaults to, and which value it becomes.
 use super::values::{budget, future, index, positive};
-use crate::metrics::Address;
-use crate::units::parse_size;
+use forebay_node::metrics::Address;
+pub use forebay_node::settings::Settings;
+use forebay_node::units::parse_size;
 use forebay_server::{Alpha, Consistency};
 use forebay_storage::Durability;
 use std::time::Duration;
@@ -26,23 +27,6 @@ impl Setting {
     pub fn env(&self) -> String {
         format!("FOREBAY_{}", self.key.to_ascii_uppercase())
     }
-}
-
-/// The settings as values.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// What the service itself takes.
-    pub service: forebay_server::Config,
-    /// Other users may use the mount, as far as file modes let them.
-    pub allow_other: bool,
-    /// How long a start may take.
-    pub start_limit: Duration,
-    /// How long a stop may take.
-    pub stop_limit: Duration,
-    /// Where each server process serves metrics.
-    pub metrics: Option<Address>,
-    /// Filter of the log, as `tracing` writes it.
-    pub log: String,
 }
 
 /// All settings, in the order of the documentation.
@@ -363,16 +347,14 @@ pub fn find(key: &str) -> Option<&'static Setting> {
     TABLE.iter().find(|s| s.key == key)
 }
 
-impl Settings {
-    /// Before any row has been applied; every field is set by some row.
-    pub(super) fn unset() -> Settings {
-        Settings {
-            service: forebay_server::Config::default(),
-            allow_other: false,
-            start_limit: Duration::ZERO,
-            stop_limit: Duration::ZERO,
-            metrics: None,
-            log: String::new(),
-        }
+/// Before any row has been applied; every field is set by some row.
+pub(super) fn unset() -> Settings {
+    Settings {
+        service: forebay_server::Config::default(),
+        allow_other: false,
+        start_limit: Duration::ZERO,
+        stop_limit: Duration::ZERO,
+        metrics: None,
+        log: String::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! How the text of a setting becomes its value; what cannot be is told with what to write.
-use super::table::Settings;
-use crate::units::{parse_duration, parse_size};
+use forebay_node::settings::Settings;
+use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::Request;
 use forebay_server::delegate::Future;
 use forebay_trace::{Kind, NO_OFFSET};

@@ -1,9 +1,9 @@
 //! What the program says of itself: `forebay version`, `forebay man`.
 use crate::args::{Cli, ManArgs, VersionArgs};
-use crate::control;
-use crate::fail::{Context, Result};
 use crate::output::{json, name, print};
 use clap::{Arg, Command, CommandFactory};
+use forebay_node::control;
+use forebay_node::failure::{Context, Result};
 
 /// `forebay version`.
 ///

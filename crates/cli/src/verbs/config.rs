@@ -1,11 +1,11 @@
 //! `forebay config check` and `show`: which settings hold here, and where each comes from.
 use crate::args::ConfigArgs;
 use crate::config_file;
-use crate::fail::{Failure, Result};
 use crate::output::{json, name, print};
 use crate::settings::{Resolved, Source, TABLE};
 use crate::table::Table;
-use crate::units::counted;
+use forebay_node::failure::{Failure, Result};
+use forebay_node::units::counted;
 use serde_json::json;
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! `forebay trace convert`: a trace of any kind in Forebay's format or as CSV.
 use super::trace;
 use crate::args::ConvertArgs;
-use crate::fail::{Context, Result};
 use crate::files::replace;
 use crate::output::{name, tell};
-use crate::units::count;
+use forebay_node::failure::{Context, Result};
+use forebay_node::units::count;
 use forebay_trace::{Recording, csv, format};
 use std::fs::File;
 use std::io::{self, BufWriter};

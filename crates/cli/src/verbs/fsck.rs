@@ -1,10 +1,10 @@
 //! `forebay fsck`: the check of a stopped store.
 use crate::args::FsckArgs;
-use crate::fail::{Context, Failure, Result};
-use crate::mount_table;
 use crate::output::{self, escaped, print};
 use crate::progress;
-use crate::units::{counted, size};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::mount_table;
+use forebay_node::units::{counted, size};
 use forebay_server::fsck::{self, Report};
 use forebay_server::repair::Repair;
 use forebay_server::superblock::Superblock;

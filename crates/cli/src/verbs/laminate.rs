@@ -1,8 +1,8 @@
 //! `forebay laminate`: makes files read-only for ever, through the extended attribute that the mount understands.
 use super::on_mount;
 use crate::args::LaminateArgs;
-use crate::fail::{Failure, Result};
 use crate::output::{name, print};
+use forebay_node::failure::{Failure, Result};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::path::Path;

@@ -24,3 +24,14 @@ mod status_columns;
 mod status_text;
 pub mod trace;
 pub mod umount;
+
+/// A mount of `store` at `point`, as the kernel would list it.
+#[cfg(test)]
+fn mount_entry(point: &str, store: &std::path::Path) -> forebay_node::mount_table::Mounted {
+    forebay_node::mount_table::Mounted {
+        point: point.into(),
+        kind: "fuse.forebay".into(),
+        source: forebay_node::mount_table::source(store),
+        device: "0:1".into(),
+    }
+}

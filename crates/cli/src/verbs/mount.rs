@@ -1,11 +1,11 @@
 //! `forebay mount`: starts the server of a store, in the background unless told otherwise.
 use crate::args::MountArgs;
 use crate::config_file;
-use crate::fail::{Failure, Result};
-use crate::mount_table;
-use crate::output::{name, print};
-use crate::serve::{self, Report, SalvageSpec, Spec};
-use crate::server_process::ServerProcess;
+use crate::output::{name, print, tell_line};
+use forebay_node::failure::{Failure, Result};
+use forebay_node::mount_table;
+use forebay_node::server_process::ServerProcess;
+use forebay_node::spec::{Report, SalvageSpec, Spec};
 use std::io::Write;
 use std::path::Path;
 
@@ -22,22 +22,27 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
         ));
     }
     let spec = match args.salvage {
-        true => Spec::to_salvage(to_salvage(args)?, &args.mountpoint, &settings)?,
-        false => Spec::new(&args.store, &args.mountpoint, &settings)?,
+        true => Spec::to_salvage(to_salvage(args)?, &args.mountpoint, settings.texts())?,
+        false => settings.spec(&args.store, &args.mountpoint)?,
     };
     let ready = ready_line(&spec, &args.mountpoint);
     if args.foreground {
-        return serve::run(&spec, true, move |report| match report {
-            Report::Ready => {
-                let mut out = std::io::stdout().lock();
-                writeln!(out, "{ready}").and_then(|()| out.flush())
-            }
-            // The log on standard error says the stages.
-            _ => Ok(()),
-        });
+        return forebay_node::start::run(
+            &spec,
+            &settings.values,
+            true,
+            move |report| match report {
+                Report::Ready => {
+                    let mut out = std::io::stdout().lock();
+                    writeln!(out, "{ready}").and_then(|()| out.flush())
+                }
+                // The log on standard error says the stages.
+                _ => Ok(()),
+            },
+        );
     }
     let bar = crate::progress::step();
-    let server = ServerProcess::start(&spec, settings.values.start_limit, |step| {
+    let server = ServerProcess::start(&spec, settings.values.start_limit, tell_line, |step| {
         bar.set_message(step.to_string())
     });
     bar.finish_and_clear();

@@ -1,9 +1,9 @@
 //! What verbs about single files of a mount have in common: every file is tried, the call that the mount understands may hang
 //! with its service, and some failures mean the same to all.
-use crate::fail::{Failure, Result};
-use crate::limits::within;
-use crate::mount_table;
 use crate::output::tell;
+use forebay_node::failure::{Failure, Result};
+use forebay_node::limits::within;
+use forebay_node::mount_table;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The patterns that stand for a trace's calls: what an index of the file system would hold for them.
 use crate::table::Table;
-use crate::units::{count, size};
+use forebay_node::units::{count, size};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment, Source};
 use forebay_trace::patterns::{Found, Group, PatternStats};
 

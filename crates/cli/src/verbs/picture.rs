@@ -1,5 +1,5 @@
 //! A PNG of an SVG drawing.
-use crate::fail::{Context, Failure, Result};
+use forebay_node::failure::{Context, Failure, Result};
 use resvg::{tiny_skia, usvg};
 
 /// Pixels of the picture for one of the drawing.

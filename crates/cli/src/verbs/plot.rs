@@ -1,10 +1,10 @@
 //! `forebay trace plot`: a trace as SVG, PNG or a page.
 use super::trace;
 use crate::args::{KindArg, PlotArgs, XArg};
-use crate::fail::{Context, Failure, Result};
 use crate::files::replace;
 use crate::output::{name, tell};
-use crate::units::count;
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::units::count;
 use forebay_trace::Kind;
 use forebay_trace::plot::{Chart, Horizontal, Selection, html, svg};
 use std::io::Write;
@@ -108,6 +108,6 @@ mod tests {
         assert_eq!(form(Path::new("x.html")).unwrap(), Form::Page);
         let failure = form(Path::new("x.pdf")).unwrap_err();
         assert!(failure.text.contains(".png"), "{failure}");
-        assert_eq!(failure.code, crate::fail::USAGE);
+        assert_eq!(failure.code, forebay_node::failure::USAGE);
     }
 }

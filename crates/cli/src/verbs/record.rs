@@ -3,14 +3,14 @@ use super::convert;
 use super::stage_paths;
 use super::umount::store_of;
 use crate::args::RecordArgs;
-use crate::control::{
-    Answer, Ask, Client, NoServer, RecordAnswer, RecordAsk, RecordPart, RecordSpec,
-};
-use crate::fail::{Context, Failure, Result};
-use crate::mount_table;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
-use crate::units::count;
+use forebay_node::control::{
+    Answer, Ask, Client, NoServer, RecordAnswer, RecordAsk, RecordPart, RecordSpec,
+};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::mount_table;
+use forebay_node::units::count;
 use forebay_trace::record::{Part, clock, merge};
 use forebay_trace::{Recording, format};
 use std::collections::{HashMap, HashSet};

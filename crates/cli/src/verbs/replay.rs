@@ -2,13 +2,12 @@
 use super::library::LibraryTarget;
 use crate::args::ReplayArgs;
 use crate::config_file;
-use crate::fail::{Context, Failure, Result};
-use crate::output::{self, print};
+use crate::output::{self, print, tell_line};
 use crate::progress;
-use crate::serve::Spec;
-use crate::server_process::ServerProcess;
 use crate::settings::Resolved;
-use crate::units::{count, rate, size};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::server_process::ServerProcess;
+use forebay_node::units::{count, rate, size};
 use forebay_server::Service;
 use forebay_trace::Trace;
 use forebay_trace::replay::{self, Event, Options, PathTarget, Phase, Report, Target};
@@ -90,7 +89,7 @@ fn in_mounts(
     settings: &Resolved,
 ) -> Result<Report> {
     let base = MountBase::new()?;
-    let spec = Spec::new(store, &base.0.join("{node}"), settings)?.following();
+    let spec = settings.spec(store, &base.0.join("{node}"))?.following();
     for point in &spec.mounts {
         std::fs::create_dir(point)
             .or_fail(format!("cannot create {}", point.display()), "check TMPDIR")?;
@@ -100,7 +99,7 @@ fn in_mounts(
         signal_hook::flag::register(signal, interrupted.clone())
             .or_fail("cannot catch signals", "report this")?;
     }
-    let server = ServerProcess::start(&spec, settings.values.start_limit, |_| {})?;
+    let server = ServerProcess::start(&spec, settings.values.start_limit, tell_line, |_| {})?;
     let target = PathTarget::new(spec.mounts.clone())
         .or_fail("cannot use the mounts", "look at the server's log")?;
     let report = std::thread::scope(|scope| {
@@ -168,8 +167,8 @@ fn in_library(
     store: &Path,
     settings: &Resolved,
 ) -> Result<Report> {
-    let store = crate::mount_table::absolute(store)?;
-    crate::serve::outside_stores(&store)?;
+    let store = forebay_node::mount_table::absolute(store)?;
+    forebay_node::spec::outside_stores(&store)?;
     settings.fits_machine(u64::from(settings.values.service.nodes))?;
     let shown = store.display();
     let config = settings.values.service.clone();

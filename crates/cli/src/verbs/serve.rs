@@ -1,6 +1,6 @@
 //! `forebay serve`: one node server of a service over several processes.
 use crate::args::ServeArgs;
-use crate::fail::{Failure, Result};
+use forebay_node::failure::{Failure, Result};
 use std::path::Path;
 
 /// Runs the verb.
@@ -27,9 +27,9 @@ pub fn no_mpi() -> Failure {
 /// Wrong settings (2); whatever keeps the server from starting or from stopping cleanly (1).
 #[cfg(feature = "mpi")]
 pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
-    use crate::fail::Context;
     use crate::output::escaped;
-    use crate::serve::{self, Report};
+    use forebay_node::failure::Context;
+    use forebay_node::spec::{Report, on_this_host};
     use std::io::Write;
 
     let tell = |report: &Report| {
@@ -42,7 +42,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
             // Fails only if nobody listens, and then nobody is to be told.
             let _ = tell(&Report::Failed {
                 code: failure.code,
-                text: serve::on_this_host(true, &failure.text),
+                text: on_this_host(true, &failure.text),
                 follows: false,
                 for_others: false,
             });
@@ -61,7 +61,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     )?;
     let stderr = std::sync::Arc::new(std::fs::File::from(stderr));
     let launched = args.launched;
-    serve::member(&start, move |report| {
+    forebay_node::start::mpi::run(&start, move |report| {
         // Whoever started it may be gone; the launcher's end stops the server.
         let _ = if launched {
             tell(report)
@@ -84,7 +84,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
 
 /// What the server is started with.
 #[cfg(feature = "mpi")]
-fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<crate::serve::Start> {
+fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<forebay_node::start::mpi::Start> {
     use crate::settings::Source;
     let settings = crate::config_file::resolve(config, &args.settings)?;
     if settings.source("nodes") == Source::CommandLine {
@@ -94,17 +94,18 @@ fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<crate::serve::Star
         ));
     }
     settings.fits_machine(1)?;
-    Ok(crate::serve::Start {
+    Ok(forebay_node::start::mpi::Start {
         store: args.store.clone(),
         mount: args.mount.clone(),
         secret: secret(args.secret_file.as_deref())?,
-        settings,
+        texts: settings.texts(),
+        settings: settings.values,
         until_input_ends: args.launched,
     })
 }
 
 #[cfg(feature = "mpi")]
-fn args_mounts(seats: &[crate::serve::Seat]) -> String {
+fn args_mounts(seats: &[forebay_node::spec::Seat]) -> String {
     use crate::output::{escaped, name};
     let places = seats
         .iter()

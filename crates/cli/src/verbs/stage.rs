@@ -1,14 +1,14 @@
 //! `forebay stage in` and `stage out`: has the service copy, and shows how far it is.
 use super::stage_paths;
 use crate::args::StageArgs;
-use crate::control::{
-    Answer, Ask, Client, NoServer, StageAnswer, StageAsk, StageJob, StageSpec, StageState,
-};
-use crate::fail::{Context, Failure, Result};
 use crate::output::{json, name, print, tell};
 use crate::progress;
-use crate::units::{counted, rate, size};
 use forebay_client::stage::{Counts, Line, LineKind};
+use forebay_node::control::{
+    Answer, Ask, Client, NoServer, StageAnswer, StageAsk, StageJob, StageSpec, StageState,
+};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::units::{counted, rate, size};
 use indicatif::ProgressBar;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::Path;
@@ -171,7 +171,7 @@ fn summary(seen: &StageJob, into: bool, synced: bool) -> String {
     ];
     for (n, one, many) in others.into_iter().filter(|(n, ..)| *n > 0) {
         let word = if n == 1 { one } else { many };
-        text.push_str(&format!(", {} {word}", crate::units::count(n)));
+        text.push_str(&format!(", {} {word}", forebay_node::units::count(n)));
     }
     if seen.state == StageState::Done && synced {
         text.push_str("; all of it is on disk");

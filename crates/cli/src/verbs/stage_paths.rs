@@ -1,10 +1,10 @@
 //! Which service a stage job is for, and what its paths are called there.
 use crate::args::StageArgs;
-use crate::fail::{Context, Failure, Result};
 use crate::files::read_text;
-use crate::limits::within;
-use crate::mount_table::{self, Mounted};
 use forebay_client::stage::parse_manifest;
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::limits::within;
+use forebay_node::mount_table::{self, Mounted};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ mod tests {
         std::fs::create_dir_all(base.join("m/a")).unwrap();
         std::fs::write(base.join("src"), "x").unwrap();
         std::os::unix::fs::symlink(base.join("src"), base.join("link")).unwrap();
-        let mounts = [mount_table::entry(
+        let mounts = [crate::verbs::mount_entry(
             base.join("m").to_str().unwrap(),
             Path::new("/s"),
         )];

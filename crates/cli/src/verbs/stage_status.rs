@@ -1,13 +1,13 @@
 //! `forebay stage status`: running, finished and unfinished stage jobs.
 use super::stage::{ask, connect};
 use crate::args::StageStatusArgs;
-use crate::control::{Client, NoServer, StageAnswer, StageAsk, StageJob, StageState};
-use crate::fail::{Failure, Result};
-use crate::mount_table;
 use crate::output::{escaped, json, print, tell};
 use crate::table::Table;
-use crate::units::{count, rate, size};
 use crate::verbs::umount::store_of;
+use forebay_node::control::{Client, NoServer, StageAnswer, StageAsk, StageJob, StageState};
+use forebay_node::failure::{Failure, Result};
+use forebay_node::mount_table;
+use forebay_node::units::{count, rate, size};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 use super::on_mount;
 use super::stat_text::text;
 use crate::args::StatArgs;
-use crate::fail::{Failure, Result};
 use crate::output::{self, name, print};
+use forebay_node::failure::{Failure, Result};
 use forebay_server::delegate::Described;
 use rustix::io::Errno;
 use std::path::Path;

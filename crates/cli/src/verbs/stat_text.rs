@@ -1,5 +1,5 @@
 //! What `forebay stat` shows of a file.
-use crate::units::{count, size};
+use forebay_node::units::{count, size};
 use forebay_server::delegate::{Described, Row, Rows};
 use std::fmt::Write;
 

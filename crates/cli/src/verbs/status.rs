@@ -1,12 +1,12 @@
 //! `forebay status`: what a running service holds, uses and does; once, or again and again.
 use super::status_text::text;
 use crate::args::StatusArgs;
-use crate::control::{Answer, Ask, Client, Member, NoServer, Rates, Status};
-use crate::fail::{Context, Failure, Result};
-use crate::mount_table;
 use crate::output::{json, lines, print, screen};
-use crate::units::parse_duration;
 use crate::verbs::umount::store_of;
+use forebay_node::control::{Answer, Ask, Client, Member, NoServer, Rates, Status};
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::mount_table;
+use forebay_node::units::parse_duration;
 use forebay_server::delegate::Traffic;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The columns of the status of a service: how each figure of a member is called and shown.
 //!
 //! Invariants: what is not known is a `?`; `docs/monitoring.md` explains each column, and the metrics show the same figures.
-use crate::control::Member;
-use crate::units::{count, size};
+use forebay_node::control::Member;
+use forebay_node::units::{count, size};
 
 /// A column: its header, and its cell of one member (or all together).
 pub type Column = (&'static str, fn(&Member) -> String);

@@ -2,10 +2,10 @@
 //!
 //! Invariant: the blocks of the narrow form fit 130 columns with large figures and mount points of 20 characters.
 use super::status_columns::{AHEAD, Column, DOES, HOLDS, INDEX, MEMORY, PATTERNS, TOGETHER};
-use crate::control::{Health, Member, Missing, Status};
 use crate::output::{escaped, name};
 use crate::table::Table;
-use crate::units::{counted, size};
+use forebay_node::control::{Health, Member, Missing, Status};
+use forebay_node::units::{counted, size};
 use std::fmt::Write as _;
 
 /// The age from which on counts are said to be old, seconds.
@@ -150,7 +150,7 @@ pub fn text(status: &Status, wide: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{MountStatus, Peer, Process, Rates};
+    use forebay_node::control::{MountStatus, Peer, Process, Rates};
     use forebay_server::{IndexStats, MemberStatus};
     use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! `forebay trace gen` and `forebay trace stats`.
 use super::patterns;
 use crate::args::{GenArgs, StatsArgs};
-use crate::fail::{Context, Failure, Result, USAGE};
 use crate::files::replace;
 use crate::output::{json, name, print, tell};
 use crate::table::Table;
-use crate::units::{count, parse_size, size};
+use forebay_node::failure::{Context, Failure, Result, USAGE};
+use forebay_node::units::{count, parse_size, size};
 use forebay_trace::patterns::discover;
 use forebay_trace::{Action, Recording, Stats, Trace, format, workload};
 use std::io::{BufWriter, IsTerminal, Write};

@@ -1,10 +1,10 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
-use crate::control::{Answer, Ask, Client, DeadMember, NoServer, StoreHolder};
-use crate::fail::{Failure, Result};
-use crate::mount_table::{self, How, Mounted};
 use crate::output::{escaped, name, print, tell};
-use crate::units::counted;
+use forebay_node::control::{Answer, Ask, Client, DeadMember, NoServer, StoreHolder};
+use forebay_node::failure::{Failure, Result};
+use forebay_node::mount_table::{self, How, Mounted};
+use forebay_node::units::counted;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub fn run(args: &UmountArgs) -> Result {
                     ));
                 }
                 // It may have been stopping already, and is gone now.
-                Err(_) if !crate::processes::lives(pid) => Vec::new(),
+                Err(_) if !forebay_node::processes::lives(pid) => Vec::new(),
                 Err(_) if client.is_silent() && args.force => return end_silent(&store, DEAD_STOP),
                 Err(failure) => return Err(failure),
             };
@@ -112,7 +112,7 @@ pub fn store_of(mounts: &[Mounted], path: &Path) -> Result<Option<PathBuf>> {
 fn end_dead(dead: &[DeadMember], store: &Path, force: bool) -> Result<String> {
     let mut left = Vec::new();
     for DeadMember { member, host, pid } in dead {
-        if *host != crate::serve::host() {
+        if *host != forebay_node::spec::host() {
             left.push(format!(
                 "member {member}, declared dead, may still run on {} (pid {pid})",
                 escaped(host)
@@ -215,7 +215,7 @@ fn ended(pid: u32, force: bool) -> bool {
 fn is_server(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
-    words.any(|word| word == b"serve") && crate::processes::lives(pid)
+    words.any(|word| word == b"serve") && forebay_node::processes::lives(pid)
 }
 
 fn wait_until_ended(pid: u32, limit: Duration) -> bool {
@@ -232,7 +232,7 @@ fn wait_until_ended(pid: u32, limit: Duration) -> bool {
 /// Waits until the process has ended, so that the store is free for the next one.
 fn gone(pid: u32, store: &Path) -> Result {
     let end = Instant::now() + Duration::from_secs(10);
-    while crate::processes::lives(pid) {
+    while forebay_node::processes::lives(pid) {
         if Instant::now() > end {
             return Err(Failure::new(
                 format!(
@@ -335,7 +335,7 @@ int main(int argc, char **argv) {
 
     #[test]
     fn the_store_is_found_from_a_mount_point_or_the_directory_above() {
-        let mount = |point: &str, store: &str| mount_table::entry(point, Path::new(store));
+        let mount = |point: &str, store: &str| crate::verbs::mount_entry(point, Path::new(store));
         let mounts = [
             mount("/m/0", "/s"),
             mount("/m/1", "/s"),

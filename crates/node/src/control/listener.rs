@@ -1,0 +1,334 @@
+//! The answering side of the control socket: one thread that accepts, one short-lived thread a connection.
+//!
+//! Invariants: a fixed number of connections at once, more are refused with a word; and that there is no descriptor for a connection never
+//! keeps the service from being stopped: one is held back for it.
+use super::{Answer, Ask, Hello, LINE, NAME, VERSION, address};
+use crate::descriptors;
+use crate::failure::{Context, Result};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What answers the questions.
+pub trait Answerer: Send + Sync + 'static {
+    /// The answer to one question; may take as long as stopping takes.
+    fn answer(&self, ask: Ask, asker: u32) -> Answer;
+}
+
+/// Longest first line, from whomever.
+const HELLO: u64 = 4096;
+
+/// The socket; it disappears with this value.
+pub struct Listener {
+    path: PathBuf,
+    pending: Arc<Pending>,
+}
+
+/// How many questions have been read but not answered.
+#[derive(Default)]
+struct Pending {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Pending {
+    fn add(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    fn done(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.fewer.notify_all();
+    }
+}
+
+impl Listener {
+    /// Opens the socket of `store`. The caller holds the store's lock, so that a socket left there is a dead one.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn open(store: &Path, answerer: Arc<dyn Answerer>) -> Result<Listener> {
+        let path = store.join(NAME);
+        let next = "check the permissions of the store's directory";
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+        .or_fail(
+            format!("cannot remove the old control socket {}", path.display()),
+            next,
+        )?;
+        let listener = address(store)
+            .and_then(|(_directory, short)| {
+                let listener = UnixListener::bind(&short)?;
+                std::fs::set_permissions(&short, std::fs::Permissions::from_mode(0o600))?;
+                Ok(listener)
+            })
+            .or_fail(
+                format!("cannot open the control socket {}", path.display()),
+                next,
+            )?;
+        let pending = Arc::new(Pending::default());
+        let counted = pending.clone();
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept(&listener, &answerer, &counted, descriptors::connections()))
+            .or_fail(
+                "cannot start the thread of the control socket",
+                "raise the limit on processes",
+            )?;
+        Ok(Listener { path, pending })
+    }
+
+    /// Removes the socket once every question read so far is answered, or after `limit`.
+    pub fn close(self, limit: Duration) {
+        let count = self
+            .pending
+            .count
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Whether they were answered or the limit passed, the process ends next.
+        let _ = self
+            .pending
+            .fewer
+            .wait_timeout_while(count, limit, |count| *count > 0);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // A socket left behind is removed by the next server.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the socket that a killed server of `store` has left. The caller holds the store's lock.
+pub fn remove_left(store: &Path) {
+    // The next server removes it too, so it does not matter if this fails.
+    let _ = std::fs::remove_file(store.join(NAME));
+}
+
+/// Counts one connection while it lives.
+struct Connected(Arc<AtomicUsize>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits when there is not even the descriptor held back.
+const PAUSE: Duration = Duration::from_millis(100);
+
+fn accept(
+    listener: &UnixListener,
+    answerer: &Arc<dyn Answerer>,
+    pending: &Arc<Pending>,
+    most: usize,
+) {
+    let connected = Arc::new(AtomicUsize::new(0));
+    let hold_back = || std::fs::File::open("/dev/null").ok();
+    let mut held_back = hold_back();
+    loop {
+        let mut stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                if held_back.take().is_none() {
+                    tracing::debug!("control socket: {e}");
+                    std::thread::sleep(PAUSE);
+                    held_back = hold_back();
+                }
+                continue;
+            }
+        };
+        held_back = held_back.or_else(hold_back);
+        let one = Connected(connected.clone());
+        if connected.fetch_add(1, Ordering::SeqCst) >= most {
+            let why = format!(
+                "{most} programs are connected to this service already; end one, as a recording, or try again"
+            );
+            // So little fits the buffer; who is gone need not hear it.
+            let _ = send(&mut stream, &Answer::Refused(why));
+            continue;
+        }
+        let (answerer, pending) = (answerer.clone(), pending.clone());
+        let started = std::thread::Builder::new()
+            .name("control peer".into())
+            .spawn(move || {
+                let _one = one;
+                if let Err(e) = serve(stream, answerer.as_ref(), &pending) {
+                    tracing::debug!("control connection: {e}");
+                }
+            });
+        if let Err(e) = started {
+            tracing::warn!("a control connection was dropped: {e}");
+        }
+    }
+}
+
+fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(30)))?;
+    let credentials = rustix::net::sockopt::socket_peercred(&stream)?;
+    let peer = credentials.uid;
+    let asker = credentials.pid.as_raw_nonzero().get().unsigned_abs();
+    let own = rustix::process::geteuid();
+    let mut stream = BufReader::new(stream);
+    // The hello is read before anyone is refused: closing on a client that still writes would cost it the answer.
+    let Some(line) = read_line(&mut stream, HELLO)? else {
+        return Ok(());
+    };
+    if peer != own && !peer.is_root() {
+        tracing::warn!("refused user {} on the control socket", peer.as_raw());
+        let why = format!(
+            "the service belongs to user {}; ask as that user",
+            own.as_raw()
+        );
+        return send(stream.get_mut(), &Answer::Refused(why));
+    }
+    match serde_json::from_str::<Hello>(&line) {
+        Ok(hello) if hello.forebay == VERSION => {
+            send(stream.get_mut(), &Hello::own(std::process::id()))?
+        }
+        Ok(hello) => {
+            let why = format!(
+                "this service is forebay {} (protocol {VERSION}) and the client is {} (protocol {}); use the same program",
+                env!("CARGO_PKG_VERSION"),
+                hello.program,
+                hello.forebay
+            );
+            return send(stream.get_mut(), &Answer::Refused(why));
+        }
+        Err(_) => {
+            return send(
+                stream.get_mut(),
+                &Answer::Refused("say hello first: this is forebay's control socket".into()),
+            );
+        }
+    }
+    while let Some(line) = read_line(&mut stream, LINE)? {
+        pending.add();
+        let answer = match serde_json::from_str::<Ask>(&line) {
+            Ok(ask) => answerer.answer(ask, asker),
+            Err(e) => Answer::Refused(format!(
+                "unknown request ({e}); use the same version of forebay"
+            )),
+        };
+        let sent = send(stream.get_mut(), &answer);
+        pending.done();
+        sent?;
+    }
+    Ok(())
+}
+
+fn read_line(stream: &mut BufReader<UnixStream>, most: u64) -> std::io::Result<Option<String>> {
+    let mut line = String::new();
+    let n = stream.take(most).read_line(&mut line)?;
+    if n > 0 && !line.ends_with('\n') {
+        return Err(std::io::Error::other("a line without an end"));
+    }
+    Ok((n > 0).then_some(line))
+}
+
+fn send(stream: &mut UnixStream, message: &impl serde::Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Client, NoServer};
+    use super::*;
+
+    struct Echo;
+    impl Answerer for Echo {
+        fn answer(&self, ask: Ask, _asker: u32) -> Answer {
+            match ask {
+                Ask::Stop { force: true } => Answer::Stopped { dead: Vec::new() },
+                _ => Answer::Refused("no; try force".into()),
+            }
+        }
+    }
+
+    #[test]
+    fn questions_are_answered_also_below_a_long_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("x".repeat(150));
+        std::fs::create_dir(&store).unwrap();
+        assert!(matches!(Client::connect(&store), Err(NoServer::NotRunning)));
+        let listener = Listener::open(&store, Arc::new(Echo)).unwrap();
+        let mode = std::fs::metadata(store.join(NAME))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut client = Client::connect(&store).unwrap();
+        assert_eq!(client.pid, std::process::id());
+        let limit = Duration::from_secs(10);
+        assert_eq!(
+            client.ask(&Ask::Status, limit).unwrap_err().text,
+            "no; try force"
+        );
+        assert!(matches!(
+            client.ask(&Ask::Stop { force: true }, limit),
+            Ok(Answer::Stopped { .. })
+        ));
+        drop(listener);
+        assert!(!store.join(NAME).exists());
+    }
+
+    #[test]
+    fn one_connection_too_many_is_told_so_and_a_place_that_is_free_again_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let _listener = Listener::open(dir.path(), Arc::new(Echo)).unwrap();
+        let mut clients: Vec<Client> = (0..descriptors::connections())
+            .map(|_| Client::connect(dir.path()).unwrap())
+            .collect();
+        match Client::connect(dir.path()) {
+            Err(NoServer::Failed(failure)) => {
+                assert!(failure.text.contains("connected"), "{failure}");
+            }
+            other => panic!("{:?}", other.map(|c| c.pid)),
+        }
+        let stop = Ask::Stop { force: true };
+        let limit = Duration::from_secs(10);
+        assert!(matches!(
+            clients[0].ask(&stop, limit),
+            Ok(Answer::Stopped { .. })
+        ));
+        clients.pop();
+        // The server sees the end of the connection a moment later.
+        let end = std::time::Instant::now() + limit;
+        while let Err(e) = Client::connect(dir.path()) {
+            assert!(std::time::Instant::now() < end, "{e:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn another_version_and_a_stranger_to_the_protocol_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let _listener = Listener::open(dir.path(), Arc::new(Echo)).unwrap();
+        for (line, word) in [
+            ("{\"forebay\":2,\"program\":\"9\"}\n", "protocol 2"),
+            ("GET / HTTP/1.1\n", "hello"),
+        ] {
+            let mut stream = UnixStream::connect(dir.path().join(NAME)).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
+            stream.write_all(line.as_bytes()).unwrap();
+            let mut answer = String::new();
+            BufReader::new(stream).read_line(&mut answer).unwrap();
+            assert!(
+                answer.contains("Refused") && answer.contains(word),
+                "{answer}"
+            );
+        }
+    }
+}

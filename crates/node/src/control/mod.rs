@@ -1,0 +1,114 @@
+//! The control socket of a running service: `STORE/control`, one JSON object a line, both ways.
+//!
+//! ```text
+//! client: {"forebay":1,"program":"0.1.0"}                  server: {"forebay":1,"program":"0.1.0","pid":4711}
+//! client: "Status" | {"Stop":{"force":false}}              server: {"Status":{...}} | {"Stopped":{"dead":[]}} | {"Refused":"..."}
+//! client: {"Stage":"List"} | {"Stage":{"Look":...}} ...    server: {"Stage":{"Jobs":[...]}} ...
+//! client: {"Record":{"Start":{...}}} ...                   server: {"Record":{"Started":[...]}} ...
+//! ```
+//!
+//! Invariants: only the user who runs the server (and root) is answered, checked by the kernel's credentials of the
+//! peer; only a server of the store's owner is asked, checked in the same way, and by the owner of the socket; a peer of another protocol version is refused with a word about which side is older; every read has a limit.
+mod client;
+mod listener;
+mod record;
+mod stage;
+mod status;
+mod store_holder;
+
+pub use client::{Client, NoServer};
+pub use listener::{Answerer, Listener, remove_left};
+pub use record::{RecordAnswer, RecordAsk, RecordPart, RecordSpec};
+pub use stage::{StageAnswer, StageAsk, StageJob, StageSpec, StageState};
+pub use status::{Health, Member, Missing, MountStatus, Peer, Process, Rates, Status};
+pub use store_holder::StoreHolder;
+
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Version of the protocol.
+pub const VERSION: u32 = 1;
+
+/// Longest line, but for the first: the pairs of a long manifest.
+const LINE: u64 = 64 << 20;
+
+/// File name of the socket in the store's directory.
+const NAME: &str = "control";
+
+/// The first line of both sides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Protocol version: [`VERSION`].
+    pub forebay: u32,
+    /// Version of the program.
+    pub program: String,
+    /// Process id of the server; 0 from a client.
+    #[serde(default)]
+    pub pid: u32,
+}
+
+impl Hello {
+    fn own(pid: u32) -> Hello {
+        Hello {
+            forebay: VERSION,
+            program: env!("CARGO_PKG_VERSION").to_string(),
+            pid,
+        }
+    }
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// What `forebay status` shows.
+    Status,
+    /// Commit, unmount, close.
+    Stop {
+        /// Also if files are open.
+        force: bool,
+    },
+    /// About stage jobs.
+    Stage(StageAsk),
+    /// About recordings.
+    Record(RecordAsk),
+}
+
+/// A member that the others have declared dead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadMember {
+    /// Its number.
+    pub member: u16,
+    /// The name of its machine, as the machine itself says it.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+}
+
+/// What the server answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Ask::Status`].
+    Status(Box<Status>),
+    /// To [`Ask::Stop`]: unmounted, closed and unlocked.
+    Stopped {
+        /// Members that had been declared dead: whether their processes have ended is not known to the service.
+        dead: Vec<DeadMember>,
+    },
+    /// To [`Ask::Stage`].
+    Stage(StageAnswer),
+    /// To [`Ask::Record`].
+    Record(RecordAnswer),
+    /// Why not, and what to do.
+    Refused(String),
+}
+
+/// A path to the socket that is short enough for any store: socket addresses end at 107 bytes.
+///
+/// The open directory must live as long as the path is used.
+fn address(store: &Path) -> std::io::Result<(File, PathBuf)> {
+    let directory = File::open(store)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{NAME}", directory.as_raw_fd()));
+    Ok((directory, path))
+}

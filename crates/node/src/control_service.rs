@@ -1,0 +1,236 @@
+//! What a running server answers on its control socket, to other servers of its service, and to whoever reads its metrics.
+use crate::control::{Answer, Answerer, Ask, Member, Missing, MountStatus, Peer, Process, Status};
+use crate::events::Event;
+use crate::members::Running;
+use crate::metrics::Source;
+use crate::mount_table;
+use crate::open_files;
+use crate::peer_rpc::{Clerk, Office, Question, Said};
+use crate::rates::RateDesk;
+use crate::recording::RecordDesk;
+use crate::spec::host;
+use crate::stage::StageDesk;
+use forebay_fuse::OpenHandles;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long another process may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for one that was not heard for longer than [`SILENT`].
+const LITTLE: Duration = Duration::from_secs(2);
+/// Three heartbeats.
+const SILENT: f64 = 3.0;
+/// How long is waited for figures that cost a look at every file.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Answers status itself, and hands stop requests to the main thread.
+pub struct Desk {
+    /// The service.
+    pub service: Running,
+    /// Its store.
+    pub store: PathBuf,
+    /// Its settings as texts.
+    pub settings: BTreeMap<String, String>,
+    /// Its mounts.
+    pub points: Vec<MountStatus>,
+    /// What is open on each of them.
+    pub handles: Vec<Arc<OpenHandles>>,
+    /// Since when it is ready.
+    pub since: Instant,
+    /// Its stage jobs.
+    pub stages: Arc<StageDesk>,
+    /// Its recordings.
+    pub records: Arc<RecordDesk>,
+    /// What goes through it.
+    pub rates: RateDesk,
+    /// Where its metrics are served.
+    pub metrics: Option<String>,
+    /// The way to the other processes of the service, if there are others.
+    pub office: Option<Arc<Office>>,
+    /// To the main thread.
+    pub events: Mutex<Sender<Event>>,
+    /// How long a stop may take.
+    pub limit: Duration,
+}
+
+impl Answerer for Desk {
+    fn answer(&self, ask: Ask, asker: u32) -> Answer {
+        match ask {
+            Ask::Status => match self.status() {
+                Ok(status) => Answer::Status(Box::new(status)),
+                Err(why) => Answer::Refused(why),
+            },
+            Ask::Stop { force } => self.stop(force, asker),
+            Ask::Stage(ask) => self.stages.answer(ask, asker),
+            Ask::Record(ask) => self.records.answer(ask),
+        }
+    }
+}
+
+impl Clerk for Desk {
+    fn answer(&self, _from: u16, question: Question) -> Said {
+        let value = match question {
+            Question::Status => serde_json::to_value(self.own_status()?),
+            Question::Stage(ask) => return self.stages.answer_server(ask),
+            Question::Record(ask) => return self.records.answer_server(ask),
+            Question::Busy { host: its, asker } => {
+                // On another machine its number means another process.
+                let asker = if its == host() { asker } else { 0 };
+                let why = self.busy(asker);
+                serde_json::to_value(why.map(|why| format!("on {}: {why}", host())))
+            }
+        };
+        value.map_err(|e| e.to_string())
+    }
+}
+
+impl Source for Desk {
+    fn figures(&self) -> Result<Status, String> {
+        self.own_status()
+    }
+}
+
+impl Desk {
+    /// Of all processes of the service.
+    fn status(&self) -> Result<Status, String> {
+        let mut status = self.own_status()?;
+        let Some(office) = self.office.as_deref() else {
+            return Ok(status);
+        };
+        let peers: BTreeMap<u16, Peer> = status
+            .processes
+            .iter()
+            .flat_map(|p| p.peers.iter().map(|peer| (peer.member, *peer)))
+            .collect();
+        let patience = |member| match peers.get(&member) {
+            Some(peer) if peer.silent_seconds > SILENT => LITTLE,
+            _ => PATIENCE,
+        };
+        let all = office.ask_patiently::<Status>(&Question::Status, patience);
+        for (member, said) in all {
+            match said {
+                Ok(other) => status.add(other),
+                Err(why) => {
+                    let peer = peers.get(&member);
+                    let missing = Missing {
+                        why,
+                        health: peer.map(|p| p.health),
+                        silent_seconds: peer.map(|p| p.silent_seconds),
+                    };
+                    status.missing.insert(member, missing);
+                }
+            }
+        }
+        Ok(status)
+    }
+
+    /// Of this process alone.
+    fn own_status(&self) -> Result<Status, String> {
+        let shown = self.store.display();
+        let (figures, peers) = {
+            let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(service) = service.as_ref() else {
+                return Err(format!("the service of {shown} is stopping; try again"));
+            };
+            let figures = service
+                .glance(LOOK)
+                .map_err(|e| format!("cannot read the state of {shown}: {e}; see its log"))?;
+            (figures, service.peers())
+        };
+        let rated = |figures| {
+            let mut member = Member {
+                figures,
+                ..Member::default()
+            };
+            let number = member.figures.member;
+            member.rates = self.rates.rates(number, &member.traffic());
+            member
+        };
+        let members: Vec<Member> = figures.into_iter().map(rated).collect();
+        let process = Process {
+            pid: std::process::id(),
+            host: host(),
+            store: self.store.clone(),
+            program: env!("CARGO_PKG_VERSION").to_string(),
+            uptime_seconds: self.since.elapsed().as_secs(),
+            memory: crate::processes::memory(std::process::id()),
+            members: members.iter().map(|m| m.figures.member).collect(),
+            metrics: self.metrics.clone(),
+            stage_jobs: self.stages.running(),
+            peers,
+        };
+        Ok(Status {
+            store: process.store.clone(),
+            pid: process.pid,
+            program: process.program.clone(),
+            uptime_seconds: process.uptime_seconds,
+            memory: process.memory,
+            settings: self.settings.clone(),
+            mounts: self.points.clone(),
+            members,
+            missing: BTreeMap::new(),
+            processes: vec![process],
+        })
+    }
+
+    /// What speaks against stopping this process: a stage job, or open files, as `/proc` shows them of one's own processes, and
+    /// as the mounts know of everyone's. `asker` does not count.
+    fn busy(&self, asker: u32) -> Option<String> {
+        let seen = || {
+            let mut points = self.points.iter().map(|p| &p.path);
+            let point = points.find(|p| !crate::processes::holders(p).is_empty())?;
+            Some(mount_table::busy(point, asker).text)
+        };
+        let held = || {
+            let mut mounts = self.points.iter().zip(&self.handles);
+            mounts.find_map(|(mount, handles)| open_files::held(mount, handles))
+        };
+        self.stages.busy().or_else(seen).or_else(held)
+    }
+
+    /// The same for all processes of the service, for all stop together. One that does not answer has nothing to say.
+    pub fn busy_anywhere(&self, asker: u32) -> Option<String> {
+        let own = self.busy(asker);
+        let (None, Some(office)) = (&own, self.office.as_deref()) else {
+            return own;
+        };
+        let question = Question::Busy {
+            host: host(),
+            asker,
+        };
+        let all = office.ask_all::<Option<String>>(&question, PATIENCE);
+        all.into_iter().find_map(|(member, said)| {
+            let why = said.ok().flatten()?;
+            Some(format!("node {member} {why}"))
+        })
+    }
+
+    fn stop(&self, force: bool, asker: u32) -> Answer {
+        let (reply, answer) = sync_channel(1);
+        let sent = self
+            .events
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .send(Event::Stop {
+                force,
+                asker,
+                reply,
+            });
+        let stopping = || {
+            Answer::Refused(format!(
+                "the service of {} is stopping already",
+                self.store.display()
+            ))
+        };
+        match sent {
+            Ok(()) => answer
+                .recv_timeout(self.limit)
+                .unwrap_or_else(|_| stopping()),
+            Err(_) => stopping(),
+        }
+    }
+}

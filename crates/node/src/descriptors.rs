@@ -1,0 +1,126 @@
+//! The file descriptors of a server process: one number, shared out as the memory budgets are.
+//!
+//! What is needed whatever happens comes first: that of the process, of each member and its mount. Connections to the control socket and to
+//! the metrics have a fixed share, so that nobody who connects takes what writing needs. Of the rest three quarters keep segments
+//! and tables open (`forebay_storage::PooledIo`); the last quarter is for what is open for a moment, as the files of a stage job.
+use crate::failure::{Failure, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// More are never raised to: no service needs them, and programs close all that they might have, one by one.
+const MOST: u64 = 1 << 16;
+/// Streams, log, sockets, event sources and locks of a process.
+const PROCESS: u64 = 16;
+/// What MPI takes: its own event sources, and sockets to the other processes.
+const MPI: u64 = 64;
+/// A member: lock, manifest, log and those before it that are not on disk yet, segments being filled, tables being written.
+const MEMBER: u64 = 12;
+/// Fewer than this a service cannot work with.
+const LEAST_KEPT: u64 = 4;
+/// Files kept open for reading, for each member at most.
+const KEPT: u64 = 256;
+
+/// Raises the limit to what the process may have. Without it, the first services to run out would be ordinary ones.
+pub fn raise_limit() {
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(MOST).min(MOST);
+    if now.current.is_none_or(|current| current >= most) {
+        return;
+    }
+    let wanted = Rlimit {
+        current: Some(most),
+        maximum: now.maximum,
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!("the limit on open files stays at {:?}: {e}", now.current);
+    }
+}
+
+/// Connections that the control socket serves at once.
+pub fn connections() -> usize {
+    share(limit(), 32)
+}
+
+/// Connections that metrics are served on at once.
+pub fn metrics_connections() -> usize {
+    share(limit(), 8)
+}
+
+fn share(limit: u64, most: usize) -> usize {
+    usize::try_from(limit / 16).map_or(most, |n| n.clamp(2, most))
+}
+
+fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Files that `members` members of this process, with so many threads for each mount, may keep open for reading.
+///
+/// # Errors
+/// If the limit is too low for so many members.
+pub fn kept(members: usize, threads: usize, mpi: bool) -> Result<usize> {
+    kept_of(limit(), members as u64, threads as u64, mpi)
+}
+
+fn kept_of(limit: u64, members: u64, threads: u64, mpi: bool) -> Result<usize> {
+    let fits = |limit: u64| {
+        let connections = share(limit, 32) + share(limit, 8);
+        let needed =
+            PROCESS + connections as u64 + u64::from(mpi) * MPI + members * (MEMBER + threads);
+        let kept = (limit.saturating_sub(needed) / 4 * 3).min(members * KEPT);
+        (kept >= LEAST_KEPT).then_some(kept)
+    };
+    if let Some(kept) = fits(limit) {
+        return Ok(usize::try_from(kept).unwrap_or(usize::MAX));
+    }
+    let enough = (limit..=u64::MAX).find(|limit| fits(*limit).is_some());
+    Err(Failure::new(
+        format!(
+            "a server process of {} needs at least {} open files, and may have {limit}",
+            crate::units::counted(members, "node"),
+            enough.unwrap_or(u64::MAX)
+        ),
+        "raise the limit (`ulimit -n`; the hard one counts), or have fewer nodes in one process",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_all_stay_within_the_limit() {
+        for mpi in [false, true] {
+            for (members, threads) in [(1, 1), (1, 4), (1, 8), (4, 8), (64, 8)] {
+                for limit in (0..40_000).step_by(7).chain([1 << 16, u64::MAX]) {
+                    let Ok(kept) = kept_of(limit, members, threads, mpi) else {
+                        continue;
+                    };
+                    let connections = (share(limit, 32) + share(limit, 8)) as u64;
+                    let all = kept as u64 + connections + members * (MEMBER + threads) + PROCESS;
+                    assert!(
+                        all < limit && kept as u64 >= LEAST_KEPT,
+                        "{members} of {limit}"
+                    );
+                    assert!(kept as u64 <= members * KEPT);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_node_runs_with_few_and_many_nodes_say_how_many_they_need() {
+        assert!(kept_of(48, 1, 4, false).is_ok());
+        let refused = kept_of(48, 4, 4, false).unwrap_err();
+        assert!(
+            refused.text.contains("4 nodes") && refused.text.contains("48"),
+            "{refused}"
+        );
+        let needs: u64 = refused
+            .text
+            .split(' ')
+            .find_map(|w| w.parse().ok().filter(|n| *n > 48))
+            .unwrap();
+        assert!(kept_of(needs, 4, 4, false).is_ok());
+        assert_eq!(kept_of(20_000, 1, 8, false).unwrap(), 256);
+    }
+}

@@ -1,0 +1,103 @@
+//! What a running server waits for: signals, a stop request, and its mounts going away from outside.
+use crate::control::Answer;
+use crate::failure::{Context, Result};
+use crate::mount_table;
+use rustix::event::{PollFd, PollFlags};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, SyncSender};
+use std::time::Duration;
+
+/// One of them.
+pub enum Event {
+    /// SIGINT, SIGTERM or SIGHUP.
+    Signal(i32),
+    /// Over the control socket; the answer goes back through the channel.
+    Stop {
+        /// Also if files are open.
+        force: bool,
+        /// The process that asks.
+        asker: u32,
+        /// Takes the answer.
+        reply: SyncSender<Answer>,
+    },
+    /// Somebody has unmounted every mount.
+    Unmounted,
+    /// The other members have declared this process dead, and act without it.
+    #[cfg(feature = "mpi")]
+    Expelled(String),
+    /// Another process wants it.
+    #[cfg(feature = "mpi")]
+    Told {
+        /// For this reason.
+        why: String,
+        /// The programs that the service was there for have ended.
+        over: bool,
+    },
+}
+
+/// Sends signals as events; the second one ends the process at once.
+///
+/// # Errors
+/// If signals cannot be caught.
+pub fn signals(events: Sender<Event>) -> Result {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .or_fail("cannot catch signals", "raise the limit on open files")?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for (nth, signal) in signals.forever().enumerate() {
+                if nth > 0 && signal != SIGHUP {
+                    tracing::error!(
+                        "stopped at once by a second signal; recovery follows at the next start"
+                    );
+                    std::process::exit(i32::from(crate::failure::FAILED));
+                }
+                // If nobody listens any more, the server is ending already.
+                let _ = events.send(Event::Signal(signal));
+            }
+        })
+        .or_fail(
+            "cannot start the thread for signals",
+            "raise the limit on processes",
+        )?;
+    Ok(())
+}
+
+/// Sends an event once none of `points` is mounted from `store` any more.
+///
+/// # Errors
+/// If the kernel's list of mounts cannot be watched.
+pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> Result {
+    let list = std::fs::File::open("/proc/self/mountinfo")
+        .or_fail("cannot watch the list of mounts", "mount /proc")?;
+    let watch = move || loop {
+        // The kernel reports an exceptional condition when the list changes; the limit covers one missed in between.
+        let limit = rustix::time::Timespec {
+            tv_sec: 30,
+            tv_nsec: 0,
+        };
+        let mut poll = [PollFd::new(&list, PollFlags::PRI)];
+        if rustix::event::poll(&mut poll, Some(&limit)).is_err() {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let ours = |m: &mount_table::Mounted| {
+            mount_table::store(m).as_ref() == Some(&store) && points.contains(&m.point)
+        };
+        match mount_table::all() {
+            Ok(mounts) if !mounts.iter().any(ours) => {
+                let _ = events.send(Event::Unmounted);
+                return;
+            }
+            _ => {}
+        }
+    };
+    std::thread::Builder::new()
+        .name("mount watch".into())
+        .spawn(watch)
+        .or_fail(
+            "cannot start the thread that watches mounts",
+            "raise the limit on processes",
+        )?;
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The members that run in this process, however many they are and however they reach the others.
+use crate::control::{DeadMember, Peer};
+use forebay_server::salvage::Salvage;
+use forebay_server::{Delegate, MemberStatus, Service};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The members that run in this process.
+pub trait Hosted: Send {
+    /// What they hold and have done. Waits `patience` at most for what costs a look at everything.
+    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>>;
+    /// How the members in other processes stand; none if there are no other processes.
+    fn peers(&self) -> Vec<Peer>;
+    /// Each of them: its number and its delegate.
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)>;
+    /// How many members the service has, in all processes.
+    fn members(&self) -> u16;
+    /// Where the member's directory lies in the store of this process, relative to it.
+    fn home(&self, member: u16) -> PathBuf;
+    /// Whether nothing can be changed.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    /// Members in other processes that were declared dead, and where they ran; none if there are no other processes.
+    fn dead(&self) -> Vec<DeadMember> {
+        Vec::new()
+    }
+    /// Tells the members in other processes that this one stops, and why;
+    /// `over`: the programs that the service was there for have ended.
+    fn leave(&self, why: &str, over: bool);
+    /// Commits what is pending and closes; waits for other processes at each step, `limit` at most.
+    fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()>;
+}
+
+impl Hosted for Service {
+    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        Service::glance(self, patience)
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
+        let delegate = |member| (member, self.delegate(member));
+        (0..self.members()).map(delegate).collect()
+    }
+
+    fn members(&self) -> u16 {
+        Service::members(self)
+    }
+
+    fn home(&self, member: u16) -> PathBuf {
+        PathBuf::from(format!("node-{member}"))
+    }
+
+    fn leave(&self, _why: &str, _over: bool) {}
+
+    fn stop(self: Box<Self>, _limit: Duration) -> forebay_server::Result<()> {
+        Service::stop(*self)
+    }
+}
+
+impl Hosted for Salvage {
+    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        self.service()?.glance(patience)
+    }
+
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
+        self.service()
+            .map_or_else(|_| Vec::new(), Hosted::delegates)
+    }
+
+    fn members(&self) -> u16 {
+        self.service().map_or(0, Service::members)
+    }
+
+    fn home(&self, member: u16) -> PathBuf {
+        // Absolute: nothing is written to the store.
+        self.scratch().join(format!("node-{member}"))
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn leave(&self, _why: &str, _over: bool) {}
+
+    fn stop(self: Box<Self>, _limit: Duration) -> forebay_server::Result<()> {
+        Salvage::stop(*self)
+    }
+}
+
+/// The service while it runs; taken out when it stops.
+pub type Running = Arc<Mutex<Option<Box<dyn Hosted>>>>;

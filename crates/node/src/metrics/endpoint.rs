@@ -1,0 +1,342 @@
+//! The socket that metrics are served on: one thread that accepts, a short-lived one for each of a few connections.
+//!
+//! Invariants: a fixed number of connections at once, each for a limited time; more are turned away at once. A socket file is only ever
+//! replaced when nobody answers on it, and goes with the server.
+use super::address::{Address, Place};
+use super::http::{self, Answer, Connection};
+use super::scrape;
+use crate::control::Status;
+use crate::failure::{Context, Failure, Result};
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What Prometheus is told that it gets.
+const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Tells the figures of the members of this process.
+pub trait Source: Send + Sync + 'static {
+    /// As they are now; an error is a sentence for people. Takes a moment only.
+    ///
+    /// # Errors
+    /// If the service is stopping, or its store cannot be read.
+    fn figures(&self) -> Result<Status, String>;
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A socket that nobody answers on yet.
+pub struct Endpoint {
+    listener: Listener,
+    place: Place,
+}
+
+impl Endpoint {
+    /// Opens the address of the server of this rank.
+    ///
+    /// # Errors
+    /// A failure that names the address: in use, not allowed, no such directory.
+    pub fn open(address: &Address, rank: u32) -> Result<Endpoint> {
+        let place = address
+            .of(rank)
+            .map_err(|why| Failure::plain(format!("metrics: {why}")))?;
+        match &place {
+            Place::Tcp(at) => {
+                let listener = TcpListener::bind(at).or_fail(
+                    format!("cannot serve metrics on {at}"),
+                    "choose another port with --metrics; +{rank} behind it gives each server of a machine its own, and port 0 is any free one",
+                )?;
+                let place = Place::Tcp(listener.local_addr().unwrap_or(*at));
+                Ok(Endpoint {
+                    listener: Listener::Tcp(listener),
+                    place,
+                })
+            }
+            Place::Unix(path) => Ok(Endpoint {
+                listener: Listener::Unix(unix(path)?),
+                place,
+            }),
+        }
+    }
+
+    /// Where, for people and programs: `http://127.0.0.1:9470/metrics` or `unix:/PATH`.
+    pub fn url(&self) -> String {
+        match &self.place {
+            Place::Tcp(at) => format!("http://{at}/metrics"),
+            Place::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// Answers from now on, until the value is dropped.
+    ///
+    /// # Errors
+    /// If there is no thread.
+    pub fn serve(self, source: Arc<dyn Source>) -> Result<Serving> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let serving = Serving {
+            stop: stop.clone(),
+            place: self.place,
+        };
+        let desk = Arc::new(Desk {
+            most: crate::descriptors::metrics_connections(),
+            source,
+            busy: AtomicUsize::new(0),
+        });
+        let listener = self.listener;
+        std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || match listener {
+                Listener::Tcp(listener) => {
+                    accept(&stop, &desk, || listener.accept().map(|(s, _)| s))
+                }
+                Listener::Unix(listener) => {
+                    accept(&stop, &desk, || listener.accept().map(|(s, _)| s))
+                }
+            })
+            .or_fail(
+                "cannot start the thread of the metrics",
+                "raise the limit on processes",
+            )?;
+        Ok(serving)
+    }
+}
+
+/// Opens a socket file, in the place of one that nobody answers on.
+fn unix(path: &Path) -> Result<UnixListener> {
+    let shown = path.display();
+    let what = || format!("cannot serve metrics on {shown}");
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(Failure::new(
+                format!("cannot serve metrics on {shown}: something else has that name"),
+                "choose another path with --metrics",
+            ));
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).or_fail(what(), "remove it")?;
+            }
+            _ => {
+                return Err(Failure::new(
+                    format!("cannot serve metrics on {shown}: another program does"),
+                    "choose another path with --metrics; {rank} in it becomes the number of the server",
+                ));
+            }
+        },
+        Err(_) => {}
+    }
+    let next = "make its directory, or choose another path with --metrics";
+    let listener = UnixListener::bind(path).or_fail(what(), next)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).or_fail(what(), next)?;
+    Ok(listener)
+}
+
+/// Metrics being served.
+pub struct Serving {
+    stop: Arc<AtomicBool>,
+    place: Place,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Wakes the thread. Should that fail, it sleeps until the process ends.
+        match &self.place {
+            Place::Tcp(at) => drop(TcpStream::connect_timeout(at, Duration::from_secs(1))),
+            Place::Unix(path) => {
+                drop(UnixStream::connect(path));
+                // One left behind is replaced by the next server.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+struct Desk {
+    /// Connections at once.
+    most: usize,
+    source: Arc<dyn Source>,
+    busy: AtomicUsize,
+}
+
+/// One connection's share of the places.
+struct Seat(Arc<Desk>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn accept<C: Connection>(
+    stop: &AtomicBool,
+    desk: &Arc<Desk>,
+    next: impl Fn() -> std::io::Result<C>,
+) {
+    while !stop.load(Ordering::SeqCst) {
+        let mut connection = match next() {
+            Ok(connection) => connection,
+            Err(e) => {
+                // No descriptors, perhaps: they come back.
+                tracing::debug!("metrics: {e}");
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        desk.busy.fetch_add(1, Ordering::SeqCst);
+        let seat = Seat(desk.clone());
+        if desk.busy.load(Ordering::SeqCst) > desk.most {
+            turn_away(&mut connection);
+            continue;
+        }
+        let started = std::thread::Builder::new()
+            .name("metrics peer".into())
+            .spawn(move || {
+                let route = |method: &str, path: &str| seat.0.route(method, path);
+                if let Err(e) = http::serve(&mut connection, http::LIMIT, route) {
+                    tracing::debug!("a connection for metrics: {e}");
+                }
+            });
+        if let Err(e) = started {
+            tracing::warn!("a connection for metrics was dropped: {e}");
+        }
+    }
+}
+
+/// Says that there are too many, as far as that needs no waiting.
+fn turn_away(connection: &mut impl Connection) {
+    let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    // So little fits the buffer of any socket; who is gone need not hear it.
+    let _ = connection
+        .within(Duration::from_millis(10))
+        .and_then(|()| connection.write_all(text.as_bytes()));
+}
+
+impl Desk {
+    fn route(&self, method: &str, path: &str) -> Answer {
+        match (method, path) {
+            ("GET" | "HEAD", "/metrics") => match self.source.figures() {
+                Ok(status) => Answer {
+                    status: "200 OK",
+                    kind: KIND,
+                    body: scrape::text(&status),
+                },
+                Err(why) => Answer::plain("503 Service Unavailable", &why),
+            },
+            ("GET" | "HEAD", _) => Answer::plain("404 Not Found", "the metrics are at /metrics"),
+            _ => Answer::plain("405 Method Not Allowed", "metrics are read with GET"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::SocketAddr;
+
+    struct No;
+    impl Source for No {
+        fn figures(&self) -> Result<Status, String> {
+            Err("the service stops".into())
+        }
+    }
+
+    fn get(mut stream: impl Read + Write, path: &str) -> String {
+        // A connection that is turned away may be gone already.
+        let _ = write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut got = String::new();
+        let _ = stream.read_to_string(&mut got);
+        got
+    }
+
+    fn port(serving: &Serving) -> SocketAddr {
+        match &serving.place {
+            Place::Tcp(at) => *at,
+            Place::Unix(_) => unreachable!("it was opened on a port"),
+        }
+    }
+
+    fn on_any_port() -> Serving {
+        let address = Address::parse("127.0.0.1:0").unwrap().unwrap();
+        let endpoint = Endpoint::open(&address, 0).unwrap();
+        assert!(endpoint.url().starts_with("http://127.0.0.1:"));
+        endpoint.serve(Arc::new(No)).unwrap()
+    }
+
+    #[test]
+    fn paths_that_are_none_and_a_service_that_stops_say_so() {
+        let serving = on_any_port();
+        let ask = |path| get(TcpStream::connect(port(&serving)).unwrap(), path);
+        assert!(ask("/").starts_with("HTTP/1.1 404 "));
+        let got = ask("/metrics");
+        assert!(
+            got.starts_with("HTTP/1.1 503 ") && got.contains("stops"),
+            "{got}"
+        );
+    }
+
+    #[test]
+    fn those_who_say_nothing_hold_some_places_and_for_a_while_only() {
+        let serving = on_any_port();
+        let idle: Vec<_> = (0..crate::descriptors::metrics_connections())
+            .map(|_| TcpStream::connect(port(&serving)).unwrap())
+            .collect();
+        // They are accepted in their order, so this one comes after all of them.
+        let got = get(TcpStream::connect(port(&serving)).unwrap(), "/");
+        assert!(got.is_empty() || got.contains(" 503 "), "{got}");
+        drop(idle);
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !get(TcpStream::connect(port(&serving)).unwrap(), "/").contains(" 404 ") {
+            assert!(std::time::Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_socket_file_is_replaced_only_if_nobody_answers_and_goes_with_the_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        let address = Address::parse(&format!("unix:{}", path.display()));
+        let address = address.unwrap().unwrap();
+        // A dead one.
+        drop(UnixListener::bind(&path).unwrap());
+        let serving = Endpoint::open(&address, 0).unwrap();
+        assert_eq!(serving.url(), format!("unix:{}", path.display()));
+        let serving = serving.serve(Arc::new(No)).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let open = || match Endpoint::open(&address, 0) {
+            Ok(_) => String::from("opened"),
+            Err(failure) => failure.text,
+        };
+        assert!(open().contains("another program"), "{}", open());
+        let got = get(UnixStream::connect(&path).unwrap(), "/");
+        assert!(got.contains(" 404 "), "{got}");
+        drop(serving);
+        assert!(!path.exists());
+        std::fs::write(&path, "mine").unwrap();
+        assert!(open().contains("something else"), "{}", open());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = taken.local_addr().unwrap().to_string();
+        let address = Address::parse(&at).unwrap().unwrap();
+        let failure = Endpoint::open(&address, 0).map(|_| ()).unwrap_err();
+        assert!(
+            failure.text.contains(&at) && failure.text.contains("port 0"),
+            "{failure}"
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! A small process that outlives a server only to clear up after it, should the server be killed.
+//!
+//! A launcher kills all servers of a job when one dies; what they had mounted would stay, dead, in everybody's way. The
+//! watcher holds the reading end of a pipe whose other end ends with the server; then it detaches what is still mounted
+//! from the server's store, and removes its control socket. It has a session of its own, so that what is sent to the
+//! server's group does not reach it, and nothing open but that pipe. A server that leaves its mounts behind writes into it which process
+//! groups have used them, one a line.
+//!
+//! Invariants: a dead mount stays as long as its **users** run: `forebay run` or the launcher, the guard of the command, and ranks
+//! on this machine that have used the mount, if the server has named their groups. They get errors from it, where the bare directory below would take their files
+//! without a word. What is cleared up is cleared up under the store's lock, so that the next server of the store is never touched.
+use crate::failure::{Context, Result};
+use crate::mount_table::{self, How};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
+use rustix::process::{Pid, PidfdFlags};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the threads of a server may go on after its end of the pipe has closed.
+const LAST: Duration = Duration::from_secs(20);
+
+/// Between looks whether somebody else has cleared up.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// The other end of the watcher's pipe.
+static WATCHER: Mutex<Option<ChildStdin>> = Mutex::new(None);
+
+/// Tells the watcher, if this process has one, which process groups have used the mounts that it leaves behind.
+pub fn tell_callers(groups: &BTreeSet<u32>) {
+    let mut watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(watcher) = watcher.as_mut() {
+        let lines: String = groups.iter().map(|group| format!("{group}\n")).collect();
+        // Fails only if the watcher has ended, and then nobody wants to know. It reads all the time.
+        let _ = watcher.write_all(lines.as_bytes());
+    }
+}
+
+/// Between looks at the processes of this machine.
+const RANKS_LOOK: Duration = Duration::from_millis(200);
+
+/// Starts the watcher of this process's mounts of `store`, for as long as the processes `users` run. Before the process
+/// becomes one that must not fork.
+///
+/// # Errors
+/// If there is no process to be had.
+pub fn start(store: &Path, users: &[u32]) -> Result {
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("forebay")
+        .arg("__watch")
+        .arg(std::process::id().to_string())
+        .arg(store)
+        .args(users.iter().map(u32::to_string))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .or_fail(
+            "cannot start the process that watches the mounts",
+            "raise the limit on processes (ulimit -u)",
+        )?;
+    // Open as long as this process lives.
+    *WATCHER.lock().unwrap_or_else(PoisonError::into_inner) = child.stdin.take();
+    Ok(())
+}
+
+/// The hidden verb: waits for the end of `server`, then of `users`, then clears up what is left of its service of `store`.
+///
+/// # Errors
+/// If a mount cannot be detached.
+pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
+    let_go();
+    // Fails only if it leads a session already.
+    let _ = rustix::process::setsid();
+    // A cancelled job ends all its processes with these; this one is there for the end.
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, ignored.clone())
+            .or_fail("cannot catch signals", "report this")?;
+    }
+    // Held from now on: later a number may be another process's.
+    let followed: Vec<OwnedFd> = users.iter().filter_map(|pid| open(*pid)).collect();
+    // The directory it was started in does not matter, and must not be kept.
+    let _ = std::env::set_current_dir("/");
+    let mut said = Vec::new();
+    // Ends when the other end is closed, well or not.
+    let _ = std::io::stdin().read_to_end(&mut said);
+    let said = String::from_utf8_lossy(&said);
+    let callers = said.lines().filter_map(|line| line.parse().ok()).collect();
+    let end = Instant::now() + LAST;
+    while crate::processes::lives(server) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for user in &followed {
+        while is_mounted(store)? && !ended_within(user, &LOOK) {}
+    }
+    // What `run` has started ends a moment after it. Under Slurm nobody is waited for, see `users` of `launcher`.
+    let rest = || {
+        let guards = users.iter().any(|run| crate::processes::has_guard(*run));
+        guards || crate::processes::ranks_run(&callers)
+    };
+    while !users.is_empty() && is_mounted(store)? && rest() {
+        std::thread::sleep(RANKS_LOOK);
+    }
+    let lock = std::fs::File::open(store.join("lock"));
+    if let Ok(lock) = &lock
+        && rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()
+    {
+        // The next server has it, and has cleared up already.
+        return Ok(());
+    }
+    let mut result = Ok(());
+    for mount in mount_table::all()? {
+        if mount_table::store(&mount).as_deref() == Some(store) {
+            result = result.and(mount_table::unmount(&mount.point, How::Detach));
+        }
+    }
+    crate::control::remove_left(store);
+    result
+}
+
+/// Closes what the launcher has left open for its servers and they for their children: a launcher that sees one of these
+/// open takes its server for alive.
+fn let_go() {
+    // SAFETY: the first thing this process does; nothing in it owns or uses a descriptor above standard error yet.
+    // Fails only on kernels before 5.9, where a launcher may take longer to notice a death.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+}
+
+/// A handle of a process that runs.
+fn open(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid as i32)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Whether the process has ended, after `limit` at most.
+fn ended_within(process: &OwnedFd, limit: &Timespec) -> bool {
+    let mut poll = [PollFd::new(process, PollFlags::IN)];
+    // Interrupted by a signal: not known to have ended.
+    rustix::event::poll(&mut poll, Some(limit)).is_ok_and(|ready| ready > 0)
+}
+
+fn is_mounted(store: &Path) -> Result<bool> {
+    let all = mount_table::all()?;
+    let mut stores = all.iter().filter_map(mount_table::store);
+    Ok(stores.any(|mounted| mounted == store))
+}

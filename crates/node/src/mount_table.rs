@@ -1,0 +1,272 @@
+//! What is mounted where, read from the kernel's own list; never by touching a mount.
+//!
+//! Invariant: nothing here opens, stats or lists a path below a mount point, for the server behind it may be dead or
+//! this very process.
+use crate::failure::{Context, Failure, Result};
+use crate::limits::within;
+use rustix::mount::UnmountFlags;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What the source of our mounts starts with; the store's path follows.
+const SOURCE: &str = "forebay:";
+
+/// A mount as the kernel lists it.
+pub use forebay_fuse::MountEntry as Mounted;
+
+/// The store behind a mount, if it is one of ours.
+pub fn store(mount: &Mounted) -> Option<PathBuf> {
+    mount
+        .source
+        .strip_prefix(SOURCE)
+        .filter(|_| mount.is_forebay())
+        .map(PathBuf::from)
+}
+
+/// Is `store` mounted at `point`, topmost?
+///
+/// # Errors
+/// If the kernel's list cannot be read.
+pub fn is_mounted(store: &Path, point: &Path) -> Result<bool> {
+    Ok(at(&all()?, point).is_some_and(|m| self::store(m).as_deref() == Some(store)))
+}
+
+/// What the kernel shows as the source of a mount of this store.
+pub fn source(store: &Path) -> String {
+    format!("{SOURCE}{}", store.display())
+}
+
+/// All mounts this process sees, the topmost at one point last.
+///
+/// # Errors
+/// If the kernel's list cannot be read.
+pub fn all() -> Result<Vec<Mounted>> {
+    forebay_fuse::mounts().or_fail(
+        "cannot read the list of mounts /proc/self/mountinfo",
+        "mount /proc",
+    )
+}
+
+/// The topmost mount exactly at `point`.
+pub fn at<'a>(mounts: &'a [Mounted], point: &Path) -> Option<&'a Mounted> {
+    mounts.iter().rev().find(|m| m.point == point)
+}
+
+/// The topmost mount that an absolute path without links lies on.
+pub fn below<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+    let above = mounts.iter().filter(|m| path.starts_with(&m.point));
+    // Of several mounts at one point the last one counts, as `max_by_key` picks it.
+    above.max_by_key(|m| m.point.components().count())
+}
+
+/// The absolute form of a path whose last component may be a mount point, also of a dead server.
+///
+/// # Errors
+/// If the directory above it does not exist or does not answer.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path).or_fail(
+        "cannot read the current directory",
+        "change to one that exists",
+    )?;
+    // Lexically, so that nothing is asked of what may be mounted there.
+    let path: PathBuf = path.components().collect();
+    if at(&all()?, &path).is_some() {
+        return Ok(path);
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(path);
+    };
+    let shown = parent.display().to_string();
+    let parent = {
+        let parent = parent.to_path_buf();
+        within(
+            Duration::from_secs(10),
+            &format!("reading {shown}"),
+            move || parent.canonicalize(),
+        )?
+    }
+    .or_fail(
+        format!("cannot open the directory {shown}"),
+        "create it, or name another",
+    )?;
+    let path = parent.join(name);
+    if at(&all()?, &path).is_some() {
+        return Ok(path);
+    }
+    // Not a mount point, so that following a link is safe; what does not exist yet keeps its name.
+    let link = path.clone();
+    let real = within(
+        Duration::from_secs(10),
+        &format!("reading {}", path.display()),
+        move || link.canonicalize(),
+    )?;
+    Ok(real.unwrap_or(path))
+}
+
+/// How to unmount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Fails with a clear word if files are open.
+    IfIdle,
+    /// Detaches at once; open files work until closed if their server lives.
+    Detach,
+}
+
+/// Unmounts what is at `point`.
+///
+/// # Errors
+/// If files are open there, or the system refuses.
+pub fn unmount(point: &Path, how: How) -> Result {
+    let shown = point.display();
+    let flags = if how == How::Detach {
+        UnmountFlags::DETACH
+    } else {
+        UnmountFlags::empty()
+    };
+    let path = point.to_path_buf();
+    let done = within(
+        Duration::from_secs(20),
+        &format!("unmounting {shown}"),
+        move || rustix::mount::unmount(&path, flags | UnmountFlags::NOFOLLOW),
+    )?;
+    match done {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => Err(busy(point, std::process::id())),
+        Err(rustix::io::Errno::PERM) => by_fusermount(point, how),
+        Err(e) => Err(Failure::new(
+            format!("cannot unmount {shown}: {e}"),
+            "see `findmnt` for what is mounted there",
+        )),
+    }
+}
+
+/// Detaches those of `points` that this store is mounted at: after a start that failed or a stop that hangs no mount is to stay.
+pub fn detach_all(store: &Path, points: &[PathBuf]) {
+    for point in points {
+        if is_mounted(store, point) == Ok(true)
+            && let Err(failure) = unmount(point, How::Detach)
+        {
+            tracing::warn!("{failure}");
+        }
+    }
+}
+
+/// Whether a server answers for the mount, or may do so: one that hangs counts. The mount of a server that has ended does not.
+pub fn is_served(point: &Path) -> bool {
+    let path = point.to_path_buf();
+    let what = format!("looking at {}", point.display());
+    let asked = within(Duration::from_secs(5), &what, move || {
+        rustix::fs::statfs(&path).map(drop)
+    });
+    use rustix::io::Errno;
+    !matches!(asked, Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)))
+}
+
+/// The message for open files, naming who holds them. `asker` wants it unmounted.
+pub fn busy(point: &Path, asker: u32) -> Failure {
+    let mut holders = crate::processes::holders(point);
+    // It has inherited a descriptor or directory, and ends with its question; who passed that on is what helps.
+    if holders.iter().any(|(pid, _)| *pid != asker) {
+        holders.retain(|(pid, _)| *pid != asker);
+    }
+    let names: Vec<_> = holders
+        .iter()
+        .take(3)
+        .map(|(pid, name)| format!("{name} (pid {pid})"))
+        .collect();
+    let by = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" by {}", names.join(", "))
+    };
+    Failure::new(
+        format!(
+            "cannot unmount {}: files or directories are open there{by} (EBUSY)",
+            point.display()
+        ),
+        "close them and try again, or add --force",
+    )
+}
+
+/// Users other than root unmount through the set-uid helper.
+fn by_fusermount(point: &Path, how: How) -> Result {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u");
+    if how == How::Detach {
+        command.arg("-z");
+    }
+    command
+        .arg("--")
+        .arg(point)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let output = within(Duration::from_secs(20), "running fusermount3", move || {
+        command.output()
+    })?
+    .or_fail("cannot run fusermount3", "install the package fuse3")?;
+    let said = String::from_utf8_lossy(&output.stderr).to_string();
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("busy") => Err(busy(point, std::process::id())),
+        false => Err(Failure::new(
+            crate::failure::one_line(&said),
+            "see `findmnt` for what is mounted there",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_names_its_store() {
+        let path = Path::new("/a b/store");
+        let mut mount = Mounted {
+            point: "/m".into(),
+            kind: "fuse.forebay".into(),
+            source: source(path),
+            device: "0:1".into(),
+        };
+        assert_eq!(store(&mount), Some(path.to_path_buf()));
+        mount.kind = String::from("tmpfs");
+        assert_eq!(store(&mount), None);
+    }
+
+    #[test]
+    fn who_asks_is_not_named_beside_others_that_hold_the_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let me = std::process::id();
+        let file = std::fs::File::create(path.join("x")).unwrap();
+        let named = |text: &str, pid: u32| text.contains(&format!("(pid {pid})"));
+        assert!(named(&busy(&path, me).text, me), "nobody else has it open");
+        let mut child = Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(file.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let (asked, other) = (busy(&path, me).text, busy(&path, 0).text);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(named(&asked, child.id()) && !named(&asked, me), "{asked}");
+        assert!(named(&other, child.id()) && named(&other, me), "{other}");
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(at(&all().unwrap(), Path::new("/")).is_some());
+    }
+
+    #[test]
+    fn a_path_is_made_absolute_even_if_its_last_part_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink(&real, real.join("link")).unwrap();
+        assert_eq!(absolute(&real.join("link/new")).unwrap(), real.join("new"));
+        assert_eq!(absolute(&real.join("link")).unwrap(), real);
+        assert!(absolute(&real.join("none/new")).is_err());
+    }
+}

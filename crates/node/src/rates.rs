@@ -1,0 +1,137 @@
+//! What goes through the members of this process a second, over the last ten seconds.
+//!
+//! Invariant: a thread looks at the counters once a second and keeps what it saw; it holds the service for that moment only, and
+//! ends with this value.
+use crate::control::Rates;
+use crate::failure::{Context, Result};
+use crate::members::Running;
+use forebay_server::delegate::Traffic;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_secs(1);
+/// Looks that are kept: the rates are over so many times `EVERY`, about.
+const KEPT: usize = 10;
+
+/// What was counted at one moment, by member.
+type Sample = (Instant, BTreeMap<u16, Traffic>);
+
+#[derive(Default)]
+struct Samples(VecDeque<Sample>);
+
+impl Samples {
+    fn add(&mut self, sample: Sample) {
+        self.0.push_back(sample);
+        if self.0.len() > KEPT {
+            self.0.pop_front();
+        }
+    }
+
+    fn rates(&self, member: u16, traffic: &Traffic, now: Instant) -> Rates {
+        let Some((then, counted)) = self.0.front() else {
+            return Rates::default();
+        };
+        let before = counted.get(&member).copied().unwrap_or_default();
+        Rates::between(&before, traffic, now.saturating_duration_since(*then))
+    }
+}
+
+/// See the head of this file.
+pub struct RateDesk {
+    samples: Arc<Mutex<Samples>>,
+    /// Dropping it ends the thread.
+    _stop: Sender<()>,
+}
+
+impl RateDesk {
+    /// Begins to look at `service`.
+    ///
+    /// # Errors
+    /// If there is no thread.
+    pub fn start(service: Running) -> Result<RateDesk> {
+        let samples = Arc::new(Mutex::new(Samples::default()));
+        let (stop, stopped) = channel::<()>();
+        let kept = samples.clone();
+        let look = move || {
+            loop {
+                let Some(sample) = sample(&service) else {
+                    return;
+                };
+                kept.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .add(sample);
+                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("rates".into())
+            .spawn(look)
+            .or_fail(
+                "cannot start the thread that measures rates",
+                "raise the limit on processes",
+            )?;
+        Ok(RateDesk {
+            samples,
+            _stop: stop,
+        })
+    }
+
+    /// The rates of `member`, which has counted `traffic` by now.
+    pub fn rates(&self, member: u16, traffic: &Traffic) -> Rates {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.rates(member, traffic, Instant::now())
+    }
+}
+
+/// What the members have counted; `None` if the service has stopped.
+fn sample(service: &Running) -> Option<Sample> {
+    let service = service.lock().unwrap_or_else(PoisonError::into_inner);
+    let delegates = service.as_ref()?.delegates();
+    let counted = delegates
+        .into_iter()
+        .map(|(member, delegate)| (member, delegate.counters().totals()));
+    Some((Instant::now(), counted.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(reads: u64) -> Traffic {
+        Traffic {
+            reads,
+            ..Traffic::default()
+        }
+    }
+
+    #[test]
+    fn rates_are_over_the_last_looks_and_since_the_start_before() {
+        let mut samples = Samples::default();
+        let start = Instant::now();
+        assert_eq!(samples.rates(0, &reads(5), start), Rates::default());
+        for second in 0..60 {
+            // 100 reads a second in the first half of a minute, 10 in the second.
+            let counted = |second: u64| second.min(30) * 100 + second.saturating_sub(30) * 10;
+            let at = start + Duration::from_secs(second);
+            samples.add((at, BTreeMap::from([(7, reads(counted(second)))])));
+            let later = at + Duration::from_secs(1);
+            let rates = samples.rates(7, &reads(counted(second + 1)), later);
+            let window = (second + 1).min(KEPT as u64);
+            assert_eq!(rates.seconds, window as f64);
+            let expected = match second {
+                0..30 => Some(100.0),
+                40.. => Some(10.0),
+                _ => None,
+            };
+            assert!(expected.is_none_or(|e| rates.reads == e), "{rates:?}");
+        }
+        // A member that is new has counted nothing before.
+        let at = start + Duration::from_secs(60);
+        assert!(samples.rates(8, &reads(10), at).reads > 0.0);
+    }
+}

@@ -1,0 +1,225 @@
+//! The recordings of a server: who watches its mounts, and into which files.
+//!
+//! The asked server has the others of its service do the same. It ends the recording if the process that asked has ended.
+//!
+//! Invariant: one recording at a time, because two could not agree on what the kernel may keep.
+use crate::control::{Answer, MountStatus, RecordAnswer, RecordAsk, RecordPart, RecordSpec};
+use crate::members::Running;
+use crate::peer_rpc::{Office, Question, Said};
+use crate::spec::host;
+use forebay_fuse::Watch;
+use forebay_trace::record::{Recorder, Setup};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the other servers may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often is looked whether who asked still lives.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long the end of a recording waits for the last closes, which the kernel tells after their calls have returned.
+const LAST_CLOSES: Duration = Duration::from_secs(1);
+
+/// See the head of this file.
+pub struct RecordDesk {
+    mounts: Vec<(MountStatus, Arc<Watch>)>,
+    office: Option<Arc<Office>>,
+    /// To see whether the service is stopping.
+    service: Running,
+    active: Mutex<Option<Active>>,
+    /// The recording has ended.
+    ended: Condvar,
+}
+
+struct Active {
+    id: u64,
+    recorders: Vec<Arc<Recorder>>,
+}
+
+impl RecordDesk {
+    /// For these mounts of this process.
+    pub fn new(
+        mounts: Vec<(MountStatus, Arc<Watch>)>,
+        office: Option<Arc<Office>>,
+        service: Running,
+    ) -> RecordDesk {
+        RecordDesk {
+            mounts,
+            office,
+            service,
+            active: Mutex::default(),
+            ended: Condvar::new(),
+        }
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<Active>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a client: for all servers of the service.
+    pub fn answer(self: &Arc<Self>, ask: RecordAsk) -> Answer {
+        let answer = match ask {
+            RecordAsk::Start(spec) => self.start_all(&spec).map(RecordAnswer::Started),
+            RecordAsk::Stop { id } => Ok(RecordAnswer::Stopped(self.stop_all(id))),
+        };
+        match answer {
+            Ok(answer) => Answer::Record(answer),
+            Err(why) => Answer::Refused(why),
+        }
+    }
+
+    /// Answers another server: for this process alone.
+    pub fn answer_server(&self, ask: RecordAsk) -> Said {
+        let answer = match ask {
+            RecordAsk::Start(spec) => serde_json::to_value(self.start(&spec)?),
+            RecordAsk::Stop { id } => serde_json::to_value(self.stop(id)),
+        };
+        answer.map_err(|e| e.to_string())
+    }
+
+    fn start_all(self: &Arc<Self>, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {
+        if self.active().as_ref().is_some_and(|a| a.id == spec.id) {
+            return Ok(Vec::new());
+        }
+        let mut parts = self.start(spec)?;
+        let question = Question::Record(RecordAsk::Start(spec.clone()));
+        let others = self.office.as_ref();
+        let others = others.map(|office| office.ask_all::<Vec<RecordPart>>(&question, PATIENCE));
+        for (_, said) in others.into_iter().flatten() {
+            match said {
+                Ok(more) => parts.extend(more),
+                Err(why) => {
+                    self.stop_all(spec.id);
+                    return Err(why);
+                }
+            }
+        }
+        let (desk, id, asker) = (self.clone(), spec.id, spec.asker);
+        let follow = move || {
+            if desk.wait_for_end(id, asker) {
+                tracing::warn!("whoever asked for the recording has ended: so does the recording");
+                desk.stop_all(id);
+            }
+        };
+        let thread = std::thread::Builder::new().name("recording".into());
+        thread.spawn(follow).map_err(|e| {
+            self.stop_all(spec.id);
+            format!("cannot start a thread: {e}; raise the limit on processes")
+        })?;
+        Ok(parts)
+    }
+
+    fn start(&self, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {
+        let mut active = self.active();
+        match active.as_ref() {
+            Some(active) if active.id == spec.id => return Ok(Vec::new()),
+            Some(_) => {
+                return Err(String::from(
+                    "a recording of this service is running already; wait for its end",
+                ));
+            }
+            None => {}
+        }
+        if self
+            .service
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none()
+        {
+            return Err(String::from("the service is stopping; start it again"));
+        }
+        let setup = Setup {
+            name: spec.name.clone(),
+            begun: spec.begun,
+            threads: spec.threads,
+            host: host(),
+        };
+        let (mut parts, mut recorders) = (Vec::new(), Vec::new());
+        for (mount, _) in &self.mounts {
+            let name = format!("{}-{}-{}", setup.host, std::process::id(), mount.member);
+            let path = spec.dir.join(name);
+            let recorder = Recorder::start(&path, &setup).map_err(|e| {
+                let path = path.display();
+                format!(
+                    "cannot record into {path}: {e}; name a directory that all nodes have with -o"
+                )
+            })?;
+            recorders.push(Arc::new(recorder));
+            parts.push(RecordPart {
+                path,
+                mount: mount.path.clone(),
+            });
+        }
+        // Only once all are there: a failure leaves nothing on.
+        for ((_, watch), recorder) in self.mounts.iter().zip(&recorders) {
+            watch.begin(recorder.clone(), spec.exact);
+        }
+        tracing::info!(name = spec.name, "recording");
+        *active = Some(Active {
+            id: spec.id,
+            recorders,
+        });
+        Ok(parts)
+    }
+
+    fn stop_all(&self, id: u64) -> Vec<String> {
+        let mut problems = self.stop(id);
+        let question = Question::Record(RecordAsk::Stop { id });
+        if let Some(office) = &self.office {
+            for (_, said) in office.ask_all::<Vec<String>>(&question, PATIENCE) {
+                problems.extend(said.unwrap_or_else(|why| vec![why]));
+            }
+        }
+        problems
+    }
+
+    fn stop(&self, id: u64) -> Vec<String> {
+        let mut active = self.active();
+        let Some(recording) = active.take_if(|active| active.id == id) else {
+            return Vec::new();
+        };
+        let until = Instant::now() + LAST_CLOSES;
+        let open = || recording.recorders.iter().any(|r| r.open() > 0);
+        while open() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let mut problems = Vec::new();
+        for ((mount, watch), recorder) in self.mounts.iter().zip(&recording.recorders) {
+            watch.end();
+            if let Err(e) = recorder.finish() {
+                let mount = mount.path.display();
+                problems.push(format!(
+                    "the recording of {mount} on {} is not whole: {e}",
+                    host()
+                ));
+            }
+        }
+        tracing::info!("the recording has ended");
+        self.ended.notify_all();
+        problems
+    }
+
+    /// Ends what is running: the service stops.
+    pub fn close(&self) {
+        let id = self.active().as_ref().map(|active| active.id);
+        if let Some(id) = id {
+            for problem in self.stop(id) {
+                tracing::warn!("{problem}");
+            }
+        }
+    }
+
+    /// Waits until the recording has ended (`false`), or the process `asker` (`true`).
+    fn wait_for_end(&self, id: u64, asker: u32) -> bool {
+        let mut active = self.active();
+        loop {
+            if active.as_ref().is_none_or(|active| active.id != id) {
+                return false;
+            }
+            if !crate::processes::lives(asker) {
+                return true;
+            }
+            let waited = self.ended.wait_timeout(active, LOOK);
+            active = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

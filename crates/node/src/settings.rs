@@ -1,0 +1,21 @@
+//! The settings of a server process as values. What they are called, default to and mean is the command line's to say; between processes
+//! they travel as texts.
+use crate::metrics::Address;
+use std::time::Duration;
+
+/// See the head of this file.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What the service itself takes.
+    pub service: forebay_server::Config,
+    /// Other users may use the mount, as far as file modes let them.
+    pub allow_other: bool,
+    /// How long a start may take.
+    pub start_limit: Duration,
+    /// How long a stop may take.
+    pub stop_limit: Duration,
+    /// Where each server process serves metrics.
+    pub metrics: Option<Address>,
+    /// Filter of the log, as `tracing` writes it.
+    pub log: String,
+}

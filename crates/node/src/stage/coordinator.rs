@@ -1,0 +1,218 @@
+//! One stage job, as the server that was asked for it leads it: every server does its part, this one adds up and does the end.
+//!
+//! Invariants: when one part stops, all do; a member that does not answer any more stops the job; the end is done while the
+//! others' parts are still held, so that no server is stopped under it by accident.
+use super::messages::{PartAsk, PartSeen, PartSpec};
+use super::part::Part;
+use crate::peer_rpc::{Office, Question};
+use forebay_client::stage::{Counts, Left, Outcome, Stop};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long another server may take to start its part (it reads what an earlier run has left), or to answer.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Looks are this part of the time apart that a job, or the wait for other servers at its end, has taken: an end is not seen
+/// later than by that part.
+const SHARE: u32 = 32;
+const SHORT: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_millis(250);
+/// What tells how to go on.
+const NEXT: &str = "the same command goes on once all servers run; what is finished is kept";
+
+/// See the head of this file.
+pub struct Coordinator<'a> {
+    /// The part of this server, which has not begun.
+    pub part: &'a std::sync::Arc<Part>,
+    /// The way to the other servers, if there are any.
+    pub office: Option<&'a Office>,
+    /// What all parts of other servers have done.
+    pub elsewhere: &'a Mutex<Counts>,
+    /// Lines in one answer.
+    pub lines: usize,
+}
+
+/// A part at another server.
+#[derive(Default)]
+struct Other {
+    lines: usize,
+    counts: Counts,
+    left: Option<Left>,
+    /// Ended, and all its lines are here.
+    ended: bool,
+    lost: bool,
+}
+
+impl Other {
+    fn over(&self) -> bool {
+        self.ended || self.lost
+    }
+}
+
+impl Coordinator<'_> {
+    /// Runs the job to its end. `spec` is what the other servers are told.
+    pub fn run(&self, spec: PartSpec) -> Outcome {
+        let mut others = self.start(spec);
+        if let Err(why) = self.part.start() {
+            self.part.report().fatal(why);
+        }
+        self.parts(&mut others);
+        let outcome = self.end(&mut others);
+        let done = outcome == Outcome::Done;
+        let asked = others.iter().filter(|(_, other)| !other.lost);
+        let job = self.part.job;
+        self.tell(asked.map(|(member, _)| *member), PartAsk::End { job, done });
+        outcome
+    }
+
+    fn start(&self, spec: PartSpec) -> BTreeMap<u16, Other> {
+        let members: Vec<u16> = self.office.iter().flat_map(|o| o.others()).collect();
+        let mut others = BTreeMap::new();
+        for (member, said) in self.tell(members.into_iter(), PartAsk::Start(Box::new(spec))) {
+            let lost = match said {
+                Ok(()) => false,
+                Err(why) => {
+                    self.part.report().fatal(why);
+                    true
+                }
+            };
+            others.insert(
+                member,
+                Other {
+                    lost,
+                    ..Other::default()
+                },
+            );
+        }
+        others
+    }
+
+    /// Until every part has ended, here and elsewhere.
+    fn parts(&self, others: &mut BTreeMap<u16, Other>) {
+        let (mut since, mut ended, mut cancelled) = (Instant::now(), false, false);
+        loop {
+            let pause = (since.elapsed() / SHARE).clamp(SHORT, LONG);
+            if self.pause(pause, others) && !std::mem::replace(&mut ended, true) {
+                since = Instant::now();
+            }
+            if self.part.report().stopped() && !std::mem::replace(&mut cancelled, true) {
+                self.cancel(others);
+            }
+            if ended && others.values().all(Other::over) {
+                return;
+            }
+            self.look(others);
+        }
+    }
+
+    /// Waits a little, or until the own part has ended; whether it has.
+    fn pause(&self, pause: Duration, others: &BTreeMap<u16, Other>) -> bool {
+        let ended = self.part.ended();
+        match others.values().all(Other::over) {
+            true => self.part.wait(None),
+            false if ended => {
+                std::thread::sleep(pause);
+                true
+            }
+            false => self.part.wait(Some(pause)),
+        }
+    }
+
+    /// The end, while it is still looked at the others.
+    fn end(&self, others: &mut BTreeMap<u16, Other>) -> Outcome {
+        let report = self.part.report();
+        let Some(mut parts) = self.part.take() else {
+            return Outcome::Stopped;
+        };
+        if !report.stopped() {
+            for (member, other) in others.iter() {
+                let joined = match &other.left {
+                    Some(left) => parts.join(left, other.counts.failed),
+                    None => Err(String::from("it left nothing")),
+                };
+                if let Err(why) = joined {
+                    report.fatal(format!(
+                        "member {member} does not see what this one sees: {why}; every node must see the same directories, at rest: then {NEXT}"
+                    ));
+                }
+            }
+        }
+        std::thread::scope(|scope| {
+            let finish = scope.spawn(|| self.part.engine().finish(parts));
+            let mut waits = 0;
+            while !others.is_empty() && !finish.is_finished() {
+                std::thread::sleep(SHORT);
+                waits += 1;
+                if waits % 25 == 0 {
+                    self.look(others);
+                }
+            }
+            finish.join().unwrap_or(Outcome::Stopped)
+        })
+    }
+
+    /// Looks at all parts elsewhere, takes their lines, and adds up.
+    fn look(&self, others: &mut BTreeMap<u16, Other>) {
+        let Some(office) = self.office else { return };
+        let job = self.part.job;
+        let asked = others.iter().filter(|(_, other)| !other.lost);
+        let ask = |(member, other): (&u16, &Other)| {
+            let from = other.lines;
+            (*member, Question::Stage(PartAsk::Look { job, from }))
+        };
+        let asked: Vec<(u16, Question)> = asked.map(ask).collect();
+        for (member, said) in office.ask_each::<PartSeen>(&asked, ANSWER) {
+            let Some(other) = others.get_mut(&member) else {
+                continue;
+            };
+            match said {
+                Ok(seen) => self.take(member, other, seen),
+                Err(why) => {
+                    other.lost = true;
+                    self.part.report().fatal(format!("{why}; {NEXT}"));
+                }
+            }
+        }
+        let mut sum = Counts::default();
+        others.values().for_each(|other| sum += other.counts);
+        *self
+            .elsewhere
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = sum;
+    }
+
+    fn take(&self, member: u16, other: &mut Other, seen: PartSeen) {
+        let report = self.part.report();
+        other.counts = seen.counts;
+        other.lines += seen.lines.len();
+        let all = seen.lines.len() < self.lines;
+        seen.lines.into_iter().for_each(|line| report.adopt(line));
+        match seen.stop {
+            Some(Stop::Fatal(why)) => report.fatal(format!("member {member}: {why}")),
+            // If it was this server that asked for it, it has stopped already.
+            Some(Stop::Cancelled) => report.fatal(format!("member {member} has stopped; {NEXT}")),
+            None => {}
+        }
+        other.ended = seen.ended && all;
+        other.left = seen.left.or(other.left.take());
+    }
+
+    fn cancel(&self, others: &BTreeMap<u16, Other>) {
+        let asked = others.iter().filter(|(_, other)| !other.over());
+        let job = self.part.job;
+        // One that does not hear it is lost, or ends when nobody looks.
+        let _ = self.tell(asked.map(|(member, _)| *member), PartAsk::Cancel { job });
+    }
+
+    fn tell(
+        &self,
+        members: impl Iterator<Item = u16>,
+        ask: PartAsk,
+    ) -> Vec<(u16, Result<(), String>)> {
+        let members: Vec<u16> = members.collect();
+        match self.office {
+            Some(office) => office.ask_some(&members, &Question::Stage(ask), ANSWER),
+            None => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a part needs of the server it runs in: nodes, journals, and which paths are no plain directories.
+use crate::control::StageSpec;
+use crate::members::{Hosted, Running};
+use forebay_client::Client;
+use forebay_client::stage::{self, Direction, Job, Local, Options, Pair, job_number};
+use std::path::PathBuf;
+use std::sync::PoisonError;
+
+/// See the head of this file.
+pub struct Hosting {
+    /// The members of this process.
+    pub service: Running,
+    /// The store.
+    pub store: PathBuf,
+    /// The mounts of this process.
+    pub points: Vec<PathBuf>,
+    /// What no specification says.
+    pub options: Options,
+}
+
+/// What a specification asks for, as the engine takes it.
+pub struct Plan {
+    /// Which way.
+    pub direction: Direction,
+    /// What becomes what.
+    pub pairs: Vec<Pair>,
+    /// The same whenever and wherever the same is copied.
+    pub key: u64,
+    /// For people.
+    pub what: String,
+}
+
+impl Plan {
+    /// Of a specification.
+    ///
+    /// # Errors
+    /// If it names nothing.
+    pub fn new(spec: &StageSpec) -> Result<Plan, String> {
+        let direction = match spec.into {
+            true => Direction::In,
+            false => Direction::Out,
+        };
+        let pair = |(from, to): &(String, String)| Pair {
+            from: from.into(),
+            to: to.into(),
+        };
+        let pairs: Vec<Pair> = spec.pairs.iter().map(pair).collect();
+        Ok(Plan {
+            direction,
+            key: job_number(direction, &pairs),
+            pairs,
+            what: describe(spec)?,
+        })
+    }
+}
+
+fn describe(spec: &StageSpec) -> Result<String, String> {
+    let way = if spec.into { "in" } else { "out" };
+    match spec.pairs.as_slice() {
+        [] => Err(String::from(
+            "the manifest names nothing; write `SRC DST` lines",
+        )),
+        [(from, to)] => Ok(format!("{way} {from} to {to}")),
+        [(from, to), more @ ..] => Ok(format!("{way} {from} to {to} and {} more", more.len())),
+    }
+}
+
+impl Hosting {
+    fn with<T>(&self, with: impl FnOnce(&dyn Hosted) -> T) -> Option<T> {
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        service.as_deref().map(with)
+    }
+
+    fn journals(&self, service: &dyn Hosted, member: u16) -> PathBuf {
+        self.store.join(service.home(member)).join("stage")
+    }
+
+    /// Whether nothing can be copied into the service.
+    pub fn is_read_only(&self) -> bool {
+        self.with(|service| service.is_read_only()).unwrap_or(false)
+    }
+
+    /// Paths of this machine that are the service's own.
+    pub fn places(&self) -> Vec<PathBuf> {
+        let points = self.points.iter();
+        points.chain([&self.store]).cloned().collect()
+    }
+
+    /// The engine's job over all nodes of this process. `follows`: another process leads it.
+    ///
+    /// # Errors
+    /// If the service is stopping, or a journal cannot be written.
+    pub fn job(
+        &self,
+        spec: &StageSpec,
+        plan: &Plan,
+        avoid: &[PathBuf],
+        follows: bool,
+    ) -> Result<Job, String> {
+        let shown = self.store.display();
+        let made = self.with(|service| {
+            let nodes = service.members();
+            let local = |(node, delegate)| Local {
+                node,
+                client: Client::new(delegate),
+                journals: self.journals(service, node),
+            };
+            let jobs = match (spec.jobs, nodes) {
+                (0, 1) => 4,
+                (0, _) => 2,
+                (jobs, _) => usize::from(jobs),
+            };
+            let options = Options {
+                verify: spec.verify,
+                sync: spec.sync,
+                jobs,
+                avoid: avoid.to_vec(),
+                follows,
+                ..self.options.clone()
+            };
+            let local = service.delegates().into_iter().map(local).collect();
+            let pairs = plan.pairs.clone();
+            Job::new(plan.direction, pairs, options, nodes, local, &plan.what)
+        });
+        match made {
+            None => Err(format!(
+                "the service of {shown} is stopping; start it again"
+            )),
+            Some(Err(e)) => Err(format!(
+                "cannot write the journal in {shown}: {e}; make room there, or look at its log"
+            )),
+            Some(Ok(job)) => Ok(job),
+        }
+    }
+
+    /// Jobs that were cut off here: key, and what they copy.
+    pub fn left(&self) -> Vec<(u64, String)> {
+        // Every member of a job keeps a journal of it.
+        let first = self.with(|service| {
+            let (member, _) = *service.delegates().first()?;
+            Some(self.journals(service, member))
+        });
+        let first = first.flatten();
+        let left = first.iter().flat_map(|journals| stage::left(journals));
+        left.map(|(key, what)| (key, String::from_utf8_lossy(&what).into_owned()))
+            .collect()
+    }
+
+    /// Forgets what is finished of a job that is done and does not run here.
+    pub fn forget(&self, key: u64) {
+        let journals: Vec<PathBuf> = self
+            .with(|service| {
+                let members = service.delegates().into_iter();
+                members
+                    .map(|(member, _)| self.journals(service, member))
+                    .collect()
+            })
+            .unwrap_or_default();
+        for journals in journals {
+            // One that stays costs nothing but room: what it tells is true.
+            if let Err(e) = stage::forget(&journals, key) {
+                tracing::warn!(
+                    "cannot remove a stage journal in {}: {e}",
+                    journals.display()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What one server does of a stage job: its own nodes' part, for its own coordinator or for that of another server.
+//!
+//! Invariants: a part for another server ends by itself once nobody has looked at it for a while; what it leaves stays
+//! until then, or until its coordinator says that it ends.
+use super::messages::PartSeen;
+use forebay_client::stage::{Job, Parts, Report};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether anyone still looks.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// See the head of this file.
+pub struct Part {
+    /// Number of the job.
+    pub job: u64,
+    /// What is copied, whenever and wherever.
+    pub key: u64,
+    /// What is copied, for people.
+    pub what: String,
+    engine: Job,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// Of a part that has ended, until they are taken.
+    parts: Option<Parts>,
+    ended: bool,
+    looked: Instant,
+    released: bool,
+}
+
+impl Part {
+    /// One that has not begun.
+    pub fn new(job: u64, key: u64, what: String, engine: Job) -> Arc<Part> {
+        Arc::new(Part {
+            job,
+            key,
+            what,
+            engine,
+            state: Mutex::new(State {
+                parts: None,
+                ended: false,
+                looked: Instant::now(),
+                released: false,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets it run, on a thread of its own.
+    ///
+    /// # Errors
+    /// If there is no thread to be had; then it counts as ended.
+    pub fn start(self: &Arc<Part>) -> Result<(), String> {
+        let part = self.clone();
+        let run = move || {
+            // What panics must not look as if it ran for ever.
+            let run = std::panic::AssertUnwindSafe(|| part.engine.parts());
+            let parts = std::panic::catch_unwind(run).ok();
+            if parts.is_none() {
+                let text = "it panicked; see the server's log, and report this";
+                part.report().fatal(text.into());
+            }
+            let mut state = part.state();
+            (state.parts, state.ended) = (parts, true);
+            part.changed.notify_all();
+        };
+        let thread = std::thread::Builder::new().name("stage part".into());
+        thread.spawn(run).map(drop).map_err(|e| {
+            self.state().ended = true;
+            format!("cannot start a thread: {e}; raise the limit on processes")
+        })
+    }
+
+    /// What it tells; also to cancel it.
+    pub fn report(&self) -> Arc<Report> {
+        self.engine.report()
+    }
+
+    /// The engine's job, for the end.
+    pub fn engine(&self) -> &Job {
+        &self.engine
+    }
+
+    /// How far it is, for a coordinator elsewhere.
+    pub fn look(&self, from: usize, lines: usize) -> PartSeen {
+        let mut state = self.state();
+        state.looked = Instant::now();
+        let parts = state.parts.as_ref();
+        let left = parts.map(|parts| parts.left.clone());
+        let ended = state.ended;
+        drop(state);
+        let report = self.report();
+        // After whether it has ended: so nothing is missed.
+        PartSeen {
+            ended,
+            left,
+            counts: report.counts(),
+            lines: report.lines(from, lines),
+            stop: report.stop(),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn ended(&self) -> bool {
+        self.state().ended
+    }
+
+    /// Waits until it has ended, `limit` at most; whether it has.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
+        let state = self.state();
+        let ended = match limit {
+            Some(limit) => {
+                let waited = self
+                    .changed
+                    .wait_timeout_while(state, limit, |state| !state.ended);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self
+                .changed
+                .wait_while(state, |state| !state.ended)
+                .unwrap_or_else(PoisonError::into_inner),
+        };
+        ended.ended
+    }
+
+    /// What it leaves, once.
+    pub fn take(&self) -> Option<Parts> {
+        self.state().parts.take()
+    }
+
+    /// Nobody looks at it any more.
+    pub fn release(&self) {
+        self.state().released = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until its coordinator has let it go, `limit` at most.
+    pub fn wait_released(&self, limit: Duration) {
+        let state = self.state();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, limit, |state| !state.released);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Cancels it when nobody has looked for `patience`; returns once it has ended and been released, or nobody looks.
+    pub fn watch(&self, patience: Duration) {
+        let mut state = self.state();
+        loop {
+            let alone = state.looked.elapsed() >= patience;
+            if state.ended && (alone || state.released) {
+                return;
+            }
+            if alone && self.report().stop().is_none() {
+                tracing::warn!("stage job {}: nobody asks for it any more", self.job);
+                self.report().cancel();
+            }
+            let waited = self.changed.wait_timeout(state, WATCH.min(patience));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

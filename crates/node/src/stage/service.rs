@@ -1,0 +1,429 @@
+//! The stage jobs that this server leads, and its parts of the others'.
+//!
+//! Invariants: a job that was not sent to the background is cancelled when the process that asked for it ends; two jobs never
+//! copy the same at once; no path of the service's own is touched; a server that stops ends its jobs and parts first.
+use super::coordinator::Coordinator;
+use super::hosting::{Hosting, Plan};
+use super::messages::{Listed, PartAsk, PartSpec};
+use super::part::Part;
+use super::slot::Slot;
+use crate::control::{Answer, StageAnswer, StageAsk, StageJob, StageSpec, StageState};
+use crate::members::Running;
+use crate::peer_rpc::{Office, Question, Said};
+use forebay_client::stage::{Counts, Options, Outcome};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Finished jobs that are remembered.
+const REMEMBERED: usize = 32;
+/// Lines in one answer.
+const LINES: usize = 200;
+/// How long another server may take to answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// A part that nobody has looked at for so long ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A server that stops waits so long for coordinators to see that its parts have ended.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See the head of this file.
+pub struct StageDesk {
+    hosting: Hosting,
+    office: Option<Arc<Office>>,
+    state: Mutex<State>,
+    parts: Arc<Mutex<BTreeMap<u64, Arc<Part>>>>,
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Vec<Arc<Slot>>,
+    /// Jobs begun so far.
+    begun: u64,
+    /// No more jobs begin.
+    closed: bool,
+}
+
+impl StageDesk {
+    /// No job yet. `office` is the way to the other servers, if there are any.
+    pub fn new(
+        service: Running,
+        store: PathBuf,
+        points: Vec<PathBuf>,
+        office: Option<Arc<Office>>,
+    ) -> StageDesk {
+        StageDesk {
+            hosting: Hosting {
+                service,
+                store,
+                points,
+                options: Options::default(),
+            },
+            office,
+            state: Mutex::default(),
+            parts: Arc::default(),
+            patience: PATIENCE,
+        }
+    }
+
+    /// The same, with other limits.
+    #[cfg(test)]
+    pub fn with(mut self, options: Options, patience: Duration) -> StageDesk {
+        self.hosting.options = options;
+        StageDesk { patience, ..self }
+    }
+
+    /// Answers a question of a client.
+    pub fn answer(self: &Arc<StageDesk>, ask: StageAsk, asker: u32) -> Answer {
+        let done = match ask {
+            StageAsk::Start(spec) => self.start(*spec, asker).map(StageAnswer::Job),
+            StageAsk::Look { job, from } => self
+                .find(job)
+                .map(|slot| StageAnswer::Seen(Box::new(slot.show(from, LINES)))),
+            StageAsk::List => Ok(StageAnswer::Jobs(self.all())),
+            StageAsk::Forget => self
+                .forget_everywhere()
+                .map(|()| StageAnswer::Jobs(self.all())),
+            StageAsk::Cancel { job } => self.cancel(job).map(|()| StageAnswer::Job(job)),
+        };
+        done.map_or_else(Answer::Refused, Answer::Stage)
+    }
+
+    /// Answers a question of another server.
+    pub fn answer_server(&self, ask: PartAsk) -> Said {
+        fn value(value: impl Serialize) -> Said {
+            serde_json::to_value(value).map_err(|e| e.to_string())
+        }
+        match ask {
+            PartAsk::Places => return value(self.hosting.places()),
+            PartAsk::Look { job, from } => return value(self.part(job)?.look(from, LINES)),
+            PartAsk::List => return value(self.list()),
+            PartAsk::Start(spec) => self.start_part(*spec)?,
+            PartAsk::Forget => self.forget_unfinished(),
+            PartAsk::Cancel { job } => self.part(job)?.report().cancel(),
+            PartAsk::End { job, done } => self.end_part(job, done),
+            PartAsk::CancelJob { job } => self.find(job)?.report.cancel(),
+        }
+        value(())
+    }
+
+    /// Forgets what is finished of jobs that do not run here.
+    fn forget_unfinished(&self) {
+        // Held so that none begins meanwhile.
+        let state = lock(&self.state);
+        let parts = lock(&self.parts);
+        for (key, what) in self.hosting.left() {
+            let runs = state.slots.iter().any(|s| s.key == key && s.runs());
+            if !runs && parts.values().all(|part| part.key != key) {
+                tracing::info!("forgot the unfinished stage job {what}");
+                self.hosting.forget(key);
+            }
+        }
+    }
+
+    fn forget_everywhere(&self) -> Result<(), String> {
+        self.forget_unfinished();
+        if let Some(office) = &self.office {
+            let ask = Question::Stage(PartAsk::Forget);
+            for (_, said) in office.ask_all::<()>(&ask, ANSWER) {
+                said?;
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, job: u64) -> Result<Arc<Slot>, String> {
+        let state = lock(&self.state);
+        let slot = state.slots.iter().find(|s| s.job == job).cloned();
+        slot.ok_or_else(|| {
+            format!("there is no stage job {job}; `forebay stage status` shows those there are")
+        })
+    }
+
+    fn part(&self, job: u64) -> Result<Arc<Part>, String> {
+        let part = lock(&self.parts).get(&job).cloned();
+        part.ok_or_else(|| format!("it has no part of stage job {job} any more; see its log"))
+    }
+
+    /// Number of the `n`-th job of this server, from 0; and the server that leads a job.
+    fn number(&self, n: u64) -> u64 {
+        let (own, size) = self.seat();
+        n * size + own + 1
+    }
+
+    fn leader(&self, job: u64) -> u64 {
+        job.saturating_sub(1) % self.seat().1
+    }
+
+    fn seat(&self) -> (u64, u64) {
+        let seat = |office: &Arc<Office>| (office.own().into(), office.size().into());
+        self.office.as_ref().map_or((0, 1), seat)
+    }
+
+    fn cancel(&self, job: u64) -> Result<(), String> {
+        let leader = self.leader(job);
+        match &self.office {
+            Some(office) if leader != self.seat().0 => {
+                let ask = Question::Stage(PartAsk::CancelJob { job });
+                office.ask(leader as u16, &ask, ANSWER)
+            }
+            _ => self.find(job).map(|slot| slot.report.cancel()),
+        }
+    }
+
+    /// What this server leads, and what was cut off here.
+    fn list(&self) -> Vec<Listed> {
+        let slots = lock(&self.state).slots.clone();
+        let listed = |slot: &Arc<Slot>| Listed {
+            key: slot.key,
+            age: slot.age().as_secs_f64(),
+            job: slot.show(0, 0),
+        };
+        let mut jobs: Vec<Listed> = slots.iter().map(listed).collect();
+        let parts = lock(&self.parts).clone();
+        for (key, what) in self.hosting.left() {
+            if slots.iter().all(|slot| slot.key != key) && parts.values().all(|p| p.key != key) {
+                let job = StageJob {
+                    job: 0,
+                    what,
+                    state: StageState::Unfinished,
+                    why: None,
+                    background: false,
+                    seconds: 0.0,
+                    counts: Counts::default(),
+                    lines: Vec::new(),
+                };
+                let age = 0.0;
+                jobs.push(Listed { key, age, job });
+            }
+        }
+        jobs
+    }
+
+    /// The jobs of all servers.
+    fn all(&self) -> Vec<StageJob> {
+        let mut listed = self.list();
+        if let Some(office) = &self.office {
+            let ask = Question::Stage(PartAsk::List);
+            for (_, said) in office.ask_all::<Vec<Listed>>(&ask, ANSWER) {
+                match said {
+                    Ok(more) => listed.extend(more),
+                    Err(why) => tracing::warn!("the stage jobs of another server: {why}"),
+                }
+            }
+        }
+        // The newest last; then what was cut off, once, unless some server has told of it.
+        let unfinished = |l: &Listed| l.job.state == StageState::Unfinished;
+        listed.sort_by(|a, b| (b.age.total_cmp(&a.age)).then(a.job.what.cmp(&b.job.what)));
+        let mut seen = std::collections::BTreeSet::new();
+        listed.retain(|l| seen.insert(l.key) || !unfinished(l));
+        listed.into_iter().map(|l| l.job).collect()
+    }
+
+    fn start(self: &Arc<StageDesk>, spec: StageSpec, asker: u32) -> Result<u64, String> {
+        let plan = Plan::new(&spec)?;
+        if spec.into && self.hosting.is_read_only() {
+            return Err(String::from(
+                "this service is read-only: it salvages a damaged store; copy out of it, and into another one",
+            ));
+        }
+        let avoid = self.places()?;
+        self.refuse_own(&spec, &avoid)?;
+        let mut state = lock(&self.state);
+        self.refuse_busy(&state, plan.key)?;
+        let engine = self.hosting.job(&spec, &plan, &avoid, false)?;
+        let job = self.number(state.begun);
+        let part = Part::new(job, plan.key, plan.what, engine);
+        let slot = Slot::new(&part, spec.background);
+        let (running, office) = (slot.clone(), self.office.clone());
+        let background = spec.background;
+        let run = move || {
+            tracing::info!("stage job {job}: {}", running.what());
+            let spec = PartSpec { job, spec, avoid };
+            let run = || {
+                let coordinator = Coordinator {
+                    part: &part,
+                    office: office.as_deref(),
+                    elsewhere: &running.elsewhere,
+                    lines: LINES,
+                };
+                coordinator.run(spec)
+            };
+            // What panics must not look as if it ran for ever.
+            let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            let outcome = run.unwrap_or(Outcome::Stopped);
+            let counts = running.show(0, 0).counts;
+            tracing::info!("stage job {job} ended: {outcome:?}, {counts:?}");
+            drop(part);
+            running.end(outcome);
+        };
+        spawn("stage", run)?;
+        if !background {
+            let watched = slot.clone();
+            spawn("stage watch", move || watched.watch(asker))
+                .inspect_err(|_| slot.report.cancel())?;
+        }
+        state.begun += 1;
+        let slots = &mut state.slots;
+        slots.push(slot);
+        while slots.len() > REMEMBERED {
+            match slots.iter().position(|s| !s.runs()) {
+                Some(oldest) => slots.remove(oldest),
+                None => break,
+            };
+        }
+        Ok(job)
+    }
+
+    fn start_part(&self, spec: PartSpec) -> Result<(), String> {
+        let plan = Plan::new(&spec.spec)?;
+        let state = lock(&self.state);
+        self.refuse_busy(&state, plan.key)?;
+        let engine = self.hosting.job(&spec.spec, &plan, &spec.avoid, true)?;
+        let part = Part::new(spec.job, plan.key, plan.what, engine);
+        tracing::info!("a part of stage job {}: {}", part.job, part.what);
+        let (watched, parts, patience) = (part.clone(), self.parts.clone(), self.patience);
+        lock(&parts).insert(part.job, part.clone());
+        let watch = move || {
+            watched.watch(patience);
+            lock(&parts).remove(&watched.job);
+        };
+        let started = part.start().and_then(|()| {
+            spawn("stage watch", watch).inspect_err(|_| {
+                part.report().cancel();
+                part.wait(None);
+            })
+        });
+        started.inspect_err(|_| {
+            lock(&self.parts).remove(&part.job);
+        })
+    }
+
+    fn end_part(&self, job: u64, done: bool) {
+        let Some(part) = lock(&self.parts).remove(&job) else {
+            return;
+        };
+        tracing::info!(
+            "its part of stage job {job} ended: {:?}",
+            part.report().counts()
+        );
+        part.report().cancel();
+        part.wait(None);
+        if done {
+            self.hosting.forget(part.key);
+        }
+        part.release();
+    }
+
+    /// Two jobs must not copy the same at once.
+    fn refuse_busy(&self, state: &State, key: u64) -> Result<(), String> {
+        if state.closed {
+            return Err(String::from("the service is stopping; start it again"));
+        }
+        let slot = state.slots.iter().find(|s| s.key == key && s.runs());
+        let parts = lock(&self.parts);
+        let part = parts.values().find(|part| part.key == key);
+        match slot.map(|s| s.job).or(part.map(|p| p.job)) {
+            None => Ok(()),
+            Some(job) => Err(format!(
+                "stage job {job} copies the same already; `forebay stage status` shows it"
+            )),
+        }
+    }
+
+    /// Paths of all servers that are no plain directories.
+    fn places(&self) -> Result<Vec<PathBuf>, String> {
+        let mut places = self.hosting.places();
+        if let Some(office) = &self.office {
+            let ask = Question::Stage(PartAsk::Places);
+            for (_, said) in office.ask_all::<Vec<PathBuf>>(&ask, ANSWER) {
+                places.extend(said.map_err(|why| {
+                    format!("{why}; staging needs all servers: start the service again")
+                })?);
+            }
+        }
+        places.sort();
+        places.dedup();
+        Ok(places)
+    }
+
+    /// The plain side must be neither in a store nor on a mount of this very service.
+    fn refuse_own(&self, spec: &StageSpec, places: &[PathBuf]) -> Result<(), String> {
+        for (from, to) in &spec.pairs {
+            let plain = PathBuf::from(if spec.into { from } else { to });
+            let shown = plain.display();
+            if self.hosting.points.iter().any(|m| plain.starts_with(m)) {
+                return Err(format!(
+                    "{shown} lies in this service too; copy within it with `cp -a`"
+                ));
+            }
+            if places.iter().any(|place| plain.starts_with(place)) {
+                return Err(format!(
+                    "{shown} lies in the store or on a mount of this service; name a directory outside of it"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many jobs run that this process leads or has a part of.
+    pub fn running(&self) -> u64 {
+        let mut jobs: Vec<u64> = lock(&self.parts).keys().copied().collect();
+        let state = lock(&self.state);
+        jobs.extend(state.slots.iter().filter(|s| s.runs()).map(|s| s.job));
+        jobs.sort_unstable();
+        jobs.dedup();
+        jobs.len() as u64
+    }
+
+    /// What runs now, for the message that refuses to stop.
+    pub fn busy(&self) -> Option<String> {
+        let led = lock(&self.state).slots.iter().find(|s| s.runs()).cloned();
+        let led = led.map(|slot| (slot.job, slot.what().to_string()));
+        let part = || {
+            let parts = lock(&self.parts);
+            let (_, part) = parts.first_key_value()?;
+            Some((part.job, part.what.clone()))
+        };
+        let (job, what) = led.or_else(part)?;
+        Some(format!(
+            "stage job {job} runs ({what}); wait for it (`forebay stage status`), end it with `forebay stage status --cancel {job}`, or add --force"
+        ))
+    }
+
+    /// Ends all jobs and parts, and waits until they have.
+    pub fn stop(&self) {
+        let slots = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            state.slots.clone()
+        };
+        let parts = lock(&self.parts).clone();
+        slots.iter().for_each(|slot| slot.report.cancel());
+        parts.values().for_each(|part| part.report().cancel());
+        for slot in slots {
+            slot.wait();
+        }
+        for part in parts.values() {
+            part.wait(None);
+            // Its coordinator learns why; if it is gone, nobody does.
+            part.wait_released(FAREWELL);
+            part.release();
+        }
+        lock(&self.parts).clear();
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let thread = std::thread::Builder::new().name(name.into());
+    let started = thread.spawn(run);
+    started
+        .map(drop)
+        .map_err(|e| format!("cannot start a thread: {e}; raise the limit on processes"))
+}

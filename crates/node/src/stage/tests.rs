@@ -1,0 +1,413 @@
+//! Several desks over a fabric in memory, each with some members of one service.
+use super::{PartAsk, StageDesk};
+use crate::control::{Answer, Peer, StageAnswer, StageAsk, StageJob, StageSpec, StageState};
+use crate::members::{Hosted, Running};
+use crate::peer_rpc::{Clerk, Office, Question, Said};
+use forebay_client::stage::Options;
+use forebay_fabric::local;
+use forebay_server::{Config, Delegate, MemberStatus, Service};
+use forebay_storage::OsIo;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// One member of a service, as the host of a process sees it.
+struct Member {
+    member: u16,
+    members: u16,
+    delegate: Arc<Delegate>,
+}
+
+impl Hosted for Member {
+    fn glance(&self, _: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        Ok(Vec::new())
+    }
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
+    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
+        vec![(self.member, self.delegate.clone())]
+    }
+    fn members(&self) -> u16 {
+        self.members
+    }
+    fn home(&self, member: u16) -> PathBuf {
+        PathBuf::from(format!("node-{member}"))
+    }
+    fn leave(&self, _: &str, _: bool) {}
+    fn stop(self: Box<Self>, _: Duration) -> forebay_server::Result<()> {
+        Ok(())
+    }
+}
+
+struct Front(Arc<StageDesk>);
+
+impl Clerk for Front {
+    fn answer(&self, _: u16, question: Question) -> Said {
+        match question {
+            Question::Stage(ask) => self.0.answer_server(ask),
+            Question::Status | Question::Busy { .. } | Question::Record(_) => Err("no".into()),
+        }
+    }
+}
+
+/// Lets threads through once it is open.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+    reached: AtomicUsize,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.reached.fetch_add(1, Ordering::SeqCst);
+        let open = self.open.lock().unwrap();
+        drop(self.changed.wait_while(open, |open| !*open).unwrap());
+    }
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+struct Place {
+    desks: Vec<Arc<StageDesk>>,
+    offices: Vec<Arc<Office>>,
+    _service: Service,
+    dir: tempfile::TempDir,
+}
+
+fn small() -> Options {
+    Options {
+        large: 1 << 20,
+        piece: 256 << 10,
+        ..Options::default()
+    }
+}
+
+impl Place {
+    fn new(members: u16, options: impl Fn(u16) -> Options) -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        let config = Config {
+            nodes: members,
+            ..Config::default()
+        };
+        let service = Service::start(Arc::new(OsIo), &store, config).unwrap();
+        let ends = local::fabric(members.into());
+        let offices: Vec<Arc<Office>> = ends
+            .into_iter()
+            .map(|end| Arc::new(Office::new(end)))
+            .collect();
+        let desk = |(member, office): (u16, &Arc<Office>)| {
+            let host: Box<dyn Hosted> = Box::new(Member {
+                member,
+                members,
+                delegate: service.delegate(member),
+            });
+            let running: Running = Arc::new(Mutex::new(Some(host)));
+            let desk = StageDesk::new(running, store.clone(), Vec::new(), Some(office.clone()));
+            let desk = Arc::new(desk.with(options(member), Duration::from_millis(1500)));
+            office.open(Arc::new(Front(desk.clone())));
+            desk
+        };
+        let desks = (0..members).zip(&offices).map(desk).collect();
+        Place {
+            desks,
+            offices,
+            _service: service,
+            dir,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn spec(&self, into: bool, from: &Path, to: &Path) -> StageSpec {
+        let text = |path: &Path| path.to_str().unwrap().to_string();
+        StageSpec {
+            into,
+            pairs: vec![(text(from), text(to))],
+            verify: true,
+            sync: true,
+            background: true,
+            jobs: 1,
+        }
+    }
+
+    fn ask(&self, desk: usize, ask: StageAsk) -> Result<StageAnswer, String> {
+        match self.desks[desk].answer(ask, std::process::id()) {
+            Answer::Stage(answer) => Ok(answer),
+            Answer::Refused(why) => Err(why),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn start(&self, desk: usize, spec: &StageSpec) -> u64 {
+        match self.ask(desk, StageAsk::Start(Box::new(spec.clone()))) {
+            Ok(StageAnswer::Job(job)) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn look(&self, desk: usize, job: u64) -> StageJob {
+        match self.ask(desk, StageAsk::Look { job, from: 0 }) {
+            Ok(StageAnswer::Seen(job)) => *job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn list(&self, desk: usize) -> Vec<StageJob> {
+        match self.ask(desk, StageAsk::List) {
+            Ok(StageAnswer::Jobs(jobs)) => jobs,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn end(&self, desk: usize, job: u64) -> StageJob {
+        soon(|| {
+            let seen = self.look(desk, job);
+            (seen.state != StageState::Running).then_some(seen)
+        })
+    }
+
+    fn run(&self, desk: usize, spec: &StageSpec) -> StageJob {
+        let job = self.start(desk, spec);
+        self.end(desk, job)
+    }
+
+    fn journals(&self) -> usize {
+        let dirs = (0..self.desks.len()).map(|n| self.path(&format!("store/node-{n}/stage")));
+        dirs.flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten())
+            .count()
+    }
+}
+
+fn soon<T>(is: impl Fn() -> Option<T>) -> T {
+    let end = Instant::now() + LONG;
+    loop {
+        if let Some(value) = is() {
+            return value;
+        }
+        assert!(Instant::now() < end, "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Small files, a large one, hard links, holes, an attribute.
+fn plant(dir: &Path, files: u64) {
+    for n in 0..files {
+        let below = dir.join(format!("d{}", n % 5));
+        std::fs::create_dir_all(&below).unwrap();
+        let bytes: Vec<u8> = (0..3000 + n).map(|k| ((k * k + n) >> 3) as u8).collect();
+        std::fs::write(below.join(format!("f{n}")), bytes).unwrap();
+    }
+    let large: Vec<u8> = (0..3_000_001u32)
+        .map(|k| (k.wrapping_mul(k) >> 7) as u8)
+        .collect();
+    std::fs::write(dir.join("large"), large).unwrap();
+    std::fs::hard_link(dir.join("d0/f0"), dir.join("d1/again")).unwrap();
+    let sparse = std::fs::File::create(dir.join("sparse")).unwrap();
+    sparse.set_len(4 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 5000], 2 << 20).unwrap();
+}
+
+#[track_caller]
+fn same(a: &Path, b: &Path) {
+    let out = Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .args([a, b])
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stdout)
+    );
+    for name in ["large", "sparse", "d0/f0", "d3"] {
+        let (a, b) = (
+            a.join(name).metadata().unwrap(),
+            b.join(name).metadata().unwrap(),
+        );
+        assert_eq!((a.mode(), a.mtime_nsec()), (b.mode(), b.mtime_nsec()));
+    }
+    assert_eq!(
+        b.join("d0/f0").metadata().unwrap().ino(),
+        b.join("d1/again").metadata().unwrap().ino()
+    );
+    assert!(b.join("sparse").metadata().unwrap().blocks() < 1000);
+}
+
+#[test]
+fn every_server_copies_its_part_and_one_does_the_end() {
+    let place = Place::new(3, |_| small());
+    let (src, out) = (place.path("src"), place.path("out"));
+    plant(&src, 40);
+    let told = place.run(1, &place.spec(true, &src, Path::new("/tree")));
+    assert_eq!(told.state, StageState::Done, "{told:?}");
+    let c = told.counts;
+    assert_eq!(
+        (c.found_files, c.files, c.verified_files, c.hard_links),
+        (42, 42, 42, 1)
+    );
+    assert_eq!((c.directories, c.failed, c.all_found), (6, 0, 1));
+    let told = place.run(2, &place.spec(false, Path::new("/tree"), &out));
+    assert_eq!((told.state, told.counts.files), (StageState::Done, 42));
+    // The second job of the service, the first of its third server.
+    assert_eq!(told.job, 3);
+    same(&src, &out);
+    assert_eq!(place.journals(), 0, "a job that is done is forgotten");
+    let jobs = place.list(0);
+    let shown: Vec<_> = jobs.iter().map(|j| (j.job, j.state)).collect();
+    assert_eq!(shown, [(2, StageState::Done), (3, StageState::Done)]);
+    assert!(place.desks.iter().all(|desk| desk.busy().is_none()));
+    // A name that fails at whichever server is told once, and the rest is copied.
+    let spec = place.spec(false, Path::new("/tree"), &out);
+    for name in ["d2/f2", "d3/f3", "large"] {
+        std::fs::remove_file(out.join(name)).unwrap();
+        std::fs::create_dir(out.join(name)).unwrap();
+    }
+    let told = place.run(0, &spec);
+    assert_eq!(told.state, StageState::Failed);
+    assert_eq!((told.counts.failed, told.counts.files), (3, 39));
+    assert_eq!(told.lines.len(), 3, "{:?}", told.lines);
+    assert_eq!(place.journals(), 3);
+    let unfinished = |job: &&StageJob| job.state == StageState::Unfinished;
+    assert_eq!(place.list(1).iter().filter(unfinished).count(), 0);
+}
+
+/// A place with a tree in the service, whose second server stops at the gate in its first file on the way out.
+fn held(files: u64) -> (Place, Arc<Gate>, StageSpec) {
+    let gate = Arc::new(Gate::default());
+    let at = gate.clone();
+    let place = Place::new(3, move |member| {
+        let gate = at.clone();
+        let hook = move |to: &Path, _: &Path| {
+            if member == 1 && to.components().any(|c| c.as_os_str() == "out") {
+                gate.pass();
+            }
+        };
+        Options {
+            hook: Some(Arc::new(hook)),
+            ..small()
+        }
+    });
+    let src = place.path("src");
+    plant(&src, files);
+    let told = place.run(0, &place.spec(true, &src, Path::new("/tree")));
+    assert_eq!(told.state, StageState::Done, "{told:?}");
+    let spec = place.spec(false, Path::new("/tree"), &place.path("out"));
+    (place, gate, spec)
+}
+
+#[test]
+fn a_job_is_seen_refused_and_cancelled_at_any_server_and_goes_on_at_another() {
+    let (place, gate, spec) = held(60);
+    let job = place.start(0, &spec);
+    soon(|| (gate.reached.load(Ordering::SeqCst) == 1).then_some(()));
+    // All but what the second server has to do.
+    soon(|| (place.look(0, job).counts.files >= 30).then_some(()));
+    for desk in 0..3 {
+        let jobs = place.list(desk);
+        let last = jobs.last().unwrap();
+        assert_eq!((last.job, last.state), (job, StageState::Running));
+        let busy = place.desks[desk].busy().unwrap();
+        assert!(busy.contains(&format!("stage job {job} runs")), "{busy}");
+        let again = place.ask(desk, StageAsk::Start(Box::new(spec.clone())));
+        let why = again.unwrap_err();
+        assert!(why.contains("copies the same already"), "{why}");
+    }
+    place.ask(2, StageAsk::Cancel { job }).unwrap();
+    gate.open();
+    let told = place.end(0, job);
+    assert_eq!(told.state, StageState::Stopped);
+    assert_eq!(told.why.as_deref(), Some("it was cancelled"));
+    assert!(place.desks.iter().all(|desk| desk.busy().is_none()));
+    assert_eq!(place.journals(), 3);
+    let again = place.run(2, &spec);
+    assert_eq!(again.state, StageState::Done, "{again:?}");
+    assert!(again.counts.kept_files >= 30, "{:?}", again.counts);
+    assert_eq!(again.counts.kept_files + again.counts.files, 62);
+    same(&place.path("src"), &place.path("out"));
+    let why = place.ask(1, StageAsk::Cancel { job: 77 }).unwrap_err();
+    assert!(why.contains("no stage job 77"), "{why}");
+}
+
+#[test]
+fn a_server_that_stops_ends_the_job_and_says_so() {
+    let (place, gate, spec) = held(40);
+    let job = place.start(0, &spec);
+    soon(|| (gate.reached.load(Ordering::SeqCst) == 1).then_some(()));
+    gate.open();
+    place.desks[2].stop();
+    let told = place.end(0, job);
+    if told.state == StageState::Done {
+        // It was quicker.
+        return;
+    }
+    let why = told.why.unwrap();
+    assert!(
+        why.starts_with("member 2") && why.contains("same command"),
+        "{why}"
+    );
+    let refused = place.ask(0, StageAsk::Start(Box::new(spec.clone())));
+    // Its own name is taken by nobody: it is the other that refuses.
+    let job = match refused.unwrap() {
+        StageAnswer::Job(job) => job,
+        other => panic!("{other:?}"),
+    };
+    let why = place.end(0, job).why.unwrap();
+    assert!(why.contains("member 2: the service is stopping"), "{why}");
+}
+
+#[test]
+fn a_server_that_is_gone_ends_the_job_and_the_parts_of_one_that_is_gone_end_by_themselves() {
+    let (place, gate, spec) = held(40);
+    let job = place.start(0, &spec);
+    soon(|| (gate.reached.load(Ordering::SeqCst) == 1).then_some(()));
+    // The third server hears and says nothing any more: it is dead to the others, and nobody looks at its part.
+    place.offices[2].close();
+    let told = soon(|| place.look(0, job).why);
+    assert!(told.contains("member 2 has ended"), "{told}");
+    gate.open();
+    assert_eq!(place.end(0, job).state, StageState::Stopped);
+    soon(|| place.desks[2].busy().is_none().then_some(()));
+    let why = place.ask(0, StageAsk::Start(Box::new(spec))).unwrap_err();
+    assert!(why.contains("staging needs all servers"), "{why}");
+}
+
+#[test]
+fn servers_that_see_something_else_do_not_come_to_an_end() {
+    // What is divided at one is not at the other: as if it saw another file.
+    let place = Place::new(2, |member| Options {
+        large: if member == 0 { 1 << 20 } else { 1 << 30 },
+        ..small()
+    });
+    let src = place.path("src");
+    plant(&src, 10);
+    let told = place.run(0, &place.spec(true, &src, Path::new("/tree")));
+    assert_eq!(told.state, StageState::Stopped);
+    let why = told.why.unwrap();
+    assert!(
+        why.contains("member 1 does not see what this one sees"),
+        "{why}"
+    );
+    assert_eq!(place.journals(), 2);
+}
+
+#[test]
+fn a_part_of_a_job_that_nobody_leads_is_not_there() {
+    let place = Place::new(2, |_| small());
+    let look = place.desks[1].answer_server(PartAsk::Look { job: 9, from: 0 });
+    assert!(look.unwrap_err().contains("no part of stage job 9"));
+    // To end what is not there is no error: the word may come twice.
+    let end = PartAsk::End { job: 9, done: true };
+    assert!(place.desks[1].answer_server(end).is_ok());
+}

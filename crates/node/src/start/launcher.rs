@@ -1,0 +1,137 @@
+//! What started a server of an MPI job: the launcher, and the `forebay run` behind it.
+//!
+//! Invariant: once it has ended the server stops; while the server starts, that or a signal ends it at once, for then there is
+//! nothing to commit.
+use crate::events::{self, Event};
+use crate::failure::{Context, FAILED, Failure, Result};
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags};
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+/// `PID@HOST` of the `forebay run` that started the launcher.
+pub const RUN: &str = "FOREBAY_RUN";
+
+/// Who may use the mount of this server even when it is dead: the `run` behind the launcher if that is on this machine, else
+/// the launcher's job. Slurm ends all processes of a step with it, so there nobody is waited for.
+pub(super) fn users(launched: bool) -> Vec<u32> {
+    let launcher: Vec<u32> = crate::processes::parent().into_iter().collect();
+    let slurm = |pid: &u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("slurm"))
+    };
+    if launcher.iter().any(slurm) {
+        return Vec::new();
+    }
+    // A launcher may hang when servers have died; `run` ends it then.
+    let run = launched.then(starter).flatten();
+    run.map_or(launcher, |run| vec![run])
+}
+
+/// The `forebay run` that started the launcher, if it is on this machine.
+pub(super) fn starter() -> Option<u32> {
+    let told = std::env::var(RUN).ok()?;
+    let (pid, host) = told.split_once('@')?;
+    pid.parse().ok().filter(|_| host == crate::spec::host())
+}
+
+/// What `run` writes to the servers' standard input, before it ends it, when its command has ended.
+pub const OVER: &[u8] = b"over\n";
+
+/// Turns signals, and the end of what started the launcher, into events; before `started`, into the end of the process.
+///
+/// For the process that gets standard input: what is disconnected once that has ended.
+pub(super) fn follow(
+    events: &mpsc::Sender<Event>,
+    started: &Arc<AtomicBool>,
+    launched: bool,
+    rank: u32,
+) -> Result<Option<mpsc::Receiver<()>>> {
+    let stop = {
+        let (events, started) = (events.clone(), started.clone());
+        move |event: Event, why: &str| {
+            if !started.load(Ordering::SeqCst) {
+                tracing::error!("{why} while starting: ended at once");
+                std::process::exit(i32::from(FAILED));
+            }
+            // Fails only if nobody listens any more, and then it stops already.
+            let _ = events.send(event);
+        }
+    };
+    let (sender, signals) = mpsc::channel();
+    events::signals(sender)?;
+    if launched {
+        follow_signal(stop.clone())?;
+    }
+    let next = "raise the limit on processes";
+    let caught = stop.clone();
+    std::thread::Builder::new()
+        .name("signal events".into())
+        .spawn(move || {
+            for event in signals {
+                caught(event, "a signal came");
+            }
+        })
+        .or_fail("cannot start the thread for signals", next)?;
+    let ended = "the run has ended";
+    if let Some(run) = starter().filter(|_| launched) {
+        let pid = Pid::from_raw(run as i32).ok_or_else(|| Failure::new(ended, "start again"))?;
+        let run = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .or_fail("cannot follow the run", "start again")?;
+        let stop = stop.clone();
+        std::thread::Builder::new()
+            .name("follow the run".into())
+            .spawn(move || {
+                // Readable once the process has ended.
+                let mut poll = [PollFd::new(&run, PollFlags::IN)];
+                while rustix::event::poll(&mut poll, None).is_err() {}
+                // Its guard may still be ending the command.
+                let why = ended.into();
+                stop(Event::Told { why, over: false }, ended);
+            })
+            .or_fail("cannot start the thread that follows the run", next)?;
+    }
+    if !launched || rank != 0 {
+        return Ok(None);
+    }
+    let (lifeline, input) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("input".into())
+        .spawn(move || {
+            let mut said = Vec::new();
+            // However it ends, it has ended.
+            let _ = std::io::stdin().lock().read_to_end(&mut said);
+            drop(lifeline);
+            let over = said == OVER;
+            let why = if over { COMMAND_ENDED } else { ended };
+            let told = Event::Told {
+                why: why.into(),
+                over,
+            };
+            stop(told, why);
+        })
+        .or_fail("cannot start the thread for standard input", next)?;
+    Ok(Some(input))
+}
+
+const COMMAND_ENDED: &str = "the command has ended";
+
+/// `run` has its launcher send SIGUSR1 to all servers where the first one, which gets standard input, has died.
+fn follow_signal(stop: impl Fn(Event, &str) + Send + 'static) -> Result {
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGUSR1])
+        .or_fail("cannot catch signals", "raise the limit on open files")?;
+    std::thread::Builder::new()
+        .name("end of the command".into())
+        .spawn(move || {
+            for _ in signals.forever() {
+                let why = COMMAND_ENDED.into();
+                stop(Event::Told { why, over: true }, COMMAND_ENDED);
+            }
+        })
+        .or_fail(
+            "cannot start the thread for signals",
+            "raise the limit on processes",
+        )?;
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Ends a server that does not get on with starting or stopping, after writing down where it hangs.
+use crate::failure::{FAILED, Failure};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+/// Why servers that run may not reach each other.
+pub const UNREACHED: &str = "an interface that is up on a host and reaches no other one, as docker0, makes MPI hang: name the network to \
+    use, as in `export OMPI_MCA_btl_tcp_if_include=10.0.0.0/8`";
+
+/// What is being done.
+#[derive(Clone)]
+struct Stage {
+    text: String,
+    /// Servers on other hosts are waited for.
+    for_others: bool,
+}
+
+/// Runs until dropped or until its limit; then tells, cleans up and ends the process.
+pub struct Watchdog {
+    stage: Arc<Mutex<Stage>>,
+    _alive: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// `last_words` is told why, and whether other servers were waited for; it must not wait for anything that may hang.
+    pub fn start(
+        limit: Duration,
+        setting: &str,
+        last_words: impl FnOnce(&Failure, bool) + Send + 'static,
+    ) -> Watchdog {
+        let stage = Arc::new(Mutex::new(Stage {
+            text: String::from("starting"),
+            for_others: false,
+        }));
+        let (alive, ended) = mpsc::channel::<()>();
+        let (seen, setting) = (stage.clone(), setting.to_string());
+        let started = std::thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || {
+                if ended.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+                let Stage {
+                    text: stage,
+                    for_others,
+                } = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                tracing::error!(
+                    "no progress at '{stage}'; the threads:\n{}",
+                    crate::processes::stacks(std::process::id())
+                );
+                let next = match for_others {
+                    true => format!(
+                        "the other servers did not answer: look at what they and the launcher say; {UNREACHED}; many hosts, or slow \
+                         disks, may need a larger --{setting}"
+                    ),
+                    false => format!(
+                        "the log says where it hangs; a slow disk may need a larger --{setting}"
+                    ),
+                };
+                let what = format!(
+                    "gave up after {} s at this step: {stage}",
+                    limit.as_secs_f32()
+                );
+                last_words(&Failure::new(what, next), for_others);
+                std::process::exit(i32::from(FAILED));
+            });
+        if let Err(e) = started {
+            tracing::warn!("no watchdog: {e}");
+        }
+        Watchdog {
+            stage,
+            _alive: alive,
+        }
+    }
+
+    /// What is being done now.
+    pub fn stage(&self, stage: &str) {
+        self.set(stage, false);
+    }
+
+    /// The same, of a step that waits for servers in other processes.
+    #[cfg(feature = "mpi")]
+    pub fn stage_with_others(&self, stage: &str) {
+        self.set(stage, true);
+    }
+
+    fn set(&self, stage: &str, for_others: bool) {
+        tracing::info!("{stage}");
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = Stage {
+            text: stage.to_string(),
+            for_others,
+        };
+    }
+}
