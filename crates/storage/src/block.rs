@@ -1,24 +1,20 @@
-//! Blocks: the unit in which table files are read, checked and cached. How entries become bytes is a
-//! parameter ([`BlockFormat`]), because stores with different blocks stand on this core.
+//! Blocks: the unit in which table files are read, checked and cached. Entries are rows, each key stored as what differs from the key
+//! before.
+//!
+//! ```text
+//!  count varint | count times: shared varint | suffix length varint | value length + 1 varint, 0 = delete | suffix | value
+//! ```
 //!
 //! Invariant: a decoded [`Block`] is in strictly ascending key order, whatever the bytes were.
 //! The checksum of a block stands in its table's metadata region, not in the block.
-use crate::cache::Decoded;
 use crate::wire::{Cursor, put_varint};
 use bytes::Bytes;
 
 /// One entry on its way into a block. Keys start with the keyspace byte. `None` marks a delete.
 pub type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// How a block's entries are laid out in bytes.
-pub trait BlockFormat: Send + Sync + 'static {
-    /// A number that table files carry, so that a store is never read with another format.
-    fn id(&self) -> u32;
-    /// Appends the bytes of a block with these entries, which ascend strictly by key.
-    fn encode(&self, entries: &[Entry<'_>], out: &mut Vec<u8>);
-    /// Reads the entries back, pushing each in order. `None` if the bytes are no such block.
-    fn decode(&self, bytes: &[u8]) -> Option<Block>;
-}
+/// The number of this layout, which table files carry: a file of another one is refused.
+pub const FORMAT: u32 = 1;
 
 /// A decoded block: entries in key order, in one buffer.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +35,32 @@ const DELETED: u32 = u32::MAX;
 const COPY: usize = 512;
 
 impl Block {
+    /// Of the bytes of a block. `None` if they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Block> {
+        let mut cursor = Cursor::new(bytes);
+        let count = usize::try_from(cursor.varint()?).ok()?;
+        // Each entry takes three bytes or more: a damaged count must not reserve the whole memory.
+        let mut block = BlockBuilder::with_capacity(bytes.len() * 2, count.min(bytes.len() / 3));
+        for _ in 0..count {
+            let shared = usize::try_from(cursor.varint()?).ok()?;
+            let suffix = usize::try_from(cursor.varint()?).ok()?;
+            let value = usize::try_from(cursor.varint()?).ok()?;
+            let suffix = cursor.take(suffix)?;
+            let value = if value == 0 {
+                None
+            } else {
+                Some(cursor.take(value - 1)?)
+            };
+            block.push(shared, suffix, value)?;
+        }
+        cursor.is_empty().then(|| block.finish())
+    }
+
+    /// Memory held, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.data.len() + self.slots.len() * size_of::<Slot>() + size_of::<Block>()
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -104,11 +126,6 @@ impl Block {
     }
 }
 
-impl Decoded for Block {
-    fn bytes(&self) -> usize {
-        self.data.len() + self.slots.len() * size_of::<Slot>() + size_of::<Block>()
-    }
-}
 
 /// Collects the entries of a block being decoded.
 #[derive(Debug, Default)]
@@ -163,55 +180,22 @@ impl BlockBuilder {
     }
 }
 
-/// The default format: rows, each key stored as what differs from the key before.
-///
-/// ```text
-///  count varint | count times: shared varint | suffix length varint | value length + 1 varint, 0 = delete | suffix | value
-/// ```
-#[derive(Debug, Default, Clone, Copy)]
-pub struct RowFormat;
-
-impl BlockFormat for RowFormat {
-    fn id(&self) -> u32 {
-        1
-    }
-
-    fn encode(&self, entries: &[Entry<'_>], out: &mut Vec<u8>) {
-        put_varint(out, entries.len() as u64);
-        let mut before: &[u8] = &[];
-        for (key, value) in entries {
-            let shared = before
-                .iter()
-                .zip(key.iter())
-                .take_while(|(a, b)| a == b)
-                .count();
-            put_varint(out, shared as u64);
-            put_varint(out, (key.len() - shared) as u64);
-            put_varint(out, value.map_or(0, |v| v.len() as u64 + 1));
-            out.extend_from_slice(&key[shared..]);
-            out.extend_from_slice(value.unwrap_or_default());
-            before = key;
-        }
-    }
-
-    fn decode(&self, bytes: &[u8]) -> Option<Block> {
-        let mut cursor = Cursor::new(bytes);
-        let count = usize::try_from(cursor.varint()?).ok()?;
-        // Each entry takes three bytes or more: a damaged count must not reserve the whole memory.
-        let mut block = BlockBuilder::with_capacity(bytes.len() * 2, count.min(bytes.len() / 3));
-        for _ in 0..count {
-            let shared = usize::try_from(cursor.varint()?).ok()?;
-            let suffix = usize::try_from(cursor.varint()?).ok()?;
-            let value = usize::try_from(cursor.varint()?).ok()?;
-            let suffix = cursor.take(suffix)?;
-            let value = if value == 0 {
-                None
-            } else {
-                Some(cursor.take(value - 1)?)
-            };
-            block.push(shared, suffix, value)?;
-        }
-        cursor.is_empty().then(|| block.finish())
+/// Appends the bytes of a block with these entries, which ascend strictly by key.
+pub fn encode(entries: &[Entry<'_>], out: &mut Vec<u8>) {
+    put_varint(out, entries.len() as u64);
+    let mut before: &[u8] = &[];
+    for (key, value) in entries {
+        let shared = before
+            .iter()
+            .zip(key.iter())
+            .take_while(|(a, b)| a == b)
+            .count();
+        put_varint(out, shared as u64);
+        put_varint(out, (key.len() - shared) as u64);
+        put_varint(out, value.map_or(0, |v| v.len() as u64 + 1));
+        out.extend_from_slice(&key[shared..]);
+        out.extend_from_slice(value.unwrap_or_default());
+        before = key;
     }
 }
 
@@ -231,8 +215,8 @@ mod tests {
         ) {
             let entries: Vec<Entry<'_>> = map.iter().map(|(k, v)| (&k[..], v.as_deref())).collect();
             let mut bytes = Vec::new();
-            RowFormat.encode(&entries, &mut bytes);
-            let block = RowFormat.decode(&bytes).unwrap();
+            encode(&entries, &mut bytes);
+            let block = Block::decode(&bytes).unwrap();
             prop_assert_eq!(block.len(), entries.len());
             for (i, (k, v)) in entries.iter().enumerate() {
                 prop_assert_eq!(block.key(i), *k);
@@ -247,7 +231,7 @@ mod tests {
 
         #[test]
         fn garbage_never_panics_and_never_disorders(bytes in proptest::collection::vec(0u8..6, 0..80)) {
-            if let Some(block) = RowFormat.decode(&bytes) {
+            if let Some(block) = Block::decode(&bytes) {
                 let keys: BTreeMap<_, _> = (0..block.len()).map(|i| (block.key(i).to_vec(), i)).collect();
                 prop_assert!(keys.values().copied().eq(0..block.len()));
             }

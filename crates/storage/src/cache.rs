@@ -2,6 +2,7 @@
 //!
 //! Invariant: the sum of the blocks' sizes never exceeds the budget, shard by shard; a block larger than
 //! a shard's share is not kept.
+use crate::block::Block;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -12,20 +13,14 @@ pub type BlockKey = (u64, u32);
 
 const SHARDS: usize = 16;
 
-/// A decoded block, of whatever format.
-pub trait Decoded {
-    /// Memory held, in bytes.
-    fn bytes(&self) -> usize;
-}
-
-struct Shard<B> {
-    blocks: LruCache<BlockKey, Arc<B>>,
+struct Shard {
+    blocks: LruCache<BlockKey, Arc<Block>>,
     bytes: usize,
 }
 
 /// See the head of this file.
-pub struct BlockCache<B> {
-    shards: Vec<Mutex<Shard<B>>>,
+pub struct BlockCache {
+    shards: Vec<Mutex<Shard>>,
     share: usize,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -34,9 +29,9 @@ pub struct BlockCache<B> {
 /// What a cached block costs beyond its own memory: map entry and list node.
 const OVERHEAD: usize = 96;
 
-impl<B: Decoded> BlockCache<B> {
+impl BlockCache {
     /// A cache of at most `budget` bytes.
-    pub fn new(budget: usize) -> BlockCache<B> {
+    pub fn new(budget: usize) -> BlockCache {
         // Few shards for a small budget, so that a share still holds some blocks.
         let shards = (budget >> 18).clamp(1, SHARDS);
         let shard = || {
@@ -53,13 +48,13 @@ impl<B: Decoded> BlockCache<B> {
         }
     }
 
-    fn shard(&self, key: BlockKey) -> &Mutex<Shard<B>> {
+    fn shard(&self, key: BlockKey) -> &Mutex<Shard> {
         let mixed = (key.0 << 20 ^ u64::from(key.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 40) as usize % self.shards.len()]
     }
 
     /// The block, if it is here.
-    pub fn get(&self, key: BlockKey) -> Option<Arc<B>> {
+    pub fn get(&self, key: BlockKey) -> Option<Arc<Block>> {
         let block = self.shard(key).lock().blocks.get(&key).cloned();
         let counter = if block.is_some() {
             &self.hits
@@ -71,7 +66,7 @@ impl<B: Decoded> BlockCache<B> {
     }
 
     /// Keeps the block, at the cost of the least recently used ones.
-    pub fn insert(&self, key: BlockKey, block: Arc<B>) {
+    pub fn insert(&self, key: BlockKey, block: Arc<Block>) {
         let cost = block.bytes() + OVERHEAD;
         if cost > self.share {
             return;
@@ -106,7 +101,7 @@ impl<B: Decoded> BlockCache<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{Block, BlockBuilder};
+    use crate::block::BlockBuilder;
 
     fn block(bytes: usize) -> Arc<Block> {
         let mut b = BlockBuilder::default();

@@ -82,7 +82,7 @@ pub fn correct(block: &mut [u8], expected: u32) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BlockFormat, Entry, RowFormat};
+    use crate::block::{Block, Entry, encode};
     use proptest::prelude::*;
 
     fn flip(block: &mut [u8], bit: usize) {
@@ -125,7 +125,7 @@ mod tests {
             let values: Vec<[u8; 8]> = values.iter().map(|v| v.to_be_bytes()).collect();
             let rows: Vec<Entry<'_>> = keys.iter().zip(&values).map(|(k, v)| (&k[..], Some(&v[..]))).collect();
             let mut block = Vec::new();
-            RowFormat.encode(&rows, &mut block);
+            encode(&rows, &mut block);
             let sum = crc32c::crc32c(&block);
             let mut damaged = block.clone();
             let at = at.index(block.len() - garbage.len());
@@ -133,7 +133,7 @@ mod tests {
             prop_assume!(damaged != block);
             if correct(&mut damaged, sum).is_some() {
                 // By the chance above; it must then fail by its structure, or be what was written.
-                let rows = RowFormat.decode(&damaged);
+                let rows = Block::decode(&damaged);
                 let ends = rows.filter(|r| r.key(0) == keys[0] && r.key(r.len() - 1) == keys[keys.len() - 1]);
                 prop_assert!(ends.is_none() || damaged == block);
             }

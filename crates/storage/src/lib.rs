@@ -32,8 +32,6 @@ mod wal;
 mod wire;
 
 pub use batch::{Batch, Keyspace, Op, SideEntry};
-pub use block::{Block, BlockBuilder, BlockFormat, Entry, RowFormat};
-pub use cache::{BlockCache, BlockKey, Decoded};
 pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
 pub use error::{Error, Result, Shortage};
 pub use io::{DirEntry, File, Io, OsIo};

@@ -8,7 +8,7 @@
 //! Invariants: a run ascends strictly by key; runs are never changed, so a clone of the MemTable is a snapshot and costs one
 //! counter a run; of two records with one key, that of the later run is the newer.
 use super::record::Record;
-use super::tournament::Tournament;
+use super::loser_tree::LoserTree;
 use std::sync::Arc;
 
 /// A run of records in ascending order.
@@ -164,7 +164,7 @@ fn chains(runs: &[Run]) -> Vec<Chain<'_>> {
 /// so the runs are few chains; where these do not overlap, whole pieces are taken.
 fn merge_all(runs: &[Run], records: usize) -> Vec<Record> {
     let mut chains = chains(runs);
-    let mut order = Tournament::of(chains.iter().map(Chain::next));
+    let mut order = LoserTree::of(chains.iter().map(Chain::next));
     let mut merged: Vec<Record> = Vec::with_capacity(records);
     // The age of the last record.
     let mut last_age = 0;

@@ -16,7 +16,7 @@
 //! merge, so below a quarter of a block the next one is taken in instead of passed.
 use super::block::{Block, Cutter};
 use super::record::Record;
-use super::tournament::Tournament;
+use super::loser_tree::LoserTree;
 use forebay_storage::Result;
 use std::collections::VecDeque;
 
@@ -86,7 +86,7 @@ pub struct Merge<'a, B> {
     /// Those that have something left, the newest first.
     sides: Vec<Side<B>>,
     /// The keys of their next records.
-    order: Tournament,
+    order: LoserTree,
     /// The key of the last record that was taken: where another side has it too, that one is older.
     taken: Option<u128>,
     cutter: &'a mut Cutter,
@@ -122,7 +122,7 @@ impl<'a, B: Blocks> Merge<'a, B> {
         }
         Ok(Merge {
             sides: left,
-            order: Tournament::of(numbers),
+            order: LoserTree::of(numbers),
             taken: None,
             cutter,
             drop_deletes,

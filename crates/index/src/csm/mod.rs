@@ -7,7 +7,7 @@
 //! | `tree` | the blocks of one sealed MemTable, by minimum key |
 //! | `memtable` | the newest records: sorted runs |
 //! | `merge` | sorted sequences of blocks become one; only overlapping blocks are decompressed |
-//! | `tournament` | the least of several numbers, as they change |
+//! | `loser_tree` | the least of several numbers, as they change |
 //! | `table`, `sorted` | table files, and runs of them |
 //! | `engine` | all of it at work, as the side of a store |
 //! | `lookup` | the records that many ranges need |
@@ -27,7 +27,7 @@ mod sorted;
 pub mod table;
 #[cfg(test)]
 mod tests;
-mod tournament;
+mod loser_tree;
 mod tree;
 
 pub use block::{Block, Cutter};

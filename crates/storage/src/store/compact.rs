@@ -162,7 +162,6 @@ impl Core {
         let upper = job.upper.iter().map(|table| run(vec![table.clone()]));
         let sources = upper.chain([run(job.lower.clone())]).collect();
         let mut merge = Merge::new(sources);
-        let format = self.tables.format.clone();
         let mut builder: Option<TableBuilder<'_>> = None;
         let result = loop {
             if self.stopping() {
@@ -184,7 +183,6 @@ impl Core {
                     self.io(),
                     self.dir(),
                     self.new_number(),
-                    &*format,
                     self.options.block_bytes,
                 ) {
                     Ok(new) => builder.insert(new),
@@ -269,12 +267,10 @@ impl Core {
         let mut merge = Merge::new(sources);
         let lineage = self.lineage(vec![meta.number]);
         let number = self.new_number();
-        let format = self.tables.format.clone();
         let mut builder = TableBuilder::create(
             self.io(),
             self.dir(),
             number,
-            &*format,
             self.options.block_bytes,
         )
         .map_err(Failure::Output)?;

@@ -65,12 +65,10 @@ impl Core {
 
     fn write_table(&self, sealed: &Sealed, drop_deletes: bool) -> Result<Option<TableMeta>> {
         let number = self.new_number();
-        let format = self.tables.format.clone();
         let mut builder = TableBuilder::create(
             self.io(),
             self.dir(),
             number,
-            &*format,
             self.options.block_bytes,
         )?;
         let written = sealed

@@ -26,7 +26,6 @@ pub use pieces::StoredPiece;
 pub use read::{Scan, Snapshot};
 
 pub(crate) use self::core::Core;
-use crate::block::{BlockFormat, RowFormat};
 use crate::options::{Durability, Options, Stats};
 use crate::wal::recovery;
 use crate::{Batch, Damage, Error, Io, Keyspace, Lost, Opened, Result, Side, SideHost};
@@ -62,27 +61,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in `dir`, creating it if there is none, and replays its log. Blocks are
-    /// [rows](RowFormat). The caller makes sure that no other process has the store open.
+    /// Opens the store in `dir`, creating it if there is none, and replays its log. The caller makes sure that no other process has the
+    /// store open.
     ///
     /// # Errors
     /// [`Error::Format`] if the store is of a newer version, or files are missing; [`Error::Corrupt`] if the log
     /// or the manifest is damaged beyond what a crash does; [`Error::Io`], [`Error::NoSpace`].
     pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
-        Store::open_with_format(io, dir, options, Arc::new(RowFormat))
-    }
-
-    /// As [`open`](Store::open), with a block format of the caller's. A store keeps its format for ever.
-    ///
-    /// # Errors
-    /// As [`open`](Store::open).
-    pub fn open_with_format(
-        io: Arc<dyn Io>,
-        dir: &Path,
-        options: Options,
-        format: Arc<dyn BlockFormat>,
-    ) -> Result<Store> {
-        open::open(io, dir, options, format)
+        open::open(io, dir, options)
     }
 
     /// Opens a store to read all of it that is whole, whatever is damaged. No file is written or removed, no thread started, and every batch
@@ -92,7 +78,7 @@ impl Store {
     /// # Errors
     /// [`Error::Format`] if there is no store, or one of another version; [`Error::Io`] if the directory cannot be read.
     pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
-        open::salvage(io, dir, options, Arc::new(RowFormat))
+        open::salvage(io, dir, options)
     }
 
     /// Whether it was opened by [`salvage`](Store::salvage).

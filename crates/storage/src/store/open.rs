@@ -1,7 +1,6 @@
 //! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
 use super::core::{Core, Counters, OldLog, Sealed, View, Writer};
 use super::{Store, background};
-use crate::block::BlockFormat;
 use crate::cache::BlockCache;
 use crate::compaction::{LEVELS, Levels};
 use crate::damage::{Damage, DamageNotes, LogEnd, Lost, Opened};
@@ -94,13 +93,8 @@ impl Found {
     }
 }
 
-/// See [`Store::open_with_format`].
-pub fn open(
-    io: Arc<dyn Io>,
-    dir: &Path,
-    options: Options,
-    format: Arc<dyn BlockFormat>,
-) -> Result<Store> {
+/// See [`Store::open`].
+pub fn open(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
     io.create_dir_all(dir)
         .map_err(|e| Error::io("create", dir, e))?;
     let found = Found::list(&*io, dir)?;
@@ -120,7 +114,7 @@ pub fn open(
     let before = manifest.state().clone();
     found.must_have_tables(dir, &before, &mut damage)?;
     remove_orphans(&*io, dir, &found, &before)?;
-    let tables = tables(io, dir, &options, format, false);
+    let tables = tables(io, dir, &options, false);
     let core = replay(tables, options, manifest, &found, damage, new)?;
     let core = Arc::new(start_log(core)?);
     let threads = background::start(&core).map_err(|e| Error::hard("start threads for", dir, e))?;
@@ -131,12 +125,7 @@ pub fn open(
 }
 
 /// See [`Store::salvage`].
-pub fn salvage(
-    io: Arc<dyn Io>,
-    dir: &Path,
-    options: Options,
-    format: Arc<dyn BlockFormat>,
-) -> Result<Store> {
+pub fn salvage(io: Arc<dyn Io>, dir: &Path, options: Options) -> Result<Store> {
     let io: Arc<dyn Io> = Arc::new(ReadOnly::new(io));
     let options = Options {
         durability: Durability::None,
@@ -161,7 +150,7 @@ pub fn salvage(
         }
         Err((error, _)) => return Err(error),
     };
-    let tables = tables(io, dir, &options, format, true);
+    let tables = tables(io, dir, &options, true);
     let core = replay(tables, options, manifest, &found, damage, false)?;
     Ok(Store {
         core: Arc::new(core),
@@ -186,13 +175,11 @@ fn tables(
     io: Arc<dyn Io>,
     dir: &Path,
     options: &Options,
-    format: Arc<dyn BlockFormat>,
     salvaged: bool,
 ) -> Arc<Tables> {
     Arc::new(Tables {
         io,
         dir: dir.to_path_buf(),
-        format,
         cache: BlockCache::new(options.cache_bytes),
         salvaged,
         damage_notes: DamageNotes::default(),

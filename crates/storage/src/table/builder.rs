@@ -3,7 +3,7 @@
 //! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
 //! next open removes.
 use super::{TableMeta, filter, footer::Footer, frame, index};
-use crate::block::{BlockFormat, Entry};
+use crate::block::{self, Entry};
 use crate::lineage::Lineage;
 use crate::names;
 use crate::{Error, File, Io, Keyspace, Result};
@@ -16,7 +16,6 @@ const WRITE: usize = 256 << 10;
 /// Writes one table file.
 pub struct TableBuilder<'a> {
     io: &'a dyn Io,
-    format: &'a dyn BlockFormat,
     file: Arc<dyn File>,
     path: PathBuf,
     number: u64,
@@ -42,18 +41,16 @@ impl<'a> TableBuilder<'a> {
         io: &'a dyn Io,
         dir: &Path,
         number: u64,
-        format: &'a dyn BlockFormat,
         block_bytes: usize,
     ) -> Result<TableBuilder<'a>> {
         let path = names::table(dir, number);
-        TableBuilder::create_at(io, path, number, format, block_bytes)
+        TableBuilder::create_at(io, path, number, block_bytes)
     }
 
     fn create_at(
         io: &'a dyn Io,
         path: PathBuf,
         number: u64,
-        format: &'a dyn BlockFormat,
         block_bytes: usize,
     ) -> Result<TableBuilder<'a>> {
         let file = io
@@ -61,7 +58,6 @@ impl<'a> TableBuilder<'a> {
             .map_err(|e| Error::io("create", &path, e))?;
         Ok(TableBuilder {
             io,
-            format,
             file,
             path,
             number,
@@ -87,7 +83,7 @@ impl<'a> TableBuilder<'a> {
             let dir = self.path.parent().unwrap_or(Path::new("."));
             let path = names::table_copy(dir, self.number);
             let mut copy =
-                TableBuilder::create_at(self.io, path, self.number, self.format, self.block_bytes)?;
+                TableBuilder::create_at(self.io, path, self.number, self.block_bytes)?;
             copy.is_copy = true;
             self.copy = Some(Box::new(copy));
         }
@@ -143,7 +139,7 @@ impl<'a> TableBuilder<'a> {
         };
         let at = self.buffer.len();
         self.buffer.extend_from_slice(&[0; frame::LENGTH]);
-        self.format.encode(&entries, &mut self.buffer);
+        block::encode(&entries, &mut self.buffer);
         let offset = self.written + at as u64;
         frame::fill(&mut self.buffer[at..], self.number, offset);
         let block = &self.buffer[at + frame::LENGTH..];
@@ -217,7 +213,7 @@ impl<'a> TableBuilder<'a> {
         self.buffer.extend_from_slice(&region);
         let too_long = || Error::invalid(&self.path, "table too large: lower the MemTable size");
         let footer = Footer {
-            format: self.format.id(),
+            format: block::FORMAT,
             entries: self.entries(),
             filter_at,
             index_at,

@@ -11,7 +11,7 @@
 //!  |                |                | len u32| len u32| crc u32| crc u32| u32    |        |
 //!  +----------------+----------------+--------+--------+--------+--------+--------+--------+
 //! ```
-//! - `format`: the [`BlockFormat`](crate::BlockFormat) of the blocks.
+//! - `format`: the layout of the blocks, [`FORMAT`](crate::block::FORMAT).
 //! - `deletes`: how many entries are deletes, saturating.
 //! - `crc`: CRC32C of bytes 0..60. Later versions keep magic, version and crc in place.
 use crate::wal::header::newer;

@@ -12,7 +12,7 @@
 use super::TableMeta;
 use super::index::{self, Index};
 use crate::Keyspace;
-use crate::block::BlockFormat;
+use crate::block::Block;
 use crate::wire::u32_at;
 
 /// Bytes of a frame before its block.
@@ -63,14 +63,13 @@ struct FoundBlock<'a> {
 pub fn rebuild(
     bytes: &[u8],
     meta: &TableMeta,
-    format: &dyn BlockFormat,
     copy: Option<(&Index, u64)>,
 ) -> Option<(Index, bool)> {
     let mut found: Vec<FoundBlock<'_>> = Vec::new();
     let (mut at, mut entries) = (0, 0);
     while at < bytes.len() {
         let block = block_at(&bytes[at..], meta.number, at as u64);
-        let decoded = block.and_then(|raw| Some((raw, format.decode(raw)?)));
+        let decoded = block.and_then(|raw| Some((raw, Block::decode(raw)?)));
         let Some((raw, block)) = decoded.filter(|(_, b)| !b.is_empty()) else {
             at += 1;
             continue;
@@ -145,7 +144,7 @@ fn before(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RowFormat;
+    use crate::block;
     use proptest::prelude::*;
 
     /// Blocks of two entries each, framed, and what the manifest says of them.
@@ -156,7 +155,7 @@ mod tests {
             let (a, b) = (key(2 * i), key(2 * i + 1));
             let at = bytes.len();
             bytes.extend_from_slice(&[0; LENGTH]);
-            RowFormat.encode(&[(&a, Some(b"value")), (&b, None)], &mut bytes);
+            block::encode(&[(&a, Some(b"value")), (&b, None)], &mut bytes);
             fill(&mut bytes[at..], 7, at as u64);
         }
         let meta = TableMeta {
@@ -191,7 +190,7 @@ mod tests {
             if let Some(cut) = cut {
                 bytes.truncate(cut.index(bytes.len() + 1));
             }
-            let (index, complete) = rebuild(&bytes, &meta, &RowFormat, None).unwrap();
+            let (index, complete) = rebuild(&bytes, &meta, None).unwrap();
             let untouched = bytes.starts_with(&whole);
             prop_assert_eq!(complete, untouched);
             let held = (0..index.len()).filter(|i| index.place(*i).length > 0).count();

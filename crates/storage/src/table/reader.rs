@@ -5,7 +5,7 @@
 //! What cannot be read in the table is read in the copy of what is kept twice, if it is there, or with one flipped bit put right
 //! ([`correction`]). Either way it is noted, for whoever asks what of the store is damaged.
 use super::{TableMeta, filter, footer, footer::Footer, frame, index::Index};
-use crate::block::{Block, BlockFormat};
+use crate::block::{self, Block};
 use crate::cache::BlockCache;
 use crate::correction;
 use crate::damage::{Damage, DamageNotes, Lost};
@@ -26,10 +26,8 @@ pub struct Tables {
     pub io: Arc<dyn Io>,
     /// The store's directory.
     pub dir: PathBuf,
-    /// How blocks are laid out.
-    pub format: Arc<dyn BlockFormat>,
     /// Decoded blocks.
-    pub cache: BlockCache<Block>,
+    pub cache: BlockCache,
     /// The store is only read, around whatever is damaged.
     pub salvaged: bool,
     /// The damage that reads met.
@@ -196,11 +194,11 @@ impl Table {
             }
             Err(e) => return Err(e),
         };
-        if footer.format != self.shared.format.id() {
+        if footer.format != block::FORMAT {
             let reason = format!(
                 "blocks are of format {}, this store reads format {}; open it with the program that wrote it",
                 footer.format,
-                self.shared.format.id()
+                block::FORMAT
             );
             return Err(Error::Format {
                 path: path.to_path_buf(),
@@ -235,7 +233,7 @@ impl Table {
     /// The table without its metadata region: from its blocks, of which these are the bytes, and from the copy.
     fn rebuilt(&self, bytes: &[u8], filter: Vec<u8>, damage: Vec<Error>) -> Result<Opened> {
         let copy = self.copy().map(|copy| (&copy.index, copy.entries));
-        let rebuilt = frame::rebuild(bytes, &self.meta, &*self.shared.format, copy);
+        let rebuilt = frame::rebuild(bytes, &self.meta, copy);
         let (index, complete) = rebuilt.ok_or_else(|| self.corrupt("order of blocks", 0, 0, 0))?;
         tracing::warn!(complete, file = %self.path.display(), "the blocks of the table were looked for without its metadata region");
         Ok(Opened {
@@ -395,7 +393,7 @@ impl Table {
         let raw = Table::read(&*file, &self.path, place.offset, place.length as usize);
         let mut raw = raw.ok().filter(|raw| raw.len() == place.length as usize)?;
         let byte = place.offset + correction::correct(&mut raw, place.crc)? as u64;
-        let block = self.shared.format.decode(&raw)?;
+        let block = Block::decode(&raw)?;
         is_between(&block, first, last).then_some((block, Lost::Corrected { byte }))
     }
 
@@ -453,7 +451,7 @@ impl Table {
             if found != place.crc || raw.len() != place.length as usize {
                 return Err(corrupt("block"));
             }
-            let block = self.shared.format.decode(raw);
+            let block = Block::decode(raw);
             blocks.push(block.ok_or_else(|| corrupt("block layout"))?);
         }
         Ok(blocks)

@@ -11,7 +11,7 @@ type Player = (u128, u32);
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Tournament {
+pub struct LoserTree {
     winner: Player,
     /// Who lost game `g`, in which the winners of `2 g` and `2 g + 1` met. The first is no game; as many as there are places.
     losers: Vec<Player>,
@@ -19,9 +19,9 @@ pub struct Tournament {
     players: usize,
 }
 
-impl Tournament {
+impl LoserTree {
     /// Of these numbers.
-    pub fn of(numbers: impl IntoIterator<Item = u128>) -> Tournament {
+    pub fn of(numbers: impl IntoIterator<Item = u128>) -> LoserTree {
         let mut round: Vec<Player> = numbers.into_iter().zip(0..).collect();
         let players = round.len();
         let all = players.next_power_of_two();
@@ -36,7 +36,7 @@ impl Tournament {
             }
             round.truncate(first);
         }
-        Tournament {
+        LoserTree {
             winner: round[0],
             losers,
             players,
@@ -93,7 +93,7 @@ impl Tournament {
         let mut others: Vec<Player> = self.losers[1..].to_vec();
         others.retain(|(_, place)| (*place as usize) < self.players);
         others.sort_unstable_by_key(|(_, place)| *place);
-        *self = Tournament::of(others.into_iter().map(|(number, _)| number));
+        *self = LoserTree::of(others.into_iter().map(|(number, _)| number));
     }
 }
 
@@ -109,21 +109,21 @@ mod tests {
             changes in proptest::collection::vec(proptest::option::weighted(0.9, prop_oneof![0u128..20, Just(u128::MAX)]), 0..80),
         ) {
             let mut numbers = numbers;
-            let mut tournament = Tournament::of(numbers.iter().copied());
+            let mut tree = LoserTree::of(numbers.iter().copied());
             for change in changes {
                 let Some(least) = (0..numbers.len()).min_by_key(|i| numbers[*i]) else { break };
-                prop_assert_eq!(tournament.least(), least);
-                prop_assert_eq!(tournament.number(), numbers[least]);
+                prop_assert_eq!(tree.least(), least);
+                prop_assert_eq!(tree.number(), numbers[least]);
                 let others = numbers.iter().enumerate().filter(|(i, _)| *i != least);
-                prop_assert_eq!(tournament.second(), others.map(|(_, n)| *n).min().unwrap_or(u128::MAX));
+                prop_assert_eq!(tree.second(), others.map(|(_, n)| *n).min().unwrap_or(u128::MAX));
                 match change {
                     Some(number) => {
                         numbers[least] = number;
-                        tournament.replace(number);
+                        tree.replace(number);
                     }
                     None => {
                         numbers.remove(least);
-                        tournament.remove();
+                        tree.remove();
                     }
                 }
             }
