@@ -36,13 +36,13 @@ pub use extent::{Extent, MAX_EXTENT, SLICE};
 pub use found::Found;
 pub use range_map::RangeMap;
 
-use csm::engine::{Engine, Settings};
+use csm::engine::{CompressedEngine, Settings};
 use forebay_storage::{Result, Store};
 use std::sync::Arc;
 
-/// The extents of many files, as the [side](forebay_storage::Side) of a store. Stored extents of one file never overlap.
+/// The extents of many files, in the [engine](forebay_storage::Engine) attached to a store. Stored extents of one file never overlap.
 pub struct ExtentIndex {
-    engine: Arc<Engine>,
+    engine: Arc<CompressedEngine>,
 }
 
 impl ExtentIndex {
@@ -51,9 +51,9 @@ impl ExtentIndex {
     /// # Errors
     /// `Format`: wrong settings, or files of a newer version.
     pub fn open(store: &Store, settings: Settings) -> Result<ExtentIndex> {
-        let engine = match store.side() {
+        let engine = match store.engine() {
             Some(engine) => engine,
-            None => Engine::attach(store, settings)?,
+            None => CompressedEngine::attach(store, settings)?,
         };
         Ok(ExtentIndex { engine })
     }
@@ -71,7 +71,7 @@ impl ExtentIndex {
     }
 
     /// What keeps the records.
-    pub fn engine(&self) -> &Arc<Engine> {
+    pub fn engine(&self) -> &Arc<CompressedEngine> {
         &self.engine
     }
 }

@@ -11,7 +11,7 @@ pub const DENTRIES: Keyspace = Keyspace(1);
 /// Extended attributes by (fid, name). Written by `meta`.
 pub const XATTRS: Keyspace = Keyspace(2);
 /// Patterns and holes of files, by (fid, kind, sequence, number). Written by `files` (`files/patterns` draws them). Extents are
-/// kept by `forebay_index`, as the side of the store.
+/// kept by `forebay_index`, in an engine of the store.
 pub const PATTERNS: Keyspace = Keyspace(3);
 /// Staged changes of commits not yet published, and the last sequence published here by file. Written by `files`
 /// (`files/records.rs` draws the keys).

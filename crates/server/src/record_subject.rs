@@ -162,7 +162,7 @@ pub(crate) fn text_of(damage: &Damage, named: &Named) -> String {
             let of = RecordSubject::of_table_key;
             format!("{what}; it may have held {}", held(of(first), of(last)))
         }
-        Lost::SideKeys { first, last } => {
+        Lost::EngineKeys { first, last } => {
             let of = RecordSubject::of_index_key;
             format!("{what}; it may have held {}", held(of(first), of(last)))
         }

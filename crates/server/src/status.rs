@@ -8,7 +8,7 @@ use crate::node_server::NodeServer;
 use crate::{Error, Fid, Kind, Node, Result, keys};
 use crate::{files, inodes};
 use forebay_index::ExtentIndex;
-use forebay_index::csm::engine::{Engine, Stats};
+use forebay_index::csm::engine::{CompressedEngine, Stats};
 use forebay_storage::{LogEnd, Store};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -311,7 +311,7 @@ impl NodeServer {
         let traffic = delegate.map(|d| d.counters().totals()).unwrap_or_default();
         let index = node
             .store
-            .side::<Engine>()
+            .engine::<CompressedEngine>()
             .map(|e| e.stats())
             .unwrap_or_default();
         let own =
@@ -327,9 +327,7 @@ impl NodeServer {
         MemberStatus {
             member: node.peers.member(),
             damage: {
-                let engine = node.store.side::<Engine>();
-                let index = engine.map(|e| e.damage_notes()).unwrap_or_default();
-                let notes = [node.store.damage_notes(), index].concat();
+                let notes = node.store.damage_notes();
                 let opened = opened.damage.iter();
                 let all = opened.chain(notes.iter().map(|damage| &**damage));
                 all.map(ToString::to_string).collect()

@@ -12,7 +12,7 @@ impl Keyspace {
     pub const COUNT: usize = 16;
     /// Tables keep the entries of this keyspace and those behind it twice: what an owner must read before it can do anything, and
     /// of which there is little.
-    pub const TWICE: Keyspace = Keyspace(5);
+    pub const FIRST_MIRRORED: Keyspace = Keyspace(5);
 }
 
 /// One change. `value` is `None` for a delete.
@@ -26,33 +26,33 @@ pub struct Op {
     pub value: Option<Bytes>,
 }
 
-/// An entry for the store's [side](crate::Side): the bytes that are logged, and perhaps the same in the side's own form, so that it need not
-/// read the bytes again.
+/// An entry for the [engine](crate::Engine) attached to the store: the bytes that are logged, and perhaps the same in the engine's own form, so
+/// that it need not read the bytes again.
 #[derive(Clone)]
-pub struct SideEntry {
+pub struct EngineEntry {
     /// What the log holds.
     pub bytes: Bytes,
     /// What they stand for; `None` for an entry that comes from the log.
     pub form: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl PartialEq for SideEntry {
-    fn eq(&self, other: &SideEntry) -> bool {
+impl PartialEq for EngineEntry {
+    fn eq(&self, other: &EngineEntry) -> bool {
         self.bytes == other.bytes
     }
 }
 
-impl Eq for SideEntry {}
+impl Eq for EngineEntry {}
 
-impl std::fmt::Debug for SideEntry {
+impl std::fmt::Debug for EngineEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.bytes.fmt(f)
     }
 }
 
-impl From<Bytes> for SideEntry {
-    fn from(bytes: Bytes) -> SideEntry {
-        SideEntry { bytes, form: None }
+impl From<Bytes> for EngineEntry {
+    fn from(bytes: Bytes) -> EngineEntry {
+        EngineEntry { bytes, form: None }
     }
 }
 
@@ -60,10 +60,10 @@ impl From<Bytes> for SideEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Batch {
     pub(crate) ops: Vec<Op>,
-    /// Entries for the store's side.
-    pub(crate) side: Vec<SideEntry>,
+    /// Entries for the attached engine.
+    pub(crate) entries: Vec<EngineEntry>,
     /// Whether some of these add something.
-    side_adds: bool,
+    entries_add: bool,
     reclaiming: bool,
 }
 
@@ -79,6 +79,14 @@ impl Batch {
     pub fn reclaiming() -> Batch {
         Batch {
             reclaiming: true,
+            ..Batch::default()
+        }
+    }
+
+    /// Entries of the log, for the attached engine.
+    pub(crate) fn of_entries(entries: Vec<EngineEntry>) -> Batch {
+        Batch {
+            entries,
             ..Batch::default()
         }
     }
@@ -101,18 +109,18 @@ impl Batch {
         });
     }
 
-    /// An entry for the store's [side](crate::Side), behind those before; `adds` if it does not only remove something.
-    pub fn put_side(&mut self, entry: impl Into<SideEntry>, adds: bool) {
-        self.side.push(entry.into());
-        self.side_adds |= adds;
+    /// An entry for the [engine](crate::Engine) attached to the store, behind those before; `adds` if it does not only remove something.
+    pub fn put_entry(&mut self, entry: impl Into<EngineEntry>, adds: bool) {
+        self.entries.push(entry.into());
+        self.entries_add |= adds;
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.ops.is_empty() && self.side.is_empty()
+        self.ops.is_empty() && self.entries.is_empty()
     }
 
-    /// Number of changes, those of the side not counted.
+    /// Number of changes, entries for the attached engine not counted.
     pub fn len(&self) -> usize {
         self.ops.len()
     }
@@ -122,16 +130,21 @@ impl Batch {
         &self.ops
     }
 
+    /// The entries for the attached engine, in the order they were added.
+    pub fn entries(&self) -> &[EngineEntry] {
+        &self.entries
+    }
+
     /// Appends another batch's changes.
     pub fn extend(&mut self, other: Batch) {
         self.ops.extend(other.ops);
-        self.side.extend(other.side);
-        self.side_adds |= other.side_adds;
+        self.entries.extend(other.entries);
+        self.entries_add |= other.entries_add;
     }
 
     /// Whether the batch may use the log's reserve on a full disk.
     pub fn is_reclaiming(&self) -> bool {
-        let removes = || self.ops.iter().all(|op| op.value.is_none()) && !self.side_adds;
+        let removes = || self.ops.iter().all(|op| op.value.is_none()) && !self.entries_add;
         self.reclaiming || removes()
     }
 }

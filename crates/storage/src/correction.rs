@@ -82,7 +82,7 @@ pub fn correct(block: &mut [u8], expected: u32) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{Block, Entry, encode};
+    use crate::rows::block::{Block, Entry, encode};
     use proptest::prelude::*;
 
     fn flip(block: &mut [u8], bit: usize) {

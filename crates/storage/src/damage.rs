@@ -33,8 +33,8 @@ pub enum Lost {
         /// The greatest key.
         last: Bytes,
     },
-    /// Entries of the store's [side](crate::Side) from `first` to `last`, both included, as the side writes its keys: in ascending order.
-    SideKeys {
+    /// Entries of the attached [engine](crate::Engine) from `first` to `last`, both included, as that engine writes its keys: in ascending order.
+    EngineKeys {
         /// The least key.
         first: Bytes,
         /// The greatest key.
@@ -126,7 +126,7 @@ impl std::fmt::Display for Damage {
                 first.escape_ascii(),
                 last.escape_ascii()
             ),
-            Lost::SideKeys { first, last } => write!(
+            Lost::EngineKeys { first, last } => write!(
                 f,
                 " (it may have held entries of the index from {} to {})",
                 first.escape_ascii(),

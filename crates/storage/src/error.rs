@@ -95,7 +95,7 @@ impl Error {
     }
 
     /// The same error once more, for who keeps one of those that were answered.
-    pub(crate) fn again(&self) -> Error {
+    pub fn again(&self) -> Error {
         let path = self.path().to_path_buf();
         match self {
             Error::Io { what, source, .. } => Error::Io {
@@ -103,7 +103,7 @@ impl Error {
                 path,
                 source: match source.raw_os_error() {
                     Some(code) => io::Error::from_raw_os_error(code),
-                    None => source.kind().into(),
+                    None => io::Error::new(source.kind(), source.to_string()),
                 },
             },
             Error::Corrupt {
@@ -129,6 +129,16 @@ impl Error {
                 path,
                 reason: reason.clone(),
             },
+        }
+    }
+
+    /// Whether this file cannot be read, or is damaged: nothing is short, nor is the store closed.
+    pub fn is_of(&self, file: &Path) -> bool {
+        match self {
+            Error::Io { path, .. } | Error::Corrupt { path, .. } | Error::Format { path, .. } => {
+                path == file
+            }
+            Error::NoSpace { .. } | Error::NoDescriptors { .. } | Error::Poisoned { .. } => false,
         }
     }
 

@@ -1,5 +1,13 @@
-//! The log-structured storage core on which Forebay's stores stand: write-ahead log, MemTable, table
-//! files, manifest, compaction, block cache, and the one I/O trait with its fault-injecting twin.
+//! The log-structured storage core on which Forebay's stores stand: one write-ahead log, one manifest and one I/O trait with its
+//! fault-injecting twin, under engines that sort what batches bring.
+//!
+//! | module | what |
+//! |---|---|
+//! | `store` | what users call: open, apply, get, scan, close |
+//! | `engine` | the trait that engines implement, and what they share: the end of the log, the manifest, file numbers |
+//! | `rows` | the row engine: MemTables, levels of table files, block cache |
+//! | `manifest`, `wal` | which files make up the store; every batch before it is applied |
+//! | `io`, `pool`, `read_only`, [`fault`] | the I/O trait, and what implements it |
 //!
 //! **Knows**: bytes, keys, batches, files. **Must not know**: files of the mounted file system, extents, ranks,
 //! networks, configuration files.
@@ -8,39 +16,34 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batch;
-mod block;
-mod cache;
-mod compaction;
 pub mod correction;
 mod damage;
+mod engine;
 mod error;
 pub mod fault;
 mod io;
-mod lineage;
 mod manifest;
-mod memtable;
-mod merge;
 mod names;
 mod options;
 mod pool;
 mod read_only;
+mod rows;
 mod sectors;
-mod side;
 mod store;
-mod table;
 mod wal;
 mod wire;
 
-pub use batch::{Batch, Keyspace, Op, SideEntry};
+pub use batch::{Batch, EngineEntry, Keyspace, Op};
 pub use damage::{Damage, DamageNotes, LogCut, LogEnd, Lost, Opened};
+pub use engine::{Engine, EngineHost, GroupLoad, LogTail};
 pub use error::{Error, Result, Shortage};
 pub use io::{DirEntry, File, Io, OsIo};
-pub use lineage::Lineage;
+pub use manifest::{EngineEdit, Provenance};
 pub use options::{Durability, Options, Stats};
 pub use pool::PooledIo;
-pub use read_only::ReadOnly;
+pub use read_only::{ReadOnly, ReadOnlyFile};
+pub use rows::{Scan, Snapshot};
 pub use sectors::read as read_around_bad_sectors;
-pub use side::{Side, SideEdit, SideHost};
+pub use store::Store;
 #[doc(hidden)]
 pub use store::StoredPiece;
-pub use store::{Scan, Snapshot, Store};

@@ -19,10 +19,10 @@ pub enum Name {
     Log(u64),
     /// A table file, by number.
     Table(u64),
-    /// The copy of what a table keeps twice, by the table's number.
+    /// The copy of what a table mirrors, by the table's number.
     TableCopy(u64),
-    /// A file of the store's side, by number.
-    Side(u64),
+    /// A file of the attached engine, by number.
+    EngineFile(u64),
     /// The manifest, or its copy.
     Manifest,
     /// Unfinished; removed at open.
@@ -43,9 +43,14 @@ pub fn table(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("table-{number:010}.tbl"))
 }
 
-/// Path of the copy of what table `number` keeps twice.
+/// Path of the copy of what table `number` mirrors.
 pub fn table_copy(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("table-{number:010}.copy"))
+}
+
+/// Path of file `number` of the attached engine.
+pub fn engine_file(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("side-{number:010}.tbl"))
 }
 
 /// Understands a file name.
@@ -66,7 +71,7 @@ pub fn parse(name: &str) -> Name {
         return Name::TableCopy(n);
     }
     if let Some(n) = number("side-", ".tbl") {
-        return Name::Side(n);
+        return Name::EngineFile(n);
     }
     match name {
         MANIFEST | MANIFEST_COPY => Name::Manifest,
@@ -96,6 +101,7 @@ mod tests {
             Name::Table(12_345_678_901)
         );
         assert_eq!(parse(&name(table_copy(dir, 8))), Name::TableCopy(8));
+        assert_eq!(parse(&name(engine_file(dir, 9))), Name::EngineFile(9));
         assert_eq!(parse("MANIFEST"), Name::Manifest);
         assert_eq!(parse("MANIFEST.copy"), Name::Manifest);
         assert_eq!(parse("MANIFEST.tmp"), Name::Temporary);

@@ -19,8 +19,8 @@ pub struct Options {
     pub durability: Durability,
     /// A MemTable is sealed and flushed at this size. Up to `sealed_limit` sealed ones wait.
     pub memtable_bytes: usize,
-    /// A log file is ended, and what is in memory sealed, at this size. With two of them behind it, the store's side is asked to
-    /// bring its entries into files.
+    /// A log file is ended, and what is in memory sealed, at this size. With two of them behind it, engines are asked to
+    /// bring what they hold into files.
     pub wal_bytes: u64,
     /// Budget of the block cache.
     pub cache_bytes: usize,
@@ -29,7 +29,7 @@ pub struct Options {
     /// Room kept for logging deletes on a full disk; 0 for none.
     pub wal_reserve_bytes: u64,
     /// Room kept for the tables that those deletes are flushed and compacted to; 0 for none. At least
-    /// twice `memtable_bytes`, for tables may keep all of it [twice](crate::Keyspace::TWICE), or a full disk may not get empty again by
+    /// twice `memtable_bytes`, for tables may keep all of it [twice](crate::Keyspace::FIRST_MIRRORED), or a full disk may not get empty again by
     /// deletes alone.
     pub table_reserve_bytes: u64,
     /// Sealed MemTables that may wait for their flush before puts wait.

@@ -14,7 +14,29 @@ impl ReadOnly {
     }
 }
 
-struct ReadOnlyFile(Arc<dyn File>);
+/// A file of which nothing is changed.
+pub struct ReadOnlyFile {
+    file: Arc<dyn File>,
+    /// Whether giving space back and syncing fail, as all other changes do. Else they do nothing.
+    strict: bool,
+}
+
+impl ReadOnlyFile {
+    /// Of which nothing is given back or synced either: that succeeds, and does nothing.
+    pub fn lenient(file: Arc<dyn File>) -> ReadOnlyFile {
+        ReadOnlyFile {
+            file,
+            strict: false,
+        }
+    }
+
+    fn unchanged(&self) -> io::Result<()> {
+        match self.strict {
+            true => refused(),
+            false => Ok(()),
+        }
+    }
+}
 
 fn refused<T>() -> io::Result<T> {
     Err(ErrorKind::ReadOnlyFilesystem.into())
@@ -22,19 +44,19 @@ fn refused<T>() -> io::Result<T> {
 
 impl File for ReadOnlyFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buf, offset)
+        self.file.read_at(buf, offset)
     }
     fn read_parts_at(&self, parts: &mut [&mut [u8]], offset: u64) -> io::Result<usize> {
-        self.0.read_parts_at(parts, offset)
+        self.file.read_parts_at(parts, offset)
     }
     fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
         refused()
     }
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
     fn allocated(&self) -> io::Result<u64> {
-        self.0.allocated()
+        self.file.allocated()
     }
     fn set_len(&self, _: u64) -> io::Result<()> {
         refused()
@@ -43,10 +65,10 @@ impl File for ReadOnlyFile {
         refused()
     }
     fn punch(&self, _: u64, _: u64) -> io::Result<()> {
-        refused()
+        self.unchanged()
     }
     fn sync(&self) -> io::Result<()> {
-        refused()
+        self.unchanged()
     }
 }
 
@@ -55,7 +77,8 @@ impl Io for ReadOnly {
         self.open_to_read(path)
     }
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(ReadOnlyFile(self.0.open_to_read(path)?)))
+        let file = self.0.open_to_read(path)?;
+        Ok(Arc::new(ReadOnlyFile { file, strict: true }))
     }
     fn create(&self, _: &Path) -> io::Result<Arc<dyn File>> {
         refused()

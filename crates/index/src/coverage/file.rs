@@ -2,7 +2,7 @@
 //!
 //! Invariants: a stored byte is covered; a slice that is not in the map is unknown below `unknown`, and empty from there on.
 use super::page::{Near, PAGE, Page};
-use super::slice::{Held, PAGES, Slice, Step};
+use super::slice::{CachedSlice, PAGES, Slice, Step};
 use super::streams::Streams;
 use crate::Extent;
 use crate::extent::{SLICE, slice_end};
@@ -35,7 +35,7 @@ pub struct At<'a> {
 /// See the head of this file.
 #[derive(Debug)]
 pub struct FileCover {
-    slices: BTreeMap<u64, Held>,
+    slices: BTreeMap<u64, CachedSlice>,
     unknown: u64,
     streams: Streams,
     /// Memory of the slices, bytes.
@@ -191,10 +191,10 @@ impl FileCover {
     }
 
     /// The slice, made if it is known to be empty; `None` if it is not known. And the count of memory.
-    fn slice(&mut self, number: u64) -> Option<(&mut Held, &mut usize)> {
+    fn slice(&mut self, number: u64) -> Option<(&mut CachedSlice, &mut usize)> {
         if number >= self.unknown && !self.slices.contains_key(&number) {
             self.bytes += NODE;
-            self.slices.insert(number, Held::default());
+            self.slices.insert(number, CachedSlice::default());
         }
         let held = self.slices.get_mut(&number)?;
         Some((held, &mut self.bytes))
@@ -221,7 +221,7 @@ impl FileCover {
             let bytes = &mut self.bytes;
             self.slices.entry(of).or_insert_with(|| {
                 *bytes += NODE;
-                Held {
+                CachedSlice {
                     slice: Slice::unknown().into(),
                     used: now,
                 }
@@ -251,7 +251,7 @@ impl FileCover {
 
     /// When each slice that takes memory was used, and its number.
     pub fn uses(&self) -> impl Iterator<Item = (u64, u64)> {
-        let large = |held: &Held| held.slice.bytes() > 0;
+        let large = |held: &CachedSlice| held.slice.bytes() > 0;
         let held = self.slices.iter().filter(move |(_, held)| large(held));
         held.map(|(number, held)| (held.used, *number))
     }

@@ -136,14 +136,14 @@ impl Slice {
 
 /// A slice of a file.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct CachedSlice {
     /// What is known of it.
     pub slice: Arc<Slice>,
     /// When it was used last.
     pub used: u64,
 }
 
-impl Held {
+impl CachedSlice {
     /// Changes what is known; `bytes` counts it.
     pub fn change(&mut self, bytes: &mut usize, change: impl FnOnce(&mut Slice)) {
         let shared = Arc::strong_count(&self.slice) > 1;
@@ -184,7 +184,7 @@ impl<'a, T> Step<'a, T> {
     /// to the same content, its outcome is taken; else it is replaced by this step, if others may follow it.
     pub fn take(
         last: &mut Option<Step<'a, T>>,
-        held: &mut Held,
+        held: &mut CachedSlice,
         bytes: &mut usize,
         start: u64,
         added: &'a [T],

@@ -1,8 +1,10 @@
-//! Which of several numbers is the least, while the least one is replaced again and again: a tournament of pairs, winners of pairs,
-//! and so on, that remembers who lost each game. The new number plays against those whom the old one has met: log2(n) games.
+//! A loser tree: which of several numbers is the least, while the least one is replaced again and again, as in a merge of many runs.
+//!
+//! Pairs of numbers play, then the winners of pairs, and so on; each game remembers its loser. A new number plays only against those whom
+//! the old one met: log2(n) games.
 //!
 //! Invariants
-//! - Each place is the winner or the loser of one game; a game's loser is the winner of the half that the tournament's winner did not
+//! - Each place is the winner or the loser of one game; a game's loser is the winner of the half that the tree's winner did not
 //!   come from.
 //! - Of equal numbers the first wins, so places of no number, which stand behind all others, never do while there is one.
 

@@ -3,21 +3,21 @@
 //! Batches come nearly sorted, so each is a run as it comes. A short run is merged with the one before once that is not twice as
 //! long, as a binary counter carries; so there are few runs, and a record moves O(log n) times, in sequence, where a tree or a
 //! skiplist would search for each. A long run stays as it came: who only puts should not pay for readers. Before a MemTable is
-//! read it is made tidy: long runs are merged in the same way then. What is sealed is sorted at once, in the background.
+//! read it is compacted: long runs are merged in the same way then. What is sealed is sorted at once, in the background.
 //!
 //! Invariants: a run ascends strictly by key; runs are never changed, so a clone of the MemTable is a snapshot and costs one
 //! counter a run; of two records with one key, that of the later run is the newer.
-use super::record::Record;
 use super::loser_tree::LoserTree;
+use super::record::Record;
 use std::sync::Arc;
 
 /// A run of records in ascending order.
 pub type Run = Arc<Vec<Record>>;
 
 /// Runs from this length on are not merged when they come.
-const LONG: usize = 512;
-/// So many runs are tidy however long they are.
-const FEW: usize = 4;
+const LONG_RUN: usize = 512;
+/// So many runs are few however long they are.
+const FEW_RUNS: usize = 4;
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ impl MemTable {
         if !batch.is_sorted_by(|a, b| a.key < b.key) {
             batch = sorted(batch.to_vec()).into();
         }
-        self.push(batch, LONG);
+        self.push(batch, LONG_RUN);
     }
 
     /// Adds a run, merged with those before while it is shorter than `long` and they are not twice as long.
@@ -51,15 +51,15 @@ impl MemTable {
         self.runs.push(run);
     }
 
-    /// Whether it is fit to be read: of few runs.
-    pub fn is_tidy(&self) -> bool {
+    /// Whether it is fit to be read: its runs are few.
+    pub fn is_compact(&self) -> bool {
         let twice = |pair: &[Run]| pair[0].len() >= 2 * pair[1].len();
-        self.runs.len() <= FEW || self.runs.windows(2).all(twice)
+        self.runs.len() <= FEW_RUNS || self.runs.windows(2).all(twice)
     }
 
     /// Merges runs, so that it is.
-    pub fn tidy(&mut self) {
-        if !self.is_tidy() {
+    pub fn compact(&mut self) {
+        if !self.is_compact() {
             self.records = 0;
             for run in std::mem::take(&mut self.runs) {
                 self.push(run, usize::MAX);
@@ -249,7 +249,7 @@ mod tests {
                 let all: usize = table.runs().iter().map(|r| r.len()).sum();
                 prop_assert_eq!(table.len(), all);
                 prop_assert!(table.runs().windows(2).all(|pair| pair[0].len() >= 2 * pair[1].len()));
-                prop_assert!(table.is_tidy());
+                prop_assert!(table.is_compact());
                 let want: Vec<Record> = model.into_values().collect();
                 prop_assert_eq!(&table.into_run()[..], &want[..]);
             }
@@ -261,15 +261,15 @@ mod tests {
             let mut model = BTreeMap::new();
             for (i, (from, step)) in seeds.iter().enumerate() {
                 let record = |k| Record { len: i as u32 + 1, ..Record::delete(Key { fid: 1, offset: (from + k * step) % 5000 * 8 }) };
-                let batch: Vec<Record> = (0..LONG as u64).map(record).collect();
+                let batch: Vec<Record> = (0..LONG_RUN as u64).map(record).collect();
                 model.extend(batch.iter().map(|r| (r.key, *r)));
                 table.insert(batch);
                 prop_assert_eq!(table.runs().len(), i + 1);
             }
             let want: Vec<Record> = model.into_values().collect();
             prop_assert_eq!(&table.clone().into_run()[..], &want[..]);
-            table.tidy();
-            prop_assert!(table.is_tidy());
+            table.compact();
+            prop_assert!(table.is_compact());
             prop_assert_eq!(table.len(), table.runs().iter().map(|run| run.len()).sum::<usize>());
             prop_assert_eq!(&table.into_run()[..], &want[..]);
         }

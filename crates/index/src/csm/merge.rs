@@ -15,8 +15,8 @@
 //! What a merge leaves before a block that could pass would be a small block of its own. Blocks must not crumble from merge to
 //! merge, so below a quarter of a block the next one is taken in instead of passed.
 use super::block::{Block, Cutter};
-use super::record::Record;
 use super::loser_tree::LoserTree;
+use super::record::Record;
 use forebay_storage::Result;
 use std::collections::VecDeque;
 

@@ -7,9 +7,9 @@
 //! | `tree` | the blocks of one sealed MemTable, by minimum key |
 //! | `memtable` | the newest records: sorted runs |
 //! | `merge` | sorted sequences of blocks become one; only overlapping blocks are decompressed |
-//! | `loser_tree` | the least of several numbers, as they change |
+//! | `loser_tree` | which of many is the least, as they change |
 //! | `table`, `sorted` | table files, and runs of them |
-//! | `engine` | all of it at work, as the side of a store |
+//! | `engine` | all of it at work, as an engine of a store |
 //! | `lookup` | the records that many ranges need |
 //! | `search` | searching what is sorted, from a guess |
 //! | `scan` | records in key order from all of these |
@@ -18,6 +18,7 @@ pub mod engine;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod lookup;
+mod loser_tree;
 mod memtable;
 mod merge;
 mod record;
@@ -27,7 +28,6 @@ mod sorted;
 pub mod table;
 #[cfg(test)]
 mod tests;
-mod loser_tree;
 mod tree;
 
 pub use block::{Block, Cutter};

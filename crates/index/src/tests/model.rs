@@ -1,5 +1,6 @@
 //! The index against a plain model: which log byte every byte of a file comes from.
 use super::*;
+use forebay_storage::Engine;
 use proptest::prelude::*;
 use std::collections::HashSet;
 

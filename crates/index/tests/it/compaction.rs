@@ -2,7 +2,7 @@
 //! finds too.
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
-use forebay_storage::{Batch, Options, OsIo, Store};
+use forebay_storage::{Batch, Engine, Options, OsIo, Store};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

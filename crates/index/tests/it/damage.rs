@@ -5,7 +5,7 @@ use crate::support::*;
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent};
 use forebay_storage::fault::{FaultIo, Image};
-use forebay_storage::{Error, SideEdit};
+use forebay_storage::{Engine, EngineEdit, Error};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
 use std::path::{Path, PathBuf};
@@ -228,11 +228,11 @@ fn what_the_manifest_tells_in_a_newer_way_or_not_at_all_is_refused_at_the_start(
     ] {
         let io = FaultIo::new(1);
         let world = World::open(&io, &settings()).unwrap();
-        let host = world.store.side_host();
+        let host = world.store.engine_host();
         let number = host.new_number();
-        let edit = SideEdit {
+        let edit = EngineEdit {
             add: vec![(number, told.to_vec().into())],
-            ..SideEdit::default()
+            ..EngineEdit::default()
         };
         host.edit(edit).unwrap();
         let path = host.path(number);

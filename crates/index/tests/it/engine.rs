@@ -4,10 +4,10 @@
 //! Short form: 60 histories, and 3 cut off at every 67th call. `SOAK=1`: 10,000, and 40 at every call; both go on where they stopped
 //! if `SOAK_DIR` is set.
 
-use forebay_index::csm::engine::{Engine, Settings, Stats};
+use forebay_index::csm::engine::{CompressedEngine, Settings, Stats};
 use forebay_index::csm::{Key, Record};
 use forebay_storage::fault::{FaultIo, Image};
-use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
+use forebay_storage::{Batch, Durability, Engine, Io, Keyspace, Options, Store};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ struct World {
     io: Arc<dyn Io>,
     background: bool,
     store: Arc<Store>,
-    engine: Arc<Engine>,
+    engine: Arc<CompressedEngine>,
     batches: u64,
     synced: u64,
 }
@@ -106,7 +106,10 @@ fn settings(background: bool) -> Settings {
     }
 }
 
-fn open(io: Arc<dyn Io>, background: bool) -> forebay_storage::Result<(Arc<Store>, Arc<Engine>)> {
+fn open(
+    io: Arc<dyn Io>,
+    background: bool,
+) -> forebay_storage::Result<(Arc<Store>, Arc<CompressedEngine>)> {
     let options = Options {
         durability: Durability::Process,
         memtable_bytes: 2000,
@@ -117,7 +120,7 @@ fn open(io: Arc<dyn Io>, background: bool) -> forebay_storage::Result<(Arc<Store
         ..Options::default()
     };
     let store = Arc::new(Store::open(io, Path::new("/store"), options)?);
-    let engine = Engine::attach(&store, settings(background))?;
+    let engine = CompressedEngine::attach(&store, settings(background))?;
     Ok((store, engine))
 }
 
@@ -174,7 +177,7 @@ fn none() -> Store {
 }
 
 /// How many batches the store says it has, and what the index holds.
-fn contents(store: &Store, engine: &Engine) -> (u64, Model) {
+fn contents(store: &Store, engine: &CompressedEngine) -> (u64, Model) {
     let batches = store.get(COUNT, b"batches").unwrap();
     let batches = batches.map_or(0, |b| u64::from_be_bytes(b[..].try_into().unwrap()));
     let from = Key { fid: 0, offset: 0 };

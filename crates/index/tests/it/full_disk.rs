@@ -71,7 +71,7 @@ fn fill(seed: u64, background: bool) {
     let world = World::open(&FaultIo::with_image(&io.kill(), 1), &settings).unwrap();
     world.agrees(&model).unwrap();
     // No file is left that nothing names.
-    let named = world.store.side_host().files().len();
+    let named = world.store.engine_host().files().len();
     let files = world.io.image();
     let tables = files
         .files()

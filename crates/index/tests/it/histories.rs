@@ -10,8 +10,8 @@
 use crate::support::*;
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent};
-use forebay_storage::Result;
 use forebay_storage::fault::FaultIo;
+use forebay_storage::{Engine, Result};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 use forebay_index::csm::RECORD;
 use forebay_index::csm::engine::{Settings, Stats};
 use forebay_index::{Change, Extent, ExtentIndex};
-use forebay_storage::{Batch, Options, OsIo, Store};
+use forebay_storage::{Batch, Engine, Options, OsIo, Store};
 use std::sync::Arc;
 
 const BATCH: u64 = 500;

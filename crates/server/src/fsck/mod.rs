@@ -173,8 +173,7 @@ fn run(
     let all_named = OnceCell::new();
     let named = || all_named.get_or_init(|| paths::named(members.iter().map(|m| &*m.store)));
     for m in &members {
-        let index = m.index.engine().survey();
-        for damage in m.store.survey().into_iter().chain(index) {
+        for damage in m.store.survey() {
             if !damage.lost.is_nothing() {
                 damaged.insert(m.member);
             }

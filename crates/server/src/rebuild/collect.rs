@@ -270,12 +270,11 @@ fn open(
         }
     };
     m.found = store.survey();
-    m.found.extend(index.engine().survey());
     let mut spans_lost = false;
     for damage in store.opened().damage.iter().chain(&m.found) {
         m.damaged |= !damage.lost.is_nothing();
         spans_lost |= match &damage.lost {
-            Lost::Nothing | Lost::Corrected { .. } | Lost::SideKeys { .. } => false,
+            Lost::Nothing | Lost::Corrected { .. } | Lost::EngineKeys { .. } => false,
             Lost::Batches { .. } => true,
             Lost::Keys { first, last } => {
                 let spans = keys::SPANS.0;

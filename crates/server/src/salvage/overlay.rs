@@ -1,7 +1,7 @@
 //! The file system that a salvaged service sees: its own directory, and in its data directories the segment files of the stores.
 //!
 //! Invariant: files of the stores are only read. What the service would give back of them counts as given back, and stays.
-use forebay_storage::{DirEntry, File, Io};
+use forebay_storage::{DirEntry, File, Io, ReadOnlyFile};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,48 +30,12 @@ impl Overlay {
     }
 }
 
-struct Original(Arc<dyn File>);
-
-fn refused<T>() -> io::Result<T> {
-    Err(ErrorKind::ReadOnlyFilesystem.into())
-}
-
-impl File for Original {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buf, offset)
-    }
-    fn read_parts_at(&self, parts: &mut [&mut [u8]], offset: u64) -> io::Result<usize> {
-        self.0.read_parts_at(parts, offset)
-    }
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
-        refused()
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn allocated(&self) -> io::Result<u64> {
-        self.0.allocated()
-    }
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        refused()
-    }
-    fn allocate(&self, _: u64, _: u64) -> io::Result<()> {
-        refused()
-    }
-    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
-        // What no record names may be somebody's whose record is lost.
-        Ok(())
-    }
-    fn sync(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl Io for Overlay {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         match (self.io.open(path), self.original(path)) {
             (Err(e), Some(original)) if e.kind() == ErrorKind::NotFound => {
-                Ok(Arc::new(Original(self.io.open(&original)?)))
+                // What no record names may be somebody's whose record is lost: a punch does nothing.
+                Ok(Arc::new(ReadOnlyFile::lenient(self.io.open(&original)?)))
             }
             (opened, _) => opened,
         }

@@ -5,7 +5,7 @@ use crate::{Fid, Member, Result, files, keys};
 use forebay_data::segment_header;
 use forebay_data::span::{self, Span};
 use forebay_index::csm::Record;
-use forebay_index::csm::engine::{Engine, Settings};
+use forebay_index::csm::engine::{CompressedEngine, Settings};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_storage::{Io, Op, Options, OsIo, Store};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -159,7 +159,10 @@ impl StoredBytes {
                 let mut piece = Piece::new(member, dir, &stored.path, stored.bytes);
                 piece.batch = stored.batch;
                 stored.rows.iter().for_each(|row| piece.row(row));
-                let records = stored.side.iter().filter_map(|e| Engine::records_in(e));
+                let records = stored
+                    .entries
+                    .iter()
+                    .filter_map(|e| CompressedEngine::records_in(e));
                 records.flatten().for_each(|r| piece.extent(&r));
                 pieces.push(piece);
             }

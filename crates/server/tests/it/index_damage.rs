@@ -3,7 +3,7 @@
 use crate::common::*;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Config, Error, Fid, IndexConfig, Service, fsck, index_files};
-use forebay_storage::{Options, OsIo, SideEdit, Store};
+use forebay_storage::{EngineEdit, Options, OsIo, Store};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -183,11 +183,11 @@ fn a_manifest_of_a_newer_index_is_refused_and_left_as_it_is() {
     let kv = store(&dir).join("node-0/kv");
     let number = {
         let opened = Store::open(Arc::new(OsIo), &kv, Options::default()).unwrap();
-        let host = opened.side_host();
+        let host = opened.engine_host();
         let number = host.new_number();
-        let edit = SideEdit {
+        let edit = EngineEdit {
             add: vec![(number, vec![9, 9].into())],
-            ..SideEdit::default()
+            ..EngineEdit::default()
         };
         host.edit(edit).unwrap();
         std::fs::write(host.path(number), b"of a newer version").unwrap();

@@ -47,8 +47,8 @@ pub enum Call<'a> {
     Sync,
 }
 
-/// Hears of a call on a path; for a file the one it was opened by. A call that it refuses is not made.
-type Before = dyn Fn(&Path, Call<'_>) -> io::Result<()> + Send + Sync;
+/// Hears of a call on a path before it is made; for a file the path it was opened by. A call that it refuses is not made.
+type CallHook = dyn Fn(&Path, Call<'_>) -> io::Result<()> + Send + Sync;
 
 /// Another disk, whose calls a test hears of.
 ///
@@ -67,7 +67,7 @@ type Before = dyn Fn(&Path, Call<'_>) -> io::Result<()> + Send + Sync;
 #[derive(Clone)]
 pub struct Watched {
     disk: Arc<dyn Io>,
-    before: Arc<Before>,
+    before: Arc<CallHook>,
 }
 
 impl Watched {
@@ -150,7 +150,7 @@ impl Io for Watched {
 struct WatchedFile {
     file: Arc<dyn File>,
     path: PathBuf,
-    before: Arc<Before>,
+    before: Arc<CallHook>,
 }
 
 impl WatchedFile {

@@ -8,22 +8,64 @@
 //!  2 | number                                                                   a table leaves
 //!  3 | batch                                                                    the log is flushed through this batch
 //!  4 | number                                                                   no file number below is free
-//!  5 | number | bytes, sized                                                    a file joins the side (or is told anew)
-//!  6 | number                                                                   a file leaves the side
-//!  7 | batch                                                                    the side holds its entries through this batch;
-//!                                                                               without it, what 3 says is true of the side too
+//!  5 | number | bytes, sized                                                    a file joins the attached engine (or is described anew)
+//!  6 | number                                                                   a file leaves it
+//!  7 | batch                                                                    its files hold its entries through this batch;
+//!                                                                               without it, what 3 says is true of it too
 //!  8 | number                                                                   there is a log file of this number (0: none need be)
 //!  9 | batch                                                                    the store was closed, and this is its last batch
 //!  10                                                                           the store was opened: what 9 says is over
 //! ```
 //! Numbers are varints, keys a varint length and bytes.
-use crate::side::SideEdit;
-use crate::table::TableMeta;
+use crate::Keyspace;
 use crate::wire::{Cursor, put_sized, put_varint};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-const LEVELS: u8 = 16;
+/// Levels of the row engine that a table may be on.
+pub const LEVELS: usize = 7;
+/// Levels that an edit may name.
+const MOST_LEVELS: u8 = 16;
+
+/// What the manifest knows of a table of the row engine. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableMeta {
+    /// The number in the file's name.
+    pub number: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Number of entries, deletes included.
+    pub entries: u64,
+    /// Number of deletes.
+    pub deletes: u64,
+    /// Smallest key, keyspace byte included.
+    pub first: Bytes,
+    /// Largest key, keyspace byte included.
+    pub last: Bytes,
+}
+
+impl TableMeta {
+    /// Whether some of it is mirrored.
+    pub fn has_copy(&self) -> bool {
+        self.last.first() >= Some(&Keyspace::FIRST_MIRRORED.0)
+    }
+
+    /// Whether the table may hold keys from `first` to `last` (inclusive).
+    pub fn overlaps(&self, first: &[u8], last: &[u8]) -> bool {
+        self.first <= last && first <= self.last
+    }
+}
+
+/// A change of the attached engine's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EngineEdit {
+    /// Files that are whole and on disk, by number, with what the engine wants to know of them. May name one again.
+    pub add: Vec<(u64, Bytes)>,
+    /// Files that are superseded, by number. Applied before `add`. Removing them is the engine's affair.
+    pub remove: Vec<u64>,
+    /// The engine's files hold its entries through this batch.
+    pub flushed: Option<u64>,
+}
 
 /// Whether the store is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,8 +88,8 @@ pub struct Edit {
     pub flushed: Option<u64>,
     /// No file number below is free.
     pub next_file: u64,
-    /// What changes at the side.
-    pub side: SideEdit,
+    /// What changes at the attached engine.
+    pub engine: EngineEdit,
     /// There is a log file of this number; 0: none need be. It goes only after an edit that names another, or closes the store.
     pub log: Option<u64>,
     /// The store is opened or closed.
@@ -75,16 +117,16 @@ impl Edit {
         }
         out.push(4);
         put_varint(out, self.next_file);
-        for number in &self.side.remove {
+        for number in &self.engine.remove {
             out.push(6);
             put_varint(out, *number);
         }
-        for (number, told) in &self.side.add {
+        for (number, told) in &self.engine.add {
             out.push(5);
             put_varint(out, *number);
             put_sized(out, told);
         }
-        if let Some(batch) = self.side.flushed {
+        if let Some(batch) = self.engine.flushed {
             out.push(7);
             put_varint(out, batch);
         }
@@ -109,7 +151,7 @@ impl Edit {
         while !cursor.is_empty() {
             match cursor.u8()? {
                 1 => {
-                    let level = cursor.u8().filter(|l| *l < LEVELS)?;
+                    let level = cursor.u8().filter(|l| *l < MOST_LEVELS)?;
                     let meta = TableMeta {
                         number: cursor.varint()?,
                         bytes: cursor.varint()?,
@@ -126,10 +168,10 @@ impl Edit {
                 5 => {
                     let number = cursor.varint()?;
                     let told = Bytes::copy_from_slice(cursor.sized()?);
-                    edit.side.add.push((number, told));
+                    edit.engine.add.push((number, told));
                 }
-                6 => edit.side.remove.push(cursor.varint()?),
-                7 => edit.side.flushed = Some(cursor.varint()?),
+                6 => edit.engine.remove.push(cursor.varint()?),
+                7 => edit.engine.flushed = Some(cursor.varint()?),
                 8 => edit.log = Some(cursor.varint()?),
                 9 => edit.mark = Some(Mark::Closed(cursor.varint()?)),
                 10 => edit.mark = Some(Mark::Open),
@@ -149,10 +191,10 @@ pub struct State {
     pub flushed: u64,
     /// No file number below is free.
     pub next_file: u64,
-    /// The side's files, and what it wants to know of them.
-    pub side: BTreeMap<u64, Bytes>,
+    /// The attached engine's files, and what it wants to know of them.
+    pub engine_files: BTreeMap<u64, Bytes>,
     /// They hold its entries through this batch.
-    pub side_flushed: u64,
+    pub engine_flushed: u64,
     /// There is a log file of this number, while the store is open.
     pub log: Option<u64>,
     /// Whether the store is in use.
@@ -160,6 +202,11 @@ pub struct State {
 }
 
 impl State {
+    /// Files of all engines hold what batches brought through this one.
+    pub fn flushed_by_all(&self) -> u64 {
+        self.flushed.min(self.engine_flushed)
+    }
+
     /// The state after the edit.
     pub fn apply(&mut self, edit: Edit) {
         self.tables
@@ -167,12 +214,12 @@ impl State {
         self.tables.extend(edit.add);
         self.flushed = edit.flushed.unwrap_or(self.flushed);
         self.next_file = self.next_file.max(edit.next_file);
-        for number in edit.side.remove {
-            self.side.remove(&number);
+        for number in edit.engine.remove {
+            self.engine_files.remove(&number);
         }
-        self.side.extend(edit.side.add);
-        let side_flushed = edit.side.flushed.or(edit.flushed).unwrap_or(0);
-        self.side_flushed = self.side_flushed.max(side_flushed);
+        self.engine_files.extend(edit.engine.add);
+        let engine_flushed = edit.engine.flushed.or(edit.flushed).unwrap_or(0);
+        self.engine_flushed = self.engine_flushed.max(engine_flushed);
         self.log = edit
             .log
             .map_or(self.log, |log| Some(log).filter(|n| *n > 0));
@@ -186,14 +233,14 @@ impl State {
             remove: Vec::new(),
             flushed: Some(self.flushed),
             next_file: self.next_file,
-            side: SideEdit {
+            engine: EngineEdit {
                 add: self
-                    .side
+                    .engine_files
                     .iter()
                     .map(|(n, told)| (*n, told.clone()))
                     .collect(),
                 remove: Vec::new(),
-                flushed: Some(self.side_flushed),
+                flushed: Some(self.engine_flushed),
             },
             log: Some(self.log.unwrap_or(0)),
             mark: Some(self.mark),

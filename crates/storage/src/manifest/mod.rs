@@ -32,10 +32,12 @@
 //! A crash leaves both copies with the same edits but for the last one. So a copy that lacks more was damaged, and so was one with
 //! bytes that no crash leaves (see [`torn`](crate::wal::torn)): that is told, and it is written anew.
 mod edit;
+pub mod provenance;
 mod read;
 pub mod remake;
 
-pub use edit::{Edit, Mark, State};
+pub use edit::{Edit, EngineEdit, LEVELS, Mark, State, TableMeta};
+pub use provenance::Provenance;
 
 use crate::damage::{Damage, Lost};
 use crate::io::reserve_room;

@@ -42,7 +42,7 @@ struct Copy {
 
 /// What a copy's records say.
 #[derive(Default)]
-struct Held {
+struct WholeRecords {
     edits: BTreeMap<u64, Edit>,
     /// This many edits were on disk.
     synced: u64,
@@ -77,10 +77,10 @@ impl Copy {
     }
 
     /// The records that are whole in a file of this generation.
-    fn records(&self, generation: u64) -> Held {
-        let mut out = Held {
+    fn records(&self, generation: u64) -> WholeRecords {
+        let mut out = WholeRecords {
             end: header::LENGTH as u64,
-            ..Held::default()
+            ..WholeRecords::default()
         };
         let from = header::LENGTH.min(self.bytes.len());
         let mut records = Records::new(&self.bytes, generation, from);
@@ -211,7 +211,7 @@ fn of_generation(copies: &[Copy; 2], generation: u64) -> Result<Read> {
 }
 
 /// The error for a copy that lacks edits at its end.
-fn cut(copy: &Copy, held: &Held, edits: u64) -> Error {
+fn cut(copy: &Copy, held: &WholeRecords, edits: u64) -> Error {
     Error::Corrupt {
         path: copy.path.clone(),
         what: "manifest end (edits are missing)",

@@ -1,6 +1,6 @@
 //! A manifest made again from the table files and logs of a directory, to salvage a store of which neither copy can be read.
 //!
-//! Every table file tells of its [`Lineage`]. Which files make up the store, and in which order:
+//! Every table file tells of its [`Provenance`]. Which files make up the store, and in which order:
 //! - *Merges come one after the other.* Files made by one have the same inputs. If a file of theirs was used by a later merge, or an input is gone,
 //!   the edit that named them was on disk: what is left of the inputs is superseded. Else all inputs are there, and say
 //!   the same: the files made of them are left out, for there may be too few of them.
@@ -14,15 +14,12 @@
 //!
 //! A file that a crash left unfinished is not told from one whose end was cut off: what it may have held is told as lost. What no file tells of,
 //! a merge of which nothing was left, may show what it deleted, if the store was killed while its inputs were being removed.
-use super::State;
-use crate::compaction::LEVELS;
+use super::{LEVELS, Provenance, State, TableMeta};
 use crate::damage::{Damage, Lost};
-use crate::lineage::Lineage;
-use crate::table::TableMeta;
 use crate::wal::header;
 use crate::wal::record::{Records, Step};
 use crate::wal::recovery::read_file;
-use crate::{Error, Io, names, side};
+use crate::{Error, Io, names};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -36,7 +33,7 @@ struct Candidate {
     meta: TableMeta,
     inputs: Vec<u64>,
     others: HashMap<u64, u8>,
-    /// See [`Lineage`].
+    /// See [`Provenance`].
     batch: u64,
 }
 
@@ -45,32 +42,32 @@ pub fn remake(
     io: &dyn Io,
     dir: &Path,
     tables: &[u64],
-    side: &[u64],
+    engine_files: &[u64],
     logs: &[u64],
 ) -> (State, Vec<Damage>) {
     let mut damage = Vec::new();
-    let mut lost = |error: Error, side: bool| {
+    let mut lost = |error: Error, of_engine: bool| {
         let (first, last) = (Bytes::new(), Bytes::from_static(&GREATEST));
-        let lost = match side {
-            true => Lost::SideKeys { first, last },
+        let lost = match of_engine {
+            true => Lost::EngineKeys { first, last },
             false => Lost::Keys { first, last },
         };
         damage.push(Damage { error, lost });
     };
     let mut candidates = BTreeMap::new();
     for number in tables {
-        match Lineage::read(io, &names::table(dir, *number), *number) {
-            Ok((lineage, bytes)) => candidates.extend(candidate(lineage, bytes)),
+        match Provenance::read(io, &names::table(dir, *number), *number) {
+            Ok((provenance, bytes)) => candidates.extend(candidate(provenance, bytes)),
             Err(error) => lost(error, false),
         }
     }
     let mut files = BTreeMap::new();
-    for number in side {
-        match Lineage::read(io, &side::path(dir, *number), *number) {
-            Ok((lineage, _)) => {
-                let told = lineage.edit.side.add.into_iter().next();
+    for number in engine_files {
+        match Provenance::read(io, &names::engine_file(dir, *number), *number) {
+            Ok((provenance, _)) => {
+                let told = provenance.edit.engine.add.into_iter().next();
                 let told = told.map(|(_, told)| told);
-                files.insert(*number, (lineage.inputs, told.unwrap_or_default()));
+                files.insert(*number, (provenance.inputs, told.unwrap_or_default()));
             }
             Err(error) => lost(error, true),
         }
@@ -91,31 +88,31 @@ pub fn remake(
         .iter()
         .map(|(n, (inputs, _))| (*n, inputs.clone()))
         .collect();
-    let gone_side = superseded(&merged, side, |_, _| false);
+    let gone_files = superseded(&merged, engine_files, |_, _| false);
     candidates.retain(|number, _| !gone.contains(number));
     let flushed = flushed(io, dir, logs);
     let state = State {
         tables: leveled(candidates.into_values().collect()),
         flushed,
-        side: files
+        engine_files: files
             .into_iter()
-            .filter(|(number, _)| !gone_side.contains(number))
+            .filter(|(number, _)| !gone_files.contains(number))
             .map(|(number, (_, told))| (number, told))
             .collect(),
-        side_flushed: flushed,
+        engine_flushed: flushed,
         ..State::default()
     };
     (state, damage)
 }
 
-fn candidate(lineage: Lineage, bytes: u64) -> Option<(u64, Candidate)> {
-    let edit = lineage.edit;
+fn candidate(provenance: Provenance, bytes: u64) -> Option<(u64, Candidate)> {
+    let edit = provenance.edit;
     let (level, meta) = edit.add.into_iter().next()?;
     let candidate = Candidate {
         level,
         meta: TableMeta { bytes, ..meta },
-        inputs: lineage.inputs,
-        others: lineage.others.into_iter().collect(),
+        inputs: provenance.inputs,
+        others: provenance.others.into_iter().collect(),
         batch: edit.flushed.unwrap_or(0),
     };
     Some((candidate.meta.number, candidate))

@@ -1,41 +1,28 @@
-//! The store: a crash-safe ordered key-value store with numbered keyspaces.
+//! The store: batches that are whole or not at all, over a log, a manifest and engines.
 //!
 //! ```text
-//!  apply -> group commit -> log record -> MemTable -> visible
-//!                                            | full: sealed
-//!                                            v
-//!           flush thread -> table file, level 0 -> manifest edit -> log files removed
-//!                                            v
-//!           compaction thread -> deeper levels -> manifest edit -> old tables removed
-//!  get, scan: a View (MemTables and tables of one moment) and a batch number
+//!  apply -> group commit -> log record -> each engine -> visible
+//!  get, scan: the rows; other engines are read through what they are
 //! ```
-//! Invariants stand in `core` (state and locks), `wal` and `manifest` (crashes).
-mod background;
-mod compact;
-mod core;
-mod flush;
-mod logs;
+//! Invariants stand in `engine` (what engines promise), `rows` (its state and locks), `wal` and `manifest` (crashes).
+mod commit;
 mod open;
 mod pieces;
-mod queue;
-mod read;
-mod write;
 
 #[doc(hidden)]
 pub use pieces::StoredPiece;
-pub use read::{Scan, Snapshot};
 
-pub(crate) use self::core::Core;
+use crate::engine::{Engine, EngineHost};
 use crate::options::{Durability, Options, Stats};
+use crate::rows::{RowEngine, Scan, Snapshot};
 use crate::wal::recovery;
-use crate::{Batch, Damage, Error, Io, Keyspace, Lost, Opened, Result, Side, SideHost};
+use crate::{Batch, Damage, Error, Io, Keyspace, Lost, Opened, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// A crash-safe ordered key-value store with numbered keyspaces. Cheap to share behind an `Arc`.
 ///
@@ -56,8 +43,12 @@ use std::thread::JoinHandle;
 /// # Ok(()) }
 /// ```
 pub struct Store {
-    core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    host: Arc<EngineHost>,
+    rows: Arc<RowEngine>,
+    /// The engine beside the rows.
+    attached: OnceLock<Arc<dyn Engine>>,
+    /// What the log holds for it, until it is attached.
+    unclaimed: Mutex<Vec<(u64, Batch)>>,
 }
 
 impl Store {
@@ -83,17 +74,17 @@ impl Store {
 
     /// Whether it was opened by [`salvage`](Store::salvage).
     pub fn is_salvaged(&self) -> bool {
-        self.core.tables.salvaged
+        self.host.is_salvaged()
     }
 
     /// What was found when it was opened.
     pub fn opened(&self) -> &Opened {
-        &self.core.opened
+        &self.host.opened
     }
 
     /// The damage that reads met since, each place once.
     pub fn damage_notes(&self) -> Vec<Arc<Damage>> {
-        self.core.tables.damage_notes.all()
+        self.engines().flat_map(|e| e.damage_notes()).collect()
     }
 
     /// The newest value of `key`.
@@ -101,7 +92,7 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupt`] if the block that holds it is damaged, or [`Error::Io`].
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
-        self.core.get(keyspace, key)
+        self.rows.get(keyspace, key)
     }
 
     /// All entries of `keyspace` inside the bounds, as of now: later batches do not show. Read as the scan goes.
@@ -111,12 +102,12 @@ impl Store {
 
     /// The store as of now, for several reads of one state.
     pub fn snapshot(&self) -> Snapshot {
-        self.core.snapshot()
+        self.rows.snapshot()
     }
 
     /// The store as it was after this batch, as far as batches behind it are only in the log: of what tables hold, the newest is shown.
     pub fn snapshot_at(&self, batch: u64) -> Snapshot {
-        self.core.snapshot_at(batch)
+        self.rows.snapshot_at(batch)
     }
 
     /// Applies all of the batch or nothing; durable as the store's setting says.
@@ -126,7 +117,7 @@ impl Store {
     /// again. [`Error::Poisoned`] after a failed write: open the store again. [`Error::Io`]: the write failed; whether
     /// the batch is in the store shows when it is opened again.
     pub fn apply(&self, batch: Batch) -> Result<()> {
-        self.core.apply(batch)
+        self.commit(batch)
     }
 
     /// Everything applied so far is on disk when it returns, whatever the durability.
@@ -134,7 +125,11 @@ impl Store {
     /// # Errors
     /// A failed sync poisons the store: what is on disk is unknown until it is opened again.
     pub fn sync(&self) -> Result<()> {
-        self.core.sync()
+        match self.host.options.durability {
+            // There is no log: the rows come to table files.
+            Durability::None => self.rows.flush(),
+            Durability::Process | Durability::Disk => self.host.sync_through(0),
+        }
     }
 
     /// As [`sync`](Store::sync), before something that must not reach a disk earlier than what is here. At durability `none`,
@@ -143,9 +138,9 @@ impl Store {
     /// # Errors
     /// As [`sync`](Store::sync).
     pub fn barrier(&self) -> Result<()> {
-        match self.core.options.durability {
-            Durability::None => self.core.usable(),
-            Durability::Process | Durability::Disk => self.core.sync(),
+        match self.host.options.durability {
+            Durability::None => self.host.check_open(),
+            Durability::Process | Durability::Disk => self.sync(),
         }
     }
 
@@ -154,7 +149,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSpace`] if there is no room for the table: everything stays in the log and in memory.
     pub fn flush(&self) -> Result<()> {
-        self.core.flush()
+        self.rows.flush()
     }
 
     /// Flushes, then merges all tables into one level without deletes, in this thread.
@@ -162,8 +157,8 @@ impl Store {
     /// # Errors
     /// As [`flush`](Store::flush).
     pub fn compact(&self) -> Result<()> {
-        self.core.flush()?;
-        self.core.compact_all()
+        self.rows.flush()?;
+        self.rows.compact_all()
     }
 
     /// Brings everything to table files, stops the background threads and waits for them, and notes in the manifest that the store was
@@ -174,128 +169,123 @@ impl Store {
     /// # Errors
     /// If not all applied batches could be brought to disk; the store is closed nevertheless.
     pub fn close(&self) -> Result<()> {
-        let core = &self.core;
-        if core.closed.load(Ordering::Acquire) {
+        let host = &self.host;
+        if host.is_closed() {
             return Ok(());
         }
-        let side = core.side();
-        let flushed = match core.tables.salvaged {
-            true => Ok(()),
-            false => core.sync().and_then(|()| self.flush_for_close()),
-        };
-        if let Some(side) = side {
-            side.stop();
-        }
-        core.closed.store(true, Ordering::Release);
-        core.stop(std::mem::take(&mut *self.threads.lock()));
-        if core.tables.salvaged {
+        if host.is_salvaged() {
+            self.stop_attached();
+            host.close();
             return Ok(());
         }
-        flushed.and_then(|()| core.end_log())
+        let flushed = self.sync().and_then(|()| self.flush_for_close());
+        self.stop_attached();
+        host.close();
+        self.rows.stop();
+        flushed.and_then(|()| host.end_log(self.rows.is_flushed()))
     }
 
-    /// Brings everything to table files if there is room.
+    /// Brings everything to files if there is room.
     fn flush_for_close(&self) -> Result<()> {
-        let side = self.core.side().map_or(Ok(()), |side| side.flush());
-        match side.and_then(|()| self.core.flush()) {
+        let attached = self.attached.get().map_or(Ok(()), |engine| engine.flush());
+        match attached.and_then(|()| self.rows.flush()) {
             Err(e) if e.is_transient() => {
-                tracing::warn!(store = %self.core.dir().display(), "closed with its newest batches in the log only: {e}");
+                tracing::warn!(store = %self.host.dir().display(), "closed with its newest batches in the log only: {e}");
                 Ok(())
             }
             result => result,
         }
     }
 
-    /// What a [`Side`] asks of this store.
-    pub fn side_host(&self) -> SideHost {
-        SideHost(self.core.clone())
-    }
-
-    /// Makes `side` the side of this store, and gives it the entries that only the log holds. Once, before the first batch.
-    pub fn attach(&self, side: Arc<dyn Side>) {
-        let flushed = self.core.manifest.lock().state().side_flushed;
-        for (batch, entries) in std::mem::take(&mut *self.core.side_log.lock()) {
-            if batch > flushed {
-                side.apply(batch, &entries);
-            }
+    fn stop_attached(&self) {
+        if let Some(engine) = self.attached.get() {
+            engine.stop();
         }
-        *self.core.side.write() = Some(side);
     }
 
-    /// The side, if it is attached and of type `T`.
-    pub fn side<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.core.side()?.as_any().downcast().ok()
+    /// All engines, the rows first.
+    fn engines(&self) -> impl Iterator<Item = &dyn Engine> {
+        let rows: &dyn Engine = &*self.rows;
+        std::iter::once(rows).chain(self.attached.get().map(|engine| &**engine))
+    }
+
+    /// What an [`Engine`] asks of this store.
+    pub fn engine_host(&self) -> &Arc<EngineHost> {
+        &self.host
+    }
+
+    /// Makes this the engine for the [entries](Batch::put_entry) of batches, and gives it those that only the log holds. Once, before the first
+    /// batch.
+    ///
+    /// # Errors
+    /// If there is one already.
+    pub fn attach(&self, engine: Arc<dyn Engine>) -> Result<()> {
+        let again = || Error::invalid(self.host.dir(), "a store has one engine beside its rows");
+        if self.attached.get().is_some() {
+            return Err(again());
+        }
+        for (number, mut batch) in std::mem::take(&mut *self.unclaimed.lock()) {
+            engine.apply(number, &mut batch);
+        }
+        self.host.register(Arc::downgrade(&engine));
+        self.attached.set(engine).map_err(|_| again())
+    }
+
+    /// The attached engine, if there is one and it is a `T`.
+    pub fn engine<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.attached.get()?.clone().as_any().downcast().ok()
     }
 
     /// Whether it works in threads of its own, see [`Options::background`].
     pub fn in_background(&self) -> bool {
-        self.core.options.background
+        self.host.options.background
     }
 
     /// Counters and sizes.
     pub fn stats(&self) -> Stats {
-        let core = &self.core;
-        let view = core.view();
-        let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        let wal_bytes = {
-            let writer = core.writer.lock();
-            writer.old.iter().map(|o| o.bytes).sum::<u64>()
-                + writer.log.as_ref().map_or(0, |l| l.end())
-        };
-        let (cache_hits, cache_misses) = core.tables.cache.hits_and_misses();
-        let c = &core.counters;
         Stats {
-            memtable_bytes: (view.active.bytes()
-                + view.sealed.iter().map(|s| s.table.bytes()).sum::<usize>())
-                as u64,
-            sealed: view.sealed.len() as u64,
-            cache_bytes: core.tables.cache.bytes() as u64,
-            table_memory_bytes: view.levels.all().map(|t| t.resident_bytes() as u64).sum(),
-            table_bytes: view.levels.all().map(|t| t.meta().bytes).sum(),
-            tables: view.levels.all().count() as u64,
-            wal_bytes,
-            puts: load(&c.puts),
-            gets: load(&c.gets),
-            cache_hits,
-            cache_misses,
-            flushes: load(&c.flushes),
-            compactions: load(&c.compactions),
-            bytes_written: load(&c.bytes_written),
-            stall_nanos: load(&c.stall_nanos),
+            wal_bytes: self.host.log.lock().bytes(),
+            bytes_written: self.host.bytes_written.load(Ordering::Relaxed),
+            ..self.rows.stats()
         }
     }
 
-    /// Reads every block and record and reports all damage. Batches go on meanwhile, but wait while the log is read.
+    /// Reads every block and record, those of all engines, and reports all damage. Batches go on meanwhile, but wait while the log is read.
     pub fn check(&self) -> Vec<Error> {
         self.survey().into_iter().map(|d| d.error).collect()
     }
 
     /// The same, with what each damaged place may have held. What the open found is not repeated.
     pub fn survey(&self) -> Vec<Damage> {
-        let core = &self.core;
+        let host = &self.host;
         let mut damage = Vec::new();
         {
-            let writer = core.writer.lock();
+            let log = host.log.lock();
             let mut check = |number, bytes, harmless: &[u64]| {
-                recovery::check(core.io(), core.dir(), number, bytes, harmless, &mut damage);
+                recovery::check(
+                    &**host.io(),
+                    host.dir(),
+                    number,
+                    bytes,
+                    harmless,
+                    &mut damage,
+                );
             };
-            for old in &writer.old {
+            for old in &log.old {
                 check(old.number, old.bytes, &old.harmless);
             }
-            if let Some(log) = &writer.log {
-                check(log.number(), log.end(), &[]);
+            if let Some(file) = &log.file {
+                check(file.number(), file.end(), &[]);
             }
         }
-        if !core.tables.salvaged {
-            core.manifest.lock().check(&mut damage);
+        if !host.is_salvaged() {
+            host.manifest.lock().check(&mut damage);
         }
-        for table in core.view().levels.all() {
-            table.check(&mut damage);
-        }
+        self.engines().for_each(|e| damage.extend(e.survey()));
         // A salvaged store still has the log files that its open read.
-        if core.tables.salvaged {
+        if host.is_salvaged() {
             let place = |damage: &Damage| (damage.path().to_path_buf(), damage.offset());
-            let told: Vec<_> = core.opened.damage.iter().map(place).collect();
+            let told: Vec<_> = host.opened.damage.iter().map(place).collect();
             let corrected = |damage: &Damage| matches!(damage.lost, Lost::Corrected { .. });
             damage.retain(|d| d.offset().is_none() || corrected(d) || !told.contains(&place(d)));
         }
@@ -304,19 +294,13 @@ impl Store {
 
     /// The durability that batches get.
     pub fn durability(&self) -> Durability {
-        self.core.options.durability
+        self.host.options.durability
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Threads of both may ask for the side until they end: no lock is held while they are waited for.
-        if let Some(side) = self.core.side() {
-            side.stop();
-        }
-        self.core.stop(std::mem::take(self.threads.get_mut()));
-        // The side holds the store's core: this cuts the circle.
-        let side = self.core.side.write().take();
-        drop(side);
+        self.stop_attached();
+        self.rows.stop();
     }
 }

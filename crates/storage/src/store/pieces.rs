@@ -2,7 +2,7 @@
 //!
 //! Not part of the interface; hidden from the documentation.
 use super::Store;
-use crate::table::frame;
+use crate::rows::table::frame;
 use crate::wal::record::{self, Records, Step};
 use crate::wal::{header, payload, recovery};
 use crate::{Op, Result, names};
@@ -21,8 +21,8 @@ pub struct StoredPiece {
     pub batch: Option<u64>,
     /// Entries of the store, deletes included.
     pub rows: Vec<Op>,
-    /// Entries of the store's side, in a log.
-    pub side: Vec<Bytes>,
+    /// Entries for the attached engine, in a log.
+    pub entries: Vec<Bytes>,
 }
 
 impl Store {
@@ -32,7 +32,7 @@ impl Store {
     /// Those of reading.
     pub fn pieces(&self) -> Result<Vec<StoredPiece>> {
         let mut pieces = Vec::new();
-        for table in self.core.view().levels.all() {
+        for table in self.rows.view().levels.all() {
             for i in 0..table.blocks()? {
                 let (block, place) = (table.block(i)?, table.place(i)?);
                 let row = |k: usize| {
@@ -48,14 +48,14 @@ impl Store {
                     bytes: place.start - frame::LENGTH as u64..place.end,
                     batch: None,
                     rows: (0..block.len()).filter_map(row).collect(),
-                    side: Vec::new(),
+                    entries: Vec::new(),
                 });
             }
         }
-        let core = &self.core;
-        for old in &core.writer.lock().old {
-            let path = names::log(core.dir(), old.number);
-            let bytes = recovery::read_file(core.io(), &path)?;
+        let host = &self.host;
+        for old in &host.log.lock().old {
+            let path = names::log(host.dir(), old.number);
+            let bytes = recovery::read_file(&**host.io(), &path)?;
             for step in Records::new(&bytes, old.number, header::LENGTH.min(bytes.len())) {
                 let Step::Record(r) = step else { continue };
                 let Some(payload) = payload::decode(r.payload) else {
@@ -67,7 +67,7 @@ impl Store {
                     bytes: start..start + (record::HEADER + r.payload.len()) as u64,
                     batch: Some(r.sequence),
                     rows: payload.ops,
-                    side: payload.side.into_iter().map(|e| e.bytes).collect(),
+                    entries: payload.entries.into_iter().map(|e| e.bytes).collect(),
                 });
             }
         }

@@ -2,30 +2,30 @@
 //!
 //! ```text
 //!  count varint | count times: tag u8 | key length varint | key | [value length varint | value]
-//!               |           or: 16    | length varint | an entry for the side
+//!               |           or: 16    | length varint | an entry for the attached engine
 //! ```
 //! `tag` is the keyspace (0..=15), with bit 7 set for a delete, which has no value.
 use crate::wire::{Cursor, put_sized, put_varint};
-use crate::{Keyspace, Op, SideEntry};
+use crate::{EngineEntry, Keyspace, Op};
 use bytes::Bytes;
 
 const DELETE: u8 = 0x80;
-const SIDE: u8 = 16;
+const ENTRY: u8 = 16;
 
-/// What a record holds: changes of the store, and entries for its side.
+/// What a record holds: puts and deletes of rows, and entries for the attached engine.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Payload {
     /// In order.
     pub ops: Vec<Op>,
     /// In order.
-    pub side: Vec<SideEntry>,
+    pub entries: Vec<EngineEntry>,
 }
 
 /// Appends a batch's changes.
-pub fn encode(out: &mut Vec<u8>, ops: &[Op], side: &[SideEntry]) {
-    put_varint(out, (ops.len() + side.len()) as u64);
-    for entry in side {
-        out.push(SIDE);
+pub fn encode(out: &mut Vec<u8>, ops: &[Op], entries: &[EngineEntry]) {
+    put_varint(out, (ops.len() + entries.len()) as u64);
+    for entry in entries {
+        out.push(ENTRY);
         put_sized(out, &entry.bytes);
     }
     for op in ops {
@@ -39,9 +39,9 @@ pub fn encode(out: &mut Vec<u8>, ops: &[Op], side: &[SideEntry]) {
 }
 
 /// An upper bound of the encoded length, in bytes.
-pub fn bound(ops: &[Op], side: &[SideEntry]) -> usize {
-    let side: usize = side.iter().map(|entry| 11 + entry.bytes.len()).sum();
-    10 + side
+pub fn bound(ops: &[Op], entries: &[EngineEntry]) -> usize {
+    let entries: usize = entries.iter().map(|entry| 11 + entry.bytes.len()).sum();
+    10 + entries
         + ops
             .iter()
             .map(|op| 21 + op.key.len() + op.value.as_ref().map_or(0, Bytes::len))
@@ -53,11 +53,11 @@ pub fn decode(payload: &[u8]) -> Option<Payload> {
     let mut cursor = Cursor::new(payload);
     let count = cursor.varint()?;
     let mut ops = Vec::with_capacity(count.min(payload.len() as u64) as usize);
-    let mut side = Vec::new();
+    let mut entries = Vec::new();
     for _ in 0..count {
         let tag = cursor.u8()?;
-        if tag == SIDE {
-            side.push(Bytes::copy_from_slice(cursor.sized()?).into());
+        if tag == ENTRY {
+            entries.push(Bytes::copy_from_slice(cursor.sized()?).into());
             continue;
         }
         let keyspace = Keyspace(tag & !DELETE);
@@ -76,7 +76,7 @@ pub fn decode(payload: &[u8]) -> Option<Payload> {
             value,
         });
     }
-    cursor.is_empty().then_some(Payload { ops, side })
+    cursor.is_empty().then_some(Payload { ops, entries })
 }
 
 #[cfg(test)]
@@ -88,14 +88,14 @@ mod tests {
         #[test]
         fn batches_come_back(raw in proptest::collection::vec(
             (0u8..16, proptest::collection::vec(any::<u8>(), 0..20), proptest::option::of(proptest::collection::vec(any::<u8>(), 0..300))), 0..10,
-        ), side in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4)) {
-            let side: Vec<SideEntry> = side.into_iter().map(|entry| Bytes::from(entry).into()).collect();
+        ), entries in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4)) {
+            let entries: Vec<EngineEntry> = entries.into_iter().map(|entry| Bytes::from(entry).into()).collect();
             let ops: Vec<Op> = raw.into_iter()
                 .map(|(k, key, value)| Op { keyspace: Keyspace(k), key: key.into(), value: value.map(Bytes::from) }).collect();
             let mut out = Vec::new();
-            encode(&mut out, &ops, &side);
-            prop_assert!(out.len() <= bound(&ops, &side));
-            prop_assert_eq!(decode(&out), Some(Payload { ops, side }));
+            encode(&mut out, &ops, &entries);
+            prop_assert!(out.len() <= bound(&ops, &entries));
+            prop_assert_eq!(decode(&out), Some(Payload { ops, entries }));
         }
 
         #[test]

@@ -54,9 +54,9 @@ pub enum Mode {
 /// What the manifest tells of the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Expected {
-    /// Batches through this one are in tables, the side's too.
+    /// Batches through this one are in the files of all engines.
     pub flushed: u64,
-    /// Batches through this one are in tables, or in those of the side: the log had them on disk before, for the other.
+    /// Batches through this one are in files of one engine: the log had them on disk before, for the other.
     pub synced: u64,
     /// The last batch, if the store was closed.
     pub last: Option<u64>,
@@ -701,7 +701,7 @@ mod tests {
         batch.put(Keyspace(0), vec![sequence as u8], "value");
         let mut bytes = Vec::new();
         record::write(&mut bytes, log, sequence, sequence - 1, |out| {
-            payload::encode(out, &batch.ops, &batch.side)
+            payload::encode(out, &batch.ops, &batch.entries)
         });
         bytes
     }
@@ -792,7 +792,7 @@ mod tests {
             let mut batch = Batch::new();
             batch.put(Keyspace(0), "key", value);
             record::write(&mut whole, 1, 2, 1, |out| {
-                payload::encode(out, &batch.ops, &batch.side)
+                payload::encode(out, &batch.ops, &batch.entries)
             });
             let mut flipped = whole.clone();
             flipped[record::HEADER + 3] ^= 1;

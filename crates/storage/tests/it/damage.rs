@@ -514,7 +514,7 @@ fn missing_files_are_noticed() {
 
 /// The model's entries that tables keep twice.
 fn kept_twice(model: &Model) -> Model {
-    let twice = |(key, _): &(&(u8, Vec<u8>), &Vec<u8>)| Keyspace(key.0) >= Keyspace::TWICE;
+    let twice = |(key, _): &(&(u8, Vec<u8>), &Vec<u8>)| Keyspace(key.0) >= Keyspace::FIRST_MIRRORED;
     let twice = model.iter().filter(twice);
     twice.map(|(k, v)| (k.clone(), v.clone())).collect()
 }
@@ -600,7 +600,7 @@ fn a_missing_table_is_refused_by_name_and_salvaged_without_what_stood_in_it_alon
         lost += shows(&store, &model, &name);
         assert!(!store.survey().is_empty());
     }
-    assert!(lost > 0, "no table held anything but what is kept twice");
+    assert!(lost > 0, "no table held anything but what is mirrored");
     for path in file(&image, ".copy") {
         if !path.to_string_lossy().contains("table-") {
             continue;

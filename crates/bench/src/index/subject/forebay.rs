@@ -5,7 +5,7 @@ use crate::sizes;
 use forebay_index::cluster::Alpha;
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
-use forebay_storage::{Batch, Durability, Options, OsIo, Store};
+use forebay_storage::{Batch, Durability, Engine, Options, OsIo, Store};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::path::Path;

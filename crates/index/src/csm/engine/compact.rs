@@ -15,7 +15,7 @@ use super::output::{Failure, Output};
 use super::relief::Relief;
 use super::view::{Aged, View};
 use super::{Core, files};
-use forebay_storage::{Error, Result, SideEdit};
+use forebay_storage::{EngineEdit, Error, Result};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Core {
         tracing::error!(store = %self.host.dir().display(), "the index leaves a damaged table as it is: {error}");
         let all = || runs.iter().flat_map(|a| a.run.tables());
         let mut numbers: Vec<u64> = all()
-            .filter(|t| t.is_in(error))
+            .filter(|t| error.is_of(t.path()))
             .map(|t| t.meta().number)
             .collect();
         if numbers.is_empty() {
@@ -155,7 +155,7 @@ impl Core {
         let stays = |table: &&Arc<Table>| staying.contains(&table.meta().number);
         let of = |aged: &Aged| aged.run.tables().to_vec();
         let old: Vec<Arc<Table>> = merged.iter().flat_map(of).collect();
-        let edit = SideEdit {
+        let edit = EngineEdit {
             add: new.iter().chain(&moved).map(add).collect(),
             remove: old
                 .iter()

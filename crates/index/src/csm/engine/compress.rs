@@ -10,7 +10,7 @@ use super::relief::Relief;
 use super::view::{Aged, Grown};
 use super::work::seal;
 use super::{Core, files};
-use forebay_storage::{Error, Result, SideEdit};
+use forebay_storage::{EngineEdit, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -132,7 +132,7 @@ impl Core {
 
     /// Brings everything in memory to disk.
     pub fn flush_all(&self, cutter: &mut Cutter) -> Result<()> {
-        self.host.usable()?;
+        self.host.check_writable()?;
         seal(Arc::make_mut(&mut self.view.write()));
         while !self.view.read().sealed.is_empty() {
             if !self.has_room() {
@@ -169,13 +169,13 @@ impl Core {
         let written = output.take(&mut merge);
         self.counters.merges(merge.counts());
         let tables = output.end(written).map_err(Failure::error)?;
-        let edit = SideEdit {
+        let edit = EngineEdit {
             add: tables
                 .iter()
                 .map(|t| (t.meta().number, files::told(age, t.meta())))
                 .collect(),
             flushed: Some(newest.last),
-            ..SideEdit::default()
+            ..EngineEdit::default()
         };
         self.edit(edit, &tables)?;
         let flushed = view.trees.len();
@@ -193,7 +193,7 @@ impl Core {
     }
 
     /// Names tables in the manifest; if that finds no room or no descriptor, the new ones are removed.
-    pub fn edit(&self, edit: SideEdit, new: &[Arc<Table>]) -> Result<()> {
+    pub fn edit(&self, edit: EngineEdit, new: &[Arc<Table>]) -> Result<()> {
         self.host.edit(edit).inspect_err(|e| {
             if e.is_transient() {
                 new.iter().for_each(|table| table.make_obsolete());

@@ -10,7 +10,7 @@ use super::super::sorted::SortedRun;
 use super::super::table::{Meta, Shared, Table};
 use super::view::Aged;
 use bytes::Bytes;
-use forebay_storage::{Error, Result, SideEntry, SideHost};
+use forebay_storage::{EngineEntry, EngineHost, Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub fn read(number: u64, bytes: &[u8]) -> Result<(u64, Meta), &'static str> {
 }
 
 /// The runs that the manifest tells of, oldest first.
-pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
+pub fn runs(host: &EngineHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
     let mut runs: BTreeMap<u64, Vec<Meta>> = BTreeMap::new();
     for (number, bytes) in host.files() {
         let format = |reason: &str| Error::Format {
@@ -77,7 +77,7 @@ pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
         };
         let (age, mut meta) = read(number, &bytes).map_err(format)?;
         if meta.bytes == 0 {
-            // The file told it of itself, see `Lineage`.
+            // The file told it of itself, see `Provenance`.
             meta.bytes = length(host, number)?;
         }
         runs.entry(age).or_default().push(meta);
@@ -100,7 +100,7 @@ pub fn runs(host: &SideHost, shared: &Arc<Shared>) -> Result<Vec<Aged>> {
 }
 
 /// The length of a file, bytes.
-fn length(host: &SideHost, number: u64) -> Result<u64> {
+fn length(host: &EngineHost, number: u64) -> Result<u64> {
     let path = host.path(number);
     let length = host.io().open_to_read(&path).and_then(|file| file.len());
     length.map_err(|source| Error::Io {
@@ -129,7 +129,7 @@ fn drop_older_of_overlapping(metas: &mut Vec<Meta>) {
 const MOST: usize = 64 << 10;
 
 /// The entries of these records, in the order of the changes; and whether one adds an extent.
-pub fn entries(records: Vec<Record>) -> impl Iterator<Item = (SideEntry, bool)> {
+pub fn entries(records: Vec<Record>) -> impl Iterator<Item = (EngineEntry, bool)> {
     let pieces: Vec<Vec<Record>> = match records.len() {
         0 => Vec::new(),
         1..=MOST => vec![records],
@@ -139,7 +139,7 @@ pub fn entries(records: Vec<Record>) -> impl Iterator<Item = (SideEntry, bool)> 
         let mut out = Vec::new();
         encode_columns(&records, &mut out);
         let adds = records.iter().any(|r| r.len > 0);
-        let entry = SideEntry {
+        let entry = EngineEntry {
             bytes: out.into(),
             form: Some(Arc::new(records)),
         };
@@ -148,7 +148,7 @@ pub fn entries(records: Vec<Record>) -> impl Iterator<Item = (SideEntry, bool)> 
 }
 
 /// The records of an entry. `None` if it is none.
-pub fn records(entry: &SideEntry) -> Option<Arc<Vec<Record>>> {
+pub fn records(entry: &EngineEntry) -> Option<Arc<Vec<Record>>> {
     let form = entry.form.clone().and_then(|form| form.downcast().ok());
     form.or_else(|| {
         let mut out = Vec::new();

@@ -10,7 +10,7 @@
 //!                  one sorted run of table files; runs of similar size are merged
 //! ```
 //!
-//! It is the [`Side`] of a store, so its records become durable with whatever else a batch holds.
+//! It is the [engine](forebay_storage::Engine) attached to a store, so its records become durable with whatever else a batch holds.
 //!
 //! # Invariants
 //! - A [`View`] never changes; readers clone the pointer. In it, what is newer hides what is older, key by key: MemTable over
@@ -35,7 +35,9 @@ use super::scan::Scan;
 use super::table::Shared;
 use crate::cluster::Alpha;
 use crate::coverage::Coverage;
-use forebay_storage::{Batch, Damage, Error, Result, Shortage, Side, SideEntry, SideHost, Store};
+use forebay_storage::{
+    Batch, Damage, Engine, EngineHost, Error, GroupLoad, Result, Shortage, Store,
+};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -142,7 +144,7 @@ impl Counters {
 struct Signals {
     stop: bool,
     /// The log is long: bring everything to disk.
-    hurry: bool,
+    flush_requested: bool,
     /// What the last attempt had too little of.
     shortage: Option<Shortage>,
     /// How many puts there had been when none had come for a while.
@@ -152,13 +154,13 @@ struct Signals {
 }
 
 struct Core {
-    host: SideHost,
+    host: Arc<EngineHost>,
     shared: Arc<Shared>,
     settings: Settings,
     view: RwLock<Arc<View>>,
-    signals: Mutex<Signals>,
-    /// Wakes the worker.
-    work: Condvar,
+    signals: Arc<Mutex<Signals>>,
+    /// Wakes the worker. Shared, as `signals` is, with threads that sync tables for it.
+    work: Arc<Condvar>,
     /// Wakes those who wait for it.
     progress: Condvar,
     /// Held while the background work is done, by the worker or whoever does it instead.
@@ -170,24 +172,24 @@ struct Core {
 }
 
 /// See the head of this file. Dropping the last one, or closing the store, ends its thread.
-pub struct Engine {
+pub struct CompressedEngine {
     core: Arc<Core>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Engine {
-    /// The engine of `store`, attached to it as its side.
+impl CompressedEngine {
+    /// The engine of `store`, attached to it.
     ///
     /// # Errors
     /// `Format`: wrong settings, or files of a newer version.
-    pub fn attach(store: &Store, settings: Settings) -> Result<Arc<Engine>> {
-        let host = store.side_host();
+    pub fn attach(store: &Store, settings: Settings) -> Result<Arc<CompressedEngine>> {
+        let host = store.engine_host().clone();
         let wrong = |reason| Error::Format {
-            path: host.dir(),
+            path: host.dir().to_path_buf(),
             reason,
         };
         settings.check().map_err(wrong)?;
-        let mut shared = Shared::new(host.io(), settings.cache_bytes, settings.alpha);
+        let mut shared = Shared::new(host.io().clone(), settings.cache_bytes, settings.alpha);
         shared.salvaged = host.is_salvaged();
         let shared = Arc::new(shared);
         let disk = files::runs(&host, &shared)?;
@@ -202,8 +204,8 @@ impl Engine {
                 disk,
                 ..View::default()
             })),
-            signals: Mutex::default(),
-            work: Condvar::new(),
+            signals: Arc::default(),
+            work: Arc::default(),
             progress: Condvar::new(),
             working: Mutex::new(cutter),
             counters: Counters::default(),
@@ -216,25 +218,25 @@ impl Engine {
             let spawned = thread.spawn(move || core.work_loop());
             Some(spawned.map_err(|source| Error::Io {
                 what: "start the thread of the index for",
-                path: store.side_host().dir(),
+                path: store.engine_host().dir().to_path_buf(),
                 source,
             })?)
         } else {
             None
         };
         core.lend(&core.view.read());
-        let engine = Arc::new(Engine {
+        let engine = Arc::new(CompressedEngine {
             core,
             thread: Mutex::new(thread),
         });
-        store.attach(engine.clone());
+        store.attach(engine.clone())?;
         Ok(engine)
     }
 
     /// Makes the batch carry these records too, behind those before.
     pub fn add(&self, batch: &mut Batch, records: Vec<Record>) {
         for (entry, adds) in files::entries(records) {
-            batch.put_side(entry, adds);
+            batch.put_entry(entry, adds);
         }
     }
 
@@ -263,23 +265,10 @@ impl Engine {
         reads.found.fetch_add(extents as u64, Ordering::Relaxed);
     }
 
-    /// Brings everything to table files.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: everything stays in memory and in the log.
-    pub fn flush(&self) -> Result<()> {
-        let mut cutter = self.core.working.lock();
-        self.core.flush_all(&mut cutter)?;
-        drop(cutter);
-        // There may be runs to merge.
-        self.core.wake();
-        Ok(())
-    }
-
     /// Brings everything to one sorted run without deletes.
     ///
     /// # Errors
-    /// As [`flush`](Engine::flush).
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: what is in memory stays there, and in the log.
     pub fn compact(&self) -> Result<()> {
         let mut cutter = self.core.working.lock();
         self.core.flush_all(&mut cutter)?;
@@ -330,18 +319,6 @@ impl Engine {
     /// Reads every table file and reports all damage.
     pub fn check(&self) -> Vec<Error> {
         self.survey().into_iter().map(|d| d.error).collect()
-    }
-
-    /// The same, with what each damaged place may have held: keys of 16 bytes, file and offset, big-endian.
-    pub fn survey(&self) -> Vec<Damage> {
-        let mut damage = Vec::new();
-        self.view().tables().for_each(|t| t.check(&mut damage));
-        damage
-    }
-
-    /// The damage that reads met since it was opened, each place once.
-    pub fn damage_notes(&self) -> Vec<Arc<Damage>> {
-        self.core.shared.damage_notes.all()
     }
 
     /// Where each block of each table stands, and its records: for tests that damage a file and must know what it held.
@@ -395,30 +372,51 @@ impl Engine {
     }
 }
 
-impl Side for Engine {
-    fn make_room(&self) -> Result<()> {
-        self.core.make_room()
+impl Engine for CompressedEngine {
+    fn make_room(&self, batch: &Batch) -> Result<()> {
+        match batch.entries().is_empty() || batch.is_reclaiming() {
+            true => Ok(()),
+            false => self.core.make_room(),
+        }
     }
 
-    fn apply(&self, batch: u64, entries: &[SideEntry]) {
-        self.core.apply(batch, entries);
+    fn apply(&self, number: u64, batch: &mut Batch) {
+        if !batch.entries().is_empty() {
+            self.core.apply(number, batch.entries());
+        }
     }
 
-    fn hurry(&self) {
-        self.core.signals.lock().hurry = true;
-        self.core.work.notify_all();
-    }
-
-    fn catch_up(&self) {
+    fn applied(&self, _load: GroupLoad, _outcome: &Result<()>) {
         self.core.catch_up();
     }
 
+    fn request_flush(&self) {
+        self.core.signals.lock().flush_requested = true;
+        self.core.work.notify_all();
+    }
+
     fn flush(&self) -> Result<()> {
-        Engine::flush(self)
+        let mut cutter = self.core.working.lock();
+        self.core.flush_all(&mut cutter)?;
+        drop(cutter);
+        // There may be runs to merge.
+        self.core.wake();
+        Ok(())
     }
 
     fn stop(&self) {
         self.end();
+    }
+
+    /// Keys are 16 bytes: file and offset, big-endian.
+    fn survey(&self) -> Vec<Damage> {
+        let mut damage = Vec::new();
+        self.view().tables().for_each(|t| t.check(&mut damage));
+        damage
+    }
+
+    fn damage_notes(&self) -> Vec<Arc<Damage>> {
+        self.core.shared.damage_notes.all()
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
@@ -426,7 +424,7 @@ impl Side for Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for CompressedEngine {
     fn drop(&mut self) {
         self.end();
     }

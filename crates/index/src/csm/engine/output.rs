@@ -8,20 +8,21 @@ use super::super::block::Block;
 use super::super::merge::{Blocks, Merge};
 use super::super::table::{Meta, Table, Writer};
 use super::relief::Relief;
-use super::{Core, files};
-use forebay_storage::{Error, File, Io, Lineage, Result};
+use super::{Core, Signals, files};
+use forebay_storage::{Error, File, Io, Provenance, Result};
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Tables that are synced at a time, at most. Twice as many files may be open.
 const TOGETHER: usize = 64;
-/// How often it is looked whether they are synced.
-const LOOK: Duration = Duration::from_micros(500);
+/// Who waits for a sync looks again after this, woken or not.
+const SYNC_WAIT: Duration = Duration::from_secs(1);
 
 /// Why tables were not written.
 pub enum Failure {
@@ -49,6 +50,27 @@ fn sync(io: &dyn Io, unsynced: &Unsynced) -> Result<()> {
     synced.map_err(|(at, e)| Error::io("sync", &unsynced[at].0, e))
 }
 
+/// Files that another thread syncs.
+struct Syncing {
+    thread: JoinHandle<Result<()>>,
+    over: Arc<AtomicBool>,
+}
+
+/// Tells the worker that a sync is over, however it ended.
+struct SyncEnd {
+    over: Arc<AtomicBool>,
+    signals: Arc<Mutex<Signals>>,
+    work: Arc<Condvar>,
+}
+
+impl Drop for SyncEnd {
+    fn drop(&mut self) {
+        let _signals = self.signals.lock();
+        self.over.store(true, Ordering::Release);
+        self.work.notify_all();
+    }
+}
+
 /// See the head of this file.
 pub struct Output<'a> {
     core: &'a Core,
@@ -60,7 +82,7 @@ pub struct Output<'a> {
     tables: BTreeMap<u64, Arc<Table>>,
     unsynced: Unsynced,
     /// Those being synced.
-    syncing: Option<JoinHandle<Result<()>>>,
+    syncing: Option<Syncing>,
 }
 
 impl<'a> Output<'a> {
@@ -113,7 +135,7 @@ impl<'a> Output<'a> {
     fn create(&self) -> Result<Writer> {
         let host = &self.core.host;
         let number = host.new_number();
-        Writer::create(host.io(), host.path(number), number)
+        Writer::create(host.io().clone(), host.path(number), number)
     }
 
     /// Whether there are tables that are not synced yet.
@@ -125,11 +147,11 @@ impl<'a> Output<'a> {
     pub fn cut(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             let path = writer.path().to_path_buf();
-            let lineage = |meta: &Meta| {
+            let provenance = |meta: &Meta| {
                 let told = files::told(self.age, meta);
-                Lineage::of_side(meta.number, told, &self.inputs).encode(meta.number)
+                Provenance::of_engine_file(meta.number, told, &self.inputs).encode(meta.number)
             };
-            let (meta, file) = writer.finish(lineage)?;
+            let (meta, file) = writer.finish(provenance)?;
             self.core
                 .counters
                 .written
@@ -148,13 +170,26 @@ impl<'a> Output<'a> {
     /// Has the tables so far synced, by another thread if there may be one, once those before them are.
     fn sync_behind(&mut self) -> Result<()> {
         self.wait()?;
-        let (io, unsynced) = (self.core.host.io(), std::mem::take(&mut self.unsynced));
+        let (io, unsynced) = (
+            self.core.host.io().clone(),
+            std::mem::take(&mut self.unsynced),
+        );
         if self.core.settings.background {
             let unsynced = Arc::new(unsynced);
             let (io_there, there) = (io.clone(), unsynced.clone());
+            let over = Arc::new(AtomicBool::new(false));
+            let end = SyncEnd {
+                over: over.clone(),
+                signals: self.core.signals.clone(),
+                work: self.core.work.clone(),
+            };
+            let work = move || {
+                let _end = end;
+                sync(&*io_there, &there)
+            };
             let thread = std::thread::Builder::new().name("index sync".into());
-            match thread.spawn(move || sync(&*io_there, &there)) {
-                Ok(thread) => self.syncing = Some(thread),
+            match thread.spawn(work) {
+                Ok(thread) => self.syncing = Some(Syncing { thread, over }),
                 Err(_) => sync(&*io, &unsynced)?,
             }
             return Ok(());
@@ -162,46 +197,58 @@ impl<'a> Output<'a> {
         sync(&*io, &unsynced)
     }
 
-    /// Waits for the tables that are being synced.
+    /// Waits for the tables that are being synced; meanwhile gives relief as MemTables are sealed.
     fn wait(&mut self) -> Result<()> {
-        let mut relieved = Ok(true);
-        while let (Some(thread), Ok(some)) = (&self.syncing, &relieved)
-            && !thread.is_finished()
+        let mut relieved = Ok(());
+        while let Some(Syncing { over, .. }) = &self.syncing
+            && !over.load(Ordering::Acquire)
         {
-            if !some {
-                std::thread::sleep(LOOK);
+            let sealed = || self.core.view.read().sealed.len();
+            let before = sealed();
+            match self.relief.give() {
+                Ok(true) => {}
+                Ok(false) => {
+                    let mut signals = self.core.signals.lock();
+                    // Both are made true before `work` is notified under this lock.
+                    if !over.load(Ordering::Acquire) && sealed() <= before {
+                        self.core.work.wait_for(&mut signals, SYNC_WAIT);
+                    }
+                }
+                Err(e) => {
+                    relieved = Err(e);
+                    break;
+                }
             }
-            relieved = self.relief.give();
         }
-        self.join().and(relieved.map(|_| ()))
+        self.join().and(relieved)
     }
 
     /// Whether what was being synced is.
     fn join(&mut self) -> Result<()> {
-        let Some(thread) = self.syncing.take() else {
+        let Some(syncing) = self.syncing.take() else {
             return Ok(());
         };
-        thread.join().unwrap_or_else(|_| {
+        syncing.thread.join().unwrap_or_else(|_| {
             Err(Error::Io {
                 what: "sync tables in",
-                path: self.core.host.dir(),
+                path: self.core.host.dir().to_path_buf(),
                 source: io::Error::other("the thread panicked"),
             })
         })
     }
 
     /// The last table, and all of them to disk.
-    fn settle(&mut self) -> Result<()> {
+    fn sync_all(&mut self) -> Result<()> {
         self.cut()?;
         if !self.unsynced.is_empty() {
             self.sync_behind()?;
         }
         self.wait()?;
         let dir = self.core.host.dir();
-        let synced = self.core.host.io().sync_dir(&dir);
+        let synced = self.core.host.io().sync_dir(dir);
         synced.map_err(|source| Error::Io {
             what: "sync",
-            path: dir,
+            path: dir.to_path_buf(),
             source,
         })
     }
@@ -211,7 +258,7 @@ impl<'a> Output<'a> {
     /// # Errors
     /// The failure given, or that of the last tables.
     pub fn end(mut self, result: Result<(), Failure>) -> Result<Vec<Arc<Table>>, Failure> {
-        let result = result.and_then(|()| self.settle().map_err(Failure::Output));
+        let result = result.and_then(|()| self.sync_all().map_err(Failure::Output));
         result.map_err(|failure| {
             if let Some(writer) = self.writer.take() {
                 writer.abandon();

@@ -53,9 +53,9 @@ impl View {
     }
 
     /// Merges runs of MemTables until they are few.
-    pub(super) fn tidy(&mut self) {
+    pub(super) fn compact(&mut self) {
         let sealed = self.sealed.iter_mut().map(|s| &mut s.table);
-        sealed.chain([&mut self.active]).for_each(MemTable::tidy);
+        sealed.chain([&mut self.active]).for_each(MemTable::compact);
     }
 
     /// All that holds records, newest first.

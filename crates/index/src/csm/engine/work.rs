@@ -3,32 +3,32 @@ use super::super::block::Cutter;
 use super::super::memtable::{MemTable, Run};
 use super::view::{Sealed, View};
 use super::{Core, Signals, files};
-use forebay_storage::{Error, Result, Shortage, SideEntry};
+use forebay_storage::{EngineEntry, Error, Result, Shortage};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Sealed MemTables that may wait to be compressed before writers wait.
-const WAITING: usize = 2;
+const SEALED_LIMIT: usize = 2;
 /// So many MemTables there may be: those, and the active one.
-const MEMTABLES: usize = WAITING + 1;
+const MEMTABLES: usize = SEALED_LIMIT + 1;
 /// How long to wait before what failed for want of room or descriptors is tried again.
-const FULL: Duration = Duration::from_millis(250);
+const SHORTAGE_RETRY: Duration = Duration::from_millis(250);
 /// Similar runs that are merged though puts come.
-const RUNS: usize = 4;
+const SIMILAR_RUNS: usize = 4;
 /// Without a put for so long, two are enough.
-const QUIET: Duration = Duration::from_millis(50);
+const PUTS_PAUSE: Duration = Duration::from_millis(50);
 
 impl Core {
     /// Takes the entries of a batch.
-    pub fn apply(&self, batch: u64, entries: &[SideEntry]) {
+    pub fn apply(&self, batch: u64, entries: &[EngineEntry]) {
         let runs: Option<Vec<Run>> = entries.iter().map(files::records).collect();
         let Some(runs) = runs else {
             // It was logged with a checksum, so a program wrote it so.
             let reason = "a log record of the index is none; use the version of Forebay that wrote it, or report this";
             self.fail(self.host.poison(Error::Format {
-                path: self.host.dir(),
+                path: self.host.dir().to_path_buf(),
                 reason: reason.into(),
             }));
             return;
@@ -76,12 +76,12 @@ impl Core {
     /// The state as of now, for reading: of few runs.
     pub fn view_to_read(&self) -> Arc<View> {
         let view = self.view.read().clone();
-        if view.memtables().all(MemTable::is_tidy) {
+        if view.memtables().all(MemTable::is_compact) {
             return view;
         }
         drop(view);
         let mut view = self.view.write();
-        Arc::make_mut(&mut view).tidy();
+        Arc::make_mut(&mut view).compact();
         view.clone()
     }
 
@@ -93,7 +93,7 @@ impl Core {
 
     /// Waits until there is room for another batch.
     pub fn make_room(&self) -> Result<()> {
-        if self.view.read().sealed.len() < WAITING {
+        if self.view.read().sealed.len() < SEALED_LIMIT {
             return Ok(());
         }
         let start = Instant::now();
@@ -108,9 +108,9 @@ impl Core {
         result
     }
 
-    /// Without a thread: what the log's length asks for is done by whoever has put.
+    /// Without a thread: the flush that was asked for is done by whoever has put.
     pub fn catch_up(&self) {
-        if self.settings.background || !self.signals.lock().hurry {
+        if self.settings.background || !self.signals.lock().flush_requested {
             return;
         }
         let mut cutter = self.working.lock();
@@ -126,14 +126,14 @@ impl Core {
         loop {
             if signals.failed.is_some() || signals.stop {
                 // The store refuses the batch, with the reason.
-                return self.host.usable();
+                return self.host.check_writable();
             }
-            if self.view.read().sealed.len() < WAITING {
+            if self.view.read().sealed.len() < SEALED_LIMIT {
                 return Ok(());
             }
             // What was full before may have room now, and the compression buffer too.
             if let Some(shortage) = signals.shortage.filter(|_| asked) {
-                return Err(shortage.error(&self.host.dir()));
+                return Err(shortage.error(self.host.dir()));
             }
             asked = true;
             self.work.notify_all();
@@ -162,7 +162,7 @@ impl Core {
     /// Does what is most urgent; `false` if nothing is due. A failure other than a want of room or descriptors poisons the store: without this
     /// work memory would grow without end.
     fn do_next(&self, cutter: &mut Cutter) -> Result<bool> {
-        self.host.usable()?;
+        self.host.check_writable()?;
         self.step(cutter).map_err(|e| match e {
             Error::Poisoned { .. } => e,
             e if e.is_transient() => e,
@@ -175,20 +175,20 @@ impl Core {
         if room && self.compress_oldest(cutter)? || self.merge_trees(false, cutter)? {
             return Ok(true);
         }
-        let hurry = std::mem::take(&mut self.signals.lock().hurry);
-        if hurry || self.buffer_is_full() {
-            let flushed = if hurry {
+        let requested = std::mem::take(&mut self.signals.lock().flush_requested);
+        if requested || self.buffer_is_full() {
+            let flushed = if requested {
                 self.flush_all(cutter)
             } else {
                 self.flush_buffer(cutter)
             };
             if flushed.is_err() {
-                self.signals.lock().hurry |= hurry;
+                self.signals.lock().flush_requested |= requested;
             }
             return flushed.map(|()| true);
         }
         let quiet = !self.settings.background || self.is_quiet();
-        let runs = if quiet { 2 } else { RUNS };
+        let runs = if quiet { 2 } else { SIMILAR_RUNS };
         Ok(self.compact_due(runs, cutter)? || self.merge_trees(true, cutter)?)
     }
 
@@ -207,7 +207,7 @@ impl Core {
         let waiting = self.similar(&self.view.read().disk).is_some();
         if !waiting || signals.quiet == Some(puts) {
             self.work.wait(signals);
-        } else if self.work.wait_for(signals, QUIET).timed_out() && puts == self.puts() {
+        } else if self.work.wait_for(signals, PUTS_PAUSE).timed_out() && puts == self.puts() {
             signals.quiet = Some(puts);
         }
     }
@@ -245,9 +245,9 @@ impl Core {
                 return;
             }
             // What is due becomes so under this lock, or before it was taken.
-            let idle = !signals.hurry && self.view.read().sealed.is_empty();
+            let idle = !signals.flush_requested && self.view.read().sealed.is_empty();
             if full {
-                self.work.wait_for(&mut signals, FULL);
+                self.work.wait_for(&mut signals, SHORTAGE_RETRY);
             } else if idle {
                 self.wait_for_work(&mut signals);
             }
@@ -263,7 +263,7 @@ impl Drop for FailOnPanic<'_> {
         if std::thread::panicking() {
             let host = &self.0.host;
             self.0.fail(host.poison(Error::Format {
-                path: host.dir(),
+                path: host.dir().to_path_buf(),
                 reason: String::from(
                     "the thread of the index panicked; start the service again, and report this",
                 ),

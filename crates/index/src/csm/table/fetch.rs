@@ -12,7 +12,7 @@ use super::places::Places;
 use super::reader::Table;
 use super::slot::{Piece, Raw, SharedTicket, State, Ticket};
 use crate::cluster::{Region, Round};
-use forebay_storage::{Error, Result};
+use forebay_storage::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -203,7 +203,7 @@ impl Role<'_> {
             Ok((piece, _)) => {
                 Err(table.damaged(&places.at(block as usize), piece.start, &piece.bytes))
             }
-            Err(e) => Err(again(e)),
+            Err(e) => Err(e.again()),
         });
         state.reading = false;
         self.table.slot().changed.notify_all();
@@ -231,39 +231,5 @@ impl Drop for Role<'_> {
             self.table.slot().state.lock().reading = false;
             self.table.slot().changed.notify_all();
         }
-    }
-}
-
-/// The same error once more.
-fn again(error: &Error) -> Error {
-    match error {
-        Error::Io { what, path, source } => Error::Io {
-            what,
-            path: path.clone(),
-            source: std::io::Error::new(source.kind(), source.to_string()),
-        },
-        Error::Corrupt {
-            path,
-            what,
-            offset,
-            expected,
-            found,
-        } => Error::Corrupt {
-            path: path.clone(),
-            what,
-            offset: *offset,
-            expected: *expected,
-            found: *found,
-        },
-        Error::Format { path, reason } => Error::Format {
-            path: path.clone(),
-            reason: reason.clone(),
-        },
-        Error::NoSpace { path } => Error::NoSpace { path: path.clone() },
-        Error::NoDescriptors { path } => Error::NoDescriptors { path: path.clone() },
-        Error::Poisoned { path, reason } => Error::Poisoned {
-            path: path.clone(),
-            reason: reason.clone(),
-        },
     }
 }

@@ -21,7 +21,7 @@ use std::path::Path;
 /// Bytes of a footer.
 pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"FBYIDX\r\n";
-/// Version written, and the only one read. In version 1 there was no copy at the beginning, in version 2 no lineage at the end.
+/// Version written, and the only one read. In version 1 there was no copy at the beginning, in version 2 no provenance at the end.
 const VERSION: u32 = 3;
 
 /// A footer's fields.

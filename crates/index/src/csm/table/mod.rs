@@ -1,9 +1,9 @@
 //! Table files: up to 256 compressed blocks in key order, a metadata region, a footer (MetaKV, figure 4).
 //!
 //! ```text
-//!  | footer, 64 bytes | metadata region | block 0 | block 1 | ... | metadata region | lineage | footer, 64 bytes |
+//!  | footer, 64 bytes | metadata region | block 0 | block 1 | ... | metadata region | provenance | footer, 64 bytes |
 //! ```
-//! The copy at the beginning is read if the end is damaged or cut off. The [lineage](forebay_storage::Lineage) is for a store whose manifest is lost.
+//! The copy at the beginning is read if the end is damaged or cut off. The [provenance](forebay_storage::Provenance) is for a store whose manifest is lost.
 //!
 //! | file | what |
 //! |---|---|

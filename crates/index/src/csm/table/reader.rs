@@ -13,7 +13,7 @@ use crate::csm::block::{Block, records_of};
 use crate::csm::record::Key;
 use bytes::Bytes;
 use forebay_storage::{
-    Damage, DamageNotes, Error, File, Io, Lineage, Lost, Result, correction,
+    Damage, DamageNotes, Error, File, Io, Lost, Provenance, Result, correction,
     read_around_bad_sectors,
 };
 use std::ops::Range;
@@ -100,16 +100,6 @@ impl Table {
     /// Whether its store is salvaged.
     pub fn is_salvaged(&self) -> bool {
         self.shared.salvaged
-    }
-
-    /// Whether the error is of this file.
-    pub fn is_in(&self, error: &Error) -> bool {
-        match error {
-            Error::Io { path, .. } | Error::Corrupt { path, .. } | Error::Format { path, .. } => {
-                *path == self.path
-            }
-            _ => false,
-        }
     }
 
     /// Removes the file once nobody uses the table any more.
@@ -218,7 +208,7 @@ impl Table {
             Some(byte) => Lost::Corrected {
                 byte: place.offset + byte as u64,
             },
-            None => side_keys(place.first, place.last),
+            None => engine_keys(place.first, place.last),
         };
         let corrected = lost.is_nothing();
         let noted = error();
@@ -244,7 +234,7 @@ impl Table {
 
     /// Reads everything and reports all damage.
     pub fn check(&self, damage: &mut Vec<Damage>) {
-        let all = || side_keys(self.meta.first, self.meta.last);
+        let all = || engine_keys(self.meta.first, self.meta.last);
         // From the file, whatever is in memory.
         let file = match self.open() {
             Ok(file) => file,
@@ -255,8 +245,8 @@ impl Table {
         };
         let places = match (self.places_at_end(&*file), self.places_at_start(&*file)) {
             (Ok(places), Ok(_)) => {
-                let lineage = Lineage::read(&*self.shared.io, &self.path, self.meta.number);
-                damage.extend(lineage.err().map(|error| Damage {
+                let provenance = Provenance::read(&*self.shared.io, &self.path, self.meta.number);
+                damage.extend(provenance.err().map(|error| Damage {
                     error,
                     lost: Lost::Nothing,
                 }));
@@ -275,7 +265,7 @@ impl Table {
         let mut records = Vec::new();
         for place in &places {
             records.clear();
-            let keys = || side_keys(place.first, place.last);
+            let keys = || engine_keys(place.first, place.last);
             let mut tell = |error, lost| damage.push(Damage { error, lost });
             let mut raw = match self.read_bytes(place.offset, place.length as usize) {
                 Ok(raw) => raw,
@@ -398,9 +388,9 @@ impl Table {
 }
 
 /// Records with keys from `first` to `last`, as the store is told of them.
-fn side_keys(first: Key, last: Key) -> Lost {
+fn engine_keys(first: Key, last: Key) -> Lost {
     let bytes = |key: Key| Bytes::copy_from_slice(&key.number().to_be_bytes());
-    Lost::SideKeys {
+    Lost::EngineKeys {
         first: bytes(first),
         last: bytes(last),
     }
@@ -441,8 +431,9 @@ mod tests {
         }
         blocks.iter().for_each(|b| writer.add(b));
         assert_eq!(writer.blocks(), blocks.len());
-        let lineage = |m: &Meta| Lineage::of_side(m.number, Bytes::new(), &[]).encode(m.number);
-        Some(writer.finish(lineage).unwrap().0)
+        let provenance =
+            |m: &Meta| Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number);
+        Some(writer.finish(provenance).unwrap().0)
     }
 
     fn all(table: &Table) -> Result<Vec<Record>> {

@@ -76,7 +76,10 @@ impl Writer {
     ///
     /// # Panics
     /// If no block was added.
-    pub fn finish(self, lineage: impl FnOnce(&Meta) -> Vec<u8>) -> Result<(Meta, Arc<dyn File>)> {
+    pub fn finish(
+        self,
+        provenance: impl FnOnce(&Meta) -> Vec<u8>,
+    ) -> Result<(Meta, Arc<dyn File>)> {
         let mut region = Vec::new();
         region::encode(&self.places, &mut region);
         let first = Footer {
@@ -103,7 +106,7 @@ impl Writer {
             &region,
             &self.bytes,
             &region,
-            &lineage(&meta),
+            &provenance(&meta),
             &last.encode(),
         ];
         let bytes = parts.concat();

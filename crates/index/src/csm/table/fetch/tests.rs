@@ -6,7 +6,7 @@ use crate::csm::block::{Cutter, records_of};
 use crate::csm::record::{Key, Record};
 use bytes::Bytes;
 use forebay_storage::fault::{Call, Watched};
-use forebay_storage::{Lineage, Lost, OsIo};
+use forebay_storage::{Error, Lost, OsIo, Provenance};
 use parking_lot::Condvar;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -87,8 +87,9 @@ fn fixture(budget: usize) -> Fixture {
         writer.add(&block);
     }
     assert_eq!(writer.blocks() as u64, BLOCKS);
-    let lineage = |m: &Meta| Lineage::of_side(m.number, Bytes::new(), &[]).encode(m.number);
-    let meta = writer.finish(lineage).unwrap().0;
+    let provenance =
+        |m: &Meta| Provenance::of_engine_file(m.number, Bytes::new(), &[]).encode(m.number);
+    let meta = writer.finish(provenance).unwrap().0;
     let gate = Arc::new(Gate::default());
     let reads = gate.clone();
     let io = Watched::new(OsIo, move |_, call| match call {

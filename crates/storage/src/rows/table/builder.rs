@@ -1,11 +1,11 @@
-//! Writing a table file: blocks in key order, filter, metadata region, footer, sync; and beside it the copy of what is kept twice.
+//! Writing a table file: blocks in key order, filter, metadata region, footer, sync; and beside it the copy of what is mirrored.
 //!
 //! Invariant: a table is in no manifest before `finish` returned; until then the file is an orphan that the
 //! next open removes.
-use super::{TableMeta, filter, footer::Footer, frame, index};
-use crate::block::{self, Entry};
-use crate::lineage::Lineage;
+use super::{filter, footer::Footer, frame, index};
+use crate::manifest::{Provenance, TableMeta};
 use crate::names;
+use crate::rows::block::{self, Entry};
 use crate::{Error, File, Io, Keyspace, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,14 +76,13 @@ impl<'a> TableBuilder<'a> {
         })
     }
 
-    /// The copy, for an entry that is kept twice. No block has entries of both kinds.
+    /// The copy, for an entry that is mirrored. No block has entries of both kinds.
     fn copy(&mut self) -> Result<&mut TableBuilder<'a>> {
         if self.copy.is_none() {
             self.cut_block()?;
             let dir = self.path.parent().unwrap_or(Path::new("."));
             let path = names::table_copy(dir, self.number);
-            let mut copy =
-                TableBuilder::create_at(self.io, path, self.number, self.block_bytes)?;
+            let mut copy = TableBuilder::create_at(self.io, path, self.number, self.block_bytes)?;
             copy.is_copy = true;
             self.copy = Some(Box::new(copy));
         }
@@ -93,7 +92,7 @@ impl<'a> TableBuilder<'a> {
 
     /// Adds an entry: the keyspace byte, the key, and the value (`None` for a delete). Keys ascend strictly.
     pub fn add(&mut self, keyspace: u8, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        if keyspace >= Keyspace::TWICE.0 && !self.is_copy {
+        if keyspace >= Keyspace::FIRST_MIRRORED.0 && !self.is_copy {
             self.copy()?.add(keyspace, key, value)?;
         }
         let start = self.pending.len();
@@ -171,13 +170,13 @@ impl<'a> TableBuilder<'a> {
         Ok(())
     }
 
-    /// Ends the table of this level and brings it to disk, its directory entry included. It tells what `lineage` says, and of itself.
-    pub fn finish(&mut self, dir: &Path, level: u8, lineage: &Lineage) -> Result<TableMeta> {
+    /// Ends the table of this level and brings it to disk, its directory entry included. It tells what `provenance` says, and of itself.
+    pub fn finish(&mut self, dir: &Path, level: u8, provenance: &Provenance) -> Result<TableMeta> {
         if let Some(copy) = &mut self.copy {
             copy.end(&[])?;
         }
         self.cut_block()?;
-        let mut lineage = lineage.clone();
+        let mut provenance = provenance.clone();
         let own = TableMeta {
             number: self.number,
             // The file says it itself.
@@ -187,8 +186,8 @@ impl<'a> TableBuilder<'a> {
             first: self.first.clone().into(),
             last: self.last.clone().into(),
         };
-        lineage.edit.add = vec![(level, own)];
-        self.end(&lineage.encode(self.number))?;
+        provenance.edit.add = vec![(level, own)];
+        self.end(&provenance.encode(self.number))?;
         self.io
             .sync_dir(dir)
             .map_err(|e| Error::io("sync", dir, e))?;

@@ -4,20 +4,21 @@
 //! leader is done, the longest waiting thread is woken as the next leader and takes what has queued up by then.
 //! A thread is woken once: as leader, or with its result. Also when the leader panics: its group comes back then with the
 //! outcomes that were known, and the lead goes on.
+use super::GroupLoad;
 use crate::{Batch, Error};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::thread::Thread;
 
 /// Most bytes that one group takes from the queue (estimated).
-const GROUP_BYTES: usize = 1 << 20;
+const GROUP_BYTES: u64 = 1 << 20;
 
 /// A batch on its way, and how it ended.
-pub struct Member {
+pub(crate) struct Member {
     /// What to apply.
     pub batch: Batch,
-    /// Its encoded size at most, bytes.
-    pub bytes: usize,
+    /// What engines may want to know of it.
+    pub load: GroupLoad,
     /// The outcome, once known.
     pub outcome: Option<Result<(), Error>>,
 }
@@ -42,7 +43,7 @@ struct Inner {
 
 /// See the [module](self).
 #[derive(Default)]
-pub struct Queue {
+pub(crate) struct Queue {
     inner: Mutex<Inner>,
 }
 
@@ -81,7 +82,7 @@ impl Queue {
             members: vec![own],
             followers: Vec::new(),
         };
-        group.followers = self.take(group.members[0].bytes, &mut group.members);
+        group.followers = self.take(group.members[0].load.bytes, &mut group.members);
         commit(&mut group.members);
         match group.end() {
             Some(member) => member,
@@ -90,14 +91,14 @@ impl Queue {
     }
 
     /// Moves waiting members into the group while they are small enough together.
-    fn take(&self, mut bytes: usize, group: &mut Vec<Member>) -> Vec<Arc<Waiter>> {
+    fn take(&self, mut bytes: u64, group: &mut Vec<Member>) -> Vec<Arc<Waiter>> {
         let mut inner = self.inner.lock();
         let mut others = Vec::new();
         while let Some(waiter) = inner.waiting.front() {
             let mut state = waiter.state.lock();
             match std::mem::replace(&mut *state, State::Taken) {
-                State::Waiting(member) if bytes + member.bytes <= GROUP_BYTES => {
-                    bytes += member.bytes;
+                State::Waiting(member) if bytes + member.load.bytes <= GROUP_BYTES => {
+                    bytes += member.load.bytes;
                     group.push(member);
                 }
                 other => {
@@ -163,6 +164,12 @@ mod tests {
     use crate::Keyspace;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    const LOAD: GroupLoad = GroupLoad {
+        reclaiming: false,
+        deletes: false,
+        bytes: 10,
+    };
+
     #[test]
     fn every_member_runs_once_and_one_at_a_time() {
         let (queue, inside, ran) = (Queue::default(), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -177,7 +184,7 @@ mod tests {
                         let done = queue.run(
                             Member {
                                 batch,
-                                bytes: 10,
+                                load: LOAD,
                                 outcome: None,
                             },
                             |group| {
@@ -201,7 +208,7 @@ mod tests {
     fn member() -> Member {
         Member {
             batch: Batch::new(),
-            bytes: 10,
+            load: LOAD,
             outcome: None,
         }
     }

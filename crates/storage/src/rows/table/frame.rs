@@ -9,10 +9,10 @@
 //! ```
 //! Little-endian. `crc`: CRC32C of the table's number (u64), the offset of the frame in the file (u64), and the block. So a frame is one only
 //! where it was written, and a length that was changed does not fit. The checksum that reads compare stands in the region.
-use super::TableMeta;
 use super::index::{self, Index};
 use crate::Keyspace;
-use crate::block::Block;
+use crate::manifest::TableMeta;
+use crate::rows::block::Block;
 use crate::wire::u32_at;
 
 /// Bytes of a frame before its block.
@@ -59,7 +59,7 @@ struct FoundBlock<'a> {
 
 /// The metadata region of a table, made again from the blocks that are whole in `bytes`, its file; and whether they are all of them. Where some
 /// are missing, the region has blocks of no bytes and a wrong checksum, so that reads of keys that they may have held fail. With a `copy` of what is
-/// kept twice and the number of its entries, those blocks have the place [`IN_COPY`].
+/// mirrored and the number of its entries, those blocks have the place [`IN_COPY`].
 pub fn rebuild(
     bytes: &[u8],
     meta: &TableMeta,
@@ -74,7 +74,7 @@ pub fn rebuild(
             at += 1;
             continue;
         };
-        let twice = block.key(0).first() >= Some(&Keyspace::TWICE.0);
+        let twice = block.key(0).first() >= Some(&Keyspace::FIRST_MIRRORED.0);
         if twice && copy.is_some() {
             break;
         }
@@ -116,7 +116,7 @@ pub fn rebuild(
     match copy.filter(|(copy, _)| copy.len() > 0) {
         None => missing(&mut region, end, &behind, &meta.last),
         Some((copy, _)) => {
-            let below = before(&[Keyspace::TWICE.0]);
+            let below = before(&[Keyspace::FIRST_MIRRORED.0]);
             missing(&mut region, end, &behind, &below);
             for i in 0..copy.len() {
                 let place = copy.place(i);
@@ -144,7 +144,7 @@ fn before(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block;
+    use crate::rows::block;
     use proptest::prelude::*;
 
     /// Blocks of two entries each, framed, and what the manifest says of them.

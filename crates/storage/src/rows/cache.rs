@@ -2,7 +2,7 @@
 //!
 //! Invariant: the sum of the blocks' sizes never exceeds the budget, shard by shard; a block larger than
 //! a shard's share is not kept.
-use crate::block::Block;
+use super::block::Block;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -100,8 +100,8 @@ impl BlockCache {
 
 #[cfg(test)]
 mod tests {
+    use super::super::block::BlockBuilder;
     use super::*;
-    use crate::block::BlockBuilder;
 
     fn block(bytes: usize) -> Arc<Block> {
         let mut b = BlockBuilder::default();

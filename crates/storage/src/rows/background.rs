@@ -1,24 +1,23 @@
 //! The two background threads: one flushes, one compacts. Neither sleeps through work: conditions are looked at
 //! under the `signals` lock, which everybody takes who makes one true and wakes. If one panics, the store is poisoned, so
 //! that nobody waits for it.
-use super::core::{Core, PoisonOnPanic, Signals, Writer};
-use crate::table::TableMeta;
-use crate::wal::writer::LogWriter;
+use super::{RowEngine, Signals};
+use crate::engine::{LogTail, PoisonOnPanic};
+use crate::manifest::TableMeta;
 use crate::{Error, Shortage};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long to wait for the writer before looking for other work.
-pub const PATIENCE: Duration = Duration::from_millis(10);
+/// How long to wait for the end of the log before looking for other work.
+pub(super) const LOG_WAIT: Duration = Duration::from_millis(10);
 /// How long to wait before what failed for want of room or descriptors is tried again.
-const FULL: Duration = Duration::from_millis(250);
+const SHORTAGE_RETRY: Duration = Duration::from_millis(250);
 
-impl Core {
+impl RowEngine {
     /// Work got on: whoever waits looks again.
-    pub fn note_progress(&self) {
+    pub(super) fn note_progress(&self) {
         let mut signals = self.signals.lock();
         signals.shortage = None;
         signals.beyond = 0;
@@ -27,7 +26,7 @@ impl Core {
     }
 
     /// Work failed: whoever waits looks again.
-    pub fn note_failure(&self, error: &Error) {
+    pub(super) fn note_failure(&self, error: &Error) {
         let mut signals = self.signals.lock();
         if let Some(shortage) = Shortage::of(error) {
             signals.shortage = Some(shortage);
@@ -36,9 +35,9 @@ impl Core {
         self.progress.notify_all();
     }
 
-    /// Does all flushes and compactions that are due in this thread, which holds the writer.
-    pub fn work_inline(&self, writer: &mut Writer) {
-        if self.flush_sealed(writer).is_err() {
+    /// Does all flushes and compactions that are due in this thread, which holds the end of the log.
+    pub(super) fn work_inline(&self, log: &mut LogTail) {
+        if self.flush_sealed(log).is_err() {
             return;
         }
         loop {
@@ -51,7 +50,7 @@ impl Core {
     }
 
     fn flush_loop(&self) {
-        let _panic = PoisonOnPanic::new(self);
+        let _panic = PoisonOnPanic::new(&self.host);
         let mut flushed = None;
         let mut trimmed = false;
         while !self.stopping() {
@@ -70,15 +69,15 @@ impl Core {
                     }
                 }
             }
-            // Who waits for room holds the writer, and may wait for the next flush: try again after that.
+            // Who waits for room holds the log's end, and may wait for the next flush: try again after that.
             if let Some(last) = flushed
-                && let Some(mut writer) = self.writer.try_lock_for(PATIENCE)
+                && let Some(mut log) = self.host.log.try_lock_for(LOG_WAIT)
             {
                 flushed = None;
-                let gone = self.retire_logs(&mut writer, last);
-                drop(writer);
-                if let Err(e) = gone.and_then(|gone| self.remove_logs(gone)) {
-                    self.note_failure(&self.poison_unless_full(e));
+                let gone = self.host.retire_logs(&mut log, last);
+                drop(log);
+                if let Err(e) = gone.and_then(|gone| self.host.remove_logs(gone)) {
+                    self.note_failure(&self.host.poison_unless_full(e));
                 }
             }
             let mut signals = self.signals.lock();
@@ -99,7 +98,7 @@ impl Core {
                     drop(signals);
                     trimmed = self.trim();
                 }
-                (false, true) => drop(self.work.wait_for(&mut signals, FULL)),
+                (false, true) => drop(self.work.wait_for(&mut signals, SHORTAGE_RETRY)),
                 _ => {}
             }
         }
@@ -111,30 +110,28 @@ impl Core {
             self.work.wait(signals);
             return false;
         }
-        let before = self.visible.load(Ordering::Acquire);
-        let waited = self.work.wait_for(signals, self.options.idle);
-        waited.timed_out() && self.visible.load(Ordering::Acquire) == before && !self.stopping()
+        let visible = || self.host.visible.load(Ordering::Acquire);
+        let before = visible();
+        let waited = self.work.wait_for(signals, self.host.options.idle);
+        waited.timed_out() && visible() == before && !self.stopping()
     }
 
-    /// While nothing else is to do: brings what the log holds to table files, the side's too, so that its files go. `false` if it is short.
+    /// While nothing else is to do: brings what the log holds to files, those of other engines too, so that its own go. `false` if it is short.
     fn trim(&self) -> bool {
-        let Some(mut writer) = self.writer.try_lock_for(PATIENCE) else {
+        let Some(mut log) = self.host.log.try_lock_for(LOG_WAIT) else {
             return false;
         };
         // Before the log is looked at: a batch behind this makes it true again.
         self.grown.store(false, Ordering::Relaxed);
-        let logs = writer.old.iter().map(|old| old.bytes);
-        let logs: u64 = logs.chain(writer.log.as_ref().map(LogWriter::end)).sum();
-        if logs == 0 || logs < self.options.wal_bytes / 32 {
+        let logged = log.bytes();
+        if logged == 0 || logged < self.host.options.wal_bytes / 32 {
             return false;
         }
-        if let Err(e) = self.seal(&mut writer) {
+        if let Err(e) = self.seal(&mut log) {
             self.note_failure(&e);
             return false;
         }
-        if let Some(side) = self.side() {
-            side.hurry();
-        }
+        self.host.for_each_engine(|engine| engine.request_flush());
         true
     }
 
@@ -147,7 +144,7 @@ impl Core {
     }
 
     fn compact_loop(&self) {
-        let _panic = PoisonOnPanic::new(self);
+        let _panic = PoisonOnPanic::new(&self.host);
         while !self.stopping() {
             if self.signals.lock().reclaim {
                 self.reclaim();
@@ -178,8 +175,8 @@ impl Core {
             }
             if full {
                 // Next time with the spare room, which makes even a whole merge possible step by step.
-                let patience = FULL * (1 << signals.tries.min(6));
-                self.work.wait_for(&mut signals, patience);
+                let wait = SHORTAGE_RETRY * (1 << signals.tries.min(6));
+                self.work.wait_for(&mut signals, wait);
                 signals.reclaim |= reclaims;
             } else if !signals.reclaim
                 && !signals.shrink
@@ -190,40 +187,37 @@ impl Core {
         }
     }
 
-    /// Ends both threads and waits for them.
-    pub fn stop(&self, threads: Vec<JoinHandle<()>>) {
+    /// Starts the threads, if it is to work in some.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        if !self.host.options.background {
+            return Ok(());
+        }
+        let started = self
+            .spawn("store-flush", RowEngine::flush_loop)
+            .and_then(|()| self.spawn("store-compact", RowEngine::compact_loop));
+        started.inspect_err(|_| self.end_threads())
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, work: fn(&RowEngine)) -> std::io::Result<()> {
+        let rows = self.clone();
+        let thread = std::thread::Builder::new().name(name.into());
+        self.threads.lock().push(thread.spawn(move || work(&rows))?);
+        Ok(())
+    }
+
+    /// Ends the threads and waits for them.
+    pub(super) fn end_threads(&self) {
         {
             let _signals = self.signals.lock();
             self.stop.store(true, Ordering::Release);
             self.work.notify_all();
             self.progress.notify_all();
         }
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
-                tracing::error!(store = %self.dir().display(), "a background thread panicked");
+                tracing::error!(store = %self.host.dir().display(), "a background thread panicked");
             }
-        }
-    }
-}
-
-/// Starts the threads.
-pub fn start(core: &Arc<Core>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    if !core.options.background {
-        return Ok(Vec::new());
-    }
-    let flush = core.clone();
-    let compact = core.clone();
-    let flush = std::thread::Builder::new()
-        .name("store-flush".into())
-        .spawn(move || flush.flush_loop())?;
-    match std::thread::Builder::new()
-        .name("store-compact".into())
-        .spawn(move || compact.compact_loop())
-    {
-        Ok(compact) => Ok(vec![flush, compact]),
-        Err(e) => {
-            core.stop(vec![flush]);
-            Err(e)
         }
     }
 }

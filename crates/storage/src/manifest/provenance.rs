@@ -10,18 +10,18 @@
 //! Integers are varints where nothing else is said. `crc`: CRC32C of the file's number (u64), n and the payload.
 //!
 //! The batch: of a flushed table (level 0) the last one in it; of a merged one that through which the log was flushed when the merge began. So
-//! a merged table tells of every older table whether it was there: see [`remake`](crate::manifest::remake). Files of the side name their inputs
-//! only; the order of their runs is in what the side tells of them.
+//! a merged table tells of every older table whether it was there: see [`remake`](crate::manifest::remake). Files of the attached engine name their inputs
+//! only; the order of their runs is in what that engine tells of them.
 //!
 //! Invariant: nothing but the making of a manifest from table files uses it, so damage here costs nothing while there is a manifest.
-use crate::manifest::Edit;
-use crate::side::SideEdit;
-use crate::table::footer;
+use super::{Edit, EngineEdit};
 use crate::wire::{Cursor, put_sized, put_varint, u32_at};
 use crate::{Error, Io, Result, sectors};
 use bytes::Bytes;
 use std::path::Path;
 
+/// Bytes of a table's footer, whichever engine's.
+pub const FOOTER: usize = 64;
 /// Bytes between payload and footer.
 const TAIL: usize = 8;
 /// Inputs of a file, at most, when it is read.
@@ -29,27 +29,27 @@ const MOST_INPUTS: u64 = 1 << 24;
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lineage {
+pub struct Provenance {
     pub(crate) edit: Edit,
     /// Ascending.
     pub(crate) inputs: Vec<u64>,
     pub(crate) others: Vec<(u64, u8)>,
 }
 
-impl Lineage {
-    /// Of a file of the side, as its edit of the manifest names it and what it is made of.
-    pub fn of_side(number: u64, told: Bytes, inputs: &[u64]) -> Lineage {
-        let side = SideEdit {
+impl Provenance {
+    /// Of a file of the attached engine, as its edit of the manifest names it and what it is made of.
+    pub fn of_engine_file(number: u64, told: Bytes, inputs: &[u64]) -> Provenance {
+        let engine = EngineEdit {
             add: vec![(number, told)],
-            ..SideEdit::default()
+            ..EngineEdit::default()
         };
         let edit = Edit {
-            side,
+            engine,
             ..Edit::default()
         };
         let mut inputs = inputs.to_vec();
         inputs.sort_unstable();
-        Lineage {
+        Provenance {
             edit,
             inputs,
             others: Vec::new(),
@@ -88,7 +88,7 @@ impl Lineage {
         out
     }
 
-    fn decode(payload: &[u8]) -> Option<Lineage> {
+    fn decode(payload: &[u8]) -> Option<Provenance> {
         let mut cursor = Cursor::new(payload);
         let edit = Edit::decode(cursor.sized()?)?;
         let (mut inputs, mut before) = (Vec::new(), 0u64);
@@ -104,19 +104,19 @@ impl Lineage {
         for _ in 0..cursor.varint()? {
             others.push((cursor.varint()?, cursor.u8()?));
         }
-        let lineage = Lineage {
+        let provenance = Provenance {
             edit,
             inputs,
             others,
         };
-        cursor.is_empty().then_some(lineage)
+        cursor.is_empty().then_some(provenance)
     }
 
     /// Reads it from the file; and the file's length, bytes.
     ///
     /// # Errors
     /// `Corrupt`: it is damaged, or not there. `Io`.
-    pub fn read(io: &dyn Io, path: &Path, number: u64) -> Result<(Lineage, u64)> {
+    pub fn read(io: &dyn Io, path: &Path, number: u64) -> Result<(Provenance, u64)> {
         let file = io
             .open_to_read(path)
             .map_err(|e| Error::io("open", path, e))?;
@@ -127,11 +127,11 @@ impl Lineage {
         let corrupt = |expected, found| Error::Corrupt {
             path: path.to_path_buf(),
             what: "place among the other tables, before the footer",
-            offset: length.saturating_sub((footer::LENGTH + TAIL) as u64),
+            offset: length.saturating_sub((FOOTER + TAIL) as u64),
             expected,
             found,
         };
-        let Some(at) = length.checked_sub((footer::LENGTH + TAIL) as u64) else {
+        let Some(at) = length.checked_sub((FOOTER + TAIL) as u64) else {
             return Err(corrupt(0, 0));
         };
         let tail = read(at, TAIL)?;
@@ -144,8 +144,8 @@ impl Lineage {
         };
         let payload = read(from, bytes as usize)?;
         let found = sum(number, &payload);
-        let lineage = Lineage::decode(&payload).filter(|_| found == expected);
-        Ok((lineage.ok_or_else(|| corrupt(expected, found))?, length))
+        let provenance = Provenance::decode(&payload).filter(|_| found == expected);
+        Ok((provenance.ok_or_else(|| corrupt(expected, found))?, length))
     }
 }
 
@@ -164,28 +164,31 @@ mod tests {
     fn it_is_read_back_and_any_flipped_bit_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t");
-        let lineage = Lineage {
+        let provenance = Provenance {
             others: vec![(3, 0), (700, 6)],
-            ..Lineage::of_side(9, Bytes::from_static(b"told"), &[8, 1, 2, 3, 7])
+            ..Provenance::of_engine_file(9, Bytes::from_static(b"told"), &[8, 1, 2, 3, 7])
         };
         let mut bytes = vec![7; 100];
-        bytes.extend(lineage.encode(9));
+        bytes.extend(provenance.encode(9));
         let end = bytes.len();
-        bytes.extend([0; footer::LENGTH]);
+        bytes.extend([0; FOOTER]);
         std::fs::write(&path, &bytes).unwrap();
         let length = bytes.len() as u64;
         assert_eq!(
-            Lineage::read(&OsIo, &path, 9).unwrap(),
-            (lineage.clone(), length)
+            Provenance::read(&OsIo, &path, 9).unwrap(),
+            (provenance.clone(), length)
         );
-        assert!(Lineage::read(&OsIo, &path, 8).is_err(), "of another file");
+        assert!(
+            Provenance::read(&OsIo, &path, 8).is_err(),
+            "of another file"
+        );
         for bit in 100 * 8..end * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&path, bad).unwrap();
-            assert!(Lineage::read(&OsIo, &path, 9).is_err(), "bit {bit}");
+            assert!(Provenance::read(&OsIo, &path, 9).is_err(), "bit {bit}");
         }
         std::fs::write(&path, &bytes[..50]).unwrap();
-        assert!(Lineage::read(&OsIo, &path, 9).is_err());
+        assert!(Provenance::read(&OsIo, &path, 9).is_err());
     }
 }

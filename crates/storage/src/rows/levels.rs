@@ -6,13 +6,12 @@
 //!
 //! Invariants: a newer version of a key is never below an older one; deletes are dropped only
 //! where no deeper table can hold the key.
-use crate::manifest::Edit;
-use crate::table::{Table, TableMeta};
+pub use crate::manifest::LEVELS;
+
+use super::table::Table;
+use crate::manifest::{Edit, TableMeta};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-/// Number of levels.
-pub const LEVELS: usize = 7;
 
 /// The limits that drive compaction.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +75,7 @@ impl Levels {
             .collect()
     }
 
-    fn job(&self, level: usize, upper: Vec<Arc<Table>>) -> Option<Job> {
+    fn job(&self, level: usize, upper: Vec<Arc<Table>>) -> Option<Compaction> {
         let first = upper.iter().map(|t| t.meta().first.clone()).min()?;
         let last = upper.iter().map(|t| t.meta().last.clone()).max()?;
         let lower = self.overlapping(level + 1, &first, &last);
@@ -93,7 +92,7 @@ impl Levels {
                 .map_or(&last, |f| f.max(&last));
             self.overlapping(l, low, high).is_empty()
         });
-        Some(Job {
+        Some(Compaction {
             level,
             upper,
             lower,
@@ -102,8 +101,13 @@ impl Levels {
     }
 
     /// The work due, without tables in `skip` (damaged ones). `after` remembers per level where the last work ended.
-    pub fn due(&self, limits: &Limits, skip: &HashSet<u64>, after: &[Vec<u8>]) -> Option<Job> {
-        let usable = |job: &Job| job.inputs().all(|t| !skip.contains(&t.meta().number));
+    pub fn due(
+        &self,
+        limits: &Limits,
+        skip: &HashSet<u64>,
+        after: &[Vec<u8>],
+    ) -> Option<Compaction> {
+        let usable = |job: &Compaction| job.inputs().all(|t| !skip.contains(&t.meta().number));
         if self.levels[0].len() >= limits.level0_tables
             && let Some(job) = self.job(0, self.levels[0].clone()).filter(usable)
         {
@@ -129,8 +133,8 @@ impl Levels {
 
     /// The next step towards everything in one level without deletes: level 0 first, then table by table
     /// downwards. `None` when that is reached.
-    pub fn towards_bottom(&self, skip: &HashSet<u64>) -> Option<Job> {
-        let usable = |job: &Job| job.inputs().all(|t| !skip.contains(&t.meta().number));
+    pub fn towards_bottom(&self, skip: &HashSet<u64>) -> Option<Compaction> {
+        let usable = |job: &Compaction| job.inputs().all(|t| !skip.contains(&t.meta().number));
         if let Some(job) = self.job(0, self.levels[0].clone()).filter(usable) {
             return Some(job);
         }
@@ -150,7 +154,7 @@ impl Levels {
 }
 
 /// Tables to merge, and where the result goes.
-pub struct Job {
+pub struct Compaction {
     /// The upper level; the result goes one below.
     pub level: usize,
     /// Inputs of the upper level; of level 0 newest first.
@@ -161,7 +165,7 @@ pub struct Job {
     pub bottom: bool,
 }
 
-impl Job {
+impl Compaction {
     /// All input tables.
     pub fn inputs(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.upper.iter().chain(&self.lower)

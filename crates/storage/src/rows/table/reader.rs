@@ -2,15 +2,15 @@
 //!
 //! Invariant: no byte of a block is used before its checksum was compared, and is right.
 //!
-//! What cannot be read in the table is read in the copy of what is kept twice, if it is there, or with one flipped bit put right
+//! What cannot be read in the table is read in the copy of what is mirrored, if it is there, or with one flipped bit put right
 //! ([`correction`]). Either way it is noted, for whoever asks what of the store is damaged.
-use super::{TableMeta, filter, footer, footer::Footer, frame, index::Index};
-use crate::block::{self, Block};
-use crate::cache::BlockCache;
+use super::{filter, footer, footer::Footer, frame, index::Index};
 use crate::correction;
 use crate::damage::{Damage, DamageNotes, Lost};
-use crate::lineage::Lineage;
+use crate::manifest::{Provenance, TableMeta};
 use crate::names;
+use crate::rows::block::{self, Block};
+use crate::rows::cache::BlockCache;
 use crate::sectors;
 use crate::{Error, File, Io, Keyspace, Result};
 use bytes::Bytes;
@@ -159,7 +159,7 @@ impl Table {
 
     fn open_file(&self) -> Result<Opened> {
         let file = match self.file() {
-            // What is kept twice can be read without it.
+            // What is mirrored can be read without it.
             Err(e) if is_missing(&e) && self.copy().is_some() => {
                 return self.rebuilt(&[], Vec::new(), vec![e]);
             }
@@ -244,7 +244,7 @@ impl Table {
         })
     }
 
-    /// The copy of what is kept twice, if there is one whose region can be read.
+    /// The copy of what is mirrored, if there is one whose region can be read.
     fn copy(&self) -> Option<&Opened> {
         if let Some(copy) = self.copy.get() {
             return copy.as_ref();
@@ -496,7 +496,7 @@ impl Table {
         };
         damage.extend(found.into_iter().map(harmless));
         if !rebuilt
-            && let Err(error) = Lineage::read(&*self.shared.io, &self.path, self.meta.number)
+            && let Err(error) = Provenance::read(&*self.shared.io, &self.path, self.meta.number)
         {
             damage.push(harmless(error));
         }
@@ -575,7 +575,7 @@ impl Table {
             }
         }
         let ends = |index: &Index| {
-            let first = index.find(&[Keyspace::TWICE.0]);
+            let first = index.find(&[Keyspace::FIRST_MIRRORED.0]);
             let ends = |i| (index.first(i).to_vec(), index.last(i).to_vec());
             (first..index.len()).map(ends).collect::<Vec<_>>()
         };

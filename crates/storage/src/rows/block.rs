@@ -126,7 +126,6 @@ impl Block {
     }
 }
 
-
 /// Collects the entries of a block being decoded.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {

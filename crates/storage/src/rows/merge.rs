@@ -5,9 +5,9 @@
 //!
 //! A block that cannot be read is an error at the place of its first key: who stops before it never meets it. There the merge is over, but in a
 //! store that is salvaged: then it goes on behind the block, without older entries of keys that the block may have held.
-use crate::block::Block;
-use crate::memtable::MemTable;
-use crate::table::Table;
+use super::block::Block;
+use super::memtable::MemTable;
+use super::table::Table;
 use crate::{Error, Keyspace, Result};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -118,7 +118,7 @@ impl TableRun {
     pub fn whole(tables: Vec<Arc<Table>>) -> TableRun {
         let mut run = TableRun::empty(tables);
         run.load();
-        run.settle();
+        run.skip_finished_blocks();
         run
     }
 
@@ -149,7 +149,7 @@ impl TableRun {
             if let Some((lost, _)) = &mut self.failed {
                 lost.first = lost.first.clone().max(Bytes::copy_from_slice(from));
             }
-            self.settle();
+            self.skip_finished_blocks();
         }
     }
 
@@ -246,7 +246,7 @@ impl TableRun {
     }
 
     /// Moves to the next block while the current one is used up.
-    fn settle(&mut self) {
+    fn skip_finished_blocks(&mut self) {
         while self.block.as_ref().is_some_and(|b| self.at >= b.len()) {
             self.load();
         }
@@ -257,7 +257,7 @@ impl TableRun {
             return;
         }
         self.at += 1;
-        self.settle();
+        self.skip_finished_blocks();
         if self.skip == 1 {
             self.end_with_keyspace();
         }
@@ -273,7 +273,7 @@ impl TableRun {
             }
             self.lost.push(lost);
             self.load();
-            self.settle();
+            self.skip_finished_blocks();
             if self.skip == 1 {
                 self.end_with_keyspace();
             }

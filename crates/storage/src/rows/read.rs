@@ -1,7 +1,7 @@
 //! Gets, snapshots and scans.
-use super::core::{Core, View};
-use crate::merge::{MemoryRun, Merge, Source, TableRun};
-use crate::table::filter;
+use super::merge::{MemoryRun, Merge, Source, TableRun};
+use super::table::filter;
+use super::{LEVELS, RowEngine, View, count};
 use crate::{Error, Keyspace, Result};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -17,30 +17,28 @@ pub struct Snapshot {
     dir: PathBuf,
 }
 
-impl Core {
+impl RowEngine {
     /// See [`Store::get`](crate::Store::get).
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>> {
-        self.count(&self.counters.gets, 1);
+        count(&self.counters.gets, 1);
         let view = self.view();
-        let sequence = self.visible.load(Ordering::Acquire);
+        let sequence = self.host.visible.load(Ordering::Acquire);
         get(&view, sequence, keyspace, key)
-            .unwrap_or_else(|| Err(Error::invalid(self.dir(), "keyspace above 15")))
+            .unwrap_or_else(|| Err(Error::invalid(self.host.dir(), "keyspace above 15")))
     }
 
     /// See [`Store::snapshot`](crate::Store::snapshot).
     pub fn snapshot(&self) -> Snapshot {
-        // The order matters: see `Core`.
+        // The order matters: see the invariants of the engine.
         let view = self.view();
-        let sequence = self.visible.load(Ordering::Acquire);
+        let sequence = self.host.visible.load(Ordering::Acquire);
         Snapshot {
             view,
             sequence,
-            dir: self.dir().to_path_buf(),
+            dir: self.host.dir().to_path_buf(),
         }
     }
-}
 
-impl Core {
     /// See [`Store::snapshot_at`](crate::Store::snapshot_at).
     pub fn snapshot_at(&self, batch: u64) -> Snapshot {
         let now = self.snapshot();
@@ -61,9 +59,7 @@ fn get(
     if usize::from(keyspace.0) >= Keyspace::COUNT {
         return None;
     }
-    let newest_first =
-        std::iter::once(&view.active).chain(view.sealed.iter().rev().map(|s| &s.table));
-    for table in newest_first {
+    for table in view.memtables() {
         if let Some(found) = table.get(keyspace, key, sequence) {
             return Some(Ok(found));
         }
@@ -84,7 +80,7 @@ fn get_in_tables(view: &View, key: &[u8]) -> Result<Option<Bytes>> {
             return Ok(found);
         }
     }
-    for level in 1..crate::compaction::LEVELS {
+    for level in 1..LEVELS {
         let tables = view.levels.level(level);
         let i = tables.partition_point(|t| &t.meta().last[..] < key);
         if let Some(table) = tables.get(i).filter(|t| t.meta().first <= key)
@@ -130,9 +126,7 @@ impl Snapshot {
         if usize::from(keyspace.0) >= Keyspace::COUNT {
             return Err(Error::invalid(&self.dir, "keyspace above 15"));
         }
-        let newest_first = std::iter::once(&self.view.active)
-            .chain(self.view.sealed.iter().rev().map(|s| &s.table));
-        let mut sources: Vec<Source> = newest_first
+        let mut sources: Vec<Source> = (self.view.memtables())
             .map(|t| Source::Memory(MemoryRun::new(t.clone(), keyspace, from, self.sequence)))
             .collect();
         let first = match from {
@@ -160,7 +154,7 @@ impl Snapshot {
         {
             sources.push(Source::Tables(TableRun::scan(vec![table.clone()], &first)));
         }
-        for level in 1..crate::compaction::LEVELS {
+        for level in 1..LEVELS {
             let tables = levels.level(level);
             let start = tables.partition_point(|t| t.meta().last < first);
             let row: Vec<_> = tables[start..]

@@ -11,7 +11,7 @@
 //!  |                |                | len u32| len u32| crc u32| crc u32| u32    |        |
 //!  +----------------+----------------+--------+--------+--------+--------+--------+--------+
 //! ```
-//! - `format`: the layout of the blocks, [`FORMAT`](crate::block::FORMAT).
+//! - `format`: the layout of the blocks, [`FORMAT`](crate::rows::block::FORMAT).
 //! - `deletes`: how many entries are deletes, saturating.
 //! - `crc`: CRC32C of bytes 0..60. Later versions keep magic, version and crc in place.
 use crate::wal::header::newer;
@@ -20,9 +20,9 @@ use crate::{Error, Result};
 use std::path::Path;
 
 /// Bytes of a footer.
-pub const LENGTH: usize = 64;
+pub const LENGTH: usize = crate::manifest::provenance::FOOTER;
 const MAGIC: [u8; 8] = *b"FBYTBL\r\n";
-/// Version written, and the newest read. In version 1 blocks had no frames; in version 2 no [lineage](crate::Lineage) stood before the footer.
+/// Version written, and the newest read. In version 1 blocks had no frames; in version 2 no [provenance](crate::Provenance) stood before the footer.
 pub const VERSION: u32 = 3;
 
 /// A footer's fields. Offsets and lengths in bytes.

@@ -1,0 +1,337 @@
+//! What the engines of a store share: its directory, log, manifest, file numbers, and whether it may still be written to.
+//!
+//! # Locks
+//! Taken in this order, never the other way: `syncing`, `log` (the log's end and the numbers; the commit leader holds it), what engines
+//! hold while they write files, `manifest`, what engines hold while they change what readers see.
+//!
+//! # Invariants
+//! - `visible` names the last batch that all engines have; it moves only to the end of a batch.
+//! - `synced` never names a batch that is not on disk.
+use super::Engine;
+use super::queue::Queue;
+use crate::damage::Opened;
+use crate::manifest::{Edit, EngineEdit, Manifest};
+use crate::options::{Durability, Options};
+use crate::wal::writer::LogWriter;
+use crate::{Error, File, Io, Result, names};
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// A log file that is no longer written.
+pub(crate) struct OldLog {
+    /// The number in its name.
+    pub number: u64,
+    /// Its last batch.
+    pub last: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Where it is damaged and nothing is lost, see [`Replayed`](crate::wal::recovery::Replayed).
+    pub harmless: Vec<u64>,
+    /// The file and its path, if it may not be on disk yet.
+    pub unsynced: Option<(Arc<dyn File>, PathBuf)>,
+}
+
+/// The end of the log and the numbers of batches; held by whoever commits, or ends a log file.
+#[derive(Default)]
+pub struct LogTail {
+    /// The log file; none at durability `none`.
+    pub(crate) file: Option<LogWriter>,
+    /// Files before it, in order.
+    pub(crate) old: Vec<OldLog>,
+    /// The last batch's number.
+    pub(crate) sequence: u64,
+    /// Records on their way to the log.
+    pub(crate) buffer: Vec<u8>,
+    /// Counts log files created; compared with `directory_synced`.
+    pub(crate) directory_changed: u64,
+    /// The count whose directory entries are on disk.
+    pub(crate) directory_synced: u64,
+}
+
+impl LogTail {
+    /// Size of all log files, bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let old: u64 = self.old.iter().map(|old| old.bytes).sum();
+        old + self.file.as_ref().map_or(0, LogWriter::end)
+    }
+}
+
+/// See the head of this file.
+pub struct EngineHost {
+    io: Arc<dyn Io>,
+    dir: PathBuf,
+    salvaged: bool,
+    pub(crate) options: Options,
+    /// What was found at the open.
+    pub(crate) opened: Opened,
+    pub(crate) manifest: Mutex<Manifest>,
+    pub(crate) log: Mutex<LogTail>,
+    pub(crate) queue: Queue,
+    pub(crate) syncing: Mutex<()>,
+    pub(crate) visible: AtomicU64,
+    pub(crate) synced: AtomicU64,
+    /// The newest log file that was made, or 0.
+    pub(crate) newest_log: AtomicU64,
+    /// The last batch that had entries for the attached engine.
+    pub(crate) last_entries: AtomicU64,
+    pub(crate) next_file: AtomicU64,
+    /// Written to the log and to table files of rows.
+    pub(crate) bytes_written: AtomicU64,
+    closed: AtomicBool,
+    poisoned: AtomicBool,
+    reason: Mutex<String>,
+    /// The rows first. The store owns them, and they own this.
+    engines: RwLock<Vec<Weak<dyn Engine>>>,
+}
+
+/// A store as its files have it.
+pub(crate) struct Recovered {
+    pub opened: Opened,
+    pub manifest: Manifest,
+    pub old_logs: Vec<OldLog>,
+    /// The last batch.
+    pub last: u64,
+    /// The last one with entries for the attached engine.
+    pub last_entries: u64,
+    pub next_file: u64,
+}
+
+impl EngineHost {
+    pub(crate) fn new(
+        io: Arc<dyn Io>,
+        dir: &Path,
+        salvaged: bool,
+        options: Options,
+        recovered: Recovered,
+    ) -> EngineHost {
+        EngineHost {
+            io,
+            dir: dir.to_path_buf(),
+            salvaged,
+            options,
+            opened: recovered.opened,
+            manifest: Mutex::new(recovered.manifest),
+            log: Mutex::new(LogTail {
+                old: recovered.old_logs,
+                sequence: recovered.last,
+                ..LogTail::default()
+            }),
+            queue: Queue::default(),
+            syncing: Mutex::default(),
+            visible: AtomicU64::new(recovered.last),
+            synced: AtomicU64::new(recovered.last),
+            newest_log: AtomicU64::new(0),
+            last_entries: AtomicU64::new(recovered.last_entries),
+            next_file: AtomicU64::new(recovered.next_file),
+            bytes_written: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            reason: Mutex::default(),
+            engines: RwLock::default(),
+        }
+    }
+
+    /// The file system.
+    pub fn io(&self) -> &Arc<dyn Io> {
+        &self.io
+    }
+
+    /// The store's directory, where the engines' files lie too.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether the store is only read, around whatever is damaged: engines write nothing and start no thread.
+    pub fn is_salvaged(&self) -> bool {
+        self.salvaged
+    }
+
+    /// A file number never used before.
+    pub fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The path of the attached engine's file `number`.
+    pub fn path(&self, number: u64) -> PathBuf {
+        names::engine_file(&self.dir, number)
+    }
+
+    /// The attached engine's files that the manifest names, by number, with what that engine wanted to know of them.
+    pub fn files(&self) -> Vec<(u64, Bytes)> {
+        let manifest = self.manifest.lock();
+        let files = manifest.state().engine_files.iter();
+        files.map(|(n, told)| (*n, told.clone())).collect()
+    }
+
+    /// Names files of the attached engine in the manifest, on disk when it returns; removes log files that are superfluous then.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
+    pub fn edit(&self, engine: EngineEdit) -> Result<()> {
+        let flushed = engine.flushed;
+        if let Some(batch) = flushed {
+            // A batch must not come back as this engine's part alone.
+            match self.options.durability {
+                Durability::None => self.flush_rows()?,
+                Durability::Process | Durability::Disk => self.sync_through(batch)?,
+            }
+        }
+        let edit = Edit {
+            engine,
+            ..Edit::default()
+        };
+        self.append_edit(edit, |_| {})?;
+        if flushed.is_some() {
+            match self.retire_flushed() {
+                // The files are named: that must not be taken for an edit that changed nothing. Superfluous logs go later.
+                Err(e) if e.is_transient() => {
+                    tracing::warn!(store = %self.dir.display(), "superfluous log files stay for now: {e}");
+                }
+                retired => retired?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an edit to the manifest; `named` is called before another one can be written.
+    ///
+    /// # Errors
+    /// As [`edit`](EngineHost::edit).
+    pub(crate) fn append_edit(&self, mut edit: Edit, named: impl FnOnce(&Edit)) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        self.check_writable()?;
+        edit.next_file = self.next_file.load(Ordering::Relaxed);
+        manifest
+            .append(edit.clone())
+            .map_err(|e| self.poison_unless_full(e))?;
+        named(&edit);
+        Ok(())
+    }
+
+    /// How far the attached engine has come, if it does not hold all its entries in files.
+    pub(crate) fn engine_behind(&self) -> Option<u64> {
+        let flushed = self.manifest.lock().state().engine_flushed;
+        (self.last_entries.load(Ordering::Acquire) > flushed).then_some(flushed)
+    }
+
+    /// Makes the engine one that is told when the log is long, and when the store was poisoned.
+    pub(crate) fn register(&self, engine: Weak<dyn Engine>) {
+        self.engines.write().push(engine);
+    }
+
+    pub(crate) fn for_each_engine(&self, call: impl Fn(&dyn Engine)) {
+        for engine in self.engines.read().iter().filter_map(Weak::upgrade) {
+            call(&*engine);
+        }
+    }
+
+    /// Without a log, what the rows hold comes to table files instead.
+    fn flush_rows(&self) -> Result<()> {
+        let rows = self.engines.read().first().and_then(Weak::upgrade);
+        rows.map_or(Ok(()), |rows| rows.flush())
+    }
+
+    /// Refuses everything that changes the store from now on. Hands the error back.
+    pub fn poison(&self, error: Error) -> Error {
+        let mut reason = self.reason.lock();
+        if reason.is_empty() {
+            tracing::error!(store = %self.dir.display(), "store closed after a failed write: {error}");
+            *reason = error.to_string();
+        }
+        self.poisoned.store(true, Ordering::Release);
+        drop(reason);
+        self.for_each_engine(|engine| engine.poisoned());
+        error
+    }
+
+    /// Poisons, unless the error is a full disk or a want of descriptors, which change nothing.
+    pub(crate) fn poison_unless_full(&self, error: Error) -> Error {
+        if error.is_transient() {
+            error
+        } else {
+            self.poison(error)
+        }
+    }
+
+    /// Whether batches are taken.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a failed write or `close`; [`Error::Io`] if the store is salvaged.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.salvaged {
+            return Err(Error::Io {
+                what: "change a store that is salvaged:",
+                path: self.dir.clone(),
+                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
+            });
+        }
+        self.check_writable()?;
+        if self.is_closed() {
+            let reason = "it was closed".to_string();
+            return Err(Error::Poisoned {
+                path: self.dir.clone(),
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether no earlier failure has closed the store. One that is being closed may finish its work.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn check_writable(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.poison_error());
+        }
+        Ok(())
+    }
+
+    /// The error of a poisoned store.
+    pub(crate) fn poison_error(&self) -> Error {
+        Error::Poisoned {
+            path: self.dir.clone(),
+            reason: self.reason.lock().clone(),
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Takes no batch any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Counts bytes written.
+    pub(crate) fn count_written(&self, bytes: u64) {
+        self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Poisons the store when the thread panics under it: what was half done is not known, and others may wait for it.
+pub(crate) struct PoisonOnPanic<'a> {
+    host: &'a EngineHost,
+    /// The thread was panicking already, for another reason.
+    before: bool,
+}
+
+impl PoisonOnPanic<'_> {
+    pub fn new(host: &EngineHost) -> PoisonOnPanic<'_> {
+        let before = std::thread::panicking();
+        PoisonOnPanic { host, before }
+    }
+}
+
+impl Drop for PoisonOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.before {
+            let path = &self.host.dir;
+            self.host.poison(Error::invalid(path, "a thread panicked"));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Engines: what sorts the changes that batches bring, in memory and in files, over one log and one manifest.
+//!
+//! ```text
+//!                 one batch = one record of the log
+//!                 +----------------------------------+-----------------------------+
+//!                 | puts and deletes, by keyspace    | entries: bytes              |
+//!                 +----------------------------------+-----------------------------+
+//!  apply                       |                                   |                     visible and durable together
+//!                              v                                   v
+//!                 RowEngine (`rows`), always there    an engine that was attached, e.g. the index's
+//!                 MemTable -> levels of tables        memory -> files in its own format
+//!                              |                                   |
+//!  flush                       +---- edits of one manifest --------+        the log goes up to what all of them hold in files
+//! ```
+//!
+//! # What the store does, and what an engine does
+//! The store ([`Store`](crate::Store)) gives batches their numbers, logs them, hands each to every engine, and replays the log when it is opened. [`EngineHost`] is
+//! the part of it that engines share: the I/O seam, the directory, file numbers, the manifest, the log's files, and whether the store was
+//! poisoned by a failed write. An engine ([`Engine`]) keeps what a batch brings for it: it decides when memory is full, writes files, names them in the
+//! manifest, merges them, counts its memory, and tells of damage. Reads are not in the trait: each engine has its own keys, and a get or a scan that
+//! goes through a trait object would cost every record. Who reads has the engine as what it is ([`Store::engine`](crate::Store::engine)).
+//!
+//! Calls of this trait are dynamic, one or two for a batch, none for a record.
+//!
+//! # The formats name two engines
+//! | | rows | the attached engine |
+//! |---|---|---|
+//! | in a batch and a log record ([`payload`](crate::wal::payload)) | tags 0 to 15, the keyspace | tag 16 |
+//! | files ([`names`](crate::names)) | `table-N.tbl`, `table-N.copy` | `side-N.tbl` |
+//! | in the manifest ([`edit`](crate::manifest)) | 1, 2, flushed: 3 | 5, 6, flushed: 7 |
+//!
+//! So a store has at most one beside the rows. Another one needs a tag, a name and edits of its own, and a newer version of the manifest;
+//! nothing else in this folder counts to two.
+//!
+//! # Invariants
+//! - Log records stay until all engines hold them in files, and none names a file of batches that the log does not have on disk for the
+//!   others. So after a crash a batch is there whole, or not at all.
+//! - A file that the manifest does not name is removed at the next open.
+//! - An engine gets batches in the order of their numbers, one at a time, each after it was logged.
+mod host;
+mod logs;
+mod queue;
+
+pub use host::{EngineHost, LogTail};
+pub(crate) use host::{OldLog, PoisonOnPanic, Recovered};
+pub(crate) use logs::UnsyncedLog;
+pub(crate) use queue::Member;
+
+use crate::{Batch, Damage, Result};
+use std::any::Any;
+use std::sync::Arc;
+
+/// What a store asks of an engine; see the [module](self).
+pub trait Engine: Send + Sync + 'static {
+    /// Called before a batch is queued for the log, with no lock held: may wait for the engine's own background work.
+    ///
+    /// # Errors
+    /// If there is no room: the batch is refused.
+    fn make_room(&self, batch: &Batch) -> Result<()>;
+
+    /// Called before a group of batches is logged, with the end of the log held. May end the log file, and wait for the engine's own background
+    /// work.
+    ///
+    /// # Errors
+    /// The group is refused; nothing of it was logged.
+    fn admit(&self, _log: &mut LogTail, _group: GroupLoad) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes out of a batch what it brings for this engine. Called after it was logged, and with what the log holds at an open. Must not wait.
+    fn apply(&self, number: u64, batch: &mut Batch);
+
+    /// Called after each batch, whatever its outcome, with no lock held. A store that works in no thread of its own does here what was
+    /// [asked for](Engine::request_flush). What fails is tried again, or has poisoned the store.
+    fn applied(&self, load: GroupLoad, outcome: &Result<()>);
+
+    /// The log has grown long: what the engine holds should come into files soon. Called with locks of the store held: must not wait.
+    /// Nothing for an engine whose MemTable ends with each log file.
+    fn request_flush(&self) {}
+
+    /// The disk is full: the log goes on in its reserve, for batches that give space back. Called with the end of the log held: must not wait.
+    fn log_in_reserve(&self) {}
+
+    /// The store was [poisoned](EngineHost::poison): whoever waits for this engine looks again.
+    fn poisoned(&self) {}
+
+    /// Brings all it holds into files, named in the manifest when it returns. Called with no lock held, before [`stop`](Engine::stop).
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace), [`Error::NoDescriptors`](crate::Error::NoDescriptors): it stays in memory and in the log.
+    /// Anything else has poisoned the store.
+    fn flush(&self) -> Result<()>;
+
+    /// Ends threads and waits for them; writes nothing more. Reads go on working. Twice is fine.
+    fn stop(&self);
+
+    /// Reads every file and tells of all damage, with what each place may have held.
+    fn survey(&self) -> Vec<Damage>;
+
+    /// The damage that reads met since it was opened, each place once.
+    fn damage_notes(&self) -> Vec<Arc<Damage>>;
+
+    /// The engine as what it is.
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// What an engine may want to know of one batch, or of several that are logged together, whatever they bring for it.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupLoad {
+    /// All of them give space back: on a full disk they may use reserves.
+    pub reclaiming: bool,
+    /// Some delete rows.
+    pub deletes: bool,
+    /// Their encoded size at most, bytes.
+    pub bytes: u64,
+}

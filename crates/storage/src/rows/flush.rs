@@ -1,0 +1,198 @@
+//! Writing sealed MemTables to table files.
+use super::table::{Table, TableBuilder};
+use super::view::{Sealed, View};
+use super::{RowEngine, count};
+use crate::engine::LogTail;
+use crate::manifest::{Edit, EngineEdit, Provenance, TableMeta};
+use crate::{Error, Result, Shortage};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl RowEngine {
+    /// Flushes the oldest sealed MemTable. Returns its last batch, or `None` if none is sealed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed, try again later. Anything else has poisoned the store.
+    pub(super) fn flush_oldest(&self) -> Result<Option<u64>> {
+        let _one = self.flushing.lock();
+        self.host.check_writable()?;
+        let view = self.view();
+        let Some(sealed) = view.sealed.first() else {
+            return Ok(None);
+        };
+        // Its name is on disk once the table's is, or else by a sync of the directory for it alone.
+        let log = self.host.newest_log.load(Ordering::Acquire);
+        // Only flushes add to an empty store, so it stays empty meanwhile and deletes have nothing to hide.
+        let added = self
+            .write_table(sealed, view.levels.is_empty())
+            .map_err(|e| self.host.poison_unless_full(e))?;
+        let number = added.as_ref().map(|t| t.number);
+        if number.is_none() {
+            let dir = self.host.dir();
+            let synced = self.host.io().sync_dir(dir);
+            synced.map_err(|e| self.host.poison_unless_full(Error::hard("sync", dir, e)))?;
+        }
+        let engine_flushed = self.host.engine_behind();
+        // A batch must not come back without what it holds for the attached engine, which only the log has.
+        if engine_flushed.is_some()
+            && let Err(e) = self.host.sync_logs(&sealed.logs)
+        {
+            if let Some(number) = number.filter(|_| e.is_transient()) {
+                self.remove_table_file(number);
+            }
+            return Err(self.host.poison_unless_full(e));
+        }
+        let edit = Edit {
+            log: Some(log),
+            add: added.into_iter().map(|t| (0, t)).collect(),
+            flushed: Some(sealed.last),
+            engine: EngineEdit {
+                flushed: engine_flushed,
+                ..EngineEdit::default()
+            },
+            ..Edit::default()
+        };
+        let last = sealed.last;
+        if let Err(e) = self.edit(edit, |view| drop(view.sealed.remove(0))) {
+            if e.is_transient()
+                && let Some(number) = number
+            {
+                self.remove_table_file(number);
+            }
+            return Err(e);
+        }
+        count(&self.counters.flushes, 1);
+        Ok(Some(last))
+    }
+
+    fn write_table(&self, sealed: &Sealed, drop_deletes: bool) -> Result<Option<TableMeta>> {
+        let number = self.host.new_number();
+        let mut builder = TableBuilder::create(
+            &**self.host.io(),
+            self.host.dir(),
+            number,
+            self.host.options.block_bytes,
+        )?;
+        let written = sealed
+            .table
+            .for_each(|keyspace, key, value| {
+                if drop_deletes && value.is_none() {
+                    Ok(())
+                } else {
+                    builder.add(keyspace.0, key, value)
+                }
+            })
+            .and_then(|()| {
+                if builder.entries() == 0 {
+                    Ok(None)
+                } else {
+                    let mut provenance = Provenance::default();
+                    provenance.edit.flushed = Some(sealed.last);
+                    builder.finish(self.host.dir(), 0, &provenance).map(Some)
+                }
+            });
+        match &written {
+            Ok(Some(meta)) => self.host.count_written(meta.bytes),
+            _ => builder.abandon(),
+        }
+        written
+    }
+
+    /// Writes an edit to the manifest, then makes the state that it describes the newest; `also` changes more of it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed. Anything else has poisoned the store.
+    pub(super) fn edit(&self, edit: Edit, also: impl FnOnce(&mut View)) -> Result<()> {
+        let mut old = None;
+        let (mut replaced, tables) = (Vec::new(), &self.tables);
+        self.host.append_edit(edit, |edit| {
+            let mut view = self.view.write();
+            let make = |meta: &TableMeta| {
+                // A table that only changes its level stays the same object.
+                let mut all = view.levels.all();
+                let same = all.find(|t| t.meta().number == meta.number).cloned();
+                same.unwrap_or_else(|| Arc::new(Table::new(tables.clone(), meta.clone())))
+            };
+            let mut new = View {
+                levels: view.levels.edited(edit, make),
+                ..View::clone(&view)
+            };
+            also(&mut new);
+            let stays = |number: u64| edit.add.iter().any(|(_, t)| t.number == number);
+            replaced.extend(edit.remove.iter().copied().filter(|n| !stays(*n)));
+            old = Some(std::mem::replace(&mut *view, Arc::new(new)));
+        })?;
+        for table in old.iter().flat_map(|old| old.levels.all()) {
+            if replaced.contains(&table.meta().number) {
+                table.make_obsolete();
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a table file that no edit names. Failure leaves an orphan for the next open.
+    pub(super) fn remove_table_file(&self, number: u64) {
+        let (table, copy) = (crate::names::table, crate::names::table_copy);
+        let (io, dir) = (self.host.io(), self.host.dir());
+        for path in [table(dir, number), copy(dir, number)] {
+            match io.remove(&path) {
+                Ok(()) => {}
+                // Not every table has a copy.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
+                }
+            }
+        }
+    }
+
+    /// See [`Store::flush`](crate::Store::flush).
+    pub(super) fn flush_all(&self) -> Result<()> {
+        self.host.check_open()?;
+        let mut log = self.host.log.lock();
+        if !self.view.read().active.is_empty() {
+            self.seal(&mut log)?;
+        }
+        let last = log.sequence;
+        if !self.host.options.background {
+            return self.flush_sealed(&mut log);
+        }
+        drop(log);
+        let mut signals = self.signals.lock();
+        let failures = signals.shortages;
+        loop {
+            self.host.check_writable()?;
+            if self.view().sealed.first().is_none_or(|s| s.last > last) {
+                return Ok(());
+            }
+            if signals.shortages != failures {
+                let shortage = signals.shortage.unwrap_or(Shortage::Space);
+                return Err(shortage.error(self.host.dir()));
+            }
+            if self.stopping() {
+                return Err(Error::invalid(self.host.dir(), "the store is being closed"));
+            }
+            self.work.notify_all();
+            self.progress.wait(&mut signals);
+        }
+    }
+
+    /// Flushes all sealed MemTables in this thread.
+    pub(super) fn flush_sealed(&self, log: &mut LogTail) -> Result<()> {
+        loop {
+            match self.flush_oldest() {
+                Ok(Some(last)) => {
+                    self.note_progress();
+                    let gone = self.host.retire_logs(log, last);
+                    let gone = gone.map_err(|e| self.host.poison_unless_full(e))?;
+                    self.host.remove_logs(gone)?;
+                }
+                Ok(None) => return Ok(()),
+                Err(e) => {
+                    self.note_failure(&e);
+                    return Err(e);
+                }
+            }
+        }
+    }
+}

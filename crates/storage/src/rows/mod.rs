@@ -1,0 +1,271 @@
+//! The row engine: puts and deletes of numbered keyspaces, in MemTables and in levels of table files.
+//!
+//! ```text
+//!  batch -> MemTable -> visible
+//!              | full, or its log file is: sealed
+//!              v
+//!     flush thread -> table file, level 0 -> manifest edit -> log files removed
+//!              v
+//!     compaction thread -> deeper levels -> manifest edit -> old tables removed
+//!  get, scan: a View (MemTables and tables of one moment) and a batch number
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `memtable`, `block`, `table`, `levels`, `cache` | what holds rows, in memory and on disk |
+//! | `view` | one state of the engine |
+//! | `read`, `merge` | gets, snapshots, scans |
+//! | `room` | sealing MemTables, waiting for flushes |
+//! | `flush`, `compact`, `reclaim`, `background` | writing table files, merging them, giving space back on a full disk, and the threads that do so |
+//!
+//! # Locks
+//! Taken in this order, never the other way: the host's `syncing` and `log`, `flushing` or `compacting` (one such job at a time), the
+//! manifest, `view` (swapped in a moment), `signals`. (Conditions on the view are also looked at under `signals`; nobody takes `signals` while
+//! the view is being swapped.)
+//!
+//! # Invariants
+//! - A [`View`] never changes but for the growing active MemTable; readers clone the pointer, *then* read `visible`.
+//!   Tables of a view only hold batches at or below any `visible` read after it.
+//! - A MemTable ends with its log file, so nothing asks this engine to flush because the log is long.
+mod background;
+pub mod block;
+mod cache;
+mod compact;
+mod flush;
+mod levels;
+mod memtable;
+mod merge;
+mod read;
+mod reclaim;
+mod room;
+pub mod table;
+mod view;
+
+pub use read::{Scan, Snapshot};
+pub use view::{Replayed, View};
+
+use crate::engine::{Engine, EngineHost, GroupLoad, LogTail};
+use crate::options::Stats;
+use crate::{Batch, Damage, Error, Result, Shortage};
+use levels::{LEVELS, Limits};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::any::Any;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use table::Tables;
+
+/// What threads tell each other.
+#[derive(Default)]
+struct Signals {
+    /// Why the last flush or compaction could not be made for now, if none has succeeded since.
+    shortage: Option<Shortage>,
+    /// Attempts that failed for a shortage.
+    shortages: u64,
+    /// The disk is full and there are deletes: compact everything to give space back.
+    reclaim: bool,
+    /// Most entries of the tables may be deleted: compact everything, for there is time.
+    shrink: bool,
+    /// The last put found no room.
+    full: bool,
+    /// Refused puts, and deletes, since giving space back was last tried.
+    requests: u64,
+    /// How often that was tried since it last helped.
+    tries: u32,
+    /// Tables that could not be read: left out of compactions.
+    damaged: HashSet<u64>,
+    /// Bytes of reclaiming batches taken beyond the limit while there is no room.
+    beyond: u64,
+}
+
+/// Counters, see [`Stats`].
+#[derive(Default)]
+struct Counters {
+    puts: AtomicU64,
+    gets: AtomicU64,
+    flushes: AtomicU64,
+    compactions: AtomicU64,
+    stall_nanos: AtomicU64,
+}
+
+/// Adds to a counter.
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// See the [module](self).
+pub struct RowEngine {
+    host: Arc<EngineHost>,
+    tables: Arc<Tables>,
+    view: RwLock<Arc<View>>,
+    flushing: Mutex<()>,
+    /// Where the last compaction of each level ended.
+    compacting: Mutex<Vec<Vec<u8>>>,
+    signals: Mutex<Signals>,
+    /// A batch came since the log was last trimmed: the flush thread waits for a pause.
+    grown: AtomicBool,
+    /// Wakes the background threads.
+    work: Condvar,
+    /// Wakes those who wait for them.
+    progress: Condvar,
+    stop: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether the last put found no room (a copy of the signal, to be read without its lock).
+    full: AtomicBool,
+    /// Whether the spare room is in use or could not be made: puts are refused.
+    spare_used: AtomicBool,
+    /// Held while space is given back.
+    giving_back: Mutex<()>,
+    counters: Counters,
+}
+
+impl RowEngine {
+    /// Of tables and log as an open found them. It works once it is [started](RowEngine::start).
+    pub fn new(host: Arc<EngineHost>, replayed: Replayed) -> RowEngine {
+        let logged = !host.log.lock().old.is_empty();
+        let (tables, view) = replayed.into_view();
+        RowEngine {
+            host,
+            tables,
+            view: RwLock::new(Arc::new(view)),
+            flushing: Mutex::default(),
+            compacting: Mutex::new(vec![Vec::new(); LEVELS]),
+            signals: Mutex::default(),
+            grown: AtomicBool::new(logged),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            stop: AtomicBool::new(false),
+            threads: Mutex::default(),
+            full: AtomicBool::new(false),
+            spare_used: AtomicBool::new(false),
+            giving_back: Mutex::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The limits that drive compaction.
+    fn limits(&self) -> Limits {
+        let o = &self.host.options;
+        Limits {
+            level0_tables: o.level0_tables.max(1),
+            level1_bytes: o.level1_bytes,
+            ratio: 10,
+        }
+    }
+
+    /// The newest state.
+    pub fn view(&self) -> Arc<View> {
+        self.view.read().clone()
+    }
+
+    /// Whether nothing is in memory only.
+    pub fn is_flushed(&self) -> bool {
+        let view = self.view();
+        view.active.is_empty() && view.sealed.is_empty()
+    }
+
+    /// Whether threads shall end.
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Wakes the background threads.
+    fn wake(&self) {
+        let _signals = self.signals.lock();
+        self.work.notify_all();
+    }
+
+    /// The log has grown: once after each trim, the flush thread begins to wait for a pause.
+    pub fn note_logged(&self) {
+        if !self.grown.swap(true, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Counters and sizes; those of the log are left out.
+    pub fn stats(&self) -> Stats {
+        let view = self.view();
+        let load = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        let (cache_hits, cache_misses) = self.tables.cache.hits_and_misses();
+        let c = &self.counters;
+        let sealed = view.sealed.iter().map(|s| s.table.bytes()).sum::<usize>();
+        Stats {
+            memtable_bytes: (view.active.bytes() + sealed) as u64,
+            sealed: view.sealed.len() as u64,
+            cache_bytes: self.tables.cache.bytes() as u64,
+            table_memory_bytes: view.levels.all().map(|t| t.resident_bytes() as u64).sum(),
+            table_bytes: view.levels.all().map(|t| t.meta().bytes).sum(),
+            tables: view.levels.all().count() as u64,
+            puts: load(&c.puts),
+            gets: load(&c.gets),
+            cache_hits,
+            cache_misses,
+            flushes: load(&c.flushes),
+            compactions: load(&c.compactions),
+            stall_nanos: load(&c.stall_nanos),
+            ..Stats::default()
+        }
+    }
+}
+
+impl Engine for RowEngine {
+    fn make_room(&self, _batch: &Batch) -> Result<()> {
+        // It is made once the end of the log is held, for a MemTable ends with its log file.
+        Ok(())
+    }
+
+    fn admit(&self, log: &mut LogTail, group: GroupLoad) -> Result<()> {
+        if !group.reclaiming && !self.has_spare()? {
+            return Err(Error::NoSpace {
+                path: self.host.dir().to_path_buf(),
+            });
+        }
+        self.seal_if_full(log, group)
+    }
+
+    fn apply(&self, number: u64, batch: &mut Batch) {
+        let active = self.view.read().active.clone();
+        count(&self.counters.puts, batch.ops.len() as u64);
+        active.insert(number, std::mem::take(&mut batch.ops));
+    }
+
+    fn applied(&self, load: GroupLoad, outcome: &Result<()>) {
+        self.note_room(load, outcome);
+    }
+
+    fn log_in_reserve(&self) {
+        let mut signals = self.signals.lock();
+        signals.full = true;
+        self.full.store(true, Ordering::Relaxed);
+    }
+
+    fn poisoned(&self) {
+        let _signals = self.signals.lock();
+        self.progress.notify_all();
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.flush_all()
+    }
+
+    fn stop(&self) {
+        self.end_threads();
+    }
+
+    fn survey(&self) -> Vec<Damage> {
+        let mut damage = Vec::new();
+        for table in self.view().levels.all() {
+            table.check(&mut damage);
+        }
+        damage
+    }
+
+    fn damage_notes(&self) -> Vec<Arc<Damage>> {
+        self.tables.damage_notes.all()
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}

@@ -1,0 +1,98 @@
+//! Sealing MemTables, and waiting for flushes and compactions while too many are sealed or level 0 is too long.
+use super::view::{Sealed, View};
+use super::{RowEngine, count};
+use crate::engine::{GroupLoad, LogTail};
+use crate::{Result, Shortage};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A writer that waits for room looks again after this, woken or not.
+const ROOM_WAIT: Duration = Duration::from_millis(100);
+
+impl RowEngine {
+    /// Seals the MemTable if it or its log file is full. Waits, and measures the wait, while too many are sealed or level 0 is too long.
+    pub(super) fn seal_if_full(&self, log: &mut LogTail, group: GroupLoad) -> Result<()> {
+        let options = &self.host.options;
+        let long = log
+            .file
+            .as_ref()
+            .is_some_and(|file| !file.is_reserve() && file.end() >= options.wal_bytes);
+        if !long && self.view.read().active.bytes() < options.memtable_bytes {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let mut stalled = false;
+        let result = loop {
+            if let Err(e) = self.host.check_open() {
+                break Err(e);
+            }
+            if !options.background {
+                self.work_inline(log);
+            }
+            if self.has_room() {
+                match self.seal(log) {
+                    Err(e) if e.is_transient() && group.reclaiming => break Ok(()),
+                    result => break result,
+                }
+            }
+            let mut signals = self.signals.lock();
+            if signals.shortage.is_some()
+                || self.full.load(Ordering::Relaxed)
+                || !options.background
+            {
+                self.work.notify_all();
+                if group.reclaiming && signals.beyond + group.bytes <= options.wal_reserve_bytes {
+                    signals.beyond += group.bytes;
+                    return Ok(());
+                }
+                let shortage = signals.shortage.unwrap_or(Shortage::Space);
+                break Err(shortage.error(self.host.dir()));
+            }
+            stalled = true;
+            self.work.notify_all();
+            self.progress.wait_for(&mut signals, ROOM_WAIT);
+        };
+        if stalled {
+            let nanos = start.elapsed().as_nanos() as u64;
+            count(&self.counters.stall_nanos, nanos);
+        }
+        result
+    }
+
+    fn has_room(&self) -> bool {
+        let view = self.view();
+        let options = &self.host.options;
+        if view.sealed.len() >= options.sealed_limit.max(1) {
+            return false;
+        }
+        view.levels.level(0).len() < options.level0_limit || !self.compaction_due(&view)
+    }
+
+    /// Makes the active MemTable a sealed one, with a new log file behind it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::NoDescriptors`]: nothing changed.
+    pub(super) fn seal(&self, log: &mut LogTail) -> Result<()> {
+        let logs = self.host.end_log_file(log)?;
+        let mut view = self.view.write();
+        let mut sealed = view.sealed.clone();
+        sealed.push(Arc::new(Sealed {
+            table: view.active.clone(),
+            last: log.sequence,
+            logs,
+        }));
+        *view = Arc::new(View {
+            active: Arc::default(),
+            sealed,
+            levels: view.levels.clone(),
+        });
+        drop(view);
+        if self.host.options.background {
+            self.wake();
+        } else {
+            self.work_inline(log);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Applying batches: log first, then the engines, then visible.
+use super::Store;
+use crate::engine::{GroupLoad, LogTail, Member, PoisonOnPanic};
+use crate::wal::{payload, record};
+use crate::{Batch, Error, Keyspace, Result};
+use std::sync::atomic::Ordering;
+
+impl Store {
+    pub(super) fn commit(&self, batch: Batch) -> Result<()> {
+        let host = &*self.host;
+        host.check_open()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let bytes = payload::bound(&batch.ops, &batch.entries);
+        if bytes > record::MAX_PAYLOAD {
+            return Err(Error::invalid(
+                host.dir(),
+                "batch larger than 1 GiB: split it",
+            ));
+        }
+        if batch
+            .ops
+            .iter()
+            .any(|op| usize::from(op.keyspace.0) >= Keyspace::COUNT)
+        {
+            return Err(Error::invalid(host.dir(), "keyspace above 15"));
+        }
+        if !batch.entries.is_empty() && self.attached.get().is_none() {
+            let reason = "the store has no engine for the batch's entries";
+            return Err(Error::invalid(host.dir(), reason));
+        }
+        for engine in self.engines() {
+            engine.make_room(&batch)?;
+        }
+        let load = GroupLoad {
+            reclaiming: batch.is_reclaiming(),
+            deletes: batch.ops.iter().any(|op| op.value.is_none()),
+            bytes: bytes as u64,
+        };
+        let member = host.queue.run(
+            Member {
+                batch,
+                load,
+                outcome: None,
+            },
+            |group| self.commit_group(group),
+        );
+        let outcome = member.outcome.unwrap_or_else(|| Err(host.poison_error()));
+        for engine in self.engines() {
+            engine.applied(load, &outcome);
+        }
+        outcome
+    }
+
+    /// Writes a group. On a full disk each member is tried alone, because those that delete may still go;
+    /// without descriptors too, because none of them has gone.
+    fn commit_group(&self, group: &mut [Member]) {
+        // Before the log is free again: what it was in the middle of is not known.
+        let mut log = self.host.log.lock();
+        let _panic = PoisonOnPanic::new(&self.host);
+        match self.write_group(&mut log, group) {
+            Ok(()) => group.iter_mut().for_each(|m| m.outcome = Some(Ok(()))),
+            Err(e) if e.is_transient() && group.len() > 1 => {
+                for i in 0..group.len() {
+                    let result = self.write_group(&mut log, &mut group[i..=i]);
+                    group[i].outcome = Some(result);
+                }
+            }
+            Err(e) => {
+                // The first member gets the cause; the others learn that the store is poisoned.
+                let mut first = Some(e);
+                for member in group {
+                    member.outcome = Some(Err(first
+                        .take()
+                        .unwrap_or_else(|| self.host.poison_error())));
+                }
+            }
+        }
+    }
+
+    fn write_group(&self, log: &mut LogTail, group: &mut [Member]) -> Result<()> {
+        let host = &*self.host;
+        host.check_open()?;
+        let load = GroupLoad {
+            reclaiming: group.iter().all(|m| m.load.reclaiming),
+            deletes: group.iter().any(|m| m.load.deletes),
+            bytes: group.iter().map(|m| m.load.bytes).sum(),
+        };
+        for engine in self.engines() {
+            engine.admit(log, load)?;
+        }
+        let first = log.sequence + 1;
+        let logged = log.file.is_some();
+        if logged {
+            host.log_group(log, group, load.reclaiming)?;
+        }
+        for (number, member) in (first..).zip(group.iter_mut()) {
+            if !member.batch.entries.is_empty() {
+                host.last_entries.store(number, Ordering::Release);
+            }
+            for engine in self.engines() {
+                engine.apply(number, &mut member.batch);
+            }
+        }
+        log.sequence += group.len() as u64;
+        host.visible.store(log.sequence, Ordering::Release);
+        if logged {
+            self.rows.note_logged();
+        }
+        Ok(())
+    }
+}
