@@ -10,6 +10,7 @@
 
 pub mod conformance;
 mod error;
+mod fabric;
 pub mod fault;
 pub mod local;
 mod message;
@@ -20,12 +21,8 @@ mod replier;
 mod reply_slot;
 pub mod ring;
 pub mod session;
-mod transport;
 
 pub use error::Error;
-pub use message::Message;
+pub use fabric::{Fabric, Handler};
+pub use message::{Message, Rank};
 pub use replier::Replier;
-pub use transport::{Fabric, Handler};
-
-/// Where a member runs now: 0..size.
-pub type Rank = u32;

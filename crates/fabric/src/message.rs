@@ -1,6 +1,9 @@
-//! What travels between ranks.
+//! What travels between ranks, and what a rank is.
 
 use bytes::Bytes;
+
+/// Where a member runs now: 0..size.
+pub type Rank = u32;
 
 /// What travels: a short head (encoded by the caller) and bulk bytes that are never copied more than the transport needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Sessions over MPI: processes of a job of OpenMPI or MPICH, started by `mpirun` or `srun`.
 //!
-//! Everything that is not MPI's is in [`session`](crate::session). Here are the calls of MPI made safe, the
-//! [`ByteTransport`](crate::session::ByteTransport) made of them, and how its thread waits.
+//! Everything that is not MPI's is in [`session`]. Here are the calls of MPI made safe, the
+//! [`ByteTransport`] made of them, and how its thread waits.
 //!
 //! - All MPI calls are made on the session's progress thread, so `MPI_THREAD_FUNNELED` is enough. MPI has nothing to wait
 //!   on, so that thread spins, yields, then naps: idle it costs less than 1 % of a core, and machines with more processes
