@@ -2,9 +2,9 @@
 //! and a mutated answer is refused or is one.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
-use super::ask::{Answer, Ask, What, combine, decode, encode};
-use super::user::User;
-use super::work::Work;
+use super::mount_user::MountUser;
+use super::request::{TeamAction, TeamAnswer, TeamRequest, combine, decode, encode};
+use super::root::RootExecutor;
 use crate::Client;
 use bytes::Bytes;
 use forebay_server::files::proto::Spans;
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 const NODES: Member = 3;
 
 /// On a file of each kind, and where there is none.
-fn asks(files: &[Fid]) -> Vec<Vec<u8>> {
-    let stat = |path: &str| What::Stat { path: path.into() };
-    let open = |path: &str, create, create_new| What::Open {
+fn requests(files: &[Fid]) -> Vec<Vec<u8>> {
+    let stat = |path: &str| TeamAction::Stat { path: path.into() };
+    let open = |path: &str, create, create_new| TeamAction::Open {
         path: path.into(),
         create,
         create_new,
     };
-    let close = |fid, token| What::Close { fid, token };
-    let mut whats = vec![
+    let close = |fid, token| TeamAction::Close { fid, token };
+    let mut actions = vec![
         stat("/d/f"),
         stat("/d/none/f"),
         stat("/link"),
@@ -36,36 +36,38 @@ fn asks(files: &[Fid]) -> Vec<Vec<u8>> {
         open("/d/../d/f", true, true),
         open("/link", true, false),
     ];
-    whats.extend(files.iter().map(|fid| close(*fid, Some(7))));
-    whats.push(close(Fid(u64::MAX), None));
+    actions.extend(files.iter().map(|fid| close(*fid, Some(7))));
+    actions.push(close(Fid(u64::MAX), None));
     let caller = |uid| Caller { uid, gid: uid };
-    let ask = |(i, what): (usize, What)| {
+    let request = |(i, action): (usize, TeamAction)| {
         let i = i as u32;
-        let mut ask = Ask::new(what, (i % 3) as Member, caller(i % 2));
-        ask.first.2 = 0o640;
+        let mut request = TeamRequest::new(action, (i % 3) as Member, caller(i % 2));
+        request.first.2 = 0o640;
         let each = |n| i.is_multiple_of(n);
-        (ask.read, ask.write) = (each(2), each(3));
-        (ask.read_only, ask.truncate) = (each(5), each(7));
-        ask.users = User::new(caller(i % 3), vec![0, 5]).into_iter().collect();
-        ask.kept = (0..(i % 4) as Member).collect();
-        encode(&ask).to_vec()
+        (request.read, request.write) = (each(2), each(3));
+        (request.read_only, request.truncate) = (each(5), each(7));
+        request.users = MountUser::new(caller(i % 3), vec![0, 5])
+            .into_iter()
+            .collect();
+        request.kept = (0..(i % 4) as Member).collect();
+        encode(&request).to_vec()
     };
-    whats.into_iter().enumerate().map(ask).collect()
+    actions.into_iter().enumerate().map(request).collect()
 }
 
 #[test]
 fn requests_and_their_combination() {
-    let corpus = asks(&[Fid(2), Fid(1 << 48)]);
+    let corpus = requests(&[Fid(2), Fid(1 << 48)]);
     let mut read = 0u64;
     fuzz("requests of teams", 30_000, &corpus, |random, _, bytes| {
-        if let Some(ask) = decode::<Ask>(&bytes) {
+        if let Some(request) = decode::<TeamRequest>(&bytes) {
             read += 1;
-            assert_eq!(decode::<Ask>(&encode(&ask)), Some(ask));
+            assert_eq!(decode::<TeamRequest>(&encode(&request)), Some(request));
         }
         let other = &corpus[random.index(corpus.len())];
         let whole = combine(bytes.clone().into(), other.clone().into());
-        let readable = decode::<Ask>(&bytes).is_some();
-        assert_eq!(decode::<Ask>(&whole).is_some(), readable);
+        let readable = decode::<TeamRequest>(&bytes).is_some();
+        assert_eq!(decode::<TeamRequest>(&whole).is_some(), readable);
         assert!(whole.len() <= bytes.len() + other.len() + 16);
     });
     assert!(read > 1000, "{read}");
@@ -93,7 +95,7 @@ fn service() -> (Service, Vec<Fid>) {
 #[test]
 fn the_root_answers_whatever_it_is_asked() {
     let (mut world, files) = service();
-    let corpus = asks(&files);
+    let corpus = requests(&files);
     let members: Vec<Member> = (0..NODES).collect();
     let (mut count, mut answers) = (0, [0u64; 5]);
     fuzz("the root of a team", 4_000, &corpus, |_, _, bytes| {
@@ -102,30 +104,30 @@ fn the_root_answers_whatever_it_is_asked() {
             world = service().0;
         }
         let delegate = world.delegate(1);
-        let work = Work {
+        let executor = RootExecutor {
             delegate: &delegate,
             members: &members,
             token: count,
         };
         let begun = Instant::now();
-        let answer = work.execute(bytes.into());
+        let answer = executor.execute(bytes.into());
         assert!(begun.elapsed() < Duration::from_secs(30));
-        let answer = decode::<Answer>(&answer).unwrap();
+        let answer = decode::<TeamAnswer>(&answer).unwrap();
         answers[match &answer {
-            Answer::Attr(_) => 0,
-            Answer::Opened { .. } => 1,
-            Answer::Closed { .. } => 2,
-            Answer::Failed(_) => 3,
-            Answer::Differ => 4,
+            TeamAnswer::Attr(_) => 0,
+            TeamAnswer::Opened { .. } => 1,
+            TeamAnswer::Closed { .. } => 2,
+            TeamAnswer::Failed(_) => 3,
+            TeamAnswer::Differ => 4,
         }] += 1;
-        if let Answer::Opened { attr, .. } = answer {
-            let what = What::Close {
+        if let TeamAnswer::Opened { attr, .. } = answer {
+            let action = TeamAction::Close {
                 fid: attr.fid,
                 token: Some(count),
             };
-            let close = Ask::new(what, 0, Caller { uid: 0, gid: 0 });
-            let closed = work.execute(encode(&close));
-            assert!(matches!(decode(&closed), Some(Answer::Closed { .. })));
+            let close = TeamRequest::new(action, 0, Caller { uid: 0, gid: 0 });
+            let closed = executor.execute(encode(&close));
+            assert!(matches!(decode(&closed), Some(TeamAnswer::Closed { .. })));
         }
     });
     assert!(answers.iter().all(|n| *n > 10), "{answers:?}");
@@ -139,25 +141,25 @@ fn answers() {
     let (service, files) = service();
     let attr: Attr = service.delegate(1).getattr(files[0]).unwrap();
     let answers = [
-        Answer::Attr(attr.clone()),
-        Answer::Opened {
+        TeamAnswer::Attr(attr.clone()),
+        TeamAnswer::Opened {
             attr: attr.clone(),
             made: true,
             no_writers: Some(WireError::Other("busy".into())),
         },
-        Answer::Closed {
+        TeamAnswer::Closed {
             attr,
             kept: Spans::of([0, 1, 5]),
         },
-        Answer::Failed(WireError::Errno(5)),
-        Answer::Differ,
+        TeamAnswer::Failed(WireError::Errno(5)),
+        TeamAnswer::Differ,
     ];
     let corpus: Vec<Vec<u8>> = answers.iter().map(|a| encode(a).to_vec()).collect();
     fuzz("answers of teams", 30_000, &corpus, |_, _, bytes| {
-        if let Some(answer) = decode::<Answer>(&bytes) {
+        if let Some(answer) = decode::<TeamAnswer>(&bytes) {
             let again: Bytes = encode(&answer);
-            assert_eq!(decode::<Answer>(&again).as_ref(), Some(&answer));
-            if let Answer::Failed(error) = answer {
+            assert_eq!(decode::<TeamAnswer>(&again).as_ref(), Some(&answer));
+            if let TeamAnswer::Failed(error) = answer {
                 let _ = error.into_error(1).errno();
             }
         }

@@ -12,31 +12,31 @@
 //! If a client stays away, or a server dies, the call fails with `EIO` for all that wait, within limits that follow from the deadline
 //! of the service. Then an open is taken back everywhere, and a close done by each node alone. A file that such a call created may be there.
 
-mod ask;
 #[cfg(test)]
 mod fuzz;
-mod user;
-mod work;
+mod mount_user;
+mod request;
+mod root;
 
 use crate::error::{At, Result};
 use crate::{Client, File, Metadata, OpenOptions};
-use ask::{Answer, Ask, What, combine, decode, encode};
 use forebay_server::delegate::{Handle, team_token};
-use forebay_server::team::Seat;
 pub use forebay_server::team::TeamPlan;
+use forebay_server::team::TeamSeat;
 use forebay_server::{Attr, Error, Fid, Member};
+use mount_user::MountUser;
+use request::{TeamAction, TeamAnswer, TeamRequest, combine, decode, encode};
+use root::RootExecutor;
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use user::User;
-use work::Work;
 
 /// One client's place in a team.
 pub struct Team {
     client: Client,
-    seat: Seat,
+    seat: TeamSeat,
     /// Whose permissions count, if not all is permitted.
-    user: Option<User>,
+    user: Option<MountUser>,
 }
 
 impl Client {
@@ -73,7 +73,7 @@ impl Team {
     #[doc(hidden)]
     #[must_use]
     pub fn by_mode(self, groups: Vec<u32>) -> Team {
-        let user = User::new(self.client.caller, groups);
+        let user = MountUser::new(self.client.caller, groups);
         Team { user, ..self }
     }
 
@@ -93,12 +93,12 @@ impl Team {
     /// As [`Team::stat`].
     #[doc(hidden)]
     pub fn stat_attr(&mut self, path: &Path) -> forebay_server::Result<Attr> {
-        let ask = self.ask(What::Stat {
+        let request = self.request(TeamAction::Stat {
             path: path.as_os_str().as_bytes().to_vec(),
         });
-        match self.call(self.near(path), ask)? {
-            Answer::Attr(attr) => Ok(self.client.delegate.as_seen(attr)),
-            other => Err(self.otherwise(other)),
+        match self.call(self.likely_owner_of(path), request)? {
+            TeamAnswer::Attr(attr) => Ok(self.client.delegate.as_seen(attr)),
+            other => Err(self.unexpected_answer(other)),
         }
     }
 
@@ -135,26 +135,26 @@ impl Team {
         options: &OpenOptions,
     ) -> forebay_server::Result<forebay_server::delegate::Opened> {
         let (create, create_new) = options.creates();
-        let mut ask = self.ask(What::Open {
+        let mut request = self.request(TeamAction::Open {
             path: path.as_os_str().as_bytes().to_vec(),
             create,
             create_new,
         });
         let flags = options.effective();
         // The others are to hear of it at once.
-        ask.differ = flags.is_err();
+        request.differ = flags.is_err();
         let flags = flags.unwrap_or_default();
-        ask.read = flags.read;
-        ask.write = flags.write;
-        ask.read_only = !flags.write;
-        ask.truncate = flags.truncate;
-        ask.first.2 = options.new_mode();
+        request.read = flags.read;
+        request.write = flags.write;
+        request.read_only = !flags.write;
+        request.truncate = flags.truncate;
+        request.first.2 = options.new_mode();
         let token = self.token();
-        let answer = self.call(self.near(path), ask);
+        let answer = self.call(self.likely_owner_of(path), request);
         let delegate = &self.client.delegate;
         let here = self.seat.plan().here;
         match answer {
-            Ok(Answer::Opened {
+            Ok(TeamAnswer::Opened {
                 attr, no_writers, ..
             }) => match no_writers.filter(|_| flags.write) {
                 None => Ok(delegate.opened_for(&attr, flags, token, here)),
@@ -163,14 +163,14 @@ impl Team {
                     Err(why.into_error(attr.fid.owner()))
                 }
             },
-            Ok(Answer::Failed(e)) => {
+            Ok(TeamAnswer::Failed(e)) => {
                 let error = e.into_error(delegate.member());
                 if !matches!(error, Error::Posix(_)) {
                     delegate.abandon_open(token);
                 }
                 Err(error)
             }
-            Ok(other) => Err(self.otherwise(other)),
+            Ok(other) => Err(self.unexpected_answer(other)),
             Err(e) => {
                 if may_have_happened(&e) {
                     delegate.abandon_open(token);
@@ -208,15 +208,15 @@ impl Team {
             }
         };
         let flushed = delegate.flush(handle);
-        let mut ask = self.ask(What::Close { fid, token });
+        let mut request = self.request(TeamAction::Close { fid, token });
         if flushed.is_err() {
-            ask.kept.push(delegate.member());
+            request.kept.push(delegate.member());
         }
-        let answer = self.call(self.seat.root(fid.owner()), ask);
+        let answer = self.call(self.seat.root(fid.owner()), request);
         let me = delegate.member();
         flushed?;
         match answer {
-            Ok(Answer::Closed { attr, kept }) if !kept.contains(me) => {
+            Ok(TeamAnswer::Closed { attr, kept }) if !kept.contains(me) => {
                 delegate.told_close(handle)?;
                 Ok(delegate.as_seen(attr))
             }
@@ -228,19 +228,20 @@ impl Team {
     /// Takes part in the next call without asking for anything: it fails for all, or is done by each alone, but nobody waits.
     #[doc(hidden)]
     pub fn skip(&mut self) {
-        let mut ask = self.ask(What::Close {
+        let mut request = self.request(TeamAction::Close {
             fid: Fid(0),
             token: None,
         });
-        ask.differ = true;
+        request.differ = true;
         // It has no outcome of its own.
-        let _ = self.call(self.seat.root(0), ask);
+        let _ = self.call(self.seat.root(0), request);
     }
 
-    fn ask(&self, what: What) -> Ask {
-        let mut ask = Ask::new(what, self.client.delegate.member(), self.client.caller);
-        ask.users.extend(self.user.clone());
-        ask
+    fn request(&self, action: TeamAction) -> TeamRequest {
+        let mut request =
+            TeamRequest::new(action, self.client.delegate.member(), self.client.caller);
+        request.users.extend(self.user.clone());
+        request
     }
 
     /// The token of the opens that the next call makes.
@@ -249,7 +250,7 @@ impl Team {
     }
 
     /// The member that probably has least to ask others about a path.
-    fn near(&self, path: &Path) -> Member {
+    fn likely_owner_of(&self, path: &Path) -> Member {
         let names: Vec<&[u8]> = path.iter().map(|name| name.as_bytes()).collect();
         let directories = names.split_last().map_or(&[][..], |(_, before)| before);
         let directories: Vec<&[u8]> = directories
@@ -261,19 +262,19 @@ impl Team {
             .root(self.client.delegate.likely_owner(&directories))
     }
 
-    fn call(&mut self, root: Member, ask: Ask) -> forebay_server::Result<Answer> {
+    fn call(&mut self, root: Member, request: TeamRequest) -> forebay_server::Result<TeamAnswer> {
         let delegate = self.client.delegate.clone();
         let token = self.token();
         let members = self.seat.plan().members.clone();
-        let execute = |ask| {
-            let work = Work {
+        let execute = |request| {
+            let executor = RootExecutor {
                 delegate: &delegate,
                 members: &members,
                 token,
             };
-            work.execute(ask)
+            executor.execute(request)
         };
-        let answer = self.seat.call(root, encode(&ask), &combine, execute)?;
+        let answer = self.seat.call(root, encode(&request), &combine, execute)?;
         let unreadable = || {
             Error::Refused(
                 "an unreadable answer to a team; do all members run the same version?".into(),
@@ -282,10 +283,10 @@ impl Team {
         decode(&answer).ok_or_else(unreadable)
     }
 
-    fn otherwise(&self, answer: Answer) -> Error {
+    fn unexpected_answer(&self, answer: TeamAnswer) -> Error {
         match answer {
-            Answer::Failed(e) => e.into_error(self.client.delegate.member()),
-            Answer::Differ => Errno::INVAL.into(),
+            TeamAnswer::Failed(e) => e.into_error(self.client.delegate.member()),
+            TeamAnswer::Differ => Errno::INVAL.into(),
             other => Error::Refused(format!("a team was answered {other:?}; report this")),
         }
     }

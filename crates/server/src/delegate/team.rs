@@ -5,7 +5,7 @@ use super::counted::Lost;
 use super::{Delegate, Handle, Opened, expect_reply};
 use crate::files::proto::{FilesReply, FilesRequest, Spans};
 use crate::meta::names;
-use crate::team::{Seat, TeamPlan};
+use crate::team::{TeamPlan, TeamSeat};
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
 
@@ -23,7 +23,7 @@ impl Delegate {
     ///
     /// # Errors
     /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken, or the number is another team's that has clients here.
-    pub fn join_team(&self, plan: &TeamPlan) -> Result<Seat> {
+    pub fn join_team(&self, plan: &TeamPlan) -> Result<TeamSeat> {
         let members = self.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {
             return Err(Error::Refused(format!(

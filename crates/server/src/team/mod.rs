@@ -1,6 +1,6 @@
 //! Teams: clients of one or more nodes that do the same thing at once, as the ranks of a job open one file.
 //!
-//! A call of a team goes in two levels. The clients of a node meet at their server (`local`); the last to come speaks for them.
+//! A call of a team goes in two levels. The clients of a node meet at their server (`local_team`); the last to come asks for all of them.
 //! The servers then reduce along the tree of [`forebay_fabric::ring`] to the call's root, which carries it out once, and the answer
 //! comes back the same way. So a root among `n` servers receives `ceil(log2 n)` messages, however many clients there are.
 //!
@@ -14,16 +14,16 @@
 //!   the first with the logarithm of the number of servers.
 //! - A call is carried out once at most. What ends it early says whether that may have happened.
 
-mod local;
-mod rounds;
+mod local_team;
+mod past_rounds;
 
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_fabric::Rank;
 use forebay_fabric::ring::{Collectives, Group, Limits, NetworkCost, Operation, Shape};
-use local::{Local, Part};
+use local_team::{ClientCall, LocalTeam};
 use parking_lot::Mutex;
-use rounds::Rounds;
+use past_rounds::PastRounds;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,9 +33,8 @@ use std::time::Duration;
 /// The highest number that a team may have.
 pub const MAX_NUMBER: u32 = (1 << 31) - 1;
 
-/// Teams without clients that are remembered whole. Of others only how far they came is, so that the same one goes on behind its
-/// last call.
-const MOST_EMPTY: usize = 4096;
+/// Teams without clients that stay in the table. Of others only the next round is remembered.
+const MAX_EMPTY_TEAMS: usize = 4096;
 
 /// A team, described alike by all its clients (but for `here`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,20 +72,21 @@ pub struct TeamCounts {
 }
 
 #[derive(Default)]
-struct Table {
-    teams: HashMap<u32, Arc<Local>>,
-    /// Of those that are not among them.
-    left: Rounds,
+struct TeamTable {
+    /// By number.
+    teams: HashMap<u32, Arc<LocalTeam>>,
+    /// Of teams that are not in the table.
+    past: PastRounds,
 }
 
-impl Table {
+impl TeamTable {
     /// Forgets the teams without clients.
-    fn clear(&mut self) {
-        let left = &mut self.left;
+    fn forget_empty(&mut self) {
+        let past = &mut self.past;
         self.teams.retain(|_, local| {
             let stays = !local.empty();
             if !stays {
-                left.keep(local.plan.identity(), local.begin());
+                past.keep(local.plan.identity(), local.next_round());
             }
             stays
         });
@@ -98,9 +98,9 @@ pub struct Teams {
     collectives: Arc<Collectives>,
     me: Member,
     /// How long the clients of one node wait for each other.
-    patience: Duration,
+    client_wait: Duration,
     limits: Limits,
-    table: Mutex<Table>,
+    table: Mutex<TeamTable>,
     calls: AtomicU64,
     failed: AtomicU64,
 }
@@ -112,7 +112,7 @@ impl Teams {
         Arc::new(Teams {
             collectives,
             me,
-            patience: deadline,
+            client_wait: deadline,
             // One level more than the servers' tree has: that of a node's own clients.
             limits: Limits {
                 base: deadline + per_level,
@@ -128,7 +128,7 @@ impl Teams {
     ///
     /// # Errors
     /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken, or the number is another team's that has clients here.
-    pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<Seat> {
+    pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<TeamSeat> {
         let refuse = |why: String| Err(Error::Refused(format!("team {}: {why}", plan.number)));
         if plan.number > MAX_NUMBER {
             return refuse(format!("the highest number is {MAX_NUMBER}"));
@@ -150,20 +150,20 @@ impl Teams {
                     Err(e) => return refuse(e.to_string()),
                 };
                 if let Some(other) = table.teams.remove(&plan.number) {
-                    table.left.keep(other.plan.identity(), other.begin());
+                    table.past.keep(other.plan.identity(), other.next_round());
                 }
-                let next = table.left.of(plan.identity());
-                let local = Arc::new(Local::new(plan.clone(), group, next));
-                if table.teams.len() >= MOST_EMPTY {
-                    table.clear();
+                let next = table.past.next_round(plan.identity());
+                let local = Arc::new(LocalTeam::new(plan.clone(), group, next));
+                if table.teams.len() >= MAX_EMPTY_TEAMS {
+                    table.forget_empty();
                 }
                 table.teams.insert(plan.number, local.clone());
                 local
             }
         };
         // With the table locked, so that nobody takes it for empty meanwhile.
-        match local.sit() {
-            Some(next) => Ok(Seat {
+        match local.take_seat() {
+            Some(next) => Ok(TeamSeat {
                 teams: self.clone(),
                 local,
                 next,
@@ -182,13 +182,13 @@ impl Teams {
 }
 
 /// One client's place in a team. Dropping it gives it up.
-pub struct Seat {
+pub struct TeamSeat {
     teams: Arc<Teams>,
-    local: Arc<Local>,
+    local: Arc<LocalTeam>,
     next: u64,
 }
 
-impl Seat {
+impl TeamSeat {
     /// The team.
     pub fn plan(&self) -> &TeamPlan {
         &self.local.plan
@@ -230,11 +230,11 @@ impl Seat {
             root: root.into(),
             limits: teams.limits,
         };
-        let part = Part {
+        let call = ClientCall {
             round,
             value,
             combine,
-            patience: teams.patience,
+            client_wait: teams.client_wait,
             me: teams.me,
         };
         let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
@@ -252,7 +252,7 @@ impl Seat {
             count(&teams.failed);
             teams.collectives.decline(&operation);
         };
-        let answer = local.call(part, ask, decline);
+        let answer = local.call(call, ask, decline);
         answer.map_err(|failure| Error::Team {
             number: local.plan.number,
             round,
@@ -261,7 +261,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for TeamSeat {
     fn drop(&mut self) {
         self.local.leave(self.next);
     }

@@ -28,7 +28,7 @@ fn add(a: Bytes, b: Bytes) -> Bytes {
 }
 
 /// Adds ones; twice that is the answer.
-fn count(seat: &mut Seat, root: Member) -> Result<u8> {
+fn count(seat: &mut TeamSeat, root: Member) -> Result<u8> {
     let twice = |sum: Bytes| Bytes::from(vec![2 * sum[0]]);
     seat.call(root, Bytes::from_static(&[1]), &add, twice)
         .map(|answer| answer[0])
@@ -111,10 +111,10 @@ fn a_number_goes_on_behind_its_last_call_however_many_teams_came_since() {
         assert_eq!(count(&mut seat, 0).unwrap(), 2);
     }
     drop(seat);
-    for number in 1..=2 * MOST_EMPTY as u32 {
+    for number in 1..=2 * MAX_EMPTY_TEAMS as u32 {
         drop(node.join(&plan(number, 1, 1)).unwrap());
     }
-    assert!(node.table.lock().teams.len() <= MOST_EMPTY);
+    assert!(node.table.lock().teams.len() <= MAX_EMPTY_TEAMS);
     // Its next call is none that someone has abandoned before.
     let mut seat = node.join(&plan(0, 1, 1)).unwrap();
     assert_eq!(seat.round(), 3);
@@ -126,7 +126,7 @@ fn a_client_that_stays_away_fails_its_call_for_all_and_the_next_works() {
     let deadline = Duration::from_secs(1);
     let nodes = nodes(3, deadline);
     let here = 2;
-    let seats = || -> Vec<Seat> {
+    let seats = || -> Vec<TeamSeat> {
         let both = |node: &Arc<Teams>| [0, 1].map(|_| node.join(&plan(1, 3, here)).unwrap());
         nodes.iter().flat_map(both).collect()
     };

@@ -1,17 +1,17 @@
-//! What the clients of a team ask for in one call, combined to one request on the way, and what they are answered.
+//! The request of a call, of one client or combined of several, and the answer to it.
 //!
 //! Both travel as postcard, version byte first, in the values and answers of the servers' collectives.
 //!
 //! ```text
 //! 0          1
-//! +----------+------------------------------------------+
-//! | version  | the fields of `Ask`, or of `Answer`      |
-//! +----------+------------------------------------------+
+//! +----------+-------------------------------------------------+
+//! | version  | the fields of `TeamRequest`, or of `TeamAnswer` |
+//! +----------+-------------------------------------------------+
 //! ```
 //!
 //! Invariant: combining is associative and commutative but for `first`, which goes to the lowest member, so the tree's shape and the
 //! order of arrival change nothing.
-use super::user::User;
+use super::mount_user::MountUser;
 use bytes::Bytes;
 use forebay_server::files::proto::Spans;
 use forebay_server::proto::WireError;
@@ -22,7 +22,7 @@ const VERSION: u8 = 2;
 
 /// What all clients must agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum What {
+pub(super) enum TeamAction {
     /// The attributes of what a path names.
     Stat { path: Vec<u8> },
     /// Open handles on a file.
@@ -37,8 +37,8 @@ pub(super) enum What {
 
 /// One client's request, or several combined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ask {
-    pub what: What,
+pub(super) struct TeamRequest {
+    pub action: TeamAction,
     /// Some client asked something else, or what cannot be.
     pub differ: bool,
     /// Open: some client wants to read, to write, only to read, to empty the file.
@@ -49,16 +49,16 @@ pub(super) struct Ask {
     /// Open: who makes the file, and how; the lowest member's.
     pub first: (Member, Caller, u32),
     /// Stat and open: all of these must be permitted what is asked for. In order, each once.
-    pub users: Vec<User>,
+    pub users: Vec<MountUser>,
     /// Close: members that hold on to the file, as they could not publish all they wrote.
     pub kept: Vec<Member>,
 }
 
-impl Ask {
+impl TeamRequest {
     /// One client's.
-    pub fn new(what: What, member: Member, caller: Caller) -> Ask {
-        Ask {
-            what,
+    pub fn new(action: TeamAction, member: Member, caller: Caller) -> TeamRequest {
+        TeamRequest {
+            action,
             differ: false,
             read: false,
             write: false,
@@ -70,8 +70,8 @@ impl Ask {
         }
     }
 
-    fn with(mut self, other: Ask) -> Ask {
-        self.differ |= other.differ || self.what != other.what;
+    fn with(mut self, other: TeamRequest) -> TeamRequest {
+        self.differ |= other.differ || self.action != other.action;
         self.read |= other.read;
         self.write |= other.write;
         self.read_only |= other.read_only;
@@ -91,7 +91,7 @@ impl Ask {
 
 /// What everyone is answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Answer {
+pub(super) enum TeamAnswer {
     /// Attributes, as published.
     Attr(Attr),
     /// The file is open for every member.
@@ -126,7 +126,7 @@ pub(super) fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Option<T> {
 
 /// Makes one request of two. What is unreadable makes the whole unreadable, and so fails for all.
 pub(super) fn combine(a: Bytes, b: Bytes) -> Bytes {
-    match (decode::<Ask>(&a), decode::<Ask>(&b)) {
+    match (decode::<TeamRequest>(&a), decode::<TeamRequest>(&b)) {
         (Some(a), Some(b)) => encode(&a.with(b)),
         _ => Bytes::new(),
     }
@@ -138,39 +138,39 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn asks() -> impl Strategy<Value = Ask> {
-        let what = prop_oneof![
-            proptest::collection::vec(any::<u8>(), 0..3).prop_map(|path| What::Stat { path }),
+    fn requests() -> impl Strategy<Value = TeamRequest> {
+        let action = prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..3).prop_map(|path| TeamAction::Stat { path }),
             (
                 proptest::collection::vec(any::<u8>(), 0..3),
                 any::<[bool; 2]>()
             )
-                .prop_map(|(path, [create, create_new])| What::Open {
+                .prop_map(|(path, [create, create_new])| TeamAction::Open {
                     path,
                     create,
                     create_new
                 }),
-            any::<(u64, Option<u64>)>().prop_map(|(fid, token)| What::Close {
+            any::<(u64, Option<u64>)>().prop_map(|(fid, token)| TeamAction::Close {
                 fid: Fid(fid),
                 token
             }),
         ];
         let kept = proptest::collection::btree_set(0u16..9, 0..4);
         (
-            what,
+            action,
             any::<[bool; 5]>(),
             (0u32..4, 0u32..3, any::<u32>()),
             kept,
         )
-            .prop_map(|(what, flags, (uid, gid, mode), kept)| Ask {
-                what,
+            .prop_map(|(action, flags, (uid, gid, mode), kept)| TeamRequest {
+                action,
                 differ: flags[0],
                 read: flags[1],
                 write: flags[2],
                 read_only: flags[3],
                 truncate: flags[4],
                 first: (0, Caller { uid, gid }, mode),
-                users: User::new(Caller { uid, gid }, vec![gid; usize::from(flags[0])])
+                users: MountUser::new(Caller { uid, gid }, vec![gid; usize::from(flags[0])])
                     .into_iter()
                     .collect(),
                 kept: kept.into_iter().collect(),
@@ -180,44 +180,44 @@ mod tests {
     proptest! {
         #[test]
         fn order_changes_nothing_and_all_asked_the_same_or_differ(
-            mut asks in proptest::collection::vec(asks(), 1..8),
+            mut requests in proptest::collection::vec(requests(), 1..8),
             turn in 0usize..8,
         ) {
-            for (member, ask) in (0..).zip(&mut asks) {
-                ask.first.0 = member;
+            for (member, request) in (0..).zip(&mut requests) {
+                request.first.0 = member;
             }
-            let sum = |asks: &[Ask]| {
-                asks.iter().map(encode).reduce(combine).and_then(|b| decode::<Ask>(&b)).unwrap()
+            let sum = |requests: &[TeamRequest]| {
+                requests.iter().map(encode).reduce(combine).and_then(|b| decode::<TeamRequest>(&b)).unwrap()
             };
-            let straight = sum(&asks);
-            let same = asks.iter().all(|a| a.what == asks[0].what && !a.differ);
+            let straight = sum(&requests);
+            let same = requests.iter().all(|a| a.action == requests[0].action && !a.differ);
             prop_assert_eq!(straight.differ, !same);
-            prop_assert_eq!(straight.first, asks[0].first);
-            let users: BTreeSet<User> = asks.iter().flat_map(|a| a.users.clone()).collect();
+            prop_assert_eq!(straight.first, requests[0].first);
+            let users: BTreeSet<MountUser> = requests.iter().flat_map(|a| a.users.clone()).collect();
             prop_assert_eq!(&straight.users, &users.into_iter().collect::<Vec<_>>());
-            prop_assert_eq!(straight.write, asks.iter().any(|a| a.write));
-            let turn = turn % asks.len();
-            asks.rotate_left(turn);
-            let turned = Ask { what: straight.what.clone(), ..sum(&asks) };
+            prop_assert_eq!(straight.write, requests.iter().any(|a| a.write));
+            let turn = turn % requests.len();
+            requests.rotate_left(turn);
+            let turned = TeamRequest { action: straight.action.clone(), ..sum(&requests) };
             prop_assert_eq!(turned, straight);
         }
 
         #[test]
         fn other_bytes_are_refused_or_read_never_worse(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            if let Some(ask) = decode::<Ask>(&bytes) {
-                prop_assert_eq!(decode::<Ask>(&encode(&ask)), Some(ask));
+            if let Some(request) = decode::<TeamRequest>(&bytes) {
+                prop_assert_eq!(decode::<TeamRequest>(&encode(&request)), Some(request));
             }
-            let _ = decode::<Answer>(&bytes);
+            let _ = decode::<TeamAnswer>(&bytes);
         }
     }
 
     #[test]
     fn what_is_unreadable_stays_so() {
         let caller = Caller { uid: 1, gid: 1 };
-        let ask = Ask::new(What::Stat { path: vec![] }, 3, caller);
-        let mut newer = encode(&ask).to_vec();
+        let request = TeamRequest::new(TeamAction::Stat { path: vec![] }, 3, caller);
+        let mut newer = encode(&request).to_vec();
         newer[0] = VERSION + 1;
-        let sum = combine(encode(&ask), newer.into());
-        assert_eq!(decode::<Ask>(&combine(sum, encode(&ask))), None);
+        let sum = combine(encode(&request), newer.into());
+        assert_eq!(decode::<TeamRequest>(&combine(sum, encode(&request))), None);
     }
 }

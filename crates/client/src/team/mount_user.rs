@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// One that may not do everything.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct User {
+pub(super) struct MountUser {
     uid: u32,
     gid: u32,
     /// The others that it is in.
@@ -24,11 +24,11 @@ pub(super) const WRITE: u32 = 2;
 /// To look a name up in a directory.
 const SEARCH: u32 = 1;
 
-impl User {
+impl MountUser {
     /// `None` for root.
-    pub fn new(caller: Caller, groups: Vec<u32>) -> Option<User> {
+    pub fn new(caller: Caller, groups: Vec<u32>) -> Option<MountUser> {
         let Caller { uid, gid } = caller;
-        (uid != 0).then_some(User { uid, gid, groups })
+        (uid != 0).then_some(MountUser { uid, gid, groups })
     }
 
     /// Only the first class that the user is in counts, as in Linux.
@@ -47,7 +47,7 @@ impl User {
 ///
 /// # Errors
 /// `EACCES`.
-pub(super) fn permit(users: &[User], attr: &Attr, bits: u32) -> Result<()> {
+pub(super) fn permit(users: &[MountUser], attr: &Attr, bits: u32) -> Result<()> {
     match users.iter().all(|user| user.may(attr, bits)) {
         true => Ok(()),
         false => Err(Errno::ACCESS.into()),
@@ -58,7 +58,7 @@ pub(super) fn permit(users: &[User], attr: &Attr, bits: u32) -> Result<()> {
 ///
 /// # Errors
 /// `EACCES`; those of a look at the directory.
-pub(super) fn permit_entry(users: &[User], delegate: &Delegate, parent: Fid) -> Result<()> {
+pub(super) fn permit_entry(users: &[MountUser], delegate: &Delegate, parent: Fid) -> Result<()> {
     match users.is_empty() {
         true => Ok(()),
         false => permit(users, &delegate.getattr(parent)?, WRITE | SEARCH),
@@ -70,7 +70,7 @@ pub(super) fn permit_entry(users: &[User], delegate: &Delegate, parent: Fid) -> 
 /// # Errors
 /// `EACCES`; those of the walk.
 pub(super) fn walk(
-    users: &[User],
+    users: &[MountUser],
     delegate: &Delegate,
     path: &Path,
     follow: bool,

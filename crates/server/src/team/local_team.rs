@@ -1,11 +1,11 @@
-//! The clients of one node in one team: they meet here, and one of them speaks for all of them.
+//! The clients of one node in one team: their values are combined here, and the last to come asks for all of them.
 //!
 //! # Invariants
 //! - The server is asked to take part once for each call of the team, by the client that comes last, on its thread.
-//! - A client waits for the others of its node `patience` at most. Whoever stops waiting first ends the call for all of them, those
+//! - A client waits for the others of its node `client_wait` at most. Whoever stops waiting first ends the call for all of them, those
 //!   that are still to come included; the other nodes are told.
 //! - Once the last one has come, the others wait as long as its call takes, which has limits of its own.
-//! - At most [`KEPT`] calls that some client never came to are remembered.
+//! - At most [`MAX_UNFINISHED_CALLS`] calls that some client never came to are remembered.
 
 use super::TeamPlan;
 use crate::Member;
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Unfinished calls remembered for clients that come late.
-const KEPT: usize = 64;
+const MAX_UNFINISHED_CALLS: usize = 64;
 
 /// One team at one node.
-pub(super) struct Local {
+pub(super) struct LocalTeam {
     pub plan: TeamPlan,
     pub group: Group,
     calls: Mutex<Calls>,
@@ -54,24 +54,24 @@ enum Phase {
 }
 
 /// What one client does in a call.
-pub(super) struct Part<'a> {
+pub(super) struct ClientCall<'a> {
     pub round: u64,
     pub value: Bytes,
     pub combine: &'a dyn Fn(Bytes, Bytes) -> Bytes,
     /// How long to wait for the other clients.
-    pub patience: Duration,
+    pub client_wait: Duration,
     /// This node.
     pub me: Member,
 }
 
-impl Local {
+impl LocalTeam {
     /// `next`: the first round.
-    pub fn new(plan: TeamPlan, group: Group, next: u64) -> Local {
+    pub fn new(plan: TeamPlan, group: Group, next: u64) -> LocalTeam {
         let calls = Calls {
             next,
             ..Calls::default()
         };
-        Local {
+        LocalTeam {
             plan,
             group,
             calls: Mutex::new(calls),
@@ -80,7 +80,7 @@ impl Local {
     }
 
     /// Takes a seat; the round that its client begins with. `None`: all are taken.
-    pub fn sit(&self) -> Option<u64> {
+    pub fn take_seat(&self) -> Option<u64> {
         let mut calls = self.calls.lock();
         if calls.seats == self.plan.here {
             return None;
@@ -89,15 +89,15 @@ impl Local {
         Some(calls.next)
     }
 
-    /// Gives a seat up. Those who sit down once all have done so go on behind the last call.
+    /// Gives a seat up. Those who take_seat down once all have done so go on behind the last call.
     pub fn leave(&self, next: u64) {
         let mut calls = self.calls.lock();
         calls.seats -= 1;
         calls.next = calls.next.max(next);
     }
 
-    /// The round that the next client to sit down begins with.
-    pub fn begin(&self) -> u64 {
+    /// The round that the next client to take_seat down begins with.
+    pub fn next_round(&self) -> u64 {
         self.calls.lock().next
     }
 
@@ -109,55 +109,55 @@ impl Local {
     /// Takes part in a call: with the others' values combined, the last one `ask`s; whoever waited too long `decline`s.
     pub fn call(
         &self,
-        part: Part<'_>,
+        client: ClientCall<'_>,
         ask: impl FnOnce(Bytes) -> Result<Bytes, Failure>,
         decline: impl FnOnce(),
     ) -> Result<Bytes, Failure> {
-        let round = part.round;
+        let round = client.round;
         let mut calls = self.calls.lock();
         let call = calls.by_round.entry(round).or_default();
         call.came += 1;
         if let Phase::Over(outcome) = &call.phase {
             // The others did not wait for this client.
             let outcome = outcome.clone();
-            self.tidy(&mut calls, round);
+            self.forget_finished(&mut calls, round);
             return outcome;
         }
         let value = match call.value.take() {
-            Some(sum) => (part.combine)(sum, part.value),
-            None => part.value,
+            Some(sum) => (client.combine)(sum, client.value),
+            None => client.value,
         };
         if call.came == self.plan.here {
             call.phase = Phase::Asking;
             drop(calls);
-            let mut ending = Ending {
+            let mut ending = CallEnding {
                 local: self,
                 round,
-                outcome: Err(Failure::Panicked(part.me.into())),
+                outcome: Err(Failure::Panicked(client.me.into())),
             };
             ending.outcome = ask(value);
             return ending.outcome.clone();
         }
         call.value = Some(value);
         call.waiting += 1;
-        let until = Instant::now().checked_add(part.patience);
+        let until = Instant::now().checked_add(client.client_wait);
         loop {
             let Some(call) = calls.by_round.get_mut(&round) else {
-                // Forgotten, as more than `KEPT` others were given up since.
-                return Err(Failure::Over(part.me.into()));
+                // Forgotten, as more than `MAX_UNFINISHED_CALLS` others were given up since.
+                return Err(Failure::Over(client.me.into()));
             };
             match (&call.phase, until) {
                 (Phase::Over(outcome), _) => {
                     let outcome = outcome.clone();
                     call.waiting -= 1;
-                    self.tidy(&mut calls, round);
+                    self.forget_finished(&mut calls, round);
                     return outcome;
                 }
                 (Phase::Gathering, Some(until)) if Instant::now() >= until => {
-                    let failure = Failure::Missing(part.me.into());
+                    let failure = Failure::Missing(client.me.into());
                     call.phase = Phase::Over(Err(failure));
                     call.waiting -= 1;
-                    self.tidy(&mut calls, round);
+                    self.forget_finished(&mut calls, round);
                     drop(calls);
                     self.changed.notify_all();
                     decline();
@@ -172,7 +172,7 @@ impl Local {
     }
 
     /// Forgets a call that is over for all, and the oldest of those that some never came to.
-    fn tidy(&self, calls: &mut Calls, round: u64) {
+    fn forget_finished(&self, calls: &mut Calls, round: u64) {
         let over = |call: &Call| call.waiting == 0 && matches!(call.phase, Phase::Over(_));
         let here = self.plan.here;
         if let Some(call) = calls.by_round.get(&round)
@@ -181,7 +181,7 @@ impl Local {
         {
             calls.by_round.remove(&round);
         }
-        if calls.by_round.len() > KEPT {
+        if calls.by_round.len() > MAX_UNFINISHED_CALLS {
             let oldest = calls.by_round.iter().find(|(_, call)| over(call));
             if let Some(oldest) = oldest.map(|(round, _)| *round) {
                 calls.by_round.remove(&oldest);
@@ -191,19 +191,19 @@ impl Local {
 }
 
 /// Tells those who wait how the call ended, whatever happened.
-struct Ending<'a> {
-    local: &'a Local,
+struct CallEnding<'a> {
+    local: &'a LocalTeam,
     round: u64,
     outcome: Result<Bytes, Failure>,
 }
 
-impl Drop for Ending<'_> {
+impl Drop for CallEnding<'_> {
     fn drop(&mut self) {
         let mut calls = self.local.calls.lock();
         if let Some(call) = calls.by_round.get_mut(&self.round) {
             call.phase = Phase::Over(self.outcome.clone());
         }
-        self.local.tidy(&mut calls, self.round);
+        self.local.forget_finished(&mut calls, self.round);
         drop(calls);
         self.local.changed.notify_all();
     }

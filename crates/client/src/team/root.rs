@@ -1,9 +1,9 @@
-//! What the root of a call carries out, once, for all clients of the team.
+//! How the root of a call carries it out, once, for all clients of the team.
 //!
 //! It walks the path and asks the owners as one client would; an open is counted at the file's owner for every member of the team
 //! in one request. So whatever the number of clients and servers, each owner gets one request for each step of the path.
-use super::ask::{Answer, Ask, What, decode, encode};
-use super::user::{WRITE, permit, permit_entry, walk};
+use super::mount_user::{WRITE, permit, permit_entry, walk};
+use super::request::{TeamAction, TeamAnswer, TeamRequest, decode, encode};
 use crate::path::MAX_LINKS;
 use bytes::Bytes;
 use forebay_server::files::proto::Spans;
@@ -14,8 +14,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A call as its root sees it.
-pub(super) struct Work<'a> {
+/// A call at its root.
+pub(super) struct RootExecutor<'a> {
     pub delegate: &'a Delegate,
     /// All of the team.
     pub members: &'a [Member],
@@ -23,39 +23,39 @@ pub(super) struct Work<'a> {
     pub token: u64,
 }
 
-impl Work<'_> {
+impl RootExecutor<'_> {
     /// Carries out the combined request.
-    pub fn execute(&self, ask: Bytes) -> Bytes {
-        let answer = match decode::<Ask>(&ask) {
+    pub fn execute(&self, request: Bytes) -> Bytes {
+        let answer = match decode::<TeamRequest>(&request) {
             None => Err(Error::Refused(
                 "an unreadable request of a team; do all members run the same version?".into(),
             )),
-            Some(ask) if ask.differ => Ok(Answer::Differ),
-            Some(ask) => self.answer(&ask),
+            Some(request) if request.differ => Ok(TeamAnswer::Differ),
+            Some(request) => self.answer(&request),
         };
-        encode(&answer.unwrap_or_else(|e| Answer::Failed(WireError::from(&e))))
+        encode(&answer.unwrap_or_else(|e| TeamAnswer::Failed(WireError::from(&e))))
     }
 
-    fn answer(&self, ask: &Ask) -> Result<Answer> {
-        match &ask.what {
-            What::Stat { path } => self.stat(ask, path).map(Answer::Attr),
-            What::Open {
+    fn answer(&self, request: &TeamRequest) -> Result<TeamAnswer> {
+        match &request.action {
+            TeamAction::Stat { path } => self.stat(request, path).map(TeamAnswer::Attr),
+            TeamAction::Open {
                 path,
                 create,
                 create_new,
-            } => self.open(ask, path, *create || *create_new, *create_new),
-            What::Close {
+            } => self.open(request, path, *create || *create_new, *create_new),
+            TeamAction::Close {
                 fid,
                 token: Some(token),
-            } => self.close(*fid, *token, &ask.kept),
+            } => self.close(*fid, *token, &request.kept),
             // Opened by each client alone, so closed so too.
-            What::Close { token: None, .. } => Ok(Answer::Differ),
+            TeamAction::Close { token: None, .. } => Ok(TeamAnswer::Differ),
         }
     }
 
-    fn stat(&self, ask: &Ask, path: &[u8]) -> Result<Attr> {
+    fn stat(&self, request: &TeamRequest, path: &[u8]) -> Result<Attr> {
         let path = Path::new(OsStr::from_bytes(path));
-        let seen = walk(&ask.users, self.delegate, path, true)?.file()?;
+        let seen = walk(&request.users, self.delegate, path, true)?.file()?;
         // Without what is pending at this node, which is not every client's.
         match self.delegate.published(seen.fid) {
             Err(e) if e.errno() == Errno::STALE => Err(Errno::NOENT.into()),
@@ -63,12 +63,18 @@ impl Work<'_> {
         }
     }
 
-    fn open(&self, ask: &Ask, path: &[u8], create: bool, new: bool) -> Result<Answer> {
+    fn open(
+        &self,
+        request: &TeamRequest,
+        path: &[u8],
+        create: bool,
+        new: bool,
+    ) -> Result<TeamAnswer> {
         let path = Path::new(OsStr::from_bytes(path));
-        let (_, caller, mode) = ask.first;
+        let (_, caller, mode) = request.first;
         // A file that is removed between two steps is looked for again, as in an open by one client.
         for _ in 0..MAX_LINKS {
-            let walked = walk(&ask.users, self.delegate, path, !new)?;
+            let walked = walk(&request.users, self.delegate, path, !new)?;
             let (attr, made) = match &walked.found {
                 Some(_) if new => return Err(Errno::EXIST.into()),
                 Some(attr) => (attr.clone(), false),
@@ -76,7 +82,7 @@ impl Work<'_> {
                 None if walked.slash => return Err(Errno::ISDIR.into()),
                 None => {
                     let (parent, name) = walked.entry(Errno::ISDIR)?;
-                    permit_entry(&ask.users, self.delegate, parent)?;
+                    permit_entry(&request.users, self.delegate, parent)?;
                     let made = self.delegate.make_for(parent, &name, mode, new, caller)?;
                     if !made.1 && made.0.kind != Kind::File {
                         // Someone else made a link or a directory of this name meanwhile.
@@ -95,11 +101,11 @@ impl Work<'_> {
             }
             // The kernel looks again when a process takes its handle; but then a file is empty already, or writable although its
             // last write bit was taken away.
-            let may_write = match ask.write && !made {
-                true => permit(&ask.users, &attr, WRITE),
+            let may_write = match request.write && !made {
+                true => permit(&request.users, &attr, WRITE),
                 false => Ok(()),
             };
-            match self.open_each(ask, attr.fid, made, may_write) {
+            match self.open_each(request, attr.fid, made, may_write) {
                 Err(e) if create && matches!(e.errno(), Errno::NOENT | Errno::STALE) => {}
                 answer => return answer,
             }
@@ -107,30 +113,36 @@ impl Work<'_> {
         Err(Errno::LOOP.into())
     }
 
-    fn open_each(&self, ask: &Ask, fid: Fid, made: bool, may_write: Result<()>) -> Result<Answer> {
+    fn open_each(
+        &self,
+        request: &TeamRequest,
+        fid: Fid,
+        made: bool,
+        may_write: Result<()>,
+    ) -> Result<TeamAnswer> {
         let flags = OpenFlags {
-            read: ask.read,
-            write: ask.write,
+            read: request.read,
+            write: request.write,
             append: false,
-            truncate: ask.truncate && !made,
+            truncate: request.truncate && !made,
         };
         let open = |flags| self.delegate.open_for(fid, flags, self.token, self.members);
         let opened = may_write.and_then(|()| open(flags));
         let not_writing = |e: &Error| matches!(e.errno(), Errno::PERM | Errno::ACCESS);
         match opened {
             // Those who only read get it, as if each had asked alone.
-            Err(e) if not_writing(&e) && ask.write && ask.read_only => {
+            Err(e) if not_writing(&e) && request.write && request.read_only => {
                 let flags = OpenFlags {
                     read: true,
                     ..OpenFlags::default()
                 };
-                Ok(Answer::Opened {
+                Ok(TeamAnswer::Opened {
                     attr: open(flags)?,
                     made,
                     no_writers: Some(WireError::from(&e)),
                 })
             }
-            attr => Ok(Answer::Opened {
+            attr => Ok(TeamAnswer::Opened {
                 attr: attr?,
                 made,
                 no_writers: None,
@@ -138,7 +150,7 @@ impl Work<'_> {
         }
     }
 
-    fn close(&self, fid: Fid, token: u64, kept: &[Member]) -> Result<Answer> {
+    fn close(&self, fid: Fid, token: u64, kept: &[Member]) -> Result<TeamAnswer> {
         let kept = Spans::of(kept.iter().copied());
         let members: Vec<Member> = self
             .members
@@ -147,6 +159,6 @@ impl Work<'_> {
             .filter(|m| !kept.contains(*m))
             .collect();
         let attr = self.delegate.close_for(fid, token, &members)?;
-        Ok(Answer::Closed { attr, kept })
+        Ok(TeamAnswer::Closed { attr, kept })
     }
 }

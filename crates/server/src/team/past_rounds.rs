@@ -1,0 +1,74 @@
+//! The next round of each team that has no clients any more: one number a team, kept when the team itself is forgotten.
+//!
+//! The token of an open is made of its team and its round. A team that is formed again therefore goes on behind its last
+//! round: were it to begin at 0, it would give out old tokens again, and an open under a token that a member has abandoned
+//! is not counted. A team of other members is another team and begins at 0, as not all of them may know the last round.
+//!
+//! # Invariants
+//! - The last [`MIN_REMEMBERED`] teams at least are remembered, and twice as many at most.
+use std::collections::HashMap;
+
+/// Teams remembered at least. Twice as many take about 14 MB.
+const MIN_REMEMBERED: usize = 200_000;
+
+/// The next round of each team, by its [identity](super::TeamPlan::identity).
+#[derive(Default)]
+pub(super) struct PastRounds {
+    young: HashMap<u64, u64>,
+    /// Those before; forgotten when there are [`MIN_REMEMBERED`] young ones.
+    old: HashMap<u64, u64>,
+}
+
+impl PastRounds {
+    /// Remembers a team. One that never made a call is like one that never was.
+    pub fn keep(&mut self, team: u64, next: u64) {
+        if next == 0 {
+            return;
+        }
+        if self.young.len() >= MIN_REMEMBERED {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(team, next);
+    }
+
+    /// The round that this team begins with.
+    pub fn next_round(&self, team: u64) -> u64 {
+        let known = self.young.get(&team).or_else(|| self.old.get(&team));
+        known.copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_teams_are_remembered_and_not_all() {
+        let mut rounds = PastRounds::default();
+        assert_eq!(rounds.next_round(1), 0);
+        rounds.keep(1, 5);
+        rounds.keep(1, 7);
+        let others = 2..;
+        for number in others.take(MIN_REMEMBERED) {
+            rounds.keep(number, 0);
+            rounds.keep(number, 3);
+            assert!(rounds.young.len() + rounds.old.len() <= 2 * MIN_REMEMBERED);
+        }
+        assert_eq!(
+            (
+                rounds.next_round(1),
+                rounds.next_round(2),
+                rounds.next_round(0)
+            ),
+            (7, 3, 0)
+        );
+        // Again, so it is among the last.
+        rounds.keep(1, 8);
+        for number in (0..MIN_REMEMBERED as u64).map(|n| n + 2 + MIN_REMEMBERED as u64) {
+            rounds.keep(number, 4);
+        }
+        assert_eq!(rounds.next_round(1), 8);
+        assert!(rounds.young.len() + rounds.old.len() <= 2 * MIN_REMEMBERED);
+        assert_eq!(rounds.next_round(2), 0);
+    }
+}
