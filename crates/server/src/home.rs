@@ -9,12 +9,12 @@
 //!
 //! It is what `layout` calls `STORE/node-K`: a store can be served either way.
 //!
-//! # Founding
-//! All members show the state of their superblock: none, being made, or ready, and an id. If any is ready, its id is the
+//! # Making a service
+//! All members tell the state of their superblock: none, being made, or ready, and an id. If any is ready, its id is the
 //! service's; all ready ones must have the same, and one that has nothing is refused, for its files would be missing. If
 //! none is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and
-//! each writes "ready". Cut off before any is ready, nothing is stored yet, and founding begins anew; cut off later, those
-//! that are not ready have the right id, so they become ready at the next start.
+//! each writes "ready". After a crash before any is ready nothing is stored yet, and the next start begins anew; after a later
+//! one, those that are not ready have the right id, so they become ready at the next start.
 use crate::layout::{enter, lock, must_be_empty, refuse, trouble};
 use crate::repair::under_way::must_not_be_under_way;
 use crate::superblock::{self, Id, Role, Superblock, random_id};
@@ -28,14 +28,14 @@ use std::time::Duration;
 /// A member's locked directory.
 pub struct Home {
     dir: PathBuf,
-    found: Option<Superblock>,
+    superblock: Option<Superblock>,
     repaired: Vec<String>,
     _lock: Option<File>,
 }
 
-/// What a member shows of its superblock.
+/// What a member tells of its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Shown {
+enum SuperblockState {
     /// There is none; this id would be the service's if this were member 0 of a new one.
     Nothing(Id),
     /// Cut off while being made.
@@ -57,8 +57,8 @@ impl Home {
         enter(io, dir)?;
         let lock = lock(dir)?;
         must_not_be_under_way(io, dir)?;
-        let (found, repaired) = Superblock::read_and_repair(io, dir)?;
-        match &found {
+        let (superblock, repaired) = Superblock::read_and_repair(io, dir)?;
+        match &superblock {
             None => must_be_empty(io, dir)?,
             Some(block) if block.role == Role::Service => {
                 return refuse(format!(
@@ -70,7 +70,7 @@ impl Home {
         }
         Ok(Home {
             dir: dir.to_path_buf(),
-            found,
+            superblock,
             repaired,
             _lock: lock,
         })
@@ -88,8 +88,8 @@ impl Home {
 
     /// The number of the member and how many its service has; `None` for a new store.
     pub fn member(&self) -> Option<(Member, u16)> {
-        match self.found.as_ref()?.role {
-            Role::Member(member) => Some((member, self.found.as_ref()?.members)),
+        match self.superblock.as_ref()?.role {
+            Role::Member(member) => Some((member, self.superblock.as_ref()?.members)),
             Role::Service => None,
         }
     }
@@ -98,16 +98,21 @@ impl Home {
     ///
     /// # Errors
     /// `Refused`: stores that do not belong together, or cannot be written.
-    pub fn found(&mut self, io: &dyn Io, meeting: &Meeting, limit: Duration) -> Result<()> {
-        let own = match &self.found {
-            None => Shown::Nothing(random_id()),
-            Some(block) if block.ready => Shown::Ready(block.service),
-            Some(block) => Shown::BeingMade(block.service),
+    pub fn agree_on_service(
+        &mut self,
+        io: &dyn Io,
+        meeting: &Meeting,
+        limit: Duration,
+    ) -> Result<()> {
+        let own = match &self.superblock {
+            None => SuperblockState::Nothing(random_id()),
+            Some(block) if block.ready => SuperblockState::Ready(block.service),
+            Some(block) => SuperblockState::BeingMade(block.service),
         };
         let mut all = Vec::new();
-        for (member, shown) in exchange(meeting, &own, limit)?.into_iter().enumerate() {
-            match postcard::from_bytes::<Shown>(&shown) {
-                Ok(shown) => all.push(shown),
+        for (member, state) in exchange(meeting, &own, limit)?.into_iter().enumerate() {
+            match postcard::from_bytes::<SuperblockState>(&state) {
+                Ok(state) => all.push(state),
                 Err(_) => {
                     return refuse(format!(
                         "member {member} does not say what its store is; run the same release on all nodes"
@@ -116,8 +121,8 @@ impl Home {
             }
         }
         // All refuse alike; one that ended at once would leave the others with "it has ended".
-        let service = agree(&all).inspect_err(|_| meeting.part(limit))?;
-        if matches!(own, Shown::Ready(_)) {
+        let service = agree(&all).inspect_err(|_| meeting.exchange_at_stop(limit))?;
+        if matches!(own, SuperblockState::Ready(_)) {
             // The others may have to finish.
             meeting.exchange("", limit)?;
             return Ok(());
@@ -129,37 +134,45 @@ impl Home {
         meeting.exchange("", limit)?;
         block.ready = true;
         block.write(io, &self.dir)?;
-        self.found = Some(block);
+        self.superblock = Some(block);
         Ok(())
     }
 }
 
-fn exchange(meeting: &Meeting, own: &Shown, limit: Duration) -> Result<Vec<bytes::Bytes>> {
+fn exchange(
+    meeting: &Meeting,
+    own: &SuperblockState,
+    limit: Duration,
+) -> Result<Vec<bytes::Bytes>> {
     // Holds no type that postcard cannot write; were one added, the others refuse the empty text.
     meeting.exchange(postcard::to_stdvec(own).unwrap_or_default(), limit)
 }
 
 /// The id of the service, the same on every member.
-fn agree(all: &[Shown]) -> Result<Id> {
-    let ready = |(member, shown): (usize, &Shown)| match shown {
-        Shown::Ready(id) => Some((member, *id)),
+fn agree(all: &[SuperblockState]) -> Result<Id> {
+    let ready = |(member, state): (usize, &SuperblockState)| match state {
+        SuperblockState::Ready(id) => Some((member, *id)),
         _ => None,
     };
     let Some((first, id)) = all.iter().enumerate().find_map(ready) else {
         return match all.first() {
-            Some(Shown::Nothing(id) | Shown::BeingMade(id) | Shown::Ready(id)) => Ok(*id),
+            Some(
+                SuperblockState::Nothing(id)
+                | SuperblockState::BeingMade(id)
+                | SuperblockState::Ready(id),
+            ) => Ok(*id),
             None => refuse("a service needs at least one member".into()),
         };
     };
-    for (member, shown) in all.iter().enumerate() {
-        match shown {
-            Shown::Ready(other) | Shown::BeingMade(other) if *other == id => {}
-            Shown::Ready(_) => {
+    for (member, state) in all.iter().enumerate() {
+        match state {
+            SuperblockState::Ready(other) | SuperblockState::BeingMade(other) if *other == id => {}
+            SuperblockState::Ready(_) => {
                 return refuse(format!(
                     "the stores of member {first} and member {member} belong to different services; start each service with its own stores"
                 ));
             }
-            Shown::Nothing(_) | Shown::BeingMade(_) => {
+            SuperblockState::Nothing(_) | SuperblockState::BeingMade(_) => {
                 return refuse(format!(
                     "the store of member {member} is missing: member {first} has one of a service that was used before; put it back, or start with new directories on all nodes"
                 ));
@@ -187,10 +200,10 @@ mod tests {
                 let dir = dir.clone();
                 scope.spawn(move || {
                     let mut home = Home::open(&OsIo, &dir)?;
-                    home.found(&OsIo, &meeting, LONG)?;
+                    home.agree_on_service(&OsIo, &meeting, LONG)?;
                     // The others still ask for the last round.
-                    meeting.part(LONG);
-                    Ok(home.found.unwrap().service)
+                    meeting.exchange_at_stop(LONG);
+                    Ok(home.superblock.unwrap().service)
                 })
             };
             let threads: Vec<_> = dirs.iter().zip(meetings).map(start).collect();
@@ -250,23 +263,23 @@ mod tests {
         assert!(!other.join("lock").exists());
     }
 
-    fn shown() -> impl Strategy<Value = Shown> {
+    fn states() -> impl Strategy<Value = SuperblockState> {
         (0..3u8, 0..2u8).prop_map(|(kind, id)| match kind {
-            0 => Shown::Nothing([id; 16]),
-            1 => Shown::BeingMade([id; 16]),
-            _ => Shown::Ready([id; 16]),
+            0 => SuperblockState::Nothing([id; 16]),
+            1 => SuperblockState::BeingMade([id; 16]),
+            _ => SuperblockState::Ready([id; 16]),
         })
     }
 
     proptest! {
         #[test]
-        fn what_is_ready_is_never_given_another_id(all in prop::collection::vec(shown(), 1..6)) {
+        fn what_is_ready_is_never_given_another_id(all in prop::collection::vec(states(), 1..6)) {
             if let Ok(id) = agree(&all) {
-                for shown in &all {
-                    prop_assert!(!matches!(shown, Shown::Ready(other) if *other != id));
+                for state in &all {
+                    prop_assert!(!matches!(state, SuperblockState::Ready(other) if *other != id));
                 }
-                let used = all.iter().any(|s| matches!(s, Shown::Ready(_)));
-                let empty = all.iter().any(|s| matches!(s, Shown::Nothing(_)));
+                let used = all.iter().any(|s| matches!(s, SuperblockState::Ready(_)));
+                let empty = all.iter().any(|s| matches!(s, SuperblockState::Nothing(_)));
                 prop_assert!(!(used && empty));
             }
         }

@@ -1,7 +1,7 @@
 //! One member in a process of its own, among members in other processes.
 //!
-//! It takes the steps of [`NodeServer::START`] and [`NodeServer::STOP`] as a service in one process does; where that goes
-//! from member to member, this one meets the others after each step.
+//! It takes the steps of [`NodeServer::START`] and [`NodeServer::STOP`], as a service in one process does, and waits for the
+//! other members after each step.
 use crate::node_server::NodeServer;
 use crate::{Config, Delegate, Error, Home, Meeting, MemberStatus, Result};
 use forebay_fabric::Fabric;
@@ -37,7 +37,7 @@ impl Joined {
             ..config
         };
         config.check()?;
-        home.found(&*io, &meeting, limit)?;
+        home.agree_on_service(&*io, &meeting, limit)?;
         let reserve = Arc::new(config.disk_reserve(1));
         let mut server = NodeServer::open(
             io,
@@ -78,7 +78,7 @@ impl Joined {
         }
     }
 
-    /// Where this member meets the others.
+    /// The barrier of all members.
     pub fn meeting(&self) -> &Arc<Meeting> {
         &self.meeting
     }
@@ -116,7 +116,7 @@ impl Joined {
                 done => done,
             };
             result = result.and(done);
-            self.meeting.part(limit);
+            self.meeting.exchange_at_stop(limit);
         }
         result
     }

@@ -1,8 +1,8 @@
-//! Where members in different processes wait for each other: at a start after each step, at a stop too.
+//! A barrier of members in different processes, which exchange some bytes at it: after each step of a start and a stop.
 //!
-//! All members call [`Meeting::exchange`] equally often. Each call is a **round**: every member shows some bytes and gets
-//! those of all others. A member asks each other one for its bytes of the round; one that is not there yet keeps the
-//! question and answers when it is, so that nobody asks twice and no thread waits at the answering side.
+//! All members call [`Meeting::exchange`] equally often. Each call is a **round**: every member gives some bytes and gets
+//! those of all others. A member asks each other one for its bytes of the round; one that has not begun the round keeps the
+//! question and answers when it does, so that nobody asks twice and no thread waits at the answering side.
 //!
 //! ```text
 //!  request: | round 8, big-endian |        answer: the bytes        one-way message: | 'S' | over 1 | why, as text |   stop
@@ -10,7 +10,7 @@
 //!
 //! `over` is 1 if the programs that the service was there for have ended, else 0.
 //!
-//! Invariant: when `exchange` returns well, all members have called it as often as this one, or once less and are in it.
+//! Invariant: when `exchange` succeeds, all members have called it as often as this one; some may not have returned from it.
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Handler, Message, Rank, Replier};
@@ -34,33 +34,34 @@ pub struct StopRequest {
 
 type OnStop = Box<dyn Fn(&StopRequest) + Send + Sync>;
 
-/// See the head of this file. Dropping it lets the others know that this member comes to no more rounds.
+/// See the head of this file. Dropping it lets the others know that this member takes part in no more rounds.
 pub struct Meeting {
     end: Arc<dyn Fabric>,
-    desk: Arc<Desk>,
+    server: Arc<RoundServer>,
 }
 
+/// Answers what other members ask of this one.
 #[derive(Default)]
-struct Desk {
+struct RoundServer {
     rounds: Mutex<Rounds>,
     on_stop: OnceLock<OnStop>,
     /// A request to stop that came before somebody wanted to hear of it.
-    early: Mutex<Option<StopRequest>>,
+    early_stop: Mutex<Option<StopRequest>>,
 }
 
 #[derive(Default)]
 struct Rounds {
-    /// What this member showed, round by round. Those of all past rounds: a slow member may still ask.
-    shown: Vec<Bytes>,
+    /// What this member gave, round by round, of all past rounds: a slow member may still ask.
+    given: Vec<Bytes>,
     waiting: HashMap<u64, Vec<Replier>>,
 }
 
 impl Meeting {
     /// Over an end of a fabric that serves nothing else.
     pub fn new(end: Arc<dyn Fabric>) -> Meeting {
-        let desk = Arc::new(Desk::default());
-        end.serve(desk.clone());
-        Meeting { end, desk }
+        let server = Arc::new(RoundServer::default());
+        end.serve(server.clone());
+        Meeting { end, server }
     }
 
     /// This member.
@@ -73,7 +74,7 @@ impl Meeting {
         self.end.size() as u16
     }
 
-    /// Shows `own` and gets what each member shows, by member; waits for all of them, `limit` at most.
+    /// Gives `own` and gets what each member gives, by member; waits for all of them, `limit` at most.
     ///
     /// # Errors
     /// `Peer`: the first member that is gone or late.
@@ -89,14 +90,14 @@ impl Meeting {
             }
         };
         let all = self.ask_all(own.into(), limit).into_iter().enumerate();
-        all.map(|(member, shown)| shown.map_err(|e| missing(member, &e)))
+        all.map(|(member, given)| given.map_err(|e| missing(member, &e)))
             .collect()
     }
 
     /// As `exchange`, for a stop: members that are gone are not waited for.
-    pub fn part(&self, limit: Duration) {
-        for (member, shown) in self.ask_all(Bytes::new(), limit).iter().enumerate() {
-            if let Err(error) = shown {
+    pub fn exchange_at_stop(&self, limit: Duration) {
+        for (member, given) in self.ask_all(Bytes::new(), limit).iter().enumerate() {
+            if let Err(error) = given {
                 tracing::debug!(member, %error, "stops without this member");
             }
         }
@@ -105,9 +106,9 @@ impl Meeting {
     fn ask_all(&self, own: Bytes, limit: Duration) -> Vec<Result<Bytes, forebay_fabric::Error>> {
         let until = Instant::now() + limit;
         let (round, waiting) = {
-            let mut rounds = self.desk.rounds.lock();
-            let round = rounds.shown.len() as u64;
-            rounds.shown.push(own.clone());
+            let mut rounds = self.server.rounds.lock();
+            let round = rounds.given.len() as u64;
+            rounds.given.push(own.clone());
             (round, rounds.waiting.remove(&round).unwrap_or_default())
         };
         for replier in waiting {
@@ -136,14 +137,14 @@ impl Meeting {
     /// Calls `f` when another member asks to stop, also if it has done so already; once, for the first `f` only.
     pub fn on_stop(&self, f: impl Fn(&StopRequest) + Send + Sync + 'static) {
         // A second one would be a mistake of the caller; the first one stays.
-        let _ = self.desk.on_stop.set(Box::new(f));
-        let early = self.desk.early.lock().take();
-        if let (Some(request), Some(f)) = (early, self.desk.on_stop.get()) {
+        let _ = self.server.on_stop.set(Box::new(f));
+        let early = self.server.early_stop.lock().take();
+        if let (Some(request), Some(f)) = (early, self.server.on_stop.get()) {
             f(&request);
         }
     }
 
-    /// Comes to no more rounds.
+    /// Takes part in no more rounds.
     pub fn close(&self) {
         self.end.close();
     }
@@ -155,18 +156,18 @@ impl Drop for Meeting {
     }
 }
 
-impl Handler for Desk {
+impl Handler for RoundServer {
     fn request(&self, from: Rank, message: Message, replier: Replier) {
         let Ok(round) = <[u8; 8]>::try_from(&message.head[..]).map(u64::from_be_bytes) else {
             tracing::warn!(from, "asked something that is no round");
             return; // Dropping the replier fails the question.
         };
         let mut rounds = self.rounds.lock();
-        let shown = usize::try_from(round).ok();
-        match shown.and_then(|r| rounds.shown.get(r)).cloned() {
-            Some(shown) => {
+        let round_index = usize::try_from(round).ok();
+        match round_index.and_then(|r| rounds.given.get(r)).cloned() {
+            Some(given) => {
                 drop(rounds);
-                replier.reply(Message::new(shown));
+                replier.reply(Message::new(given));
             }
             None => rounds.waiting.entry(round).or_default().push(replier),
         }
@@ -180,7 +181,7 @@ impl Handler for Desk {
                     why: String::from_utf8_lossy(why).into_owned(),
                     over: *over == 1,
                 };
-                let mut early = self.early.lock();
+                let mut early = self.early_stop.lock();
                 match self.on_stop.get() {
                     Some(f) => {
                         drop(early);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn all_get_what_all_show_in_every_round() {
+    fn all_get_what_all_give_in_every_round() {
         std::thread::scope(|scope| {
             for meeting in meetings(4) {
                 scope.spawn(move || {
@@ -218,7 +219,7 @@ mod tests {
                         let want: Vec<_> = (0..4).map(|m| Bytes::from(vec![round, m])).collect();
                         assert_eq!(got, want);
                     }
-                    meeting.part(LONG);
+                    meeting.exchange_at_stop(LONG);
                 });
             }
         });
@@ -233,7 +234,7 @@ mod tests {
             error.to_string().contains("member 1: it has ended"),
             "{error}"
         );
-        meetings[0].part(LONG);
+        meetings[0].exchange_at_stop(LONG);
         let late = meetings_of_one_late().exchange(Bytes::new(), Duration::from_millis(1));
         assert!(late.unwrap_err().to_string().contains("not ready"));
     }
