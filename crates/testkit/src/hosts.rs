@@ -11,11 +11,56 @@
 //! Invariants: nothing has a name outside of the namespaces, so whatever becomes of the test, the kernel clears up once the first process
 //! of each host has ended, and that ends with the test; no traffic leaves the namespaces, for none of them has an interface of the machine.
 //! `/tmp` of a host is a directory of the test, so what lies on the host's own disk, below its mounts, is seen from outside: [`Hosts::bare`].
-#![allow(clippy::unwrap_used)] // For tests only: a test fails by panicking.
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Why hosts could not be made, or what is done to them did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum HostsError {
+    /// A file or directory of the hosts.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A program that cannot be started.
+    #[error("{command} cannot be started: {source}")]
+    NotStarted {
+        /// It and its arguments.
+        command: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A program that ended with a failure.
+    #[error("{command}: {said}")]
+    Failed {
+        /// It and its arguments.
+        command: String,
+        /// Its standard error.
+        said: String,
+    },
+    /// The first process of a namespace that said something else than "ready", or nothing.
+    #[error("{command} has ended before it was ready")]
+    NotReady {
+        /// It and its arguments.
+        command: String,
+    },
+    /// Hosts that are there and do not reach each other.
+    #[error("in {LIMIT:?} not every host reached every other one by ssh")]
+    Unreached,
+}
+
+type Result<T> = std::result::Result<T, HostsError>;
+
+/// What did not succeed with the file at `path`.
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> HostsError {
+    let path = path.to_path_buf();
+    move |source| HostsError::File { path, source }
+}
 
 /// See the head of this file. Dropping it ends everything on the hosts.
 pub struct Hosts {
@@ -31,15 +76,17 @@ struct FirstProcess {
     pid: u32,
 }
 
-/// What a host runs first, as its root: `DIR NAME PROGRAM PID` are this host's directory, its name, the program that `/tmp/forebay` is to
+/// Shell commands that give up the copies that a new mount namespace has of others' FUSE mounts: they would keep those alive.
+pub const LEAVE_FUSE_MOUNTS: &str = r#"awk '$3 ~ /^fuse/ { print $2 }' /proc/mounts | while read -r point; do umount -l "$point"; done
+"#;
+
+/// What a host runs first, as its root, after [`LEAVE_FUSE_MOUNTS`]: `DIR NAME PROGRAM PID` are this host's directory, its name, the program that `/tmp/forebay` is to
 /// be, and the process of the test.
 ///
 /// `sshd` stays as the first process: it waits for orphans as an `init` should.
 const START: &str = r#"set -e
 DIR=$1 NAME=$2 PROGRAM=$3
 hostname "$NAME"
-# Copies of other tests' mounts would keep those alive.
-awk '$3 ~ /^fuse/ { print $2 }' /proc/mounts | while read -r point; do umount -l "$point"; done
 ip link set lo up
 mount --bind "$PROGRAM" "$DIR/tmp/forebay"
 mount --bind "$DIR/etc" /etc
@@ -78,7 +125,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 impl Hosts {
     /// Makes `n` hosts; `program` is `/tmp/forebay` on each of them. Without the right to make them it says that the test is skipped,
-    /// and gives none; with `FOREBAY_REQUIRE_HOSTS` set it panics.
+    /// and gives none.
+    ///
+    /// # Panics
+    ///
+    /// The hosts cannot be made though there is the right to, or `FOREBAY_REQUIRE_HOSTS` is set and there is not.
     pub fn start(n: usize, program: &Path) -> Option<Hosts> {
         if let Some(why) = lacking() {
             let required = std::env::var_os("FOREBAY_REQUIRE_HOSTS").is_some();
@@ -90,52 +141,58 @@ impl Hosts {
             (1..=8).contains(&n),
             "names and addresses are for 1 to 8 hosts"
         );
-        let dir = tempfile::Builder::new()
-            .prefix("forebay-hosts-")
-            .tempdir_in("/var/tmp")
-            .unwrap();
-        make_keys(dir.path());
+        match Hosts::make(n, program) {
+            Ok(hosts) => Some(hosts),
+            Err(e) => panic!("{n} hosts cannot be made: {e}"),
+        }
+    }
+
+    fn make(n: usize, program: &Path) -> Result<Hosts> {
+        let below = Path::new("/var/tmp");
+        let mut builder = tempfile::Builder::new();
+        let dir = builder.prefix("forebay-hosts-").tempdir_in(below);
+        let dir = dir.map_err(file_error(below))?;
+        make_keys(dir.path())?;
         let switch = FirstProcess::start(
             Command::new("unshare")
                 .args(["--net", "--fork", "--kill-child", "--", "sh", "-c"])
                 .arg("echo ready; exec sleep infinity")
                 .stderr(Stdio::null()),
-        );
-        switch.enter(&["ip", "link", "add", "br0", "type", "bridge"]);
-        switch.enter(&["ip", "link", "set", "br0", "up"]);
+        )?;
+        switch.enter(&["ip", "link", "add", "br0", "type", "bridge"])?;
+        switch.enter(&["ip", "link", "set", "br0", "up"])?;
         let mut hosts = Hosts {
             switch,
             hosts: Vec::new(),
             dir,
         };
         for host in 0..n {
-            hosts.add(host, n, program);
+            hosts.add(host, n, program)?;
         }
+        let end = Instant::now() + LIMIT;
+        let all = "for h in $(cat /tmp/hosts); do ssh $h true </dev/null || exit 1; done";
         for host in 0..n {
-            let reach = || {
-                hosts
-                    .sh(
-                        host,
-                        "for h in $(cat /tmp/hosts); do ssh $h true </dev/null || exit 1; done",
-                    )
-                    .0
-                    == 0
-            };
-            soon("every host reaches every other one", reach);
+            while hosts.sh(host, all).0 != 0 {
+                if Instant::now() > end {
+                    return Err(HostsError::Unreached);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
-        Some(hosts)
+        Ok(hosts)
     }
 
-    fn add(&mut self, host: usize, n: usize, program: &Path) {
+    fn add(&mut self, host: usize, n: usize, program: &Path) -> Result<()> {
         let own = self.dir.path().join(Hosts::name(host));
         let (etc, tmp) = (own.join("etc"), own.join("tmp"));
-        std::fs::create_dir_all(&tmp).unwrap();
-        well(Command::new("cp").args(["-a", "/etc"]).arg(&etc));
-        let write = |name: &str, text: &str| {
+        let write = |path: &Path, text: &str| std::fs::write(path, text).map_err(file_error(path));
+        std::fs::create_dir_all(&tmp).map_err(file_error(&tmp))?;
+        succeed(Command::new("cp").args(["-a", "/etc"]).arg(&etc))?;
+        let replace = |name: &str, text: &str| {
             let path = etc.join(name);
             // It may be a link to what is the machine's.
             let _ = std::fs::remove_file(&path);
-            std::fs::write(path, text).unwrap();
+            write(&path, text)
         };
         let all: String = (0..n)
             .map(|k| {
@@ -147,21 +204,24 @@ impl Hosts {
                 )
             })
             .collect();
-        write("hosts", &format!("127.0.0.1 localhost\n{all}"));
-        write("hostname", Hosts::name(host));
-        write("resolv.conf", "");
-        write("ssh/ssh_config", SSH);
-        write("ssh/test_sshd", SSHD);
+        replace("hosts", &format!("127.0.0.1 localhost\n{all}"))?;
+        replace("hostname", Hosts::name(host))?;
+        replace("resolv.conf", "")?;
+        replace("ssh/ssh_config", SSH)?;
+        replace("ssh/test_sshd", SSHD)?;
         for key in ["test_key", "test_key.pub", "test_host_key"] {
-            std::fs::copy(self.dir.path().join(key), etc.join("ssh").join(key)).unwrap();
+            let made = self.dir.path().join(key);
+            std::fs::copy(&made, etc.join("ssh").join(key)).map_err(file_error(&made))?;
         }
         let names: Vec<&str> = (0..n).map(Hosts::name).collect();
-        std::fs::write(tmp.join("hosts"), names.join("\n") + "\n").unwrap();
-        std::fs::write(tmp.join("forebay"), "").unwrap();
-        std::fs::create_dir(tmp.join("m")).unwrap();
+        write(&tmp.join("hosts"), &(names.join("\n") + "\n"))?;
+        write(&tmp.join("forebay"), "")?;
+        let mount_point = tmp.join("m");
+        std::fs::create_dir(&mount_point).map_err(file_error(&mount_point))?;
         let mut command = Command::new("unshare");
         // What `sshd` says, and in the end `unshare` of its killed child.
-        let said = std::fs::File::create(own.join("said")).unwrap();
+        let said = own.join("said");
+        let said = std::fs::File::create(&said).map_err(file_error(&said))?;
         command.stderr(said);
         command.args([
             "--net",
@@ -173,19 +233,21 @@ impl Hosts {
             "--kill-child",
             "--mount-proc",
         ]);
-        command.args(["--", "sh", "-c", START, "sh"]);
+        let script = format!("{LEAVE_FUSE_MOUNTS}{START}");
+        command.args(["--", "sh", "-c", &script, "sh"]);
         command.arg(&own).arg(Hosts::name(host)).arg(program);
-        let first = FirstProcess::start(&mut command);
+        let first = FirstProcess::start(&mut command)?;
         let (port, pid) = (format!("port{host}"), first.pid.to_string());
         self.switch.enter(&[
             "ip", "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid,
-        ]);
-        self.switch
-            .enter(&["ip", "link", "set", &port, "master", "br0", "up"]);
+        ])?;
+        let up = ["ip", "link", "set", &port, "master", "br0", "up"];
+        self.switch.enter(&up)?;
         let address = format!("{}/24", Hosts::address(host));
-        first.enter(&["ip", "address", "add", &address, "dev", "eth0"]);
-        first.enter(&["ip", "link", "set", "eth0", "up"]);
+        first.enter(&["ip", "address", "add", &address, "dev", "eth0"])?;
+        first.enter(&["ip", "link", "set", "eth0", "up"])?;
         self.hosts.push(first);
+        Ok(())
     }
 
     /// What the host calls itself.
@@ -213,24 +275,38 @@ impl Hosts {
     }
 
     /// Runs a shell script on the host to its end; its exit code, and what it said on both streams.
+    ///
+    /// # Panics
+    ///
+    /// `nsenter` cannot be started.
     pub fn sh(&self, host: usize, script: &str) -> (i32, String) {
         let limited = ["timeout", "-k", "5", "120", "sh", "-c", script];
-        let output = self.command(host, &limited).output().unwrap();
+        let output = self.command(host, &limited).output();
+        let output = output.unwrap_or_else(|e| panic!("nsenter cannot be started: {e}"));
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
         (output.status.code().unwrap_or(-1), text)
     }
 
     /// Cuts the host off from the others, without a word to either side: its port leaves the bridge.
-    pub fn cut(&self, host: usize) {
-        self.switch
-            .enter(&["ip", "link", "set", &format!("port{host}"), "nomaster"]);
+    ///
+    /// # Errors
+    ///
+    /// What `ip` says.
+    pub fn cut(&self, host: usize) -> Result<()> {
+        let port = format!("port{host}");
+        self.switch.enter(&["ip", "link", "set", &port, "nomaster"])
     }
 
     /// Undoes [`Hosts::cut`].
-    pub fn heal(&self, host: usize) {
-        self.switch
-            .enter(&["ip", "link", "set", &format!("port{host}"), "master", "br0"]);
+    ///
+    /// # Errors
+    ///
+    /// What `ip` says.
+    pub fn heal(&self, host: usize) -> Result<()> {
+        let port = format!("port{host}");
+        let join = ["ip", "link", "set", &port, "master", "br0"];
+        self.switch.enter(&join)
     }
 
     /// Takes `/tmp/forebay` away from the host.
@@ -242,12 +318,17 @@ impl Hosts {
     }
 
     /// Gives each host an interface that reaches no other one, with the same address on all, as container engines do.
-    pub fn add_lonely_interface(&self) {
+    ///
+    /// # Errors
+    ///
+    /// What `ip` says.
+    pub fn add_lonely_interface(&self) -> Result<()> {
         for host in &self.hosts {
-            host.enter(&["ip", "link", "add", "docker0", "type", "bridge"]);
-            host.enter(&["ip", "address", "add", "172.30.0.1/16", "dev", "docker0"]);
-            host.enter(&["ip", "link", "set", "docker0", "up"]);
+            host.enter(&["ip", "link", "add", "docker0", "type", "bridge"])?;
+            host.enter(&["ip", "address", "add", "172.30.0.1/16", "dev", "docker0"])?;
+            host.enter(&["ip", "link", "set", "docker0", "up"])?;
         }
+        Ok(())
     }
 
     /// The processes of a host whose command line holds `word`, by their number there, with that line.
@@ -282,7 +363,7 @@ impl Drop for Hosts {
 
 impl FirstProcess {
     /// Starts `unshare`; waits until what it runs has said "ready".
-    fn start(command: &mut Command) -> FirstProcess {
+    fn start(command: &mut Command) -> Result<FirstProcess> {
         use std::os::unix::process::CommandExt;
         // SAFETY: one call that is allowed between fork and exec; it touches no memory.
         unsafe {
@@ -293,20 +374,26 @@ impl FirstProcess {
                 Ok(())
             });
         }
-        let mut unshare = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut unshare = command.spawn().map_err(not_started(command))?;
         let mut line = String::new();
-        BufReader::new(unshare.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(line, "ready\n", "{command:?} has ended");
+        if let Some(said) = unshare.stdout.take() {
+            // What cannot be read is not "ready".
+            let _ = BufReader::new(said).read_line(&mut line);
+        }
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
-        let children = std::fs::read_to_string(children).unwrap();
-        let pid = children.trim().parse().unwrap();
-        FirstProcess { unshare, pid }
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        match children.trim().parse() {
+            Ok(pid) if line == "ready\n" => Ok(FirstProcess { unshare, pid }),
+            _ => {
+                // It may have ended; and what it runs ends with it.
+                let _ = unshare.kill();
+                let _ = unshare.wait();
+                Err(HostsError::NotReady {
+                    command: format!("{command:?}"),
+                })
+            }
+        }
     }
 
     fn nsenter(&self) -> Command {
@@ -315,8 +402,8 @@ impl FirstProcess {
         command
     }
 
-    fn enter(&self, words: &[&str]) {
-        well(self.nsenter().args(words));
+    fn enter(&self, words: &[&str]) -> Result<()> {
+        succeed(self.nsenter().args(words))
     }
 
     fn end(&self) {
@@ -372,26 +459,29 @@ fn lacking() -> Option<String> {
     }
 }
 
-fn make_keys(dir: &Path) {
+fn make_keys(dir: &Path) -> Result<()> {
     for name in ["test_key", "test_host_key"] {
         let mut command = Command::new("ssh-keygen");
         command.args(["-q", "-t", "ed25519", "-N", "", "-C", "a test", "-f"]);
-        well(command.arg(dir.join(name)));
+        succeed(command.arg(dir.join(name)))?;
     }
+    Ok(())
 }
 
-#[track_caller]
-fn well(command: &mut Command) {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+fn not_started(command: &Command) -> impl FnOnce(io::Error) -> HostsError {
+    let command = format!("{command:?}");
+    move |source| HostsError::NotStarted { command, source }
 }
 
-#[track_caller]
-fn soon(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !is() {
-        assert!(Instant::now() < end, "in {LIMIT:?} it did not come: {what}");
-        std::thread::sleep(Duration::from_millis(50));
+/// Runs a command to its end.
+fn succeed(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(not_started(command))?;
+    if output.status.success() {
+        return Ok(());
     }
+    Err(HostsError::Failed {
+        command: format!("{command:?}"),
+        said: String::from_utf8_lossy(&output.stderr).trim().to_string(),
+    })
 }

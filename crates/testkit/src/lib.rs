@@ -8,3 +8,4 @@ pub mod mutation;
 pub mod random;
 pub mod seeds;
 pub mod shared;
+pub mod turns;

@@ -1,0 +1,64 @@
+//! Whether a run has left anything behind.
+use super::Place;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Waits for something that must come soon.
+#[track_caller]
+pub fn soon(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(90);
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Processes whose command line names the place, or that hold the lock of one of its stores.
+pub fn processes(place: &Path) -> Vec<(u32, String)> {
+    let dir = place.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        if line.contains(&dir) && pid != std::process::id() && forebay_cli::processes::lives(pid) {
+            found.push((pid, line.replace('\0', " ")));
+        }
+    }
+    for store in std::fs::read_dir(place).unwrap().flatten() {
+        let lock = std::fs::read_to_string(store.path().join("lock")).unwrap_or_default();
+        let holder = lock.trim().parse().unwrap_or(u32::MAX);
+        let program = std::fs::read_to_string(format!("/proc/{holder}/cmdline"));
+        if program.unwrap_or_default().contains("forebay") && forebay_cli::processes::lives(holder)
+        {
+            found.push((holder, format!("the holder of {}", store.path().display())));
+        }
+    }
+    found
+}
+
+/// Waits until nothing of the place runs, is mounted, or listens.
+#[track_caller]
+pub fn nothing(place: &Place) {
+    let mounts = || {
+        let mut all = forebay_cli::mount_table::all().unwrap();
+        all.retain(|m| m.point.starts_with(place.path("")));
+        all
+    };
+    let end = Instant::now() + Duration::from_secs(90);
+    while !(processes(&place.path("")).is_empty() && mounts().is_empty()) {
+        assert!(
+            Instant::now() < end,
+            "left: {:?} {:?}",
+            processes(&place.path("")),
+            mounts()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for store in std::fs::read_dir(place.path("")).unwrap().flatten() {
+        let log = || std::fs::read_to_string(store.path().join("log")).unwrap_or_default();
+        let socket = store.path().join("control");
+        assert!(!socket.exists(), "{}: {}", socket.display(), log());
+    }
+}

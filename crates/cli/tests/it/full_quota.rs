@@ -1,0 +1,81 @@
+//! A full quota through a real mount: files are overwritten where they are, `df` says what the node's writers find, and
+//! what was refused or removed leaves nothing behind.
+use crate::common::*;
+use forebay_testkit::random::seeded_bytes;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+/// Free bytes below a directory, as `df` says.
+fn free(place: &Place, dir: &str) -> u64 {
+    let mut df = std::process::Command::new("df");
+    let output = run(df.args(["-B1", "--output=avail", &place.text(dir)]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().last().unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_full_quota_lets_files_be_overwritten_and_gives_all_back() {
+    if !fuse() {
+        return;
+    }
+    let place = Place::new();
+    let args = ["--nodes", "2", "--quota", "16MiB"];
+    place.mount_well(&args);
+    // Over committed bytes: there is never room for the file twice.
+    let (old, new) = (seeded_bytes(1, 10 * MIB), seeded_bytes(2, 10 * MIB));
+    let mut file = File::create(place.path("m/0/f")).unwrap();
+    file.write_all(&old).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(place.path("m/0/f"))
+        .unwrap();
+    file.write_all(&new).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(std::fs::read(place.path("m/1/f")).unwrap() == new);
+    // A file that does not fit: what was accepted is published by its close.
+    let mut second = File::create(place.path("m/0/second")).unwrap();
+    let piece = seeded_bytes(3, MIB / 2);
+    let mut accepted = 0;
+    let error = loop {
+        match second.write(&piece) {
+            Ok(n) if n == piece.len() => accepted += 1,
+            Ok(_) => continue,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    second.sync_all().unwrap();
+    drop(second);
+    assert!(accepted >= 10, "{accepted} pieces");
+    let seen = std::fs::read(place.path("m/1/second")).unwrap();
+    for i in 0..accepted {
+        assert!(seen[i * piece.len()..(i + 1) * piece.len()] == piece);
+    }
+    // Data stays on the writer's node.
+    assert!(free(&place, "m/0") < (MIB / 2) as u64);
+    assert_eq!(free(&place, "m/1"), 16 * MIB as u64);
+    std::fs::write(place.path("m/1/third"), &old).unwrap();
+    std::fs::remove_file(place.path("m/1/second")).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while free(&place, "m/0") != 6 * MIB as u64 {
+        assert!(
+            Instant::now() < end,
+            "{} bytes are free",
+            free(&place, "m/0")
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    place.umount_well();
+    place.mount_well(&args);
+    assert!(std::fs::read(place.path("m/1/f")).unwrap() == new);
+    assert!(std::fs::read(place.path("m/0/third")).unwrap() == old);
+    place.umount_well();
+    let (code, out, err) = forebay(&["fsck", &place.store()]);
+    assert_eq!(code, 0, "{out}{err}");
+}

@@ -1,0 +1,119 @@
+//! Another user of the machine can neither read a store nor ask its service, even where modes were opened by mistake; and one who was
+//! let in is not cut off.
+use crate::common::{Place, assert_fails, command, forebay, fuse, outcome, run};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// Says hello on a socket and prints the answer.
+const ASK: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(10)
+s.connect(sys.argv[1])
+s.sendall(b'{"forebay":1,"program":"x"}\n"Status"\n')
+print(s.recv(65536).decode())
+"#;
+
+/// Runs a program as a user who owns nothing here.
+fn stranger(program: &str, args: &[&str]) -> (i32, String, String) {
+    outcome(&run(Command::new(program)
+        .args(args)
+        .uid(12345)
+        .gid(12345)
+        .current_dir("/")))
+}
+
+#[test]
+fn a_stranger_gets_neither_the_store_nor_an_answer() {
+    if !fuse() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let open = |path: &str, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
+    let place = Place::new();
+    open(&place.text("."), 0o755);
+    place.mount_well(&[]);
+    std::fs::write(place.path("m/f"), "secret").unwrap();
+    let (store, socket) = (place.store(), place.text("s/control"));
+    assert_ne!(stranger("ls", &[&store]).0, 0);
+    assert_ne!(stranger("cat", &[&place.text("m/f")]).0, 0);
+    let (code, _, err) = stranger("/usr/bin/python3", &["-c", ASK, &socket]);
+    assert!(code != 0 && err.contains("Permission denied"), "{err}");
+    // Opened by mistake: the server asks the kernel who is there.
+    open(&store, 0o755);
+    open(&socket, 0o666);
+    let (code, out, err) = stranger("/usr/bin/python3", &["-c", ASK, &socket]);
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        out.contains("Refused") && out.contains("belongs to user 0") && !out.contains("members"),
+        "{out}"
+    );
+    assert!(
+        place.log().contains("refused user 12345"),
+        "{}",
+        place.log()
+    );
+    place.umount_well();
+}
+
+/// Holds a file open, says so, and adds each line that it is told.
+const HOLD: &str = r#"exec 3>>"$1" && echo open && while read -r line; do echo "$line" >&3 || exit 1; echo written; done"#;
+
+#[test]
+fn a_file_that_another_user_holds_open_keeps_the_service_from_being_stopped() {
+    if !fuse() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let open = |path: &str, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
+    };
+    open(&place.text("."), 0o755);
+    // As an ordinary user's would, this server cannot look into processes of others.
+    let mut mount = Command::new("setpriv");
+    mount
+        .arg("--bounding-set=-sys_ptrace")
+        .arg("--inh-caps=-sys_ptrace");
+    mount
+        .arg(command(&[]).get_program())
+        .args(["mount", "--allow-other", "--nodes", "2"]);
+    mount
+        .args([place.store(), place.mount_point()])
+        .stdin(Stdio::null());
+    let (code, out, err) = outcome(&run(&mut mount));
+    assert_eq!(code, 0, "{out}{err}");
+    open(&place.mount_point(), 0o755);
+    std::fs::create_dir(place.path("m/1/dir")).unwrap();
+    open(&place.text("m/1/dir"), 0o777);
+    let mut holder = Command::new("bash")
+        .args(["-c", HOLD, "hold", &place.text("m/1/dir/held")])
+        .uid(12345)
+        .gid(12345)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
+    let mut told = holder.stdin.take().unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "open");
+    for _ in 0..2 {
+        let refused = forebay(&["umount", &place.store()]);
+        let pid = format!("(pid {})", holder.id());
+        assert_fails(
+            &refused,
+            1,
+            &["m/1 (node 1)", "dir/held", "bash", &pid, "--force"],
+        );
+        writeln!(told, "a line").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "written");
+    }
+    drop(told);
+    assert!(holder.wait().unwrap().success());
+    let held = std::fs::read_to_string(place.path("m/0/dir/held")).unwrap();
+    assert_eq!(held, "a line\na line\n");
+    place.umount_well();
+}

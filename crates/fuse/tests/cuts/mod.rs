@@ -1,3 +1,0 @@
-//! What the tests of power cuts share.
-pub mod history;
-pub mod rig;

@@ -1,0 +1,305 @@
+//! The serving process and the handle a test holds on it.
+use super::{can_mount, role, role_as};
+use forebay_fuse::{Mount, MountOptions, mounts, unmount};
+use forebay_server::{Config, Consistency, Service};
+use forebay_storage::{Durability, OsIo};
+use forebay_testkit::seeds;
+use forebay_testkit::turns::{self, Turn};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+const NOBODY: u32 = 65534;
+
+/// What a test asks of its service.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    pub nodes: u16,
+    pub posix: bool,
+    /// Rows of writes become patterns.
+    pub patterns: bool,
+    pub allow_other: bool,
+    /// Most bytes of data, if limited.
+    pub quota: Option<u64>,
+    /// The server runs as another user, who cannot mount without the helper. Needs root.
+    pub nobody: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            nodes: 4,
+            posix: false,
+            patterns: true,
+            allow_other: false,
+            quota: None,
+            nobody: false,
+        }
+    }
+}
+
+/// The serving process: `store`, `mount root`, nodes, posix, patterns, allow_other, quota.
+pub fn serve(args: &[&str]) {
+    let [store, root, nodes, posix, patterns, allow_other, quota] = args else {
+        panic!("serve: {args:?}")
+    };
+    let consistency = match *posix {
+        "1" => Consistency::Posix,
+        _ => Consistency::Commit,
+    };
+    let config = Config {
+        nodes: nodes.parse().unwrap(),
+        consistency,
+        patterns: *patterns == "1",
+        quota: quota.parse().ok(),
+        durability: Durability::Process,
+        ..Config::default()
+    };
+    let allow_other = *allow_other == "1";
+    match start(Path::new(store), Path::new(root), config, allow_other) {
+        Ok((service, mounts)) => {
+            println!("\nREADY");
+            // Ends when the test closes its side, also by dying.
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            for mount in mounts {
+                if let Err(e) = mount.stop() {
+                    println!("STOP {e}");
+                }
+            }
+            match service.stop() {
+                Ok(()) => println!("STOPPED"),
+                Err(e) => println!("STOP {e}"),
+            }
+        }
+        Err(e) => println!("\nFAILED {e}"),
+    }
+}
+
+fn start(
+    store: &Path,
+    root: &Path,
+    config: Config,
+    allow_other: bool,
+) -> Result<(Service, Vec<Mount>), Box<dyn std::error::Error>> {
+    let nodes = config.nodes;
+    let service = Service::start(Arc::new(OsIo), store, config)?;
+    let options = MountOptions {
+        allow_other,
+        ..MountOptions::default()
+    };
+    let mut mounts = Vec::new();
+    for n in 0..nodes {
+        mounts.push(Mount::start(
+            service.delegate(n),
+            root.join(n.to_string()),
+            options.clone(),
+        )?);
+    }
+    Ok((service, mounts))
+}
+
+/// A running service with a mount per member.
+pub struct Harness {
+    dir: Option<tempfile::TempDir>,
+    setup: Setup,
+    server: Option<Child>,
+    watchdog: Sender<()>,
+    _turn: Turn,
+}
+
+impl Harness {
+    /// `None` where mounts are impossible (said on standard error).
+    pub fn start(setup: Setup) -> Option<Harness> {
+        if !can_mount() {
+            return None;
+        }
+        let turn = turns::shared();
+        let dir = tempfile::tempdir().unwrap();
+        // Another user may come to the mounts; the store keeps itself closed.
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for n in 0..setup.nodes {
+            std::fs::create_dir_all(dir.path().join(format!("mnt/{n}"))).unwrap();
+        }
+        if setup.nobody {
+            chown_all(dir.path());
+        }
+        let watchdog = watchdog(dir.path().join("mnt"));
+        let mut harness = Harness {
+            dir: Some(dir),
+            setup,
+            server: None,
+            watchdog,
+            _turn: turn,
+        };
+        harness.serve().unwrap();
+        Some(harness)
+    }
+
+    /// The usual service: four members, commit consistency.
+    pub fn four() -> Option<Harness> {
+        Harness::start(Setup::default())
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.as_ref().unwrap().path()
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.path().join("store")
+    }
+
+    /// The root of member `n`'s mount.
+    pub fn mount(&self, n: usize) -> PathBuf {
+        self.path().join(format!("mnt/{n}"))
+    }
+
+    /// Every mount.
+    pub fn all(&self) -> Vec<PathBuf> {
+        (0..usize::from(self.setup.nodes))
+            .map(|n| self.mount(n))
+            .collect()
+    }
+
+    /// Starts the serving process on the store and mount points that are there.
+    pub fn serve(&mut self) -> Result<(), String> {
+        let setup = self.setup;
+        let flag = |b: bool| if b { "1" } else { "0" };
+        let quota = setup.quota.map_or("-".to_string(), |q| q.to_string());
+        let (store, root) = (self.store(), self.path().join("mnt"));
+        let args = [
+            store.to_str().unwrap(),
+            root.to_str().unwrap(),
+            &setup.nodes.to_string(),
+            flag(setup.posix),
+            flag(setup.patterns),
+            flag(setup.allow_other),
+            &quota,
+        ];
+        let mut command = if setup.nobody {
+            role_as(NOBODY, "serve", &args)
+        } else {
+            role("serve", &args)
+        };
+        let mut server = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(server.stdout.take().unwrap());
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            if out.read_line(&mut line).unwrap() == 0 {
+                let _ = server.wait();
+                return Err(format!("the server ended: {said}"));
+            }
+            match line.trim_end() {
+                "READY" => break,
+                text => said.push_str(text),
+            }
+        }
+        server.stdout = Some(out.into_inner());
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Ends the service in order and returns what it said about it.
+    pub fn stop(&mut self) -> String {
+        let Some(mut server) = self.server.take() else {
+            return String::new();
+        };
+        drop(server.stdin.take());
+        let mut said = String::new();
+        if let Some(mut out) = server.stdout.take() {
+            let _ = out.read_to_string(&mut said);
+        }
+        let _ = server.wait();
+        said
+    }
+
+    /// Kills the server without warning; its mounts stay behind, dead.
+    pub fn kill(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.kill().unwrap();
+            server.wait().unwrap();
+        }
+    }
+
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        let said = self.stop();
+        if !said.is_empty() && !said.contains("STOPPED") {
+            eprintln!("the server said: {said}");
+        }
+        let Some(dir) = self.dir.take() else { return };
+        let root = std::fs::canonicalize(dir.path()).unwrap_or_else(|_| dir.path().to_path_buf());
+        if !clear(&root) {
+            // Never remove files through a mount.
+            eprintln!("left behind: {}", dir.keep().display());
+        }
+        let _ = self.watchdog.send(());
+    }
+}
+
+/// Gives the directory and what is in it to the user nobody.
+fn chown_all(dir: &Path) {
+    let status = std::process::Command::new("chown")
+        .arg("-R")
+        .arg(format!("{NOBODY}:{NOBODY}"))
+        .arg(dir)
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Cuts off every mount of ours below `root`; whether none is left.
+fn clear(root: &Path) -> bool {
+    for _ in 0..3 {
+        let table = mounts().unwrap();
+        let ours: Vec<_> = table
+            .into_iter()
+            .filter(|e| e.is_forebay() && e.point.starts_with(root))
+            .collect();
+        if ours.is_empty() {
+            return true;
+        }
+        for entry in ours {
+            let _ = unmount(&entry.point, true);
+        }
+    }
+    false
+}
+
+/// Aborts the mounts of a test that still runs after two minutes, and ends the whole test program if that does not end the test.
+fn watchdog(root: PathBuf) -> Sender<()> {
+    let (send, receive) = channel();
+    let limit = std::env::var("FOREBAY_TEST_TIMEOUT")
+        .ok()
+        .and_then(|s| s.parse().ok());
+    let limit = Duration::from_secs(limit.unwrap_or(seeds::count(120, 3600)));
+    let test = std::thread::current().name().unwrap_or("?").to_string();
+    let root = std::fs::canonicalize(&root).unwrap_or(root);
+    std::thread::spawn(move || {
+        let start = Instant::now();
+        if let Err(RecvTimeoutError::Timeout) = receive.recv_timeout(limit) {
+            eprintln!(
+                "WATCHDOG: test {test} is stuck after {:?}; cutting off its mounts",
+                start.elapsed()
+            );
+            clear(&root);
+            if let Err(RecvTimeoutError::Timeout) = receive.recv_timeout(Duration::from_secs(30)) {
+                eprintln!("WATCHDOG: test {test} does not end; ending the test program");
+                std::process::abort();
+            }
+        }
+    });
+    send
+}

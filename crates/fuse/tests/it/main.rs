@@ -1,0 +1,34 @@
+//! A service through the kernel: one binary, a module for each behaviour.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod coherence;
+mod common;
+mod conformance;
+mod content;
+mod extents;
+mod file_handles;
+mod finely_strided;
+mod histories;
+mod lamination;
+mod lifetime;
+mod locks;
+mod locks_across;
+mod mounting;
+mod names;
+mod power_cuts;
+mod programs;
+mod teams;
+mod users;
+mod visibility;
+
+/// What a process does that a test has started in a role.
+#[test]
+fn roles() {
+    common::run_role(&[
+        coherence::run_role,
+        locks::run_role,
+        locks_across::run_role,
+        power_cuts::run_role,
+        teams::run_role,
+    ]);
+}

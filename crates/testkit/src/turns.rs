@@ -1,0 +1,117 @@
+//! Which tests of one program run beside each other.
+//!
+//! `cargo test` runs the tests of a program as threads of one process. A process that one of them starts has the files that all
+//! tests beside it hold open, until it runs its own program. Then they are closed there: that commits what is written till then,
+//! and a lock of the open file, or a writer, may outlive its test's close. So a test that counts commits or extents, looks for what
+//! is not published yet, or locks, has the program for itself; so has one that changes what belongs to the whole process, as its
+//! working directory, and one that needs all of the machine.
+//!
+//! - [`shared`]: beside other tests with a shared turn. Whatever starts processes for tests takes one.
+//! - [`exclusive`]: beside no test that has a turn.
+//!
+//! A turn is the test's: a thread that has one gets another at once, and all end with the last. Threads that a test starts (they
+//! have no name, as those of tests have) get along with what their test has: else they would wait for one that waits for it.
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::{MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+static PROGRAM: RwLock<()> = RwLock::new(());
+
+enum Lock {
+    Shared(#[allow(dead_code, reason = "held")] RwLockReadGuard<'static, ()>),
+    Exclusive(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>),
+}
+
+thread_local! {
+    /// What this thread has, and how many turns stand for it.
+    static HELD: RefCell<(usize, Option<Lock>)> = const { RefCell::new((0, None)) };
+}
+
+/// A turn; it ends when dropped, on the thread that took it.
+#[must_use = "the turn ends with the guard"]
+pub struct Turn {
+    is_counted: bool,
+    _not_send: PhantomData<MutexGuard<'static, ()>>,
+}
+
+/// Waits until no test has the program for itself.
+pub fn shared() -> Turn {
+    take(|| Lock::Shared(PROGRAM.read().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Waits until no other test has a turn.
+///
+/// # Panics
+///
+/// The thread has a shared turn: two such would wait for each other. Or it is not a test's first.
+#[track_caller]
+pub fn exclusive() -> Turn {
+    let turn = take(|| Lock::Exclusive(PROGRAM.write().unwrap_or_else(PoisonError::into_inner)));
+    let is_exclusive = HELD.with_borrow(|(_, lock)| matches!(lock, Some(Lock::Exclusive(_))));
+    assert!(
+        is_exclusive,
+        "the test itself takes an exclusive turn, before what has a shared one"
+    );
+    turn
+}
+
+// Another test's failure is not this one's: a lock that it poisoned is taken all the same.
+fn take(lock: impl FnOnce() -> Lock) -> Turn {
+    let is_counted = std::thread::current().name().is_some();
+    if is_counted {
+        HELD.with_borrow_mut(|(turns, held)| {
+            held.get_or_insert_with(lock);
+            *turns += 1;
+        });
+    }
+    Turn {
+        is_counted,
+        _not_send: PhantomData,
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.is_counted {
+            return;
+        }
+        HELD.with_borrow_mut(|(turns, held)| {
+            *turns -= 1;
+            if *turns == 0 {
+                *held = None;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// Whether another thread would have to wait for a shared turn, and for an exclusive one.
+    fn others_wait() -> (bool, bool) {
+        let tried = thread::spawn(|| (PROGRAM.try_read().is_err(), PROGRAM.try_write().is_err()));
+        tried.join().unwrap()
+    }
+
+    #[test]
+    fn turns_exclude_each_other_and_a_thread_has_as_many_as_it_takes() {
+        let first = shared();
+        let second = shared();
+        assert_eq!(others_wait(), (false, true));
+        assert!(std::panic::catch_unwind(exclusive).is_err());
+        drop(first);
+        assert_eq!(others_wait(), (false, true));
+        drop(second);
+        assert_eq!(others_wait(), (false, false));
+        let outer = exclusive();
+        let inner = shared();
+        drop(outer);
+        assert_eq!(others_wait(), (true, true));
+        // A thread of this test does not wait for it.
+        thread::spawn(|| drop(shared())).join().unwrap();
+        drop(inner);
+        assert_eq!(others_wait(), (false, false));
+    }
+}
