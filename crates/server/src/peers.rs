@@ -270,7 +270,9 @@ fn unexpected(member: Member, reply: &Reply) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fid, testing};
+    use crate::Fid;
+    use forebay_fabric::Handler;
+    use forebay_fabric::local::{self, LocalFabric};
     use rustix::io::Errno;
 
     struct Echo;
@@ -299,13 +301,28 @@ mod tests {
         }
     }
 
+    impl Handler for Echo {
+        fn request(&self, from: Rank, message: Message, replier: Replier) {
+            answer(self, from, message, replier);
+        }
+        fn message(&self, _from: Rank, _message: Message) {}
+    }
+
+    /// Members that answer so, and the first one's view of them.
+    fn echoes(n: u32) -> (Arc<Echo>, Vec<Arc<LocalFabric>>, Arc<Peers>) {
+        let (echo, ends) = (Arc::new(Echo), local::fabric(n));
+        for end in &ends {
+            end.serve(echo.clone());
+        }
+        let peers = Peers::new(ends[0].clone(), Duration::from_secs(5));
+        let parts: Weak<Echo> = Arc::downgrade(&echo);
+        peers.bind(parts);
+        (echo, ends, peers)
+    }
+
     #[test]
     fn a_request_and_its_error_arrive_the_same_from_oneself_and_from_another() {
-        let mut members = testing::Members::new(2);
-        for k in 0..2 {
-            members.bind(k, Arc::new(Echo));
-        }
-        let peers = members.peers(0);
+        let (_echo, _ends, peers) = echoes(2);
         for to in 0..2 {
             let fid = Fid(77);
             assert!(matches!(
@@ -343,16 +360,9 @@ mod tests {
 
     #[test]
     fn a_dead_member_is_an_error_and_no_other_is() {
-        let mut members = testing::Members::new(3);
-        for k in 0..3 {
-            members.bind(k, Arc::new(Echo));
-        }
-        members.kill(1);
-        let ask = |to| {
-            members
-                .peers(0)
-                .files(to, FilesRequest::View { fid: Fid(1) })
-        };
+        let (_echo, ends, peers) = echoes(3);
+        ends[1].close();
+        let ask = |to| peers.files(to, FilesRequest::View { fid: Fid(1) });
         assert_eq!(ask(1).unwrap_err().errno(), Errno::IO);
         assert!(ask(2).is_ok());
     }
