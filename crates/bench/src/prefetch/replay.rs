@@ -4,8 +4,7 @@ use super::cases::Reads;
 use crate::cache;
 use crate::fail::{Context, Failure, Result};
 use forebay_client::{Client, File};
-use forebay_fabric::Fabric;
-use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_pattern::Request;
 use forebay_server::delegate::{Future, Policy, PrefetchConfig, PrefetchStats};
 use forebay_server::{Config, Service};
@@ -73,7 +72,7 @@ fn service(store: &Path, way: Way, future: Option<Arc<Future>>) -> Result<Servic
         latency: way.latency,
         ..Odds::default()
     });
-    let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>;
+    let wrap = |end| faults.wrap(end);
     let config = Config {
         nodes: 2,
         prefetch: PrefetchConfig {

@@ -14,7 +14,10 @@
 //! All choices come from one seed. One thread's calls replay exactly; threads that call at once share the choices out
 //! as they come.
 
-use crate::{Error, Fabric, Handler, Message, Rank};
+mod intercept;
+
+use crate::{Error, Fabric, Message, Rank};
+pub use intercept::{Intercept, intercepted};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -83,6 +86,11 @@ impl Faults {
             state: Mutex::new(state),
             sleep: Box::new(sleep),
         })
+    }
+
+    /// One end, with these faults.
+    pub fn wrap(self: &Arc<Faults>, end: Arc<dyn Fabric>) -> Arc<dyn Fabric> {
+        intercepted(end, self.clone())
     }
 
     /// From now on these odds.
@@ -167,84 +175,59 @@ impl State {
     }
 }
 
-/// One end, with faults.
-pub struct FaultFabric {
-    inner: Arc<dyn Fabric>,
-    faults: Arc<Faults>,
-}
-
-impl FaultFabric {
-    /// `inner`, with what `faults` does to it.
-    pub fn new(inner: Arc<dyn Fabric>, faults: Arc<Faults>) -> FaultFabric {
-        FaultFabric { inner, faults }
-    }
-}
-
 /// All ends of a fabric, with the same faults.
 pub fn wrap(ends: Vec<Arc<dyn Fabric>>, faults: &Arc<Faults>) -> Vec<Arc<dyn Fabric>> {
-    ends.into_iter()
-        .map(|end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>)
-        .collect()
+    ends.into_iter().map(|end| faults.wrap(end)).collect()
 }
 
-impl Fabric for FaultFabric {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.inner.size()
-    }
-
-    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
-        let (faults, from) = (&self.faults, self.rank());
+impl Intercept for Faults {
+    fn call(
+        &self,
+        end: &dyn Fabric,
+        to: Rank,
+        message: Message,
+        deadline: Duration,
+    ) -> Result<Message, Error> {
+        let from = end.rank();
         let missed = || Error::Deadline {
             rank: to,
             after: deadline,
         };
-        faults.admit(from, to)?;
-        if faults.draw(|o| o.lose_request) {
-            faults.count(|c| &mut c.lost_requests);
+        self.admit(from, to)?;
+        if self.draw(|o| o.lose_request) {
+            self.count(|c| &mut c.lost_requests);
             return Err(missed());
         }
-        let delay = faults.draw_delay(from, to);
+        let delay = self.draw_delay(from, to);
         let in_time = delay.is_zero() || delay < deadline;
         let left = if in_time {
-            faults.sleep(delay);
+            self.sleep(delay);
             deadline - delay
         } else {
             deadline
         };
-        let reply = self.inner.call(to, message, left);
-        faults.admit(from, to)?;
+        let reply = end.call(to, message, left);
+        self.admit(from, to)?;
         let reply = reply.map_err(|error| match error {
             Error::Deadline { .. } => missed(),
             other => other,
         })?;
-        if !in_time || faults.draw(|o| o.lose_reply) {
-            faults.count(|c| &mut c.lost_replies);
+        if !in_time || self.draw(|o| o.lose_reply) {
+            self.count(|c| &mut c.lost_replies);
             return Err(missed());
         }
         Ok(reply)
     }
 
-    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
-        let (faults, from) = (&self.faults, self.rank());
-        faults.admit(from, to)?;
-        if faults.draw(|o| o.lose_message) {
-            faults.count(|c| &mut c.lost_messages);
+    fn send(&self, end: &dyn Fabric, to: Rank, message: Message) -> Result<(), Error> {
+        let from = end.rank();
+        self.admit(from, to)?;
+        if self.draw(|o| o.lose_message) {
+            self.count(|c| &mut c.lost_messages);
             return Ok(());
         }
-        faults.sleep(faults.draw_delay(from, to));
-        self.inner.send(to, message)
-    }
-
-    fn serve(&self, handler: Arc<dyn Handler>) {
-        self.inner.serve(handler);
-    }
-
-    fn close(&self) {
-        self.inner.close();
+        self.sleep(self.draw_delay(from, to));
+        end.send(to, message)
     }
 }
 

@@ -3,8 +3,7 @@
 //! The service runs in the test's own process, so that what it did can be counted; only child processes touch the mounts.
 use crate::common::{Harness, Setup, can_mount, have, role, role_apart, role_as};
 use forebay_client::job::{How, Rank};
-use forebay_fabric::Fabric;
-use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_fuse::{Mount, MountOptions};
 use forebay_server::{Config, MemberStatus, Service};
 use forebay_storage::OsIo;
@@ -201,7 +200,7 @@ impl World {
             deadline,
             ..Config::default()
         };
-        let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>;
+        let wrap = |end| faults.wrap(end);
         let store = dir.path().join("store");
         let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
         let mount = |n: u16| {

@@ -1,7 +1,8 @@
 //! Requests of one node that ask another one the same at the same time: two messages for any number (four for a create, which opens,
 //! too), no answer older than its question, and each handle of a combined open or create is as good as one opened alone.
 use crate::common::*;
-use forebay_fabric::{Error, Fabric, Handler, Message, Rank};
+use forebay_fabric::fault::{Intercept, intercepted};
+use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_server::delegate::{Delegate, Opened};
 use forebay_server::{Caller, Fid, Kind, NewNode, OpenFlags, Service};
 use forebay_storage::OsIo;
@@ -25,34 +26,20 @@ impl Gate {
     }
 }
 
-struct Gated {
-    inner: Arc<dyn Fabric>,
-    gate: Arc<Gate>,
-}
-
-impl Fabric for Gated {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-    fn size(&self) -> u32 {
-        self.inner.size()
-    }
-    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
-        let answer = self.inner.call(to, message, deadline);
-        let mut shut = self.gate.shut.lock();
-        while *shut && self.rank() == 1 {
-            self.gate.opened.wait(&mut shut);
+impl Intercept for Gate {
+    fn call(
+        &self,
+        end: &dyn Fabric,
+        to: Rank,
+        message: Message,
+        deadline: Duration,
+    ) -> Result<Message, Error> {
+        let answer = end.call(to, message, deadline);
+        let mut shut = self.shut.lock();
+        while *shut && end.rank() == 1 {
+            self.opened.wait(&mut shut);
         }
         answer
-    }
-    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
-        self.inner.send(to, message)
-    }
-    fn serve(&self, handler: Arc<dyn Handler>) {
-        self.inner.serve(handler)
-    }
-    fn close(&self) {
-        self.inner.close()
     }
 }
 
@@ -68,12 +55,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// A service of two, and a file that node 0 owns and has written ten bytes of.
 fn gated(dir: &tempfile::TempDir) -> (Service, Arc<Gate>, Fid) {
     let gate = Arc::new(Gate::default());
-    let wrap = |inner| {
-        let gate = gate.clone();
-        Arc::new(Gated { inner, gate }) as Arc<dyn Fabric>
-    };
-    let store = dir.path().join("store");
-    let service = Service::start_over(Arc::new(OsIo), &store, config(2), wrap).unwrap();
+    let service = start_over(dir, config(2), |end| intercepted(end, gate.clone()));
     let owner = service.delegate(0);
     let (fid, handle) = create(&owner, "f");
     assert_eq!(fid.owner(), 0);

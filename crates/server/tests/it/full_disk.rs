@@ -8,19 +8,10 @@ use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
 
-fn start_on(disk: &FaultIo) -> Service {
-    let config = Config {
-        nodes: 2,
-        memory: 16 << 20,
-        ..Config::default()
-    };
-    Service::start(Arc::new(disk.clone()), Path::new("/nowhere/store"), config).unwrap()
-}
-
 #[test]
 fn deleting_on_a_full_disk_makes_room() {
     let disk = FaultIo::new(5);
-    let service = start_on(&disk);
+    let service = start_on(&disk, config(2));
     disk.set_capacity(disk.used() + (24 << 20));
     let here = service.delegate(0);
     let mut kept: Vec<(String, Fid, u8)> = Vec::new();
@@ -82,7 +73,7 @@ fn deleting_on_a_full_disk_makes_room() {
     assert_eq!(contents(&there, fid), vec![200; 1_000_000]);
     service.stop().unwrap();
     drop((here, there));
-    let service = start_on(&disk);
+    let service = start_on(&disk, config(2));
     for (_, fid, byte) in &kept {
         assert_eq!(contents(&service.delegate(1), *fid), vec![*byte; 300_000]);
     }
@@ -120,7 +111,7 @@ fn a_file_whose_close_found_no_room_gives_it_back_when_it_is_removed() {
     // Removed where it was written, elsewhere, and by a rename over it.
     for way in 0..3 {
         let disk = FaultIo::new(6);
-        let service = start_on(&disk);
+        let service = start_on(&disk, config(2));
         let (here, there) = (service.delegate(0), service.delegate(1));
         if way == 2 {
             let (_, handle) = create(&here, "small");
@@ -162,7 +153,7 @@ fn a_file_whose_close_found_no_room_gives_it_back_when_it_is_removed() {
 #[test]
 fn what_a_close_could_not_publish_is_published_when_there_is_room() {
     let disk = FaultIo::new(7);
-    let service = start_on(&disk);
+    let service = start_on(&disk, config(2));
     let fid = closed_without_room(&disk, &service.delegate(0), "big");
     let there = service.delegate(1);
     assert_eq!(there.getattr(fid).unwrap().size, 0);
@@ -180,7 +171,7 @@ fn what_a_close_could_not_publish_is_published_when_there_is_room() {
 fn a_service_stops_well_with_a_removed_file_that_found_no_room() {
     for closed in [true, false] {
         let disk = FaultIo::new(8);
-        let service = start_on(&disk);
+        let service = start_on(&disk, config(2));
         let here = service.delegate(0);
         let (_, handle) = create(&here, "big");
         here.write(handle, 0, &vec![1; 4 << 20], ROOT).unwrap();
@@ -197,7 +188,7 @@ fn a_service_stops_well_with_a_removed_file_that_found_no_room() {
 #[test]
 fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
     let disk = FaultIo::new(9);
-    let service = start_on(&disk);
+    let service = start_on(&disk, config(2));
     disk.set_capacity(disk.used() + (20 << 20));
     let (here, there) = (service.delegate(0), service.delegate(1));
     let mut files: Vec<(&Delegate, Fid, Handle, Vec<u8>)> = Vec::new();
@@ -245,7 +236,7 @@ fn what_a_write_accepted_on_a_full_disk_is_published_and_found_again() {
     let expected: Vec<(Fid, Vec<u8>)> = files.into_iter().map(|f| (f.1, f.3)).collect();
     service.stop().unwrap();
     drop((here, there));
-    let service = start_on(&disk);
+    let service = start_on(&disk, config(2));
     for (fid, content) in &expected {
         assert!(contents(&service.delegate(1), *fid) == *content);
     }

@@ -4,7 +4,7 @@
     reason = "the index names a node, a file and a handle"
 )]
 use crate::common::*;
-use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_server::delegate::{Delegate, Granted, Handle, LockWanted, Locking};
 use forebay_server::locks::Mode;
 use forebay_server::locks::proto::Space;
@@ -349,23 +349,11 @@ fn requests_that_close_a_circle_together_do_not_all_wait_and_do_not_all_fail() {
     service.stop().unwrap();
 }
 
-fn start_faulty(dir: &tempfile::TempDir, faults: &Arc<Faults>, nodes: u16) -> Service {
-    let wrap =
-        |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>;
-    Service::start_over(
-        Arc::new(OsIo),
-        &dir.path().join("store"),
-        config(nodes),
-        wrap,
-    )
-    .unwrap()
-}
-
 #[test]
 fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
     for seed in 0..if is_soak() { 40 } else { 3 } {
         let (dir, faults) = (scratch(), Faults::new(seed));
-        let service = start_faulty(&dir, &faults, 3);
+        let service = start_faulty(&dir, config(3), &faults);
         let (_, nodes) = open_everywhere(&service, "f");
         faults.set(Odds {
             lose_request: 60,
@@ -421,7 +409,7 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
 fn a_dead_node_holds_nothing_and_a_node_taken_for_dead_is_told_so() {
     let dir = scratch();
     let faults = Faults::new(1);
-    let service = start_faulty(&dir, &faults, 3);
+    let service = start_faulty(&dir, config(3), &faults);
     let (_, nodes) = open_everywhere(&service, "f");
     let lock = |n: usize| nodes[n].0.lock(nodes[n].1, &exclusive(1, 0, 1));
     let _ = lock(2).unwrap();

@@ -2,7 +2,7 @@
 //! lost is not done twice, and what succeeded is what everybody reads.
 use crate::common::*;
 use crate::model::content::Content;
-use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_index::RangeMap;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Caller, Service, SetAttr, SetTime, Time};
@@ -11,12 +11,6 @@ use forebay_testkit::random::Random;
 use rustix::io::Errno;
 use std::sync::Arc;
 use tempfile::TempDir;
-
-fn start_lossy(dir: &TempDir, faults: &Arc<Faults>) -> Service {
-    let wrap =
-        |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>;
-    Service::start_over(Arc::new(OsIo), &dir.path().join("store"), config(3), wrap).unwrap()
-}
 
 fn check(delegate: &Delegate, fid: forebay_server::Fid, content: &Content) {
     let open = delegate.open(fid, READ).unwrap();
@@ -36,7 +30,7 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
     let mut failed = 0;
     for seed in 0..8 {
         let (dir, faults, mut random) = (scratch(), Faults::new(seed), Random::new(seed));
-        let service = start_lossy(&dir, &faults);
+        let service = start_faulty(&dir, config(3), &faults);
         let (fid, _) = create(&service.delegate(0), "f");
         // A writer on another member than the owner's, and one on the owner's.
         for writer in [1, 0] {
@@ -92,7 +86,7 @@ fn what_a_commit_says_is_true_whatever_was_lost() {
 #[test]
 fn a_dead_slice_owner_fails_the_commit_and_nothing_is_lost_when_it_is_back() {
     let (dir, faults) = (scratch(), Faults::new(1));
-    let service = start_lossy(&dir, &faults);
+    let service = start_faulty(&dir, config(3), &faults);
     let writer = service.delegate(0);
     let (fid, handle) = create(&writer, "f");
     let other = RangeMap { members: 3 }.member(fid.owner(), SLICE);
@@ -121,7 +115,7 @@ fn a_dead_slice_owner_fails_the_commit_and_nothing_is_lost_when_it_is_back() {
 #[test]
 fn an_explicit_time_or_mode_outlives_a_commit_before_it_that_got_no_answer() {
     let (dir, faults) = (scratch(), Faults::new(1));
-    let service = start_lossy(&dir, &faults);
+    let service = start_faulty(&dir, config(3), &faults);
     let (fid, first) = create(&service.delegate(0), "f");
     service.delegate(0).release(first).unwrap();
     let writer = service.delegate((fid.owner() + 1) % 3);

@@ -1,7 +1,7 @@
 //! Opens and closes over a network that loses requests and replies: each counts once, so that a file held open stays, and a
 //! removed one goes with its last close.
 use crate::common::*;
-use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_server::{Fid, OpenFlags, Service};
 use forebay_storage::OsIo;
 use rustix::io::Errno;
@@ -11,11 +11,7 @@ use std::sync::Arc;
 fn each_open_counts_once_and_each_close_too() {
     for seed in 0..6 {
         let (dir, faults) = (scratch(), Faults::new(seed));
-        let wrap = |end| {
-            Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>
-        };
-        let store = dir.path().join("store");
-        let service = Service::start_over(Arc::new(OsIo), &store, config(2), wrap).unwrap();
+        let service = start_faulty(&dir, config(2), &faults);
         let (owner, other) = (service.delegate(0), service.delegate(1));
         let (fid, made) = create(&owner, "f");
         owner.write(made, 0, b"kept", ROOT).unwrap();
@@ -57,11 +53,7 @@ fn opens_that_empty_and_creates_leave_nothing_open_when_a_part_of_them_is_lost()
     let (mut worked, mut failed) = (0, 0);
     for seed in 0..4 {
         let (dir, faults) = (scratch(), Faults::new(seed));
-        let wrap = |end| {
-            Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>
-        };
-        let store = dir.path().join("store");
-        let service = Service::start_over(Arc::new(OsIo), &store, config(2), wrap).unwrap();
+        let service = start_faulty(&dir, config(2), &faults);
         let other = service.delegate(1);
         faults.set(Odds {
             lose_request: 150,

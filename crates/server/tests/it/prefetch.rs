@@ -1,9 +1,9 @@
 //! Fetching ahead changes when bytes are read, never which: under every policy, while other nodes write, truncate and remove.
 use crate::common::*;
-use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_pattern::Request;
 use forebay_server::delegate::{Delegate, Future, Handle, Policy, PrefetchConfig, PrefetchStats};
-use forebay_server::{Fid, Service, SetAttr};
+use forebay_server::{Config, Fid, Service, SetAttr};
 use forebay_storage::OsIo;
 use forebay_testkit::random::Random;
 use std::sync::Arc;
@@ -12,22 +12,20 @@ use tempfile::TempDir;
 
 const LATE: Duration = Duration::from_micros(300);
 
-/// Two members, each far from the other.
-fn start_far(dir: &TempDir, prefetch: PrefetchConfig) -> (Service, Arc<Faults>) {
+/// Members that are far from each other.
+fn start_far_as(dir: &TempDir, config: Config) -> (Service, Arc<Faults>) {
     let faults = Faults::new(1);
     faults.set(Odds {
         latency: LATE,
         ..Odds::default()
     });
-    let wrap =
-        |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>;
-    let config = forebay_server::Config {
-        prefetch,
-        ..config(2)
-    };
-    let store = dir.path().join("store");
-    let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
-    (service, faults)
+    (start_faulty(dir, config, &faults), faults)
+}
+
+/// Two of them.
+fn start_far(dir: &TempDir, prefetch: PrefetchConfig) -> (Service, Arc<Faults>) {
+    let config = config(2);
+    start_far_as(dir, Config { prefetch, ..config })
 }
 
 /// By this policy; `requests` are known to who knows all.
@@ -244,19 +242,11 @@ fn what_is_read_is_what_was_published_whatever_was_fetched_before() {
 #[test]
 fn posix_consistency_holds_while_bytes_are_fetched_ahead() {
     let dir = scratch();
-    let faults = Faults::new(1);
-    faults.set(Odds {
-        latency: LATE,
-        ..Odds::default()
-    });
-    let wrap =
-        |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn forebay_fabric::Fabric>;
-    let config = forebay_server::Config {
+    let config = Config {
         consistency: forebay_server::Consistency::Posix,
         ..config(2)
     };
-    let store = dir.path().join("store");
-    let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+    let (service, _) = start_far_as(&dir, config);
     let mut bytes = content(1 << 20, 8);
     let (fid, handle) = file(&service, &bytes);
     let (writer, reader) = (service.delegate(0), service.delegate(1));

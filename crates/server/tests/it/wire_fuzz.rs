@@ -5,7 +5,8 @@
 use crate::common::*;
 use bytes::Bytes;
 use forebay_data::READ_BYTES;
-use forebay_fabric::{Error, Fabric, Handler, Message, Rank, ring::Collectives};
+use forebay_fabric::fault::{Intercept, intercepted};
+use forebay_fabric::{Error, Fabric, Message, Rank, ring::Collectives};
 use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
 use forebay_server::locks::{Mode, proto::Space};
 use forebay_server::meta::proto::{IntentId, MetaRequest, Part};
@@ -85,29 +86,28 @@ struct Heard {
     sent: Vec<Vec<u8>>,
 }
 
-/// An end of the fabric that listens, and changes replies once it is told to.
+/// Listens at an end of the fabric, and changes replies once it is told to.
 struct Tap {
-    end: Arc<dyn Fabric>,
     heard: Arc<Mutex<Heard>>,
     /// Of 1,000 replies so many are changed.
     noise: Arc<AtomicU64>,
     random: Mutex<Random>,
 }
 
-impl Fabric for Tap {
-    fn rank(&self) -> Rank {
-        self.end.rank()
-    }
-    fn size(&self) -> u32 {
-        self.end.size()
-    }
-    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+impl Intercept for Tap {
+    fn call(
+        &self,
+        end: &dyn Fabric,
+        to: Rank,
+        message: Message,
+        deadline: Duration,
+    ) -> Result<Message, Error> {
         // Those of collectives have a fuzzer of their own.
         if Collectives::is_ring(&message) {
-            return self.end.call(to, message, deadline);
+            return end.call(to, message, deadline);
         }
         let asked = message.head.to_vec();
-        let mut reply = self.end.call(to, message, deadline)?;
+        let mut reply = end.call(to, message, deadline)?;
         let noise = self.noise.load(Ordering::Relaxed) as usize;
         if noise == 0 {
             let mut heard = self.heard.lock();
@@ -129,17 +129,11 @@ impl Fabric for Tap {
         }
         Ok(reply)
     }
-    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+    fn send(&self, end: &dyn Fabric, to: Rank, message: Message) -> Result<(), Error> {
         if !Collectives::is_ring(&message) {
             self.heard.lock().sent.push(message.head.to_vec());
         }
-        self.end.send(to, message)
-    }
-    fn serve(&self, handler: Arc<dyn Handler>) {
-        self.end.serve(handler);
-    }
-    fn close(&self) {
-        self.end.close();
+        end.send(to, message)
     }
 }
 
@@ -161,18 +155,16 @@ impl World {
             ends.lock().push(end.clone());
             let tap = Tap {
                 random: Mutex::new(Random::new(seed * 100 + u64::from(end.rank()))),
-                end,
                 heard: heard.clone(),
                 noise: Arc::clone(&noise),
             };
-            Arc::new(tap) as Arc<dyn Fabric>
+            intercepted(end, Arc::new(tap))
         };
         let config = forebay_server::Config {
             deadline: Duration::from_secs(2),
             ..config(NODES)
         };
-        let store = dir.path().join("store");
-        let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+        let service = start_over(&dir, config, wrap);
         let mut ends = ends.into_inner();
         ends.sort_by_key(|end| end.rank());
         World {

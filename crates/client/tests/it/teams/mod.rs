@@ -1,7 +1,7 @@
 //! A service in one process with a team of clients at all of its nodes, each client a thread.
 use forebay_client::{Client, Team};
-use forebay_fabric::fault::{FaultFabric, Faults};
-use forebay_fabric::{Error, Fabric, Handler, Message, Rank};
+use forebay_fabric::fault::{Faults, Intercept, intercepted};
+use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use std::ops::{Deref, DerefMut};
@@ -75,7 +75,6 @@ impl Default for Death {
 }
 
 struct Mortal {
-    inner: Arc<FaultFabric>,
     death: Arc<Death>,
     faults: Arc<Faults>,
 }
@@ -88,26 +87,20 @@ impl Mortal {
     }
 }
 
-impl Fabric for Mortal {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-    fn size(&self) -> u32 {
-        self.inner.size()
-    }
-    fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
+impl Intercept for Mortal {
+    fn call(
+        &self,
+        end: &dyn Fabric,
+        to: Rank,
+        message: Message,
+        deadline: Duration,
+    ) -> Result<Message, Error> {
         self.step();
-        self.inner.call(to, message, deadline)
+        end.call(to, message, deadline)
     }
-    fn send(&self, to: Rank, message: Message) -> Result<(), Error> {
+    fn send(&self, end: &dyn Fabric, to: Rank, message: Message) -> Result<(), Error> {
         self.step();
-        self.inner.send(to, message)
-    }
-    fn serve(&self, handler: Arc<dyn Handler>) {
-        self.inner.serve(handler)
-    }
-    fn close(&self) {
-        self.inner.close()
+        end.send(to, message)
     }
 }
 
@@ -131,13 +124,11 @@ impl Crew {
             ..Config::default()
         };
         let wrap = |end| {
-            let inner = Arc::new(FaultFabric::new(end, faults.clone()));
-            let (death, faults) = (death.clone(), faults.clone());
-            Arc::new(Mortal {
-                inner,
-                death,
-                faults,
-            }) as Arc<dyn Fabric>
+            let mortal = Mortal {
+                death: death.clone(),
+                faults: faults.clone(),
+            };
+            intercepted(faults.wrap(end), Arc::new(mortal))
         };
         let store = dir.path().join("store");
         let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();

@@ -1,8 +1,10 @@
 //! What the tests of a whole service share.
-
+use forebay_fabric::Fabric;
+use forebay_fabric::fault::Faults;
 use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::{Caller, Config, Fid, OpenFlags, Service};
 use forebay_storage::OsIo;
+use forebay_storage::fault::FaultIo;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -43,6 +45,26 @@ pub fn config(nodes: u16) -> Config {
 
 pub fn start(dir: &TempDir, config: Config) -> Service {
     Service::start(Arc::new(OsIo), &dir.path().join("store"), config).unwrap()
+}
+
+/// The same with other ends of the fabric.
+pub fn start_over(
+    dir: &TempDir,
+    config: Config,
+    wrap: impl Fn(Arc<dyn Fabric>) -> Arc<dyn Fabric>,
+) -> Service {
+    let store = dir.path().join("store");
+    Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap()
+}
+
+/// The same over a network with these faults.
+pub fn start_faulty(dir: &TempDir, config: Config, faults: &Arc<Faults>) -> Service {
+    start_over(dir, config, |end| faults.wrap(end))
+}
+
+/// On a disk that exists in memory only.
+pub fn start_on(disk: &FaultIo, config: Config) -> Service {
+    Service::start(Arc::new(disk.clone()), Path::new("/nowhere/store"), config).unwrap()
 }
 
 /// Creates and opens a file of the root directory.
