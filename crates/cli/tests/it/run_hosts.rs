@@ -147,18 +147,22 @@ fn first(hosts: &Hosts, begins: &str, holds: &str) -> u32 {
     found.next().unwrap().0
 }
 
-/// Does something to a run whose ranks write by path; then everything ends, and no line was written below a mount.
-fn no_line_is_lost(injure: fn(&Hosts)) -> Option<String> {
-    let (_turn, hosts) = hosts(2)?;
-    let mut run = writing(&hosts, 2, "");
-    injure(&hosts);
-    let begun = Instant::now();
+fn ends_with_failure(run: &mut Child) {
     let mut code = None;
     within(LIMIT, "run ends", || {
         code = run.try_wait().unwrap();
         code.is_some()
     });
     assert!(!code.unwrap().success());
+}
+
+/// Does something to a run whose ranks write by path; then everything ends, and no line was written below a mount.
+fn no_line_is_lost(injure: fn(&Hosts)) -> Option<String> {
+    let (_turn, hosts) = hosts(2)?;
+    let mut run = writing(&hosts, 2, "");
+    injure(&hosts);
+    let begun = Instant::now();
+    ends_with_failure(&mut run);
     nothing_stays(&hosts, 2);
     eprintln!("all has ended after {:?}", begun.elapsed());
     Some(said(&hosts))
@@ -180,12 +184,7 @@ fn a_killed_server_ends_the_whole_job_of_mpich() {
     };
     let mut run = writing(&hosts, 2, "");
     hosts.signal(1, server(&hosts, 1), "KILL");
-    let mut code = None;
-    within(LIMIT, "run ends", || {
-        code = run.try_wait().unwrap();
-        code.is_some()
-    });
-    assert!(!code.unwrap().success());
+    ends_with_failure(&mut run);
     // Hydra kills what holds the mount of that host before the command's rank there, which may write one more line.
     nothing_runs(&hosts, 2);
 }

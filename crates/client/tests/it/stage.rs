@@ -19,6 +19,16 @@ fn small() -> Options {
     }
 }
 
+/// A new directory of files `f00`, `f01`, ... of so many bytes.
+fn source_of(place: &Place, files: u64, bytes: usize) -> PathBuf {
+    let source = place.path("source");
+    std::fs::create_dir(&source).unwrap();
+    for n in 0..files {
+        std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, bytes)).unwrap();
+    }
+    source
+}
+
 #[test]
 fn devices_are_for_root_to_copy_and_are_named_otherwise() {
     if !rustix::process::geteuid().is_root() {
@@ -190,11 +200,7 @@ fn cut_off(
 #[test]
 fn what_was_finished_is_not_copied_again_and_a_changed_source_is() {
     let place = Place::new(2);
-    let source = place.path("source");
-    std::fs::create_dir(&source).unwrap();
-    for n in 0..60 {
-        std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, 3000)).unwrap();
-    }
+    let source = source_of(&place, 60, 3000);
     std::fs::write(source.join("large"), seeded_bytes(99, 5 << 20)).unwrap();
     for (direction, from, to) in [
         (Direction::In, source.clone(), "/tree".into()),
@@ -334,11 +340,7 @@ fn a_further_name_of_a_file_that_failed_does_not_get_what_was_there_before() {
 #[test]
 fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
     let place = Place::new(1);
-    let source = place.path("source");
-    std::fs::create_dir(&source).unwrap();
-    for n in 0..5 {
-        std::fs::write(source.join(format!("f{n}")), seeded_bytes(n, 50_000)).unwrap();
-    }
+    let source = source_of(&place, 5, 50_000);
     std::fs::write(source.join("large"), seeded_bytes(9, 4 << 20)).unwrap();
     place.run(Direction::In, &source, Path::new("/tree"), &small());
     let flip = |path: &Path| {
@@ -350,7 +352,7 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
     let options = Options {
         verify: true,
         hook: Some(Arc::new(move |target, copy| {
-            if target.ends_with("f3") || target.ends_with("large") {
+            if target.ends_with("f03") || target.ends_with("large") {
                 flip(copy);
             }
         })),
@@ -368,14 +370,14 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
     named.sort_unstable();
     assert_eq!(named.len(), 2, "{named:?}");
     assert!(
-        named[0].contains("out/f3") && named[0].contains("differs"),
+        named[0].contains("out/f03") && named[0].contains("differs"),
         "{named:?}"
     );
     assert!(named[1].contains("out/large"), "{named:?}");
-    assert!(!place.path("out/f3").exists() && !place.path("out/large").exists());
+    assert!(!place.path("out/f03").exists() && !place.path("out/large").exists());
     assert_eq!(run.counts.verified_files, 4);
     // Verifying what an earlier run has finished finds damage done since, though size and time are the same.
-    let victim = place.path("out/f1");
+    let victim = place.path("out/f01");
     let time = std::fs::metadata(&victim).unwrap().modified().unwrap();
     flip(&victim);
     std::fs::File::options()
@@ -395,7 +397,7 @@ fn verification_finds_a_flipped_byte_before_the_copy_has_its_name() {
         &options,
     );
     assert_eq!(run.lines.len(), 1, "{:?}", run.lines);
-    assert!(run.lines[0].text.contains("f1"), "{:?}", run.lines);
+    assert!(run.lines[0].text.contains("f01"), "{:?}", run.lines);
     assert_eq!(
         std::fs::read(place.path("out/large")).unwrap(),
         seeded_bytes(9, 4 << 20)
@@ -417,11 +419,7 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
     let Some(disk) = place.tmpfs("disk", 2 << 20) else {
         return;
     };
-    let source = place.path("source");
-    std::fs::create_dir(&source).unwrap();
-    for n in 0..40 {
-        std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, 100_000)).unwrap();
-    }
+    let source = source_of(&place, 40, 100_000);
     place.run(Direction::In, &source, Path::new("/tree"), &small());
     let to = disk.join("out");
     let run = place.run(Direction::Out, Path::new("/tree"), &to, &small());
@@ -457,11 +455,7 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
 #[test]
 fn a_service_over_its_quota_ends_the_run_and_keeps_what_is_whole() {
     let place = Place::with_quota(1, 2 << 20);
-    let source = place.path("source");
-    std::fs::create_dir(&source).unwrap();
-    for n in 0..40 {
-        std::fs::write(source.join(format!("f{n:02}")), seeded_bytes(n, 100_000)).unwrap();
-    }
+    let source = source_of(&place, 40, 100_000);
     let run = place.run(Direction::In, &source, Path::new("/tree"), &small());
     assert!(
         matches!(&run.stop, Some(Stop::Fatal(text)) if text.contains("full")),
@@ -516,11 +510,7 @@ fn rights_times_and_holes_of_a_lone_sparse_read_only_file_stay() {
 fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again() {
     for (direction, nodes) in [(Direction::Out, 3), (Direction::In, 1)] {
         let place = Place::new(nodes);
-        let source = place.path("source");
-        std::fs::create_dir(&source).unwrap();
-        for n in 0..20 {
-            std::fs::write(source.join(format!("f{n}")), seeded_bytes(n, 3000)).unwrap();
-        }
+        let source = source_of(&place, 20, 3000);
         let client = place.clients().remove(0);
         let (from, to) = match direction {
             Direction::Out => {

@@ -1,6 +1,6 @@
 //! What the kernel keeps of files and directories is never older than what the mount promises: sizes under locks, calls
 //! that read the page cache without asking, direct writes beside buffered readers, directories that another node moved.
-use crate::common::{Harness, Setup, start_role};
+use crate::common::{Harness, Setup, open, start_role};
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::turns;
 use std::fs::{self, File, OpenOptions};
@@ -33,12 +33,6 @@ fn nodes(nodes: u16, posix: bool) -> Option<Harness> {
         posix,
         ..Setup::default()
     })
-}
-
-fn open(path: &Path) -> File {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).truncate(false);
-    options.open(path).unwrap()
 }
 
 /// Locks or unlocks the whole file for this open file (OFD), waiting.
@@ -171,13 +165,12 @@ fn a_lock_shows_how_short_a_file_has_become() {
     assert!(wrong.is_empty(), "of 1000 bytes were read: {wrong:?}");
 }
 
-#[test]
-fn calls_that_read_the_page_cache_see_under_a_lock_what_read_does() {
-    let _turn = turns::exclusive();
-    let Some(h) = nodes(2, false) else { return };
-    let a = open(&h.mount(0).join("f"));
-    let b = open(&h.mount(1).join("f"));
-    let scratch = |n: usize| h.mount(1).join(format!("scratch{n}"));
+/// Node 0 writes the file anew again and again, each time node 1 sees it in every way: it is what was written.
+fn each_way_sees_what_was_written(
+    h: &Harness,
+    write: impl Fn(&[u8]),
+    see: impl Fn(Way, &Path) -> Vec<u8>,
+) {
     let mut wrong = Vec::new();
     // Grown, overwritten, cut, grown again.
     for (round, len) in [300_000, 300_000, 4096, 5000, 1, 0, 200_000]
@@ -185,13 +178,10 @@ fn calls_that_read_the_page_cache_see_under_a_lock_what_read_does() {
         .enumerate()
     {
         for (n, way) in WAYS.into_iter().enumerate() {
-            let bytes = seeded_bytes((round * 3 + n) as u64, len);
-            locked(&a, |a| {
-                a.set_len(len as u64).unwrap();
-                a.write_all_at(&bytes, 0).unwrap();
-            });
-            let scratch = scratch(round * 3 + n);
-            let seen = locked(&b, |b| all_by(way, b, &scratch).unwrap());
+            let number = round * 3 + n;
+            let bytes = seeded_bytes(number as u64, len);
+            write(&bytes);
+            let seen = see(way, &h.mount(1).join(format!("scratch{number}")));
             if seen != bytes {
                 wrong.push((round, way, bytes.len(), seen.len()));
             }
@@ -203,33 +193,33 @@ fn calls_that_read_the_page_cache_see_under_a_lock_what_read_does() {
     );
 }
 
+/// Writes the whole file anew.
+fn rewrite(f: &File, bytes: &[u8]) {
+    f.set_len(bytes.len() as u64).unwrap();
+    f.write_all_at(bytes, 0).unwrap();
+}
+
+#[test]
+fn calls_that_read_the_page_cache_see_under_a_lock_what_read_does() {
+    let _turn = turns::exclusive();
+    let Some(h) = nodes(2, false) else { return };
+    let (a, b) = (open(&h.mount(0).join("f")), open(&h.mount(1).join("f")));
+    let write = |bytes: &[u8]| locked(&a, |a| rewrite(a, bytes));
+    let see = |way, scratch: &Path| locked(&b, |b| all_by(way, b, scratch).unwrap());
+    each_way_sees_what_was_written(&h, write, see);
+}
+
 #[test]
 fn calls_that_read_the_page_cache_see_every_write_in_posix_consistency() {
     let _turn = turns::exclusive();
     let Some(h) = nodes(2, true) else { return };
-    let a = open(&h.mount(0).join("f"));
-    let b = open(&h.mount(1).join("f"));
-    let mut wrong = Vec::new();
-    for (round, len) in [300_000, 300_000, 4096, 5000, 1, 0, 200_000]
-        .into_iter()
-        .enumerate()
-    {
-        for (n, way) in WAYS.into_iter().enumerate() {
-            let bytes = seeded_bytes((round * 3 + n) as u64, len);
-            a.set_len(len as u64).unwrap();
-            a.write_all_at(&bytes, 0).unwrap();
-            assert!(read_at(&b, 0, len + 1) == bytes);
-            let scratch = h.mount(1).join(format!("scratch{}", round * 3 + n));
-            let seen = all_by(way, &b, &scratch).unwrap();
-            if seen != bytes {
-                wrong.push((round, way, bytes.len(), seen.len()));
-            }
-        }
-    }
-    assert!(
-        wrong.is_empty(),
-        "round, way, bytes there, bytes seen: {wrong:?}"
-    );
+    let (a, b) = (open(&h.mount(0).join("f")), open(&h.mount(1).join("f")));
+    let write = |bytes: &[u8]| {
+        rewrite(&a, bytes);
+        assert!(read_at(&b, 0, bytes.len() + 1) == bytes);
+    };
+    let see = |way, scratch: &Path| all_by(way, &b, scratch).unwrap();
+    each_way_sees_what_was_written(&h, write, see);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Advisory locks of programs on one mount.
-use crate::common::{Harness, errno, start_role};
+use crate::common::{Harness, errno, open, start_role};
 use forebay_testkit::turns;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::fs::{File, OpenOptions};
@@ -23,16 +23,6 @@ pub fn run_role(role: &str, args: &[&str]) -> bool {
         }
         _ => false,
     }
-}
-
-fn open(path: &Path) -> File {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .unwrap()
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Advisory locks between mounts: exclusion, waiting, signals, death, deadlock, and what a lock shows.
-use crate::common::{Harness, errno, have, start_role};
+use crate::common::{Harness, errno, have, open, start_role};
 use forebay_testkit::seeds;
 use forebay_testkit::turns;
 use std::fs::{File, OpenOptions};
@@ -87,16 +87,6 @@ pub fn run_role(role: &str, args: &[&str]) -> bool {
 }
 
 const RECORD: usize = 48;
-
-fn open(path: &Path) -> File {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .unwrap()
-}
 
 fn described(typ: i32, (start, len): (i64, i64)) -> libc::flock {
     // SAFETY: `flock` is plain data; zero is valid for every field.

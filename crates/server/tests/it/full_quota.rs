@@ -1,18 +1,20 @@
 //! Out of quota: `ENOSPC` to the writer, earlier data intact, and deleting makes room again.
 use crate::common::*;
-use forebay_server::{Config, Fid, OpenFlags};
+use forebay_server::{Config, Fid, OpenFlags, Service};
 use rustix::io::Errno;
+use tempfile::TempDir;
+
+/// A service whose members may have a MiB of data each.
+fn start_small(dir: &TempDir, nodes: u16) -> Service {
+    let quota = Some(1 << 20);
+    let config = config(nodes);
+    start(dir, Config { quota, ..config })
+}
 
 #[test]
 fn deleting_on_a_full_store_makes_room() {
     let dir = scratch();
-    let service = start(
-        &dir,
-        Config {
-            quota: Some(1 << 20),
-            ..config(2)
-        },
-    );
+    let service = start_small(&dir, 2);
     let (here, there) = (service.delegate(0), service.delegate(1));
     let mut files = Vec::new();
     let error = loop {
@@ -45,8 +47,7 @@ fn deleting_on_a_full_store_makes_room() {
 #[test]
 fn bytes_replaced_before_they_were_committed_take_no_room() {
     let dir = scratch();
-    let quota = Some(1 << 20);
-    let service = start(&dir, Config { quota, ..config(1) });
+    let service = start_small(&dir, 1);
     let delegate = service.delegate(0);
     let (fid, handle) = create(&delegate, "f");
     for pass in 0..40 {
@@ -63,14 +64,7 @@ fn bytes_replaced_before_they_were_committed_take_no_room() {
 fn a_deleted_file_makes_room_for_the_next_at_once() {
     for nodes in [1, 2] {
         let dir = scratch();
-        let quota = Some(1 << 20);
-        let service = start(
-            &dir,
-            Config {
-                quota,
-                ..config(nodes)
-            },
-        );
+        let service = start_small(&dir, nodes);
         let delegate = service.delegate(0);
         for i in 0..30 {
             let (_, handle) = create(&delegate, "f");
@@ -86,14 +80,7 @@ fn a_deleted_file_makes_room_for_the_next_at_once() {
 fn a_file_is_overwritten_where_there_is_no_room_for_it_twice() {
     for (nodes, append) in [(1, false), (1, true), (2, false)] {
         let dir = scratch();
-        let quota = Some(1 << 20);
-        let service = start(
-            &dir,
-            Config {
-                quota,
-                ..config(nodes)
-            },
-        );
+        let service = start_small(&dir, nodes);
         let delegate = service.delegate(0);
         // Also what lies in slices of the other member.
         let at = |i: u64| (i % 2) * SLICE + i * 50_000;

@@ -314,15 +314,7 @@ impl History {
         if posix {
             state.look(node);
         }
-        if !state.shows(node, |content| content.read(offset, len) == bytes[..]) {
-            let newest = state.newest_content(node).read(offset, len);
-            let differs = newest.iter().zip(&bytes).position(|(a, b)| a != b);
-            panic!(
-                "node {node} file {file}: read {} bytes at {offset}, newest has {}, first other byte {differs:?}",
-                bytes.len(),
-                newest.len()
-            );
-        }
+        state.check_read(node, (offset, len), &bytes);
     }
 
     fn sync(&mut self, i: usize) {

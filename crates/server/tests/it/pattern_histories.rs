@@ -171,15 +171,7 @@ impl History {
         let delegate = self.service().delegate(node as u16);
         let bytes = delegate.read(handle, offset, len as u32).unwrap();
         let state = &mut self.files[file];
-        if !state.shows(node, |content| content.read(offset, len) == bytes[..]) {
-            let newest = state.newest_content(node).read(offset, len);
-            let differs = newest.iter().zip(&bytes).position(|(a, b)| a != b);
-            panic!(
-                "node {node} file {file}: read {} bytes at {offset}, newest has {}, first other byte {differs:?}",
-                bytes.len(),
-                newest.len()
-            );
-        }
+        state.check_read(node, (offset, len), &bytes);
     }
 
     fn commit(&mut self, file: usize) {

@@ -6,7 +6,7 @@ use forebay_storage::fault::{Call, FaultIo, Image, Watched};
 use forebay_storage::{Batch, Durability, Error, Io, Keyspace, LogEnd, Lost, Options, Store};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,6 +75,55 @@ fn file(image: &Image, part: &str) -> Vec<PathBuf> {
         .collect()
 }
 
+fn length(image: &Image, path: &Path) -> u64 {
+    image.files().find(|(p, _)| *p == path).unwrap().1.len() as u64
+}
+
+/// Where the bytes of a file end that are not zero.
+fn written(image: &Image, path: &Path) -> u64 {
+    let bytes = image.files().find(|(p, _)| *p == path).unwrap().1;
+    bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 1
+}
+
+/// What is done to a file.
+#[derive(Clone, Copy)]
+enum Damage {
+    FlipBit,
+    /// Four bits of one byte.
+    ChangeByte,
+    CutAtByte,
+}
+
+impl Damage {
+    /// Does it to places of these bytes of the file, each time to the whole image. Gives the damaged image, the place (of a bit: its
+    /// number in the file), and what to say if something is wrong with it.
+    fn tries<'a>(
+        self,
+        image: &'a Image,
+        path: &'a Path,
+        bytes: Range<u64>,
+        random: &'a mut Random,
+        tries: u64,
+    ) -> impl Iterator<Item = (Image, u64, String)> + 'a {
+        let (unit, name) = match self {
+            Damage::FlipBit => (8, "bit"),
+            Damage::ChangeByte => (1, "byte"),
+            Damage::CutAtByte => (1, "cut at byte"),
+        };
+        (0..tries).map(move |_| {
+            let at = bytes.start * unit + random.below((bytes.end - bytes.start) * unit);
+            let mut bad = image.clone();
+            match self {
+                Damage::FlipBit => assert!(bad.flip_bit(path, at)),
+                Damage::ChangeByte => bad.bytes_mut(path).unwrap()[at as usize] ^= 0x5a,
+                Damage::CutAtByte => bad.bytes_mut(path).unwrap().truncate(at as usize),
+            }
+            let what = format!("{} {name} {at} of {}", path.display(), bytes.end * unit);
+            (bad, at, what)
+        })
+    }
+}
+
 /// Opens the damaged image and compares what it says with the model: right, missing with an error, or an error.
 fn survey(image: &Image, model: &Model, options: &Options, what: &str) -> Vec<Error> {
     let store = match open(&FaultIo::with_image(image, 1), options) {
@@ -102,12 +151,8 @@ fn every_flipped_bit_in_a_table_is_reported() {
     assert!(tables.len() >= 2);
     let mut random = Random::new(1);
     for path in tables {
-        let bits = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64 * 8;
-        for _ in 0..seeds::count(60, 20_000) {
-            let bit = random.below(bits);
-            let mut bad = image.clone();
-            assert!(bad.flip_bit(&path, bit));
-            let what = format!("{} bit {bit} of {bits}", path.display());
+        let (all, tries) = (0..length(&image, &path), seeds::count(60, 20_000));
+        for (bad, _, what) in Damage::FlipBit.tries(&image, &path, all, &mut random, tries) {
             let errors = survey(&bad, &model, &options, &what);
             assert!(
                 errors.iter().any(|e| matches!(e, Error::Corrupt { .. })),
@@ -128,15 +173,9 @@ fn a_flipped_bit_in_either_manifest_costs_nothing_and_is_told() {
     let (image, model, options) = built();
     let mut random = Random::new(2);
     for path in file(&image, "MANIFEST") {
-        let bytes = image.files().find(|(p, _)| **p == path).unwrap().1;
-        let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 1;
+        let (all, tries) = (0..written(&image, &path), seeds::count(200, 20_000));
         let mut told = 0;
-        let tries = seeds::count(200, 20_000);
-        for _ in 0..tries {
-            let bit = random.below(end * 8);
-            let mut bad = image.clone();
-            assert!(bad.flip_bit(&path, bit));
-            let what = format!("{} bit {bit} of {}", path.display(), end * 8);
+        for (bad, _, what) in Damage::FlipBit.tries(&image, &path, all, &mut random, tries) {
             let store = open(&FaultIo::with_image(&bad, 1), &options);
             let store = store.unwrap_or_else(|e| panic!("{what}: {e}"));
             assert_eq!(contents(&store).unwrap(), model, "{what}");
@@ -191,15 +230,9 @@ fn one_flipped_bit_in_a_log_is_put_right_and_told() {
     let (image, model, options) = built();
     let mut random = Random::new(33);
     for path in file(&image, "wal-") {
-        let bytes = image.files().find(|(p, _)| **p == path).unwrap().1;
-        let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 1;
+        let (all, tries) = (0..written(&image, &path), seeds::count(300, 20_000));
         let mut told = 0;
-        let tries = seeds::count(300, 20_000);
-        for _ in 0..tries {
-            let bit = random.below(end * 8);
-            let mut bad = image.clone();
-            assert!(bad.flip_bit(&path, bit));
-            let what = format!("{} bit {bit} of {}", path.display(), end * 8);
+        for (bad, bit, what) in Damage::FlipBit.tries(&image, &path, all, &mut random, tries) {
             let corrected = |store: &Store| {
                 let byte = Lost::Corrected { byte: bit / 8 };
                 store.opened().damage.iter().any(|d| d.lost == byte)
@@ -227,12 +260,8 @@ fn one_flipped_bit_in_a_table_is_put_right_and_told() {
     let mut random = Random::new(34);
     let mut corrected = 0;
     for path in file(&image, ".tbl") {
-        let bits = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64 * 8;
-        for _ in 0..seeds::count(60, 20_000) {
-            let bit = random.below(bits);
-            let mut bad = image.clone();
-            assert!(bad.flip_bit(&path, bit));
-            let what = format!("{} bit {bit} of {bits}", path.display());
+        let (all, tries) = (0..length(&image, &path), seeds::count(60, 20_000));
+        for (bad, bit, what) in Damage::FlipBit.tries(&image, &path, all, &mut random, tries) {
             let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
             assert_eq!(shows(&store, &model, &what), 0, "{what}");
             assert_eq!(contents(&store).unwrap(), model, "{what}");
@@ -250,11 +279,6 @@ fn one_flipped_bit_in_a_table_is_put_right_and_told() {
     assert!(corrected > 0, "no block was put right");
 }
 
-/// Changes four bits of one byte.
-fn change_byte(image: &mut Image, path: &Path, byte: u64) {
-    image.bytes_mut(path).unwrap()[byte as usize] ^= 0x5a;
-}
-
 #[test]
 fn a_changed_byte_in_the_log_costs_its_batch_and_is_never_passed_over() {
     let (image, model, options) = built();
@@ -270,14 +294,9 @@ fn a_changed_byte_in_the_log_costs_its_batch_and_is_never_passed_over() {
         .collect();
     let mut random = Random::new(3);
     for path in file(&image, "wal-") {
-        let bytes = image.files().find(|(p, _)| **p == path).unwrap().1;
-        let end = bytes.iter().rposition(|b| *b != 0).unwrap() as u64 + 1;
+        let (all, tries) = (0..written(&image, &path), seeds::count(300, 20_000));
         let mut refused = 0;
-        for _ in 0..seeds::count(300, 20_000) {
-            let byte = random.below(end);
-            let mut bad = image.clone();
-            change_byte(&mut bad, &path, byte);
-            let what = format!("{} byte {byte} of {end}", path.display());
+        for (bad, _, what) in Damage::ChangeByte.tries(&image, &path, all, &mut random, tries) {
             let store = salvage(&bad, &options);
             let (held, errors) = salvaged(&store);
             assert!(errors.is_empty(), "{what}: {errors:?}");
@@ -381,12 +400,8 @@ fn a_changed_byte_in_a_table_costs_its_block_when_salvaged() {
     let (image, model, options) = built();
     let mut random = Random::new(4);
     for path in file(&image, ".tbl") {
-        let bytes = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64;
-        for _ in 0..seeds::count(60, 20_000) {
-            let byte = random.below(bytes);
-            let mut bad = image.clone();
-            change_byte(&mut bad, &path, byte);
-            let what = format!("{} byte {byte} of {bytes}", path.display());
+        let (all, tries) = (0..length(&image, &path), seeds::count(60, 20_000));
+        for (bad, _, what) in Damage::ChangeByte.tries(&image, &path, all, &mut random, tries) {
             costs_what_it_tells(&bad, &model, &options, &what);
         }
     }
@@ -398,12 +413,8 @@ fn a_table_cut_short_keeps_its_whole_blocks() {
     let mut random = Random::new(5);
     let mut lossy = 0;
     for path in file(&image, ".tbl") {
-        let length = image.files().find(|(p, _)| **p == path).unwrap().1.len();
-        for _ in 0..seeds::count(30, 2_000) {
-            let cut = random.below(length as u64) as usize;
-            let mut bad = image.clone();
-            bad.bytes_mut(&path).unwrap().truncate(cut);
-            let what = format!("{} cut at {cut} of {length}", path.display());
+        let (all, tries) = (0..length(&image, &path), seeds::count(30, 2_000));
+        for (bad, cut, what) in Damage::CutAtByte.tries(&image, &path, all, &mut random, tries) {
             costs_what_it_tells(&bad, &model, &options, &what);
             let store = salvage(&bad, &options);
             let lost = store.survey().iter().any(|d| d.lost != Lost::Nothing);
@@ -416,10 +427,10 @@ fn a_table_cut_short_keeps_its_whole_blocks() {
 }
 
 /// Where the blocks of a table end: its footer says where the filter begins.
-fn blocks_end(image: &Image, path: &Path) -> usize {
+fn blocks_end(image: &Image, path: &Path) -> u64 {
     let bytes = image.files().find(|(p, _)| *p == path).unwrap().1;
     let at = bytes.len() - 64 + 24;
-    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
 #[test]
@@ -427,13 +438,9 @@ fn a_table_with_a_damaged_filter_region_or_footer_is_read_whole() {
     let (image, model, options) = built();
     let mut random = Random::new(6);
     for path in file(&image, ".tbl") {
-        let length = image.files().find(|(p, _)| **p == path).unwrap().1.len() as u64;
-        let from = blocks_end(&image, &path) as u64;
-        for _ in 0..seeds::count(60, 20_000) {
-            let bit = from * 8 + random.below((length - from) * 8);
-            let mut bad = image.clone();
-            assert!(bad.flip_bit(&path, bit));
-            let what = format!("{} bit {bit} of {}", path.display(), length * 8);
+        let behind = blocks_end(&image, &path)..length(&image, &path);
+        let tries = seeds::count(60, 20_000);
+        for (bad, _, what) in Damage::FlipBit.tries(&image, &path, behind, &mut random, tries) {
             let store = open(&FaultIo::with_image(&bad, 1), &options).unwrap();
             assert_eq!(contents(&store).unwrap(), model, "{what}");
             let damage = store.survey();

@@ -203,6 +203,12 @@ impl Crew {
         })
     }
 
+    /// No call of a team has failed at any node.
+    pub fn no_failures(&self) {
+        let status = self.service.status().unwrap();
+        assert!(status.iter().all(|m| m.team_failures == 0), "{status:?}");
+    }
+
     /// Waits until no node has a file open, nor an owner counts one as open.
     pub fn nothing_open(&self) {
         for _ in 0..5000 {

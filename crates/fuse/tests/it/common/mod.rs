@@ -12,6 +12,7 @@ use forebay_testkit::turns;
 pub use map::Map;
 pub use service::{Harness, Setup};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -154,6 +155,13 @@ pub fn errno<T: std::fmt::Debug, E: Into<std::io::Error>>(result: Result<T, E>) 
         Ok(value) => panic!("expected a failure, got {value:?}"),
         Err(e) => e.into().raw_os_error().expect("an error of the system"),
     }
+}
+
+/// Opens a file for reading and writing, made if it is not there.
+pub fn open(path: &Path) -> File {
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap()
 }
 
 /// `truncate` by path; the standard library has only the one by handle.

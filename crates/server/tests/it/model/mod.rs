@@ -104,6 +104,19 @@ impl File {
         found.is_some()
     }
 
+    /// Fails unless the node may show these bytes now, which it read at `offset`, `len` of them at most.
+    pub fn check_read(&mut self, node: usize, (offset, len): (u64, u64), bytes: &[u8]) {
+        if !self.shows(node, |content| content.read(offset, len) == bytes) {
+            let newest = self.newest_content(node).read(offset, len);
+            let differs = newest.iter().zip(bytes).position(|(a, b)| a != b);
+            panic!(
+                "node {node}: read {} bytes at {offset}, newest has {}, first other byte {differs:?}",
+                bytes.len(),
+                newest.len()
+            );
+        }
+    }
+
     /// A hint for a failure: what the newest version would show.
     pub fn newest_content(&self, node: usize) -> Content {
         self.with_pending(node, self.newest())
