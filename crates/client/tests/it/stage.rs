@@ -5,7 +5,7 @@ use forebay_client::OpenOptions;
 use forebay_client::stage::{Direction, LineKind, Options, Outcome, Stop};
 use forebay_testkit::random::seeded_bytes;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -530,27 +530,27 @@ fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again()
                 let path = changed.join(name);
                 let service = direction == Direction::Out;
                 match name.to_str().unwrap() {
-                    "f3" if service => {
+                    "f03" if service => {
                         let mut content = client.read(&path).unwrap();
                         content[100..107].copy_from_slice(b"changed");
                         client.write(&path, &content).unwrap();
                     }
-                    "f4" if service => client.set_xattr(&path, "user.new", b"x").unwrap(),
-                    "f5" if service => client.remove_file(&path).unwrap(),
-                    "f3" => {
+                    "f04" if service => client.set_xattr(&path, "user.new", b"x").unwrap(),
+                    "f05" if service => client.remove_file(&path).unwrap(),
+                    "f03" => {
                         let file = std::fs::File::options().write(true).open(&path).unwrap();
                         std::os::unix::fs::FileExt::write_at(&file, b"changed", 100).unwrap();
                     }
-                    "f5" => std::fs::remove_file(&path).unwrap(),
+                    "f05" => std::fs::remove_file(&path).unwrap(),
                     _ => {}
                 }
             })),
             ..small()
         };
         let run = place.run(direction, &from, &to, &options);
-        assert_eq!(run.outcome, Outcome::SomeFailed, "f5 is gone");
+        assert_eq!(run.outcome, Outcome::SomeFailed, "f05 is gone");
         assert_eq!((run.counts.files, run.counts.failed), (19, 1));
-        assert!(run.lines[0].text.contains("f5"), "{:?}", run.lines);
+        assert!(run.lines[0].text.contains("f05"), "{:?}", run.lines);
         let out = match direction {
             Direction::Out => to,
             Direction::In => {
@@ -561,14 +561,14 @@ fn what_changes_after_it_was_copied_and_before_it_has_its_name_is_copied_again()
         };
         let mut want = seeded_bytes(3, 3000);
         want[100..107].copy_from_slice(b"changed");
-        assert!(std::fs::read(out.join("f3")).unwrap() == want);
-        assert!(std::fs::read(out.join("f4")).unwrap() == seeded_bytes(4, 3000));
+        assert!(std::fs::read(out.join("f03")).unwrap() == want);
+        assert!(std::fs::read(out.join("f04")).unwrap() == seeded_bytes(4, 3000));
         if direction == Direction::Out {
             let mut value = [0; 9];
-            let n = rustix::fs::getxattr(out.join("f4"), "user.new", &mut value).unwrap();
+            let n = rustix::fs::getxattr(out.join("f04"), "user.new", &mut value).unwrap();
             assert_eq!(&value[..n], b"x");
         }
-        assert!(!out.join("f5").exists());
+        assert!(!out.join("f05").exists());
         assert_eq!(temporary_names(&out), 0);
     }
 }

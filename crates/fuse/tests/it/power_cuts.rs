@@ -6,9 +6,10 @@ mod history;
 mod rig;
 
 use crate::common::role_apart;
+use forebay_testkit::disk::Recording;
 use forebay_testkit::random::{Random, seeded_bytes};
 use forebay_testkit::{seeds, turns};
-use rig::{Rig, Setup, serve};
+use rig::{Rig, Served, Setup, serve};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -115,6 +116,42 @@ fn put(path: &Path, bytes: &[u8], sync: bool) {
     }
 }
 
+/// Cuts of a recording: behind each of `points`, and then anywhere between `begin` and the last of them.
+struct Cuts<'a> {
+    rig: &'a Rig,
+    recording: &'a Recording,
+    setup: Setup,
+    begin: usize,
+    points: &'a [usize],
+    seed: u64,
+}
+
+impl Cuts<'_> {
+    /// `look` gets what runs after a cut, and what to say if something is wrong.
+    fn each(&self, mut look: impl FnMut(&Served, &str)) {
+        let (begin, points, mut random) = (self.begin, self.points, Random::new(self.seed));
+        let end = points[points.len() - 1];
+        for cut in 0..seeds::count(6, 40) {
+            let at = match points.get(cut as usize) {
+                Some(point) => *point,
+                None => begin + random.below((end - begin + 1) as u64) as usize,
+            };
+            let (loss, after) = self.rig.cut(self.recording, at, cut, self.setup);
+            let what = format!("cut {cut} at {at}, from {begin} to {points:?}, {loss:?}");
+            look(&after, &what);
+            let wrong = self.rig.end_of_cut(after);
+            assert!(wrong.is_empty(), "{what}: {wrong:#?}");
+        }
+    }
+}
+
+/// The disk's position, and where it is once freed bytes are given back, which happens in the background.
+fn points_until_given_back(rig: &Rig) -> [usize; 2] {
+    let end = rig.position();
+    std::thread::sleep(Duration::from_millis(1500));
+    [end, rig.position()]
+}
+
 fn renames_over_members() {
     let rig = Rig::start();
     let setup = Setup {
@@ -140,14 +177,15 @@ fn renames_over_members() {
     put(&m.join("d0/other"), b"later", true);
     let end = rig.position();
     let recording = rig.end(served);
-    let mut random = Random::new(5);
-    for cut in 0..seeds::count(6, 40) {
-        let at = if cut == 0 {
-            end
-        } else {
-            begin + random.below((end - begin + 1) as u64) as usize
-        };
-        let (loss, after) = rig.cut(&recording, at, cut, setup);
+    let cuts = Cuts {
+        rig: &rig,
+        recording: &recording,
+        setup,
+        begin,
+        points: &[end],
+        seed: 5,
+    };
+    cuts.each(|after, what| {
         let m = after.mount(1);
         let mut wrong = Vec::new();
         for i in 0..16 {
@@ -174,12 +212,8 @@ fn renames_over_members() {
                 }
             }
         }
-        assert!(
-            wrong.is_empty(),
-            "cut {cut} at {at} of {begin}..{end}, {loss:?}: {wrong:#?}"
-        );
-        assert_eq!(rig.end_of_cut(after), Vec::<String>::new());
-    }
+        assert!(wrong.is_empty(), "{what}: {wrong:#?}");
+    });
 }
 
 /// A file that was synced, what is done to it without a sync, and what it may be then.
@@ -240,44 +274,36 @@ fn overwrites(nodes: u16) {
         put(&m.join(case.name).join("other"), b"+", true);
     }
     File::open(m).unwrap().sync_all().unwrap();
-    let end = rig.position();
-    // Freed bytes are given back in the background.
-    std::thread::sleep(Duration::from_millis(1500));
-    let last = rig.position();
+    let points = points_until_given_back(&rig);
     let recording = rig.end(served);
-    let mut random = Random::new(6);
-    for cut in 0..seeds::count(6, 40) {
-        let at = match cut {
-            0 => end,
-            1 => last,
-            _ => begin + random.below((last - begin + 1) as u64) as usize,
-        };
-        let (loss, after) = rig.cut(&recording, at, cut, setup);
+    let cuts = Cuts {
+        rig: &rig,
+        recording: &recording,
+        setup,
+        begin,
+        points: &points,
+        seed: 6,
+    };
+    cuts.each(|after, what| {
         for case in &cases {
             let path = after.mount(0).join(case.name).join("file");
             let mut read = Vec::new();
             let result = File::open(&path).unwrap().read_to_end(&mut read);
-            assert!(
-                result.is_ok(),
-                "{}, cut {cut} at {at} of {begin}..{end}..{last}, {loss:?}: {result:?}",
-                case.name
-            );
+            let what = format!("{}, {what}", case.name);
+            assert!(result.is_ok(), "{what}: {result:?}");
             assert!(
                 read.is_empty() && case.name.starts_with("truncated") || read.len() == old.len(),
-                "{}: {} bytes",
-                case.name,
+                "{what}: {} bytes",
                 read.len()
             );
             for (i, byte) in read.iter().enumerate() {
                 assert!(
                     *byte == old[i] || *byte == case.later[i],
-                    "{}, cut {cut}: byte {i} is {byte}",
-                    case.name
+                    "{what}: byte {i} is {byte}"
                 );
             }
         }
-        assert_eq!(rig.end_of_cut(after), Vec::<String>::new());
-    }
+    });
 }
 
 /// A file that was synced up to `start + synced`, and gets more without a sync.
@@ -329,23 +355,20 @@ fn appends(nodes: u16) {
     for case in &cases {
         put(&m.join(case.name).join("other"), b"+", true);
     }
-    let end = rig.position();
-    std::thread::sleep(Duration::from_millis(1500));
-    let last = rig.position();
+    let points = points_until_given_back(&rig);
     let recording = rig.end(served);
-    let (mut random, mut shorter) = (Random::new(7), 0);
-    for cut in 0..seeds::count(6, 40) {
-        let at = match cut {
-            0 => end,
-            1 => last,
-            _ => begin + random.below((last - begin + 1) as u64) as usize,
-        };
-        let (loss, after) = rig.cut(&recording, at, cut, setup);
+    let mut shorter = 0;
+    let cuts = Cuts {
+        rig: &rig,
+        recording: &recording,
+        setup,
+        begin,
+        points: &points,
+        seed: 7,
+    };
+    cuts.each(|after, what| {
         for case in &cases {
-            let what = format!(
-                "{}, cut {cut} at {at} of {begin}..{end}..{last}, {loss:?}",
-                case.name
-            );
+            let what = format!("{}, {what}", case.name);
             let file = File::open(after.mount(0).join(case.name).join("file")).unwrap();
             let (synced, size) = (case.start + case.synced, file.metadata().unwrap().len());
             assert!(
@@ -366,7 +389,6 @@ fn appends(nodes: u16) {
             file.read_exact_at(&mut first, case.start).unwrap();
             assert_eq!(first, [b'o'; 10], "{what}");
         }
-        assert_eq!(rig.end_of_cut(after), Vec::<String>::new());
-    }
+    });
     println!("{shorter} files ended where they were synced");
 }
