@@ -11,6 +11,7 @@
 //! Invariants: nothing has a name outside of the namespaces, so whatever becomes of the test, the kernel clears up once the first process
 //! of each host has ended, and that ends with the test; no traffic leaves the namespaces, for none of them has an interface of the machine.
 //! `/tmp` of a host is a directory of the test, so what lies on the host's own disk, below its mounts, is seen from outside: [`Hosts::bare`].
+use crate::machine::{self, skip};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -132,9 +133,7 @@ impl Hosts {
     /// The hosts cannot be made though there is the right to, or `FOREBAY_REQUIRE_HOSTS` is set and there is not.
     pub fn start(n: usize, program: &Path) -> Option<Hosts> {
         if let Some(why) = lacking() {
-            let required = std::env::var_os("FOREBAY_REQUIRE_HOSTS").is_some();
-            assert!(!required, "no hosts can be made here: {why}");
-            eprintln!("skipped: no hosts can be made here: {why}");
+            skip("HOSTS", format_args!("no hosts can be made here: {why}"));
             return None;
         }
         assert!(
@@ -428,12 +427,7 @@ fn lacking() -> Option<String> {
         "/usr/sbin/sshd",
         "timeout",
     ] {
-        let look = format!("command -v {program}");
-        let found = Command::new("sh")
-            .args(["-c", &look])
-            .stdout(Stdio::null())
-            .status();
-        if !found.is_ok_and(|status| status.success()) {
+        if machine::program(program).is_none() {
             return Some(format!("{program} is missing; `make setup` installs it"));
         }
     }

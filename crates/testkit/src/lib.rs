@@ -4,6 +4,7 @@
 //! and no crate of the workspace stands below it.
 pub mod disk;
 pub mod hosts;
+pub mod machine;
 pub mod mutation;
 pub mod random;
 pub mod seeds;

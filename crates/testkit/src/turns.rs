@@ -91,7 +91,10 @@ mod tests {
 
     /// Whether another thread would have to wait for a shared turn, and for an exclusive one.
     fn others_wait() -> (bool, bool) {
-        let tried = thread::spawn(|| (PROGRAM.try_read().is_err(), PROGRAM.try_write().is_err()));
+        let tried = thread::spawn(|| {
+            let shared = PROGRAM.try_read().is_err();
+            (shared, PROGRAM.try_write().is_err())
+        });
         tried.join().unwrap()
     }
 

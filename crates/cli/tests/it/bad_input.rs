@@ -1,5 +1,5 @@
 //! Bad input is refused in one line that says what, where and what next, with the right exit code; nothing is lost.
-use crate::common::{Place, assert_fails, forebay, fuse, install, outcome, run};
+use crate::common::{Place, assert_fails, forebay, has_fuse, install, outcome, run};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 #[test]
 fn a_directory_of_something_else_is_refused_untouched() {
     let place = Place::new();
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     std::fs::create_dir(place.path("s")).unwrap();
@@ -26,7 +26,7 @@ fn a_directory_of_something_else_is_refused_untouched() {
 
 #[test]
 fn a_store_of_a_newer_version_or_a_damaged_one_is_refused_untouched() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -71,7 +71,7 @@ fn a_store_of_a_newer_version_or_a_damaged_one_is_refused_untouched() {
 
 #[test]
 fn another_users_store_is_refused() {
-    if !fuse() || !rustix::process::geteuid().is_root() {
+    if !has_fuse() || !rustix::process::geteuid().is_root() {
         return;
     }
     let place = Place::new();
@@ -86,7 +86,7 @@ fn another_users_store_is_refused() {
 
 #[test]
 fn a_store_in_use_is_refused_and_goes_on() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -108,7 +108,7 @@ fn a_store_in_use_is_refused_and_goes_on() {
 
 #[test]
 fn another_number_of_nodes_is_refused_and_named() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -119,7 +119,7 @@ fn another_number_of_nodes_is_refused_and_named() {
 
 #[test]
 fn a_mount_point_that_cannot_be_used_is_named() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -161,7 +161,7 @@ fn a_mount_point_that_cannot_be_used_is_named() {
 
 #[test]
 fn the_store_and_the_mount_point_must_not_lie_in_each_other() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -175,7 +175,7 @@ fn the_store_and_the_mount_point_must_not_lie_in_each_other() {
 
 #[test]
 fn a_full_quota_stops_the_writer_and_loses_nothing() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -215,7 +215,7 @@ fn a_full_quota_stops_the_writer_and_loses_nothing() {
 
 #[test]
 fn a_damaged_block_is_found_by_fsck_and_reads_as_an_error_never_as_wrong_bytes() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -292,7 +292,7 @@ fn nothing_to_check_or_to_show_is_said() {
 
 #[test]
 fn a_store_inside_another_one_is_refused() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -329,7 +329,7 @@ fn an_interval_that_stands_apart_from_its_flag_is_told_how_it_is_written() {
 
 #[test]
 fn a_mount_that_is_refused_leaves_no_new_store() {
-    if !fuse() || !rustix::process::geteuid().is_root() {
+    if !has_fuse() || !rustix::process::geteuid().is_root() {
         return;
     }
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! One byte of a stopped store is changed: what needs it answers `EIO` or is refused with a word, everything else is right,
 //! and the check and the log say where it is. One bit of metadata is put right.
-use crate::common::{Place, forebay, fuse};
+use crate::common::{Place, forebay, has_fuse};
 use forebay_testkit::random::seeded_bytes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -45,7 +45,7 @@ fn find(place: &Place, bytes: &[u8]) -> (PathBuf, u64) {
 
 #[test]
 fn one_changed_byte_of_data_costs_one_block_and_is_named() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -166,7 +166,7 @@ fn survey(place: &Place, what: &str) -> Answers {
 
 #[test]
 fn one_changed_byte_of_metadata_is_refused_or_an_error_and_never_an_answer() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let kv = "s/node-0/kv";

@@ -1,12 +1,12 @@
 //! The demo end to end, in small.
-use crate::common::{Place, assert_fails, command, forebay, fuse};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse};
 use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 #[test]
 fn the_demo_verifies_every_byte_and_leaves_nothing() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -47,7 +47,7 @@ fn the_demo_verifies_every_byte_and_leaves_nothing() {
 
 #[test]
 fn the_demo_cleans_up_after_ctrl_c() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -103,7 +103,7 @@ fn the_demo_cleans_up_after_ctrl_c() {
 
 #[test]
 fn a_disk_without_room_is_refused_before_anything_is_written() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

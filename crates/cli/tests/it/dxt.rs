@@ -2,7 +2,7 @@
 //!
 //! The traces are no part of the repository: they are looked for in `../shared`, or where `FOREBAY_SHARED` says. Those of
 //! several GiB run with `SOAK=1` only; with `SOAK_DIR` set, what is done is not done again.
-use crate::common::{Place, command, forebay, fuse, outcome, run_within};
+use crate::common::{Place, command, forebay, has_fuse, outcome, run_within};
 use forebay_testkit::seeds;
 use forebay_testkit::shared::shared;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ fn traces() -> Vec<PathBuf> {
 
 #[test]
 fn every_shared_trace_replays_through_the_mounts() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let traces = traces();

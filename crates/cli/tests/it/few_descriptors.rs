@@ -1,6 +1,6 @@
 //! A service that may have few open files, or suddenly none more: what it acknowledges is there, it is not closed for writes, and it
 //! can be stopped.
-use crate::common::{Place, assert_fails, command, forebay, fuse, outcome, run};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse, outcome, run};
 use forebay_testkit::random::seeded_bytes;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs::File;
@@ -69,7 +69,7 @@ fn is_sound(place: &Place) {
 
 #[test]
 fn the_soft_limit_is_raised_to_the_hard_one() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -83,7 +83,7 @@ fn the_soft_limit_is_raised_to_the_hard_one() {
 
 #[test]
 fn a_low_hard_limit_and_idle_connections_stop_no_write() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     for limit in [48, 64] {
@@ -148,7 +148,7 @@ fn limit_to(pid: u32, current: Option<u64>) -> Option<u64> {
 
 #[test]
 fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -199,7 +199,7 @@ fn while_there_are_no_descriptors_nothing_is_lost_and_afterwards_all_goes_on() {
 
 #[test]
 fn a_service_that_cannot_close_its_store_leaves_no_mount() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

@@ -18,7 +18,7 @@ fn free(place: &Place, dir: &str) -> u64 {
 
 #[test]
 fn a_full_quota_lets_files_be_overwritten_and_gives_all_back() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

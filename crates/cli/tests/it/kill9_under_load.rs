@@ -10,7 +10,7 @@ mod history;
 mod worker;
 
 use crate::common::rounds::Watchdog;
-use crate::common::{Place, detach_below, forebay, fuse, kill};
+use crate::common::{Place, detach_below, forebay, has_fuse, kill};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn everything_acknowledged_survives_sigkill() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     seeds::for_each_seed("kill9", (3, 200), round);

@@ -1,6 +1,6 @@
 //! Starting, using and stopping a service through the command: mounts, status, lamination, signals, dead servers.
 use crate::common::left::soon;
-use crate::common::{Place, assert_fails, command, forebay, fuse, kill, outcome, run};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill, outcome, run};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ fn mounts(place: &Place) -> usize {
 
 #[test]
 fn four_nodes_share_their_files_and_a_stopped_service_keeps_them() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -59,7 +59,7 @@ fn four_nodes_share_their_files_and_a_stopped_service_keeps_them() {
 
 #[test]
 fn a_path_with_node_in_braces_says_where_each_mount_goes() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -81,7 +81,7 @@ fn a_path_with_node_in_braces_says_where_each_mount_goes() {
 
 #[test]
 fn open_files_keep_a_mount_and_are_named_unless_forced() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -124,7 +124,7 @@ fn open_files_keep_a_mount_and_are_named_unless_forced() {
 
 #[test]
 fn a_service_that_a_signal_stops_is_ended_when_forced() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -156,7 +156,7 @@ fn a_service_that_a_signal_stops_is_ended_when_forced() {
 
 #[test]
 fn signals_stop_a_foreground_service_cleanly() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -197,7 +197,7 @@ fn signals_stop_a_foreground_service_cleanly() {
 
 #[test]
 fn a_service_whose_mounts_are_all_unmounted_from_outside_stops_by_itself() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -221,7 +221,7 @@ fn a_service_whose_mounts_are_all_unmounted_from_outside_stops_by_itself() {
 
 #[test]
 fn dead_mounts_are_detached_by_umount_and_by_the_next_mount() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -255,7 +255,7 @@ fn dead_mounts_are_detached_by_umount_and_by_the_next_mount() {
 
 #[test]
 fn a_service_whose_store_was_moved_is_not_taken_for_dead() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -278,7 +278,7 @@ fn a_service_whose_store_was_moved_is_not_taken_for_dead() {
 
 #[test]
 fn laminated_files_cannot_be_changed_and_open_ones_cannot_be_laminated() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -329,7 +329,7 @@ fn laminated_files_cannot_be_changed_and_open_ones_cannot_be_laminated() {
 
 #[test]
 fn a_stopping_service_commits_what_programs_have_not() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

@@ -3,7 +3,7 @@
 //! What a file costs in memory and on disk is printed, and the server's memory stays inside its budget (counted as in
 //! `memory_budget`). `FOREBAY_TEST_FILES` sets another number of small files.
 use crate::common::server_memory::{Mib, ServerMemory};
-use crate::common::{Place, command, fuse, outcome, run_within};
+use crate::common::{Place, command, has_fuse, outcome, run_within};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
 use std::fs::File;
@@ -60,7 +60,7 @@ fn fsck(place: &Place) {
 
 #[test]
 fn many_files_are_open_at_once() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let count = seeds::count(1_000, 10_000);
@@ -196,7 +196,7 @@ impl Tree<'_> {
 
 #[test]
 fn small_files_in_great_number_live_through_a_restart_and_leave_nothing_behind() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let asked = std::env::var("FOREBAY_TEST_FILES").ok();

@@ -4,7 +4,7 @@
 //! `common::server_memory`). Nothing is taken off for the fixed overhead (stacks, buffers of the mounts' threads, what the
 //! process holds before anything is asked of it): it counts inside the budget.
 use crate::common::server_memory::{Mib, ServerMemory};
-use crate::common::{Place, fuse};
+use crate::common::{Place, has_fuse};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
 use std::fs::File;
@@ -58,7 +58,7 @@ impl Shared {
 
 #[test]
 fn memory_stays_inside_the_budget_while_much_more_is_written_and_read() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let (memory, total) = match seeds::is_soak() {

@@ -1,6 +1,6 @@
 //! What a running service tells of itself: the metrics over TCP and over a Unix socket are those of `forebay status`, and
 //! both change with what is done; `--watch` goes on until it is told to stop.
-use crate::common::{Place, assert_fails, command, forebay, fuse};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse};
 use forebay_cli::metrics::METRICS;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -118,7 +118,7 @@ fn every_metric_is_there_and_no_other(body: &str) {
 
 #[test]
 fn metrics_over_tcp_and_unix_are_those_of_status_and_change_with_what_is_written() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -157,7 +157,7 @@ fn an_address_for_all_is_refused_and_one_in_use_stops_the_start() {
     let got = place.mount(&["--metrics", "0.0.0.0:9470"]);
     assert_fails(&got, 2, &["--metrics", "other machines", "127.0.0.1:9470"]);
     assert!(!place.path("s").exists(), "nothing was begun");
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -185,7 +185,7 @@ fn interrupt(mut child: Child) {
 
 #[test]
 fn watching_shows_rates_since_the_last_look_and_ends_well() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

@@ -7,8 +7,9 @@
 //!
 //! What is missing is skipped, with a word; with `FOREBAY_REQUIRE_MPI` set it fails.
 use crate::common::left::nothing;
-use crate::common::mpi::{self, lacking, logs, mpirun, place, there};
+use crate::common::mpi::{self, logs, mpirun, place};
 use crate::common::{Place, command, outcome, run, run_within};
+use forebay_testkit::machine::{program, skip};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,9 +48,12 @@ const MPICH: Way = Way {
 
 impl Way {
     fn usable(&self) -> bool {
-        let usable = there(self.mpirun) && there(self.mpicc);
+        let usable = program(self.mpirun).is_some() && program(self.mpicc).is_some();
         if !usable {
-            lacking(&format!("no {} or {}", self.mpirun, self.mpicc));
+            skip(
+                "MPI",
+                format_args!("there is no {} or {}", self.mpirun, self.mpicc),
+            );
         }
         usable
     }
@@ -63,7 +67,7 @@ impl Way {
         if let Some(package) = package {
             let flags = run(Command::new("pkg-config").args(["--cflags", "--libs", package]));
             if !flags.status.success() {
-                lacking(&format!("no {package}"));
+                skip("MPI", format_args!("there is no {package}"));
                 return None;
             }
             let flags = String::from_utf8(flags.stdout).unwrap();
@@ -268,7 +272,7 @@ fn numpy_by_mpi4py() {
     let python = "/usr/bin/python3";
     let modules = run(Command::new(python).args(["-c", "import mpi4py, numpy"]));
     if !modules.status.success() {
-        return lacking("no mpi4py, or no numpy");
+        return skip("MPI", "there is no mpi4py, or no numpy");
     }
     let place = place();
     let ways = [&OMPIO, &ROMIO];

@@ -1,6 +1,6 @@
 //! `forebay run` with all servers in one process: the command's world, its exit code, and what is left afterwards.
 use crate::common::left::{nothing, soon};
-use crate::common::{Place, assert_fails, command, forebay, fuse, kill};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
 use std::process::Stdio;
 
 /// `forebay run` of a shell script on the place's store and mount point.
@@ -19,7 +19,7 @@ fn place() -> (Place, String, String) {
 
 #[test]
 fn a_command_finds_its_mounts_and_a_second_run_finds_its_files() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = place();
@@ -37,7 +37,7 @@ fn a_command_finds_its_mounts_and_a_second_run_finds_its_files() {
 
 #[test]
 fn the_exit_code_is_the_commands() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = place();
@@ -53,7 +53,7 @@ fn the_exit_code_is_the_commands() {
 
 #[test]
 fn what_the_command_leaves_running_ends_with_it() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = place();
@@ -68,7 +68,7 @@ fn what_the_command_leaves_running_ends_with_it() {
 
 #[test]
 fn a_signal_goes_to_the_command_and_the_service_stops_cleanly() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = place();
@@ -95,7 +95,7 @@ fn started(args: &[&str]) -> std::process::Child {
 
 #[test]
 fn a_killed_run_leaves_nothing_and_what_was_committed() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = place();
@@ -110,7 +110,7 @@ fn a_killed_run_leaves_nothing_and_what_was_committed() {
 
 #[test]
 fn a_killed_server_is_a_failure_and_leaves_no_mount() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = place();
@@ -131,7 +131,7 @@ fn a_killed_server_is_a_failure_and_leaves_no_mount() {
 
 #[test]
 fn a_service_that_is_stopped_ends_the_command_and_no_line_lands_below_its_mount() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let forced = |place: &Place| {
@@ -190,7 +190,7 @@ fn wrong_input_is_one_line_and_starts_nothing() {
         assert_fails(&got, 1, &["without MPI", "--features mpi"]);
     }
     assert!(!place.path("s").exists());
-    if fuse() {
+    if has_fuse() {
         let got = with(&[], store, &none);
         assert_fails(&got, 1, &["does not exist", "mkdir"]);
         assert!(!place.path("s").exists());

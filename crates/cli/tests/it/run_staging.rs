@@ -1,6 +1,6 @@
 //! `forebay run` with `--stage-in` and `--stage-out`: what the command finds, where its files go, and what is said when not.
 use crate::common::left::nothing;
-use crate::common::{Place, assert_fails, command, forebay, fuse};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse};
 use forebay_testkit::random::seeded_bytes;
 use std::process::Stdio;
 
@@ -29,7 +29,7 @@ fn plant(place: &Place) {
 
 #[test]
 fn a_command_finds_what_was_staged_in_and_its_files_come_out() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -81,7 +81,7 @@ fn a_command_finds_what_was_staged_in_and_its_files_come_out() {
 
 #[test]
 fn what_cannot_be_staged_is_said_and_nothing_is_lost() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -150,7 +150,7 @@ fn what_cannot_be_staged_is_said_and_nothing_is_lost() {
 
 #[test]
 fn after_a_signal_only_a_command_that_ends_well_is_staged_out() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     for (end, staged) in [("exit 9", false), ("exit 0", true)] {

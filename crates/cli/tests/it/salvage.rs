@@ -1,5 +1,5 @@
 //! A store with a damaged table: mounted to salvage what is whole, and repaired.
-use crate::common::{Place, assert_fails, forebay, fuse};
+use crate::common::{Place, assert_fails, forebay, has_fuse};
 use forebay_testkit::random::seeded_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ fn look(place: &Place, mount: &str, files: &BTreeMap<String, Vec<u8>>, list: &st
 
 #[test]
 fn what_is_whole_is_mounted_to_read_and_a_list_says_what_is_not() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let (place, files) = damaged();
@@ -101,7 +101,7 @@ fn what_is_whole_is_mounted_to_read_and_a_list_says_what_is_not() {
 
 #[test]
 fn a_repair_asks_and_keeps_what_it_replaces_and_the_store_starts_again() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let (place, files) = damaged();
@@ -158,7 +158,7 @@ fn damaged_apart() -> (Place, BTreeMap<String, Vec<u8>>, String) {
 
 #[test]
 fn one_path_with_rank_salvages_what_there_is_and_repairs_all_members() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let (place, files, ranks) = damaged_apart();
@@ -208,7 +208,7 @@ fn one_path_with_rank_salvages_what_there_is_and_repairs_all_members() {
 
 #[test]
 fn a_mount_refuses_a_store_under_repair_or_without_the_records_of_a_member() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let (place, files) = damaged();

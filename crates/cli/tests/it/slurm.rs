@@ -4,7 +4,8 @@
 //! `scripts/slurm.sh` starts the Slurm; that needs root, and a machine whose name its daemons can look up. Without one the
 //! test says that it skips; with `FOREBAY_REQUIRE_SLURM` set it fails.
 use crate::common::left::{nothing, soon};
-use crate::common::{Place, fuse, mpi, outcome, run};
+use crate::common::{Place, has_fuse, mpi, outcome, run};
+use forebay_testkit::machine::{program, skip};
 use forebay_testkit::turns::{self, Turn};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,16 +25,14 @@ impl Slurm {
     fn start() -> Option<Slurm> {
         let turn = turns::exclusive();
         let programs = ["slurmctld", "slurmd", "munged", "sbatch"];
-        let there = |name: &&str| run(Command::new("which").arg(name)).status.success();
-        let ready = fuse() && rustix::process::geteuid().is_root() && programs.iter().all(there);
-        let skip = |why: &str| {
-            let required = std::env::var_os("FOREBAY_REQUIRE_SLURM").is_some();
-            assert!(!required, "{why}");
-            eprintln!("skipped: {why}");
-            None
-        };
+        let there = |name: &str| program(name).is_some();
+        let ready = rustix::process::geteuid().is_root() && programs.into_iter().all(there);
         if !ready {
-            return skip("no slurm-wlm and munge, no FUSE, or not root");
+            skip("SLURM", "there is no slurm-wlm, no munge, or no root");
+            return None;
+        }
+        if !has_fuse() {
+            return None;
         }
         let slurm = Slurm {
             place: Place::new(),
@@ -41,7 +40,10 @@ impl Slurm {
         };
         match outcome(&run(&mut slurm.script("start"))) {
             (0, _, _) => Some(slurm),
-            (_, out, err) => skip(&format!("Slurm does not start: {out}{err}")),
+            (_, out, err) => {
+                skip("SLURM", format_args!("it does not start: {out}{err}"));
+                None
+            }
         }
     }
 

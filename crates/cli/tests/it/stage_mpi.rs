@@ -2,49 +2,14 @@
 //!
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 use crate::common::left::{nothing, soon};
-use crate::common::{Place, command, forebay, fuse, kill, run};
+use crate::common::mpi::{N, args, mpirun, place};
+use crate::common::{Place, command, forebay, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
 use std::io::BufRead;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-
-const N: usize = 4;
-
-/// A place with as many mount points as servers, m0 to m3, if there is an `mpirun`.
-fn place() -> Option<Place> {
-    let open = forebay_fabric::mpi::library().contains("Open MPI");
-    let name = if open {
-        "mpirun.openmpi"
-    } else {
-        "mpirun.mpich"
-    };
-    let which = format!("command -v {name}");
-    if !fuse()
-        || !run(Command::new("sh").args(["-c", &which]))
-            .status
-            .success()
-    {
-        let required = std::env::var_os("FOREBAY_REQUIRE_MPI").is_some();
-        assert!(!required, "no {name}, or no FUSE");
-        eprintln!("skipped: no {name}, or no FUSE");
-        return None;
-    }
-    let place = Place::new();
-    for k in 0..N {
-        std::fs::create_dir(place.path(&format!("m{k}"))).unwrap();
-    }
-    Some(place)
-}
-
-fn args(place: &Place, more: &[&str], script: &str) -> Vec<String> {
-    let (store, mount) = (place.text("n{rank}"), place.text("m{rank}"));
-    let head = ["run", "--launcher", "mpirun", "--nodes", "4"];
-    let paths = ["--store", &store, "--mount", &mount];
-    let all = [&head[..], &paths, more, &["--", "sh", "-c", script]].concat();
-    all.iter().map(|text| text.to_string()).collect()
-}
 
 fn ran(place: &Place, more: &[&str], script: &str) -> (i32, String, String) {
     let args = args(place, more, script);
@@ -131,7 +96,10 @@ fn job(args: &[&str]) -> serde_json::Value {
 
 #[test]
 fn a_tree_goes_in_before_the_command_and_out_after_it() {
-    let Some(place) = place() else { return };
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
     let (src, out) = (place.path("src"), place.path("out"));
     plant(&src, 300, 300 << 20);
     let into = format!("{}:/tree", src.display());
@@ -163,7 +131,10 @@ fn a_tree_goes_in_before_the_command_and_out_after_it() {
 
 #[test]
 fn after_a_server_is_killed_the_same_command_goes_on_at_another() {
-    let Some(place) = place() else { return };
+    if mpirun().is_none() {
+        return;
+    }
+    let place = place();
     let (src, out) = (place.path("src"), place.text("out"));
     plant(
         &src,

@@ -1,5 +1,5 @@
 //! `forebay stage` through the command: what it says, and that it goes on after anything was killed.
-use crate::common::{Place, assert_fails, command, forebay, fuse, kill};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse, kill};
 use forebay_testkit::random::seeded_bytes;
 use forebay_testkit::seeds;
 use std::os::unix::process::ExitStatusExt;
@@ -86,7 +86,7 @@ fn start(args: &[&str]) -> Child {
 
 #[test]
 fn a_tree_goes_in_and_out_and_the_outcome_is_told() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -166,7 +166,7 @@ fn a_tree_goes_in_and_out_and_the_outcome_is_told() {
 
 #[test]
 fn what_cannot_be_staged_is_refused_in_one_line() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -249,7 +249,7 @@ impl Drop for ReadOnly {
 
 #[test]
 fn a_read_only_target_is_named_once_and_nothing_is_lost() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
@@ -287,7 +287,7 @@ fn a_read_only_target_is_named_once_and_nothing_is_lost() {
 
 #[test]
 fn after_the_service_is_killed_the_same_command_goes_on() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     // Five pieces on four threads: past this much at least one piece is whole, or half of the small files are.
@@ -348,7 +348,7 @@ fn after_the_service_is_killed_the_same_command_goes_on() {
 
 #[test]
 fn a_job_ends_with_its_command_unless_it_is_in_the_background() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -398,7 +398,7 @@ fn a_job_ends_with_its_command_unless_it_is_in_the_background() {
 /// The full form (`SOAK=1`) is 10,000 files and one of 4 GiB; clocks decide nothing, they are printed side by side.
 #[test]
 fn staging_out_beside_cp() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let (files, large, rounds) = seeds::count((300, 16 << 20, 1), (10_000, 4 << 30, 5));
@@ -468,7 +468,7 @@ mod libc_signal {
 
 #[test]
 fn a_job_that_was_given_up_is_forgotten_when_asked_and_not_before() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

@@ -1,5 +1,5 @@
 //! `forebay stat`: what it shows of files of a mount, with patterns on and off.
-use crate::common::{Place, assert_fails, forebay, fuse};
+use crate::common::{Place, assert_fails, forebay, has_fuse};
 use forebay_testkit::turns;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ fn stride(place: &Place, name: &str, nodes: u64, rows: u64) {
 #[test]
 fn patterns_and_extents_of_a_file_are_shown() {
     let _turn = turns::exclusive();
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -71,7 +71,7 @@ fn patterns_and_extents_of_a_file_are_shown() {
 #[test]
 fn without_patterns_the_index_has_the_extents() {
     let _turn = turns::exclusive();
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

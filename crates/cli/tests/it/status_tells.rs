@@ -1,5 +1,5 @@
 //! What was found when a store was opened, as `forebay status` and the metrics tell it.
-use crate::common::{Place, forebay, fuse};
+use crate::common::{Place, forebay, has_fuse};
 use forebay_testkit::random::seeded_bytes;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn newest_log(kv: &Path) -> PathBuf {
 
 #[test]
 fn a_log_that_was_cut_and_a_superblock_that_was_made_again_are_told() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

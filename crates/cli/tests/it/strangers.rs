@@ -1,6 +1,6 @@
 //! Another user of the machine can neither read a store nor ask its service, even where modes were opened by mistake; and one who was
 //! let in is not cut off.
-use crate::common::{Place, assert_fails, command, forebay, fuse, outcome, run};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse, outcome, run};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -27,7 +27,7 @@ fn stranger(program: &str, args: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn a_stranger_gets_neither_the_store_nor_an_answer() {
-    if !fuse() || !rustix::process::geteuid().is_root() {
+    if !has_fuse() || !rustix::process::geteuid().is_root() {
         return;
     }
     let open = |path: &str, mode| {
@@ -64,7 +64,7 @@ const HOLD: &str = r#"exec 3>>"$1" && echo open && while read -r line; do echo "
 
 #[test]
 fn a_file_that_another_user_holds_open_keeps_the_service_from_being_stopped() {
-    if !fuse() || !rustix::process::geteuid().is_root() {
+    if !has_fuse() || !rustix::process::geteuid().is_root() {
         return;
     }
     let place = Place::new();

@@ -1,5 +1,6 @@
 //! Plots: drawings and pictures hold what they should, and the page works in a real browser.
 use crate::common::{Place, assert_fails, forebay, run};
+use forebay_testkit::machine::{program, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -68,15 +69,9 @@ fn what_cannot_be_drawn_is_said() {
 /// A browser without a window, if there is one. Fails instead where there must be.
 fn browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let all = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
-    let found = all.into_iter().find(|file| file.is_file());
-    assert!(
-        found.is_some() || std::env::var_os("FOREBAY_REQUIRE_PROGRAMS").is_none(),
-        "FOREBAY_REQUIRE_PROGRAMS is set, but there is no chromium"
-    );
+    let found = names.into_iter().find_map(program);
     if found.is_none() {
-        eprintln!("skipped: no chromium");
+        skip("PROGRAMS", "there is no chromium");
     }
     found
 }

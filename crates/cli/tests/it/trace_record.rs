@@ -1,6 +1,6 @@
 //! Recordings through a real mount: every operation is in them, and their replay makes the same calls again.
 use crate::common::left::soon;
-use crate::common::{Place, assert_fails, command, forebay, fuse, outcome, run};
+use crate::common::{Place, assert_fails, command, forebay, has_fuse, outcome, run};
 use forebay_trace::{Action, Kind, Recording, Trace};
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn work(trace: &Trace) -> Vec<Vec<(String, &'static str, u64, u64)>> {
 
 #[test]
 fn a_recorded_program_and_its_replay_make_the_same_calls() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -83,7 +83,7 @@ fn a_recorded_program_and_its_replay_make_the_same_calls() {
 
 #[test]
 fn every_operation_is_recorded_with_its_file_its_process_and_its_error() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -175,7 +175,7 @@ fn every_operation_is_recorded_with_its_file_its_process_and_its_error() {
 
 #[test]
 fn the_exit_code_is_the_commands_and_nothing_is_left_on() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();
@@ -217,7 +217,7 @@ fn where_nothing_can_be_recorded_it_is_said_before_the_command_runs() {
         "trace", "record", "--mount", &store, "-o", &output, "--", "touch", &ran,
     ];
     assert_fails(&forebay(&args), 1, &["no service", "forebay mount"]);
-    if fuse() {
+    if has_fuse() {
         place.mount_well(&[]);
         let inside = place.text("m/t");
         let args = [
@@ -231,7 +231,7 @@ fn where_nothing_can_be_recorded_it_is_said_before_the_command_runs() {
 
 #[test]
 fn of_a_server_that_is_killed_the_recording_has_what_is_whole_and_says_so() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

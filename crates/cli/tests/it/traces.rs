@@ -1,5 +1,5 @@
 //! Traces from the command line: made, described, replayed with every byte verified.
-use crate::common::{Place, assert_fails, forebay, fuse};
+use crate::common::{Place, assert_fails, forebay, has_fuse};
 
 #[test]
 fn a_made_trace_is_described() {
@@ -99,7 +99,7 @@ fn a_trace_replays_through_the_library_and_stays_in_the_store() {
 
 #[test]
 fn a_trace_replays_through_a_service_of_its_own_and_through_mounts_that_are_there() {
-    if !fuse() {
+    if !has_fuse() {
         return;
     }
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! What others' suites find: pjdfstest asks some 400 questions about names, modes, owners, times and errors of every kind of file,
 //! as root and as two other users.
-use crate::common::{Harness, Setup, have};
+use crate::common::{Harness, Setup, has_program};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ fn pjdfstest() -> Option<PathBuf> {
     let installed = home.map(|home| home.join("bin/pjdfstest"));
     installed
         .filter(|path| path.exists())
-        .or_else(|| have("pjdfstest").then(|| PathBuf::from("pjdfstest")))
+        .or_else(|| has_program("pjdfstest").then(|| PathBuf::from("pjdfstest")))
 }
 
 fn group_of_nobody() -> String {

@@ -2,7 +2,7 @@
 use crate::common::{Harness, errno, open, start_role};
 use forebay_testkit::turns;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 
 /// The work of this module's roles; whether it is one of them.

@@ -1,8 +1,8 @@
 //! Advisory locks between mounts: exclusion, waiting, signals, death, deadlock, and what a lock shows.
-use crate::common::{Harness, errno, have, open, start_role};
+use crate::common::{Harness, errno, has_program, open, start_role};
 use forebay_testkit::seeds;
 use forebay_testkit::turns;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -431,7 +431,7 @@ fn finish(child: Child) -> String {
 #[test]
 fn one_sqlite_database_is_used_from_four_mounts() {
     let _turn = turns::exclusive();
-    if !have("python3") {
+    if !has_program("python3") {
         return;
     }
     let Some(h) = Harness::four() else { return };

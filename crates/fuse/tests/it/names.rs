@@ -371,7 +371,7 @@ fn device_files_are_made_listed_and_archived_and_do_not_open() {
     );
     all_right(&m.join("tar/d"));
     all_right(&m.join("copied"));
-    if crate::common::have("rsync") {
+    if crate::common::has_program("rsync") {
         sh(
             plain.path(),
             &format!("rsync -aH {root}/d/ r && rsync -aH r/ {root}/r"),

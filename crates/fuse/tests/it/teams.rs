@@ -1,7 +1,7 @@
 //! Processes that ask for the same through mounts: as a team, by its directory; and each for itself, by plain system calls.
 //!
 //! The service runs in the test's own process, so that what it did can be counted; only child processes touch the mounts.
-use crate::common::{Harness, Setup, can_mount, have, role, role_apart, role_as};
+use crate::common::{Harness, Setup, has_fuse, has_program, role, role_apart, role_as};
 use forebay_client::job::{How, Rank};
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_fuse::{Mount, MountOptions};
@@ -189,7 +189,7 @@ impl World {
     }
 
     fn hasty(nodes: u16, deadline: Duration) -> Option<World> {
-        if !can_mount() {
+        if !has_fuse() {
             return None;
         }
         let turn = turns::shared();
@@ -428,10 +428,10 @@ const STRANGER: u32 = 65533;
 fn the_service_of_an_ordinary_user_lets_its_user_and_root_act_together() {
     let root = rustix::process::geteuid().is_root();
     if !root
-        || !can_mount()
+        || !has_fuse()
         || !["setpriv", "unshare", "fusermount3"]
             .iter()
-            .all(|p| have(p))
+            .all(|p| has_program(p))
     {
         eprintln!("skipped: only root can make a place for an ordinary user with /dev/fuse");
         return;

@@ -1,5 +1,5 @@
 //! What a second user of the machine can reach.
-use crate::common::{Harness, Setup, have, sh};
+use crate::common::{Harness, Setup, has_program, sh};
 use forebay_testkit::turns;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ fn possible() -> bool {
     if !root {
         eprintln!("skipped: only root can run a program as another user");
     }
-    root && have("setpriv")
+    root && has_program("setpriv")
 }
 
 /// Runs a script as nobody; its exit code and what it said.
@@ -128,7 +128,7 @@ fn without_allow_other_the_mount_is_closed() {
 
 #[test]
 fn an_ordinary_user_mounts_with_the_helper() {
-    if !possible() || !have("fusermount3") {
+    if !possible() || !has_program("fusermount3") {
         return;
     }
     let exe = std::env::current_exe().unwrap();
@@ -186,7 +186,7 @@ const ROOT_WITHOUT_FSETID: &[&str] = &["--bounding-set=-fsetid", "--regid=65534"
 
 #[test]
 fn set_id_bits_go_when_they_go_on_the_local_disk() {
-    if !possible() || !have("fallocate") || !have("truncate") {
+    if !possible() || !has_program("fallocate") || !has_program("truncate") {
         return;
     }
     let _turn = turns::shared();

@@ -5,7 +5,6 @@ use forebay_fabric::fault::{Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_server::delegate::{Delegate, Opened};
 use forebay_server::{Caller, Fid, Kind, NewNode, OpenFlags, Service};
-use forebay_storage::OsIo;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -2,11 +2,9 @@
 use crate::common::*;
 use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::service::MemberStatus;
-use forebay_server::{Config, Fid, Kind, NewNode, RenameFlags, Service};
+use forebay_server::{Fid, Kind, NewNode, RenameFlags, Service};
 use forebay_storage::fault::FaultIo;
 use rustix::io::Errno;
-use std::path::Path;
-use std::sync::Arc;
 
 #[test]
 fn deleting_on_a_full_disk_makes_room() {

@@ -3,7 +3,7 @@ use crate::common::*;
 use forebay_fabric::fault::{Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_index::RangeMap;
-use forebay_server::{Config, Fid, Service};
+use forebay_server::{Fid, Service};
 use forebay_storage::fault::FaultIo;
 use std::path::Path;
 use std::sync::Arc;

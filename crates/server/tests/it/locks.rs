@@ -9,7 +9,6 @@ use forebay_server::delegate::{Delegate, Granted, Handle, LockWanted, Locking};
 use forebay_server::locks::Mode;
 use forebay_server::locks::proto::Space;
 use forebay_server::{Error, Fid, Kind, NewNode, Service};
-use forebay_storage::OsIo;
 use forebay_testkit::seeds::is_soak;
 use rustix::io::Errno;
 use std::sync::Arc;

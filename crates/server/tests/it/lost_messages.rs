@@ -5,12 +5,9 @@ use crate::model::content::Content;
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_index::RangeMap;
 use forebay_server::delegate::Delegate;
-use forebay_server::{Caller, Service, SetAttr, SetTime, Time};
-use forebay_storage::OsIo;
+use forebay_server::{Caller, SetAttr, SetTime, Time};
 use forebay_testkit::random::Random;
 use rustix::io::Errno;
-use std::sync::Arc;
-use tempfile::TempDir;
 
 fn check(delegate: &Delegate, fid: forebay_server::Fid, content: &Content) {
     let open = delegate.open(fid, READ).unwrap();

@@ -2,10 +2,8 @@
 //! removed one goes with its last close.
 use crate::common::*;
 use forebay_fabric::fault::{Faults, Odds};
-use forebay_server::{Fid, OpenFlags, Service};
-use forebay_storage::OsIo;
+use forebay_server::{Fid, OpenFlags};
 use rustix::io::Errno;
-use std::sync::Arc;
 
 #[test]
 fn each_open_counts_once_and_each_close_too() {

@@ -4,7 +4,6 @@ use forebay_fabric::fault::{Faults, Odds};
 use forebay_pattern::Request;
 use forebay_server::delegate::{Delegate, Future, Handle, Policy, PrefetchConfig, PrefetchStats};
 use forebay_server::{Config, Fid, Service, SetAttr};
-use forebay_storage::OsIo;
 use forebay_testkit::random::Random;
 use std::sync::Arc;
 use std::time::Duration;

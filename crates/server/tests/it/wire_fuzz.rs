@@ -12,7 +12,6 @@ use forebay_server::locks::{Mode, proto::Space};
 use forebay_server::meta::proto::{IntentId, MetaRequest, Part};
 use forebay_server::proto::{OneWay, Reply, Request, WireError};
 use forebay_server::{Caller, Fid, Kind, NewNode, RenameFlags, Service, SetAttr, SetTime};
-use forebay_storage::OsIo;
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds;

@@ -5,6 +5,7 @@ pub mod mpi;
 pub mod rounds;
 pub mod server_memory;
 
+pub use forebay_testkit::machine::has_fuse;
 use forebay_testkit::turns::{self, Turn};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -112,23 +113,6 @@ pub fn assert_fails(result: &(i32, String, String), code: i32, parts: &[&str]) {
     for part in parts {
         assert!(err.contains(part), "'{part}' is missing in: {err}");
     }
-}
-
-/// Whether mounts can be tested here. Fails instead where they must be.
-pub fn fuse() -> bool {
-    let there = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse")
-        .is_ok();
-    if !there {
-        assert!(
-            std::env::var_os("FOREBAY_REQUIRE_FUSE").is_none(),
-            "this machine has no usable /dev/fuse"
-        );
-        eprintln!("skipped: no usable /dev/fuse");
-    }
-    there
 }
 
 /// A directory with a store and a mount point; whatever is mounted or runs below it ends with it.

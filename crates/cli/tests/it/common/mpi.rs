@@ -1,7 +1,8 @@
 //! Four servers below `mpirun` with four mounts on this machine, for the tests of the service over MPI.
-use super::{Place, command, forebay, fuse, run};
+use super::{Place, command, forebay, has_fuse};
+use forebay_testkit::machine::{program, skip};
 use std::io::BufRead;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 /// How many servers, and mounts.
 pub const N: usize = 4;
@@ -11,21 +12,6 @@ pub fn open_mpi() -> bool {
     forebay_fabric::mpi::library().contains("Open MPI")
 }
 
-/// Whether there is such a program.
-pub fn there(name: &str) -> bool {
-    let look = format!("command -v {name}");
-    let found = run(Command::new("sh").args(["-c", &look]));
-    found.status.success()
-}
-
-/// Says that a test is skipped for lack of something; fails instead where MPI must be there.
-#[track_caller]
-pub fn lacking(what: &str) {
-    let required = std::env::var_os("FOREBAY_REQUIRE_MPI").is_some();
-    assert!(!required, "{what}");
-    eprintln!("skipped: {what}");
-}
-
 /// The `mpirun` of the MPI this program was built for, if there is one.
 #[track_caller]
 pub fn mpirun() -> Option<&'static str> {
@@ -33,11 +19,11 @@ pub fn mpirun() -> Option<&'static str> {
         true => "mpirun.openmpi",
         false => "mpirun.mpich",
     };
-    let there = fuse() && there(name);
-    if !there {
-        lacking(&format!("no {name}, or no FUSE"));
+    if program(name).is_none() {
+        skip("MPI", format_args!("there is no {name}"));
+        return None;
     }
-    there.then_some(name)
+    has_fuse().then_some(name)
 }
 
 /// A place with as many mount points as servers: m0 to m3.

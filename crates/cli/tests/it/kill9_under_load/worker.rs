@@ -1,5 +1,5 @@
 //! One worker: random operations on its own files through one mount, noted as they are acknowledged.
-use crate::history::{Files, Pending};
+use super::history::{Files, Pending};
 use forebay_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::fs::{self, File};

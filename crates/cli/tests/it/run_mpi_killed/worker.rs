@@ -3,9 +3,9 @@
 //! An operation needs the member of its mount, the members that hold its directory and its slice, and, to read, the member whose
 //! log holds the bytes: the worker's own. If the victim is among them the operation may fail once the victim is killed: with
 //! `EIO`, on the victim's own mount also as one without a server. No other operation may ever fail.
-use crate::common::mpi::N;
-use crate::entry::{Entry, Pending};
-use crate::{DEADLINE, open_mpi};
+use super::DEADLINE;
+use super::entry::{Entry, Pending};
+use crate::common::mpi::{N, open_mpi};
 use forebay_testkit::random::Random;
 use forebay_testkit::random::seeded_bytes;
 use rustix::io::Errno;

@@ -4,8 +4,8 @@ use forebay_fabric::fault::{Faults, Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
+use forebay_testkit::machine::scratch;
 use std::ops::{Deref, DerefMut};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -49,13 +49,6 @@ impl Deref for Seated {
 impl DerefMut for Seated {
     fn deref_mut(&mut self) -> &mut Team {
         &mut self.team
-    }
-}
-
-fn scratch() -> TempDir {
-    match Path::new("/dev/shm").is_dir() {
-        true => TempDir::new_in("/dev/shm").unwrap(),
-        false => TempDir::new().unwrap(),
     }
 }
 

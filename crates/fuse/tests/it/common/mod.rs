@@ -8,6 +8,7 @@ mod map;
 mod service;
 
 use forebay_testkit::hosts::LEAVE_FUSE_MOUNTS;
+pub use forebay_testkit::machine::{has_fuse, has_program};
 use forebay_testkit::turns;
 pub use map::Map;
 pub use service::{Harness, Setup};
@@ -81,19 +82,6 @@ pub fn start_role(name: &str, args: &[&str]) -> (Child, impl Iterator<Item = Str
     (child, std::io::BufRead::lines(out).map_while(Result::ok))
 }
 
-/// Whether tests with mounts can run here; says why not, and fails where they must.
-pub fn can_mount() -> bool {
-    if Path::new("/dev/fuse").exists() {
-        return true;
-    }
-    assert!(
-        std::env::var_os("FOREBAY_REQUIRE_FUSE").is_none(),
-        "FOREBAY_REQUIRE_FUSE is set, but /dev/fuse does not exist"
-    );
-    eprintln!("skipped: /dev/fuse does not exist");
-    false
-}
-
 /// Runs a program in `dir`; fails the test with everything it said.
 pub fn run(dir: &Path, program: impl AsRef<OsStr>, args: &[&str]) -> String {
     let _turn = turns::shared();
@@ -128,25 +116,6 @@ pub fn run(dir: &Path, program: impl AsRef<OsStr>, args: &[&str]) -> String {
 
 pub fn sh(dir: &Path, script: &str) -> String {
     run(dir, "sh", &["-e", "-c", script])
-}
-
-/// Whether a program is installed; fails where it must be.
-pub fn have(program: &str) -> bool {
-    let _turn = turns::shared();
-    let found = Command::new("sh")
-        .args(["-c", &format!("command -v {program}")])
-        .output()
-        .unwrap()
-        .status
-        .success();
-    assert!(
-        found || std::env::var_os("FOREBAY_REQUIRE_PROGRAMS").is_none(),
-        "FOREBAY_REQUIRE_PROGRAMS is set, but {program} is not installed"
-    );
-    if !found {
-        eprintln!("skipped: {program} is not installed");
-    }
-    found
 }
 
 /// The number a failed call gave.

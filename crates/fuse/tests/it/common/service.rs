@@ -1,5 +1,5 @@
 //! The serving process and the handle a test holds on it.
-use super::{can_mount, role, role_as};
+use super::{has_fuse, role, role_as};
 use forebay_fuse::{Mount, MountOptions, mounts, unmount};
 use forebay_server::{Config, Consistency, Service};
 use forebay_storage::{Durability, OsIo};
@@ -114,7 +114,7 @@ pub struct Harness {
 impl Harness {
     /// `None` where mounts are impossible (said on standard error).
     pub fn start(setup: Setup) -> Option<Harness> {
-        if !can_mount() {
+        if !has_fuse() {
             return None;
         }
         let turn = turns::shared();
@@ -227,10 +227,6 @@ impl Harness {
             server.kill().unwrap();
             server.wait().unwrap();
         }
-    }
-
-    pub fn server_pid(&self) -> u32 {
-        self.server.as_ref().unwrap().id()
     }
 }
 

@@ -5,6 +5,7 @@ use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::{Caller, Config, Fid, OpenFlags, Service};
 use forebay_storage::OsIo;
 use forebay_storage::fault::FaultIo;
+pub use forebay_testkit::machine::scratch;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -23,17 +24,6 @@ pub const BOTH: OpenFlags = OpenFlags {
     append: false,
     truncate: false,
 };
-
-/// A directory for a store; in memory where there is such a place, since these tests are not about disks.
-pub fn scratch() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() {
-        TempDir::new_in(memory)
-    } else {
-        TempDir::new()
-    };
-    made.unwrap()
-}
 
 pub fn config(nodes: u16) -> Config {
     Config {
