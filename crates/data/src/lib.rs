@@ -15,7 +15,7 @@
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table`, `span_cache` | the format of a span record; the records and what they count for; decoded ones |
 //! | `reclaim` | giving disk space back in the background |
-//! | `disk_reserve`, `byte_budget`, `poison` | what may be stored: disk space left to records, limits, the end after a failed write |
+//! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
 //! | [`counter`], [`buffer_pool`], [`keyspaces`], [`ranges`] | numbers that never repeat; buffers for reads; whose keyspaces; sets of addresses |
 //!
@@ -33,6 +33,7 @@ mod read;
 mod reclaim;
 mod recover;
 mod segment;
+mod space_signal;
 pub mod span;
 mod span_cache;
 mod span_table;
@@ -48,6 +49,7 @@ pub use disk_reserve::DiskReserve;
 pub use forebay_proto::LogId;
 pub use recover::unsealed_logs;
 pub use segment::header as segment_header;
+pub use space_signal::SpaceSignal;
 
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
@@ -129,6 +131,7 @@ pub struct LogStore {
     live: Arc<ByteBudget>,
     reserve: Arc<DiskReserve>,
     poison: Arc<Poison>,
+    space_freed: Arc<SpaceSignal>,
     writer: LogWriter,
     reader: LogReader,
     reclaimer: Arc<Reclaimer>,
@@ -188,6 +191,7 @@ impl LogStore {
         let found = recover::recover(&*io, dir, &store, member)?;
         let segments = Arc::new(Segments::new(io, dir, member, found.next, found.table));
         let poison = Arc::new(Poison::new(dir));
+        let space_freed = Arc::new(SpaceSignal::default());
         let live = Arc::new(ByteBudget::new(quota.unwrap_or(u64::MAX)));
         live.take(found.live);
         let spans = Arc::new(SpanTable::new(
@@ -202,6 +206,7 @@ impl LogStore {
             segments.clone(),
             spans.clone(),
             poison.clone(),
+            space_freed.clone(),
         );
         reclaimer.add(found.gaps);
         let reclaimer = Arc::new(reclaimer);
@@ -236,6 +241,7 @@ impl LogStore {
             live,
             reserve,
             poison,
+            space_freed,
             reclaimer,
         };
         Ok((store_of_logs, woken))
@@ -307,7 +313,9 @@ impl LogStore {
     /// # Errors
     /// As the store.
     pub fn seal(&self, log: LogId) -> Result<()> {
-        self.writer.seal(log)
+        let sealed = self.writer.seal(log);
+        self.space_freed.notify();
+        sealed
     }
 
     /// Fills `buf` from one log, verified; sees buffered bytes.
@@ -349,6 +357,7 @@ impl LogStore {
                 self.live.give(self.logs.free_tail(*log, ranges));
             }
             self.reclaimer.add(self.spans.free(&logs, &[])?);
+            self.space_freed.notify();
         }
         Ok(())
     }
@@ -385,6 +394,11 @@ impl LogStore {
             Some(quota) => (live, quota, quota.saturating_sub(live).min(free)),
             None => (live, total, free),
         })
+    }
+
+    /// Wakes those that wait until an append that met `ENOSPC` may succeed: bytes were freed, or given back to the disk.
+    pub fn space_freed(&self) -> &Arc<SpaceSignal> {
+        &self.space_freed
     }
 
     /// Counters.

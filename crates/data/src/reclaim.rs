@@ -12,6 +12,7 @@ mod schedule;
 use crate::poison::Poison;
 use crate::segment::header::HEADER_BYTES;
 use crate::segment::{SegmentRange, Segments};
+use crate::space_signal::SpaceSignal;
 use crate::span::Span;
 use crate::span_table::SpanTable;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -36,6 +37,7 @@ pub struct Reclaimer {
     segments: Arc<Segments>,
     spans: Arc<SpanTable>,
     poison: Arc<Poison>,
+    space_freed: Arc<SpaceSignal>,
     queue: ReclaimQueue,
     /// Held by whoever cleans.
     cleaning: Mutex<()>,
@@ -69,6 +71,7 @@ impl Reclaimer {
         segments: Arc<Segments>,
         spans: Arc<SpanTable>,
         poison: Arc<Poison>,
+        space_freed: Arc<SpaceSignal>,
     ) -> (Reclaimer, Receiver<()>) {
         let (queue, woken) = ReclaimQueue::new();
         let reclaimer = Reclaimer {
@@ -76,6 +79,7 @@ impl Reclaimer {
             segments,
             spans,
             poison,
+            space_freed,
             queue,
             cleaning: Mutex::default(),
         };
@@ -185,6 +189,9 @@ impl Reclaimer {
             }
         }
         self.queue.put_back(left);
+        if reclaimed.any {
+            self.space_freed.notify();
+        }
         reclaimed
     }
 

@@ -5,6 +5,7 @@ use forebay_proto::data::Piece;
 use forebay_proto::{Error, Fid, LOST_LOG};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
 
 fn filled(fixture: &Fixture, len: usize) -> LogId {
     let log = fixture.logs.create_log(Fid(1)).unwrap();
@@ -110,6 +111,35 @@ fn over_the_quota_nothing_is_appended_and_freeing_makes_room() {
         fixture.logs.append(log, &[1]).unwrap_err().errno(),
         Errno::NOSPC
     );
+}
+
+#[test]
+fn who_waits_for_space_is_woken_by_a_free_and_by_a_dropped_tail() {
+    let fixture = Fixture::new(LogStoreOptions {
+        quota: Some(100_000),
+        ..options()
+    });
+    let (log, other) = (filled(&fixture, 60_000), filled(&fixture, 0));
+    fixture.logs.append(other, &[1; 40_000]).unwrap();
+    let space = fixture.logs.space_freed();
+    let far = Instant::now() + Duration::from_secs(60);
+    let wait_for = |frees: &(dyn Fn() + Sync)| {
+        let seen = space.epoch();
+        let refused = fixture.logs.append(log, &[1; 30_000]).unwrap_err();
+        assert_eq!(refused.errno(), Errno::NOSPC);
+        std::thread::scope(|scope| {
+            scope.spawn(frees);
+            assert!(space.wait(seen, far));
+        });
+        fixture.logs.append(log, &[1; 30_000]).unwrap();
+    };
+    wait_for(&|| {
+        fixture
+            .logs
+            .free(&[(log, 0..30_000), (log, 0..10)])
+            .unwrap()
+    });
+    wait_for(&|| fixture.logs.seal(other).unwrap());
 }
 
 #[test]
