@@ -22,11 +22,16 @@ impl SpaceSignal {
         self.epoch.load(SeqCst)
     }
 
+    /// How many wait now.
+    pub fn waiters(&self) -> usize {
+        self.waiters.load(SeqCst)
+    }
+
     /// There may be space now.
     pub fn notify(&self) {
         // Before the waiters are counted, as these count themselves before they look at the epoch: one of both sees the other.
         self.epoch.fetch_add(1, SeqCst);
-        if self.waiters.load(SeqCst) > 0 {
+        if self.waiters() > 0 {
             // Who has looked at the epoch in vain holds the lock until it waits.
             drop(self.lock.lock());
             self.changed.notify_all();

@@ -67,7 +67,12 @@ impl Node {
     ) -> Result<Arc<Node>> {
         let inodes = Arc::new(Inodes::new(store.clone(), peers.member())?);
         let data = Arc::new(LogStore::open(io, data_dir, store.clone(), data)?);
-        let files = Arc::new(Files::new(store.clone(), inodes.clone(), peers.clone())?);
+        let files = Arc::new(Files::new(
+            store.clone(),
+            inodes.clone(),
+            peers.clone(),
+            data.space_freed().clone(),
+        )?);
         let meta = Arc::new(Meta::new(
             store.clone(),
             inodes.clone(),

@@ -19,6 +19,7 @@ use crate::content_peers::ContentPeers;
 use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
 use displaced::DisplacedBytes;
+use forebay_data::SpaceSignal;
 use forebay_index::Extent;
 use forebay_storage::{Batch, Snapshot, Store};
 use parking_lot::{Condvar, Mutex};
@@ -57,6 +58,8 @@ pub struct Outbox {
     delivery: Mutex<DeliveryProgress>,
     wake_state: Mutex<WakeState>,
     wake: Condvar,
+    /// Writers of this node that wait for space: what is to be delivered may make some.
+    space_freed: Arc<SpaceSignal>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -91,7 +94,11 @@ impl Outbox {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn open(store: Arc<Store>, peers: Arc<dyn ContentPeers>) -> Result<Outbox> {
+    pub fn open(
+        store: Arc<Store>,
+        peers: Arc<dyn ContentPeers>,
+        space_freed: Arc<SpaceSignal>,
+    ) -> Result<Outbox> {
         let mut next = 0;
         for entry in store.scan(keys::OUTBOX, Bound::Unbounded, Bound::Unbounded) {
             next = next.max(message_key(&entry?.0)?.1 + 1);
@@ -104,6 +111,7 @@ impl Outbox {
             delivery: Mutex::default(),
             wake_state: Mutex::new(WakeState::default()),
             wake: Condvar::new(),
+            space_freed,
             thread: Mutex::new(None),
         })
     }
@@ -195,6 +203,7 @@ impl Outbox {
     pub fn wake(&self) {
         self.wake_state.lock().woken = true;
         self.wake.notify_all();
+        self.space_freed.notify();
     }
 
     /// Messages not delivered yet.
@@ -312,6 +321,7 @@ impl Outbox {
                 state.woken = false;
             }
             let result = self.drain();
+            self.space_freed.notify();
             if let Err(error) = &result
                 && !failing
             {

@@ -10,15 +10,16 @@ use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Caller, Error, Result, Time};
 use forebay_data::LogId;
 use rustix::io::Errno;
-use std::time::Duration;
+use std::time::Instant;
 
 /// The end of the largest file, bytes.
 pub const MAX_SIZE: u64 = i64::MAX as u64;
 /// Replaced pending bytes are given back in lots of this many pieces.
 const MOST_DROPPED: usize = 1024;
-/// How many times a write without room pauses, and for how long, while room is on its way back.
-const ROOM_PAUSES: u32 = 2000;
-const ROOM_PAUSE: Duration = Duration::from_millis(1);
+/// A write waits for this share of the deadline of requests for space that this node knows to be on its way back: 2 s by default.
+const SPACE_WAIT_SHARE: u32 = 5;
+/// And for this share if only other members may have some of it: 40 ms by default.
+const UNKNOWN_SPACE_WAIT_SHARE: u32 = 250;
 
 impl Delegate {
     /// Append handles ignore `offset`. All or nothing. Answers where the bytes went.
@@ -96,8 +97,8 @@ impl Delegate {
         Ok(range.start)
     }
 
-    /// Appends. If there is no room, what is on its way back is waited for, because the program deleted or replaced it
-    /// already: on a disk that room would be there. For that, pending layers are published early, this file's first: the
+    /// Appends. If there is no space, what is on its way back is waited for, because the program deleted or replaced it
+    /// already: on a disk that space would be there. For that, pending layers are published early, this file's first: the
     /// committed bytes that they replace are given back then.
     fn append_to(&self, file: &OpenFile, log: LogId, data: &[u8]) -> Result<u64> {
         let append = || match self.node.data.append(log, data) {
@@ -118,26 +119,28 @@ impl Delegate {
                 return Ok(addr);
             }
             effort();
-            self.hasten();
+            self.reclaim_now();
         }
-        let mut patience = ROOM_PAUSES;
+        let (freed, deadline) = (self.node.data.space_freed(), self.node.peers.deadline());
+        let until = Instant::now() + deadline / SPACE_WAIT_SHARE;
+        let mut unknown_until = None;
         loop {
+            let seen = freed.epoch();
             let full = match append()? {
                 Ok(addr) => return Ok(addr),
                 Err(full) => full,
             };
-            // Of other members it is not known whether they have bytes of ours to give back: that is tried for less long.
-            let cost = match self.hasten() {
-                true => 1,
-                false if self.members() > 1 => ROOM_PAUSES / 50,
+            // Of other members it is not known whether they have bytes of ours to give back: that is waited for less long.
+            let until = match self.reclaim_now() {
+                true => until,
+                false if self.members() > 1 => *unknown_until
+                    .get_or_insert_with(|| Instant::now() + deadline / UNKNOWN_SPACE_WAIT_SHARE),
                 // All of it may have come back just now.
                 false => return self.node.data.append(log, data),
             };
-            match patience.checked_sub(cost) {
-                Some(left) => patience = left,
-                None => return Err(full),
+            if Instant::now() >= until || !freed.wait(seen, until) {
+                return Err(full);
             }
-            std::thread::sleep(ROOM_PAUSE);
         }
     }
 
@@ -161,7 +164,7 @@ impl Delegate {
     }
 
     /// Gives back now what this node would give back later. `false` if there was nothing.
-    fn hasten(&self) -> bool {
+    fn reclaim_now(&self) -> bool {
         let mut found = false;
         for file in self.table.all_known() {
             let dropped = std::mem::take(&mut file.state.lock().pending.dropped);

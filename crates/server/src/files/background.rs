@@ -15,6 +15,7 @@ use super::slice_index::SliceIndex;
 use super::staged::StagedParts;
 use super::work_queue::WorkQueue;
 use crate::Result;
+use forebay_data::SpaceSignal;
 use std::sync::Arc;
 
 /// Does what is in the queue. See the head of this file.
@@ -27,6 +28,8 @@ pub(super) struct BackgroundWorker {
     pub decided: Arc<DecidedCommits>,
     pub outcomes: Arc<CommitOutcomes>,
     pub remover: Arc<Remover>,
+    /// Writers of this node that wait for space.
+    pub space_freed: Arc<SpaceSignal>,
 }
 
 impl BackgroundWorker {
@@ -62,6 +65,7 @@ impl BackgroundWorker {
     pub fn run(&self) {
         while self.work.wait(!self.staged.is_empty()) {
             self.run_round();
+            self.space_freed.notify();
         }
     }
 

@@ -59,6 +59,7 @@ use crate::{Error, Fid, Peers, Result};
 use background::BackgroundWorker;
 use commit::{CommitLocks, CommitOutcomes, Committer, DecidedCommits};
 use context::MemberContext;
+use forebay_data::SpaceSignal;
 use forebay_storage::{Batch, Store};
 use open_table::OpenTable;
 use opens::OpenFiles;
@@ -94,12 +95,18 @@ pub struct Files {
 }
 
 impl Files {
-    /// The content side over an open store, with its background threads. `recover` comes later.
+    /// The content side over an open store, with its background threads. `recover` comes later. `space_freed`: writers of this
+    /// node that wait for space.
     ///
     /// # Errors
     /// When the store cannot be read, or a thread not be started.
-    pub fn new(store: Arc<Store>, inodes: Arc<Inodes>, peers: Arc<Peers>) -> Result<Files> {
-        let files = Files::with_peers(store, inodes, peers)?;
+    pub fn new(
+        store: Arc<Store>,
+        inodes: Arc<Inodes>,
+        peers: Arc<Peers>,
+        space_freed: Arc<SpaceSignal>,
+    ) -> Result<Files> {
+        let files = Files::with_peers(store, inodes, peers, space_freed)?;
         files.start()?;
         Ok(files)
     }
@@ -113,8 +120,10 @@ impl Files {
         store: Arc<Store>,
         inodes: Arc<Inodes>,
         peers: Arc<dyn ContentPeers>,
+        space_freed: Arc<SpaceSignal>,
     ) -> Result<Files> {
-        let outbox = Arc::new(Outbox::open(store.clone(), peers.clone())?);
+        let outbox = Outbox::open(store.clone(), peers.clone(), space_freed.clone())?;
+        let outbox = Arc::new(outbox);
         let sequences = Arc::new(FileSequences::open(store.clone())?);
         // Who has a commit lock may have to wait a deadline for each of the other members, not longer.
         let limit = peers.deadline().saturating_mul(peers.members().into());
@@ -176,6 +185,7 @@ impl Files {
             decided,
             outcomes: outcomes.clone(),
             remover: remover.clone(),
+            space_freed,
         });
         Ok(Files {
             context,

@@ -1,7 +1,12 @@
 //! Out of quota: `ENOSPC` to the writer, earlier data intact, and deleting makes room again.
 use crate::common::*;
+use forebay_fabric::Fabric;
+use forebay_fabric::fault::{FaultFabric, Faults, Odds};
 use forebay_server::{Config, Fid, OpenFlags, Service};
+use forebay_storage::OsIo;
 use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A service whose members may have a MiB of data each.
@@ -113,6 +118,51 @@ fn a_file_is_overwritten_where_there_is_no_room_for_it_twice() {
         }
         delegate.release(opened.handle).unwrap();
     }
+}
+
+#[test]
+fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
+    let (dir, faults) = (scratch(), Faults::new(1));
+    // So long a deadline that the write ends in time only if it is woken.
+    let config = Config {
+        quota: Some(1 << 20),
+        deadline: Duration::from_secs(600),
+        ..config(2)
+    };
+    let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>;
+    let store = dir.path().join("store");
+    let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+    let (here, there) = (service.delegate(0), service.delegate(1));
+    let (owed, created) = create(&here, "owed");
+    let handle = there.open(owed, BOTH).unwrap().handle;
+    there.write(handle, 0, &[1; 1000], ROOT).unwrap();
+    there.release(handle).unwrap();
+    here.release(created).unwrap();
+    let (_, old) = create(&here, "old");
+    here.write(old, 0, &[2; 900_000], ROOT).unwrap();
+    here.release(old).unwrap();
+    settle(&service);
+    let (new, handle) = create(&here, "new");
+    // This member has something to give back, and cannot: so a write may hope for space, and waits.
+    faults.set(Odds {
+        lose_request: 1000,
+        ..Odds::default()
+    });
+    here.unlink(Fid::ROOT, b"owed", ROOT).unwrap();
+    let freed = service.nodes()[0].data.space_freed().clone();
+    std::thread::scope(|scope| {
+        let write = scope.spawn(|| here.write(handle, 0, &[3; 500_000], ROOT));
+        let far = Instant::now() + Duration::from_secs(60);
+        while freed.waiters() == 0 && !write.is_finished() && Instant::now() < far {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!write.is_finished(), "{:?}", write.join());
+        here.unlink(Fid::ROOT, b"old", ROOT).unwrap();
+        write.join().unwrap().unwrap();
+    });
+    faults.set(Odds::default());
+    here.release(handle).unwrap();
+    assert_eq!(contents(&there, new), vec![3; 500_000]);
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl BareMember {
             ..ScriptedPeers::default()
         });
         BareMember {
-            outbox: Arc::new(Outbox::open(store.clone(), peers.clone()).unwrap()),
+            outbox: Arc::new(Outbox::open(store.clone(), peers.clone(), Arc::default()).unwrap()),
             context: Arc::new(MemberContext::new(store, inodes, peers.clone())),
             peers,
             _dir: dir,

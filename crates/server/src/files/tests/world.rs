@@ -205,7 +205,13 @@ impl World {
             me: k,
             net: self.net.clone(),
         };
-        let files = Files::with_peers(store.clone(), inodes.clone(), Arc::new(links)).unwrap();
+        let files = Files::with_peers(
+            store.clone(),
+            inodes.clone(),
+            Arc::new(links),
+            Arc::default(),
+        )
+        .unwrap();
         *self.lives[i].write() = Some(Life { store, inodes });
         *self.net.nodes[i].write() = Some(Arc::new(files));
     }
