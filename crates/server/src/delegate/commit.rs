@@ -12,6 +12,7 @@
 use super::attempt::Planner;
 use super::intervals::Source;
 use super::open_file::{Attempt, OpenFile, State};
+use super::read::ViewRetry;
 use super::{Delegate, Handle, expect_reply};
 use crate::files::proto::{FilesReply, FilesRequest, Part, Spans};
 use crate::{Attr, Error, Layout, Result};
@@ -21,8 +22,6 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How often the view is fetched until it includes an own commit.
-const VIEW_TRIES: u32 = 1000;
 /// How often a commit is planned because the file changes meanwhile.
 const PLAN_TRIES: u32 = 64;
 /// The pieces of a larger layer do not become windows: they would take more memory than they save questions.
@@ -291,19 +290,10 @@ impl Delegate {
 
     /// Until the owner's view includes the commit, the layer must stay above the windows.
     fn wait_for_view(&self, file: &OpenFile, done: &Done) -> Result<()> {
-        let mut tries = 0;
+        let mut retry = ViewRetry::default();
         let seen = |s: &State| s.attr.generation.max(done.attr.generation) >= done.seq;
         while !seen(&file.state.lock()) {
-            tries += 1;
-            if tries > VIEW_TRIES {
-                tracing::error!(
-                    fid = file.fid.0,
-                    seq = done.seq,
-                    "a commit was answered but is not in the owner's view"
-                );
-                return Err(Errno::IO.into());
-            }
-            self.retry_view(file, done.seq - 1, tries)?;
+            self.retry_view(file, done.seq - 1, &mut retry)?;
         }
         Ok(())
     }
@@ -346,7 +336,7 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: b
         state.observe(&done.attr);
         return;
     }
-    state.attr = done.attr.clone();
+    state.replace_view(&done.attr);
     let limit = attempt.attr.size.unwrap_or(u64::MAX);
     if !attempt.patterns.is_empty() || state.attr.layout != Layout::Patterned {
         // Asked again when it is needed.

@@ -22,11 +22,12 @@ use crate::files::proto::{CommitAttr, Part};
 use crate::{Attr, Fid, Kind, Layout, Member};
 use forebay_data::LogId;
 use forebay_index::Change;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// See the head of this file.
 pub struct OpenFile {
@@ -65,6 +66,8 @@ pub struct Attempt {
 pub struct State {
     /// Attributes as of the last view.
     pub attr: Attr,
+    /// Told when a view moved the generation.
+    view_moved: Arc<Condvar>,
     /// Where committed bytes are, as of `attr.generation`.
     pub windows: Intervals,
     /// The patterns, as of `attr.generation`.
@@ -115,6 +118,7 @@ impl OpenFile {
         let fid = attr.fid;
         let state = State {
             attr,
+            view_moved: Arc::default(),
             windows: Intervals::default(),
             map: None,
             asked: None,
@@ -136,6 +140,14 @@ impl OpenFile {
             state: Mutex::new(state),
             paged: AtomicBool::new(false),
         }
+    }
+
+    /// Waits until this node has a newer view than of generation `seen`, at most until then. Whether it has.
+    pub fn wait_newer(&self, seen: u64, until: Instant) -> bool {
+        let mut state = self.state.lock();
+        let moved = state.view_moved.clone();
+        while state.attr.generation <= seen && !moved.wait_until(&mut state, until).timed_out() {}
+        state.attr.generation > seen
     }
 }
 
@@ -177,9 +189,15 @@ impl State {
             self.empty();
         }
         if attr.generation >= self.attr.generation {
-            self.attr = attr.clone();
+            self.replace_view(attr);
         }
         moved
+    }
+
+    /// Takes this view; the windows are left as they are, and must fit it.
+    pub fn replace_view(&mut self, attr: &Attr) {
+        self.attr = attr.clone();
+        self.view_moved.notify_all();
     }
 
     /// The kernel's pages, if they may be older than the view.
@@ -325,6 +343,7 @@ pub fn without_setid(mode: u32) -> u32 {
 mod tests {
     use super::*;
     use crate::{Lamination, Layout, Time};
+    use std::time::Duration;
 
     fn attr(generation: u64, size: u64) -> Attr {
         let zero = Time::default();
@@ -363,6 +382,21 @@ mod tests {
         assert_eq!(state.size(), 10);
         assert!(state.observe(&attr(6, 20)));
         assert!(!plan(&state));
+    }
+
+    #[test]
+    fn who_waits_for_a_newer_view_is_woken_by_it_alone() {
+        let file = OpenFile::new(attr(5, 10), true);
+        let far = Instant::now() + Duration::from_secs(600);
+        assert!(file.wait_newer(4, far), "there is one");
+        assert!(!file.wait_newer(5, Instant::now()), "there is none");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| file.wait_newer(6, far));
+            for generation in [4, 6, 7] {
+                file.state.lock().observe(&attr(generation, 10));
+            }
+            assert!(waits.join().unwrap());
+        });
     }
 
     #[test]

@@ -17,8 +17,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How often a read starts again because the file changes under it. With the pauses: some ten seconds.
-const STALE_TRIES: u32 = 2500;
+/// So many tries to get a newer view follow each other at once.
+const VIEW_TRIES_AT_ONCE: u32 = 20;
+/// And so many more after short pauses.
+const VIEW_TRIES_SOON: u32 = 80;
 /// How often it starts again because bytes were given back: each time the index says something newer.
 const GONE_TRIES: u32 = 64;
 /// Pieces that a read works on at a time: a share of the delegate's, within these bounds. A piece costs some 250 bytes
@@ -54,11 +56,11 @@ impl Delegate {
         len: u32,
         waited: &mut Duration,
     ) -> Result<Bytes> {
-        let (mut stale, mut gone) = (0, 0);
+        let (mut retry, mut gone) = (ViewRetry::default(), 0);
         loop {
             let generation = file.state.lock().attr.generation;
             match self.read_view(file, offset, len, generation, waited) {
-                Err(Error::Stale) => stale += 1,
+                Err(Error::Stale) => {}
                 Err(e @ Error::Gone { .. }) => {
                     gone += 1;
                     if gone > GONE_TRIES {
@@ -72,7 +74,7 @@ impl Delegate {
                 }
                 result => return result,
             }
-            self.retry_view(file, generation, stale.max(gone))?;
+            self.retry_view(file, generation, &mut retry)?;
         }
     }
 
@@ -142,9 +144,17 @@ impl Delegate {
         }
     }
 
-    /// A newer view, or a pause if there is none yet. `EIO` when it has taken too long.
-    pub(super) fn retry_view(&self, file: &OpenFile, seen: u64, tries: u32) -> Result<()> {
-        if tries > STALE_TRIES {
+    /// Asks for a newer view than of generation `seen`. If the owner has none, waits a little for one that another call of this
+    /// node gets. `EIO` once an operation has done so for the deadline of requests.
+    pub(super) fn retry_view(
+        &self,
+        file: &OpenFile,
+        seen: u64,
+        retry: &mut ViewRetry,
+    ) -> Result<()> {
+        let deadline = self.node.peers.deadline();
+        let until = *retry.until.get_or_insert_with(|| Instant::now() + deadline);
+        if Instant::now() >= until {
             tracing::error!(
                 fid = file.fid.0,
                 "a commit of this file stays half published; is a member dead?"
@@ -152,8 +162,10 @@ impl Delegate {
             return Err(Errno::IO.into());
         }
         self.refresh(file)?;
-        if file.state.lock().attr.generation <= seen {
-            pause(tries);
+        let pause = retry.pause();
+        let newer = file.wait_newer(seen, until.min(Instant::now() + pause));
+        if !newer && pause.is_zero() {
+            std::thread::yield_now();
         }
         Ok(())
     }
@@ -232,11 +244,21 @@ impl Delegate {
     }
 }
 
-/// Waits a little for something that another member is doing; longer from time to time.
-fn pause(tries: u32) {
-    match tries {
-        0..20 => std::thread::yield_now(),
-        20..100 => std::thread::sleep(Duration::from_micros(200)),
-        _ => std::thread::sleep(Duration::from_millis(4)),
+/// The tries of one operation to get a newer view. They follow each other ever more slowly, until the deadline of requests.
+#[derive(Default)]
+pub(super) struct ViewRetry {
+    until: Option<Instant>,
+    tries: u32,
+}
+
+impl ViewRetry {
+    /// The pause after the next try.
+    fn pause(&mut self) -> Duration {
+        self.tries += 1;
+        match self.tries.saturating_sub(VIEW_TRIES_AT_ONCE) {
+            0 => Duration::ZERO,
+            1..=VIEW_TRIES_SOON => Duration::from_micros(200),
+            _ => Duration::from_millis(4),
+        }
     }
 }

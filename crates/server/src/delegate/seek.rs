@@ -1,5 +1,6 @@
 //! Finding data and holes, and copying between files.
 use super::open_file::{Asked, OpenFile};
+use super::read::ViewRetry;
 use super::{Delegate, Handle, Whence};
 use crate::{Caller, Error, Result};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ impl Delegate {
         if self.is_posix() {
             self.refresh(file)?;
         }
-        let (mut at, mut tries) = (offset, 0);
+        let (mut at, mut retry) = (offset, ViewRetry::default());
         // What this call was told of the view it is at, from `at` on.
         let (mut asked, mut view) = (Asked::default(), 0);
         loop {
@@ -53,9 +54,8 @@ impl Delegate {
                     match self.ask_at(file, at..size, whence, generation, &mut asked) {
                         Ok(()) => {}
                         Err(Error::Stale) => {
-                            tries += 1;
                             at = offset;
-                            self.retry_view(file, generation, tries)?;
+                            self.retry_view(file, generation, &mut retry)?;
                         }
                         Err(e) => return Err(e),
                     }

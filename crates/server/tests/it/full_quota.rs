@@ -1,11 +1,8 @@
 //! Out of quota: `ENOSPC` to the writer, earlier data intact, and deleting makes room again.
 use crate::common::*;
-use forebay_fabric::Fabric;
-use forebay_fabric::fault::{FaultFabric, Faults, Odds};
+use forebay_fabric::fault::{Faults, Odds};
 use forebay_server::{Config, Fid, OpenFlags, Service};
-use forebay_storage::OsIo;
 use rustix::io::Errno;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -129,9 +126,7 @@ fn a_write_that_waits_for_space_is_woken_when_some_is_freed() {
         deadline: Duration::from_secs(600),
         ..config(2)
     };
-    let wrap = |end| Arc::new(FaultFabric::new(end, faults.clone())) as Arc<dyn Fabric>;
-    let store = dir.path().join("store");
-    let service = Service::start_over(Arc::new(OsIo), &store, config, wrap).unwrap();
+    let service = start_faulty(&dir, config, &faults);
     let (here, there) = (service.delegate(0), service.delegate(1));
     let (owed, created) = create(&here, "owed");
     let handle = there.open(owed, BOTH).unwrap().handle;
