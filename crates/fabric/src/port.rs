@@ -2,14 +2,15 @@
 //!
 //! Locks here are leaves: each is held for a look-up only, never while a handler runs or another lock is taken.
 
-use crate::reply_slot::ReplySlot;
-use crate::{Error, Handler, Message, Rank};
+use crate::reply_slot::{ReplyGuard, ReplySlot};
+use crate::{Error, Handler, Message, Rank, Replier};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 enum MailboxItem {
     Message(Rank, Message),
@@ -51,6 +52,30 @@ impl Port {
 
     pub fn handler(&self) -> Option<Arc<dyn Handler>> {
         self.handler.read().clone()
+    }
+
+    /// Asks this rank on the caller's own thread. If its handler has kept the replier when it returns, `wait` waits for the
+    /// reply, until the instant given; never, if that is too far for the clock.
+    pub fn call_here(
+        &self,
+        from: Rank,
+        message: Message,
+        deadline: Duration,
+        wait: impl FnOnce(&Arc<ReplySlot>, Option<Instant>) -> Result<Option<Message>, Error>,
+    ) -> Result<Message, Error> {
+        let handler = self.handler().ok_or(Error::Dead(self.rank))?;
+        let until = Instant::now().checked_add(deadline);
+        let slot = ReplySlot::new();
+        let reply = ReplyGuard::new(slot.clone(), self.rank);
+        handler.request(from, message, Replier::new(move |m| reply.fill(m)));
+        drop(handler);
+        if let Some(answer) = slot.take() {
+            return answer;
+        }
+        wait(&slot, until)?.ok_or(Error::Deadline {
+            rank: self.rank,
+            after: deadline,
+        })
     }
 
     pub fn post(&self, from: Rank, message: Message) -> Result<(), Error> {

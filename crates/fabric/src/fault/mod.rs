@@ -55,7 +55,7 @@ pub struct Counts {
     pub refused: u64,
 }
 
-struct State {
+struct FaultState {
     odds: Odds,
     counts: Counts,
     dead: BTreeSet<Rank>,
@@ -64,7 +64,7 @@ struct State {
 
 /// The faults of one fabric, shared by its ends; changed at run time.
 pub struct Faults {
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
     sleep: Box<dyn Fn(Duration) + Send + Sync>,
 }
 
@@ -76,7 +76,7 @@ impl Faults {
 
     /// As `new`, but delays are given to `sleep`: a virtual clock, or a counter.
     pub fn with_sleep(seed: u64, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Arc<Faults> {
-        let state = State {
+        let state = FaultState {
             odds: Odds::default(),
             counts: Counts::default(),
             dead: BTreeSet::new(),
@@ -160,7 +160,7 @@ impl Faults {
     }
 }
 
-impl State {
+impl FaultState {
     /// SplitMix64: each seed walks through all 2^64 states.
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -7,8 +7,8 @@
 //! - A closed rank is dead to the others. A handler that still runs when its rank closes may finish its reply.
 
 use crate::port::Port;
-use crate::reply_slot::{ReplyGuard, ReplySlot};
-use crate::{Error, Fabric, Handler, Message, Rank, Replier};
+use crate::reply_slot::ReplySlot;
+use crate::{Error, Fabric, Handler, Message, Rank};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,21 +77,9 @@ impl Fabric for LocalFabric {
 
     fn call(&self, to: Rank, message: Message, deadline: Duration) -> Result<Message, Error> {
         let peer = self.peer(to)?;
-        let handler = peer.handler().ok_or(Error::Dead(to))?;
-        // A deadline too far for the clock is none.
-        let until = Instant::now().checked_add(deadline);
-        let slot = ReplySlot::new();
-        let reply = ReplyGuard::new(slot.clone(), to);
-        handler.request(self.rank, message, Replier::new(move |m| reply.fill(m)));
-        drop(handler);
-        if let Some(answer) = slot.take() {
-            return answer;
-        }
-        let late = Error::Deadline {
-            rank: to,
-            after: deadline,
-        };
-        self.wait(peer, to, &slot, until)?.ok_or(late)
+        peer.call_here(self.rank, message, deadline, |slot, until| {
+            self.wait(peer, to, slot, until)
+        })
     }
 
     fn send(&self, to: Rank, message: Message) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use super::frame::{Frame, FrameKind, MAX_BUFFERS};
 use super::handler_pool::HandlerPool;
 use super::peers::Peers;
 use crate::port::Port;
-use crate::reply_slot::{ReplyGuard, ReplySlot};
+use crate::reply_slot::ReplySlot;
 use crate::{Error, Fabric, Handler, Message, Rank, Replier};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -107,24 +107,13 @@ impl FabricEnd {
     /// As on the local fabric: the handler runs on the caller's thread.
     fn call_self(&self, message: Message, deadline: Duration) -> Result<Message, Error> {
         let own = self.peers.own();
-        let handler = self.port.handler().ok_or(Error::Dead(own))?;
-        let until = Instant::now().checked_add(deadline);
-        let slot = ReplySlot::new();
-        let reply = ReplyGuard::new(slot.clone(), own);
-        handler.request(own, message, Replier::new(move |m| reply.fill(m)));
-        drop(handler);
-        if let Some(answer) = slot.take() {
-            return answer;
-        }
-        let _watch = self.port.watch(&slot, Error::Closed);
-        if let Err(error) = self.admit(own) {
-            slot.fail(error);
-        }
-        let late = Error::Deadline {
-            rank: own,
-            after: deadline,
-        };
-        slot.wait(until)?.ok_or(late)
+        self.port.call_here(own, message, deadline, |slot, until| {
+            let _watch = self.port.watch(slot, Error::Closed);
+            if let Err(error) = self.admit(own) {
+                slot.fail(error);
+            }
+            slot.wait(until)
+        })
     }
 
     /// Takes what arrived from an alive peer. On the progress thread: hands over and returns.
