@@ -19,7 +19,7 @@
 //! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
 //! processes without a change in `meta`, `files` and `delegate`.
 
-mod census;
+mod cached_stats;
 pub mod config;
 mod content_peers;
 mod data_requests;

@@ -3,9 +3,9 @@
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
 //! ([`Joined`](crate::Joined)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
 //! ones before, so all members finish a step before any begins the next. Delegates start after the last.
-use crate::census::Census;
+use crate::cached_stats::CachedStats;
 pub use crate::status::MemberStatus;
-use crate::status::{Disk, Records};
+use crate::status::{DiskScan, RecordScan};
 use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
 use forebay_data::{DiskReserve, LogId};
 use forebay_fabric::{Fabric, Handler};
@@ -27,8 +27,8 @@ pub struct NodeServer {
     config: Config,
     /// Of its superblocks: what was damaged or missing when it was opened, and made again.
     pub(crate) superblock_notes: Vec<String>,
-    pub(crate) records: Census<Records>,
-    pub(crate) disk: Census<Disk>,
+    pub(crate) records: CachedStats<RecordScan>,
+    pub(crate) disk: CachedStats<DiskScan>,
 }
 
 impl NodeServer {
@@ -119,8 +119,8 @@ impl NodeServer {
         )?;
         node.files.set_pattern_memory(config.pattern_memory());
         Ok(NodeServer {
-            records: Census::new(Records(node.store.clone())),
-            disk: Census::new(Disk(node.clone())),
+            records: CachedStats::new(RecordScan(node.store.clone())),
+            disk: CachedStats::new(DiskScan(node.clone())),
             node,
             delegate: None,
             end,

@@ -1,8 +1,8 @@
 //! What `forebay status` and the metrics show of one member.
 //!
-//! Invariant: all figures but those of [`Counted`] and the bytes on disk are read from memory in a moment; those cost a look
-//! at every record or segment, and come from a [`Census`](crate::census::Census).
-use crate::census::Look;
+//! Invariant: all figures but those of [`Counted`] and the bytes on disk are read from memory in a moment; those cost a scan
+//! of every record or segment, and come from [`CachedStats`](crate::cached_stats::CachedStats).
+use crate::cached_stats::StatsScan;
 use crate::delegate::PrefetchStats;
 use crate::node_server::NodeServer;
 use crate::{Error, Fid, Kind, Node, Result, keys};
@@ -190,12 +190,12 @@ pub struct Counted {
 }
 
 /// Counts the records of a store.
-pub(crate) struct Records(pub Arc<Store>);
+pub(crate) struct RecordScan(pub Arc<Store>);
 
-impl Look for Records {
-    type Found = Counted;
+impl StatsScan for RecordScan {
+    type Stats = Counted;
 
-    fn look(&self, stop: &AtomicBool) -> Result<Counted> {
+    fn scan(&self, stop: &AtomicBool) -> Result<Counted> {
         let mut counted = Counted::default();
         let all = |keyspace| {
             let scan = self.0.scan(keyspace, Bound::Unbounded, Bound::Unbounded);
@@ -256,12 +256,12 @@ impl Look for Records {
 }
 
 /// Measures what segment files take on the disk.
-pub(crate) struct Disk(pub Arc<Node>);
+pub(crate) struct DiskScan(pub Arc<Node>);
 
-impl Look for Disk {
-    type Found = u64;
+impl StatsScan for DiskScan {
+    type Stats = u64;
 
-    fn look(&self, stop: &AtomicBool) -> Result<u64> {
+    fn scan(&self, stop: &AtomicBool) -> Result<u64> {
         self.0.data.disk_bytes(stop)
     }
 
@@ -277,7 +277,7 @@ impl NodeServer {
     /// When its store cannot be read.
     pub fn status(&self) -> Result<MemberStatus> {
         let go_on = AtomicBool::new(false);
-        let counted = Records(self.node().store.clone()).look(&go_on)?;
+        let counted = RecordScan(self.node().store.clone()).scan(&go_on)?;
         let disk = self.node().data.disk_bytes(&go_on)?;
         Ok(self.figures(Some((counted, Duration::ZERO)), Some(disk)))
     }
@@ -289,8 +289,8 @@ impl NodeServer {
     /// When its store cannot be read.
     pub fn glance(&self, patience: Duration) -> Result<MemberStatus> {
         let begun = std::time::Instant::now();
-        let counted = self.records.ask(patience)?;
-        let disk = self.disk.ask(patience.saturating_sub(begun.elapsed()))?;
+        let counted = self.records.get(patience)?;
+        let disk = self.disk.get(patience.saturating_sub(begun.elapsed()))?;
         let counted = counted.map(|seen| (seen.value, seen.age));
         Ok(self.figures(counted, disk.map(|seen| seen.value)))
     }
