@@ -13,7 +13,6 @@ mod cpu;
 mod fail;
 mod figures;
 mod gang;
-mod harness;
 mod index;
 mod job;
 mod loggp;
@@ -28,7 +27,6 @@ mod stage;
 mod subjects;
 
 use clap::{Args, Parser, Subcommand};
-use harness::{DirArgs, RunArgs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -76,19 +74,30 @@ enum Verb {
 /// What `mount` does.
 #[derive(Debug, Args)]
 pub struct MountArgs {
-    #[command(flatten)]
-    run: RunArgs,
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE")]
+    cases: Vec<String>,
     /// Only these subjects: disk, passthrough, forebay; patterns-off is Forebay without patterns
     #[arg(long = "subject", value_name = "SUBJECT")]
     subjects: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
     /// Bytes of a case with 1 MiB records; small records use a quarter
     #[arg(long, default_value = "256MiB", value_parser = sizes::parse)]
     size: u64,
     /// Files of a case that counts operations
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     files: u64,
-    #[command(flatten)]
-    dir: DirArgs,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
     /// The program to measure [default: `forebay` beside this program]
     #[arg(long)]
     forebay: Option<PathBuf>,
@@ -103,16 +112,27 @@ pub struct MountArgs {
 /// What `stage` does.
 #[derive(Debug, Args)]
 pub struct StageArgs {
-    #[command(flatten)]
-    run: RunArgs,
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE")]
+    cases: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
     /// Small files, of 8 to 13 KB each
     #[arg(long, default_value_t = 2000)]
     files: u64,
     /// Bytes of the large file
     #[arg(long, default_value = "512MiB", value_parser = sizes::parse)]
     size: u64,
-    #[command(flatten)]
-    dir: DirArgs,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
     /// The program to measure [default: `forebay` beside this program]
     #[arg(long)]
     forebay: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! What `files` and `outbox` ask of other members. A trait, so that tests can lose requests and replies.
-use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Error, Member, Peers, Result};
 use forebay_proto::data::{DataReply, DataRequest};
+use forebay_proto::files::{FilesReply, FilesRequest};
 use std::time::Duration;
 
 /// The other members as this part sees them. Never called while an inode's lock or a slice's lock is held.

@@ -4,7 +4,7 @@
 use crate::files::{Files, proto::*};
 use crate::locks::Locks;
 use crate::locks::proto::{LocksReply, LocksRequest, Notice};
-use crate::meta::{Meta, Tender, proto::*};
+use crate::meta::{IntentRecoveryThread, Meta, proto::*};
 use crate::peers::{Load, Parts, Renewed, answer, deliver};
 use crate::proto::KernelNews;
 use crate::{Error, Fid, Member, Peers, Result, data_requests, inodes::Inodes};
@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How often unfinished namespace operations are tried again.
-const TEND: Duration = Duration::from_secs(1);
+const RETRY_UNFINISHED: Duration = Duration::from_secs(1);
 
 /// Extents asked for at a time when all of a file's are wanted.
 const PAGE: u32 = 4096;
@@ -35,7 +35,7 @@ pub struct Node {
     /// Its inode records.
     pub inodes: Arc<Inodes>,
     /// Finishes, in the background, namespace operations that waited for another member.
-    pub tender: Tender,
+    pub recovery_thread: IntentRecoveryThread,
     /// The namespace it owns.
     pub meta: Arc<Meta>,
     /// The file content it owns.
@@ -86,7 +86,7 @@ impl Node {
             locks,
             kernel: RwLock::default(),
             served: Load::default(),
-            tender: Tender::start(meta.clone(), TEND)?,
+            recovery_thread: meta.start_recovery_thread(RETRY_UNFINISHED)?,
             store,
             inodes,
             meta,

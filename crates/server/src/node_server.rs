@@ -60,7 +60,7 @@ impl NodeServer {
     pub const STOP: [Step; 4] = [
         |s| s.delegate.as_ref().map_or(Ok(()), |d| d.stop()),
         |s| {
-            s.node.tender.stop();
+            s.node.recovery_thread.stop();
             if let Err(e) = s.node.files.release_displaced() {
                 tracing::warn!(member = s.node.peers.member(), error = %e, "bytes that replaced others may not be on disk; the next start looks");
             }
@@ -164,7 +164,7 @@ impl NodeServer {
         if let Some(delegate) = &self.delegate {
             delegate.stop_finishing();
         }
-        self.node.tender.stop();
+        self.node.recovery_thread.stop();
         self.node.files.close();
         self.records.end();
         self.disk.end();

@@ -2,10 +2,9 @@
 use super::order::Order;
 use super::workload::Workload;
 use crate::fail::{Failure, Result};
-use crate::harness::NamedCase;
 
 /// A case: what is written, and in which order it arrives.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Case {
     /// Its name.
     pub name: &'static str,
@@ -14,7 +13,7 @@ pub struct Case {
     pub order: Order,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum Kind {
     /// 16 writers, transfers of 1 KiB; millions (of 2^20) of records.
     Ior(u64),
@@ -61,10 +60,15 @@ pub const CASES: &[Case] = &[
     case("btio-e", Kind::Bt(1020, 20), Order::Drift),
 ];
 
-impl NamedCase for Case {
-    fn name(&self) -> &'static str {
-        self.name
+/// The named cases, or all.
+///
+/// # Errors
+/// Names the one that there is not.
+pub fn select(names: &[String]) -> Result<Vec<&'static Case>> {
+    if names.is_empty() {
+        return Ok(CASES.iter().collect());
     }
+    names.iter().map(|name| find(name)).collect()
 }
 
 /// The case of this name.
@@ -87,6 +91,6 @@ mod tests {
         assert_eq!(total("ior-32m-random"), 32 << 20);
         assert_eq!(total("tile-io"), 1 << 19);
         assert_eq!(total("btio-d"), 1_997_568);
-        assert!(find("ior-2m").is_err_and(|e| e.0.contains("ior-2m")));
+        assert!(select(&["ior-2m".into()]).is_err_and(|e| e.0.contains("ior-2m")));
     }
 }

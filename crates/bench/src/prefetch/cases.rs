@@ -1,7 +1,6 @@
 //! Who reads what: a generated trace like Pagoda's, the metadata reads of a real one, random reads.
 
-use crate::fail::{Context, Result};
-use crate::harness::NamedCase;
+use crate::fail::{Context, Failure, Result};
 use forebay_pattern::Request;
 use forebay_trace::{Kind, NO_OFFSET, workload};
 use std::collections::BTreeMap;
@@ -94,10 +93,17 @@ impl Case {
     }
 }
 
-impl NamedCase for Case {
-    fn name(&self) -> &'static str {
-        self.name
+/// The cases named, or all.
+pub fn select(names: &[String]) -> Result<Vec<Case>> {
+    if names.is_empty() {
+        return Ok(CASES.to_vec());
     }
+    let find = |name: &String| {
+        let found = CASES.iter().find(|c| c.name == name);
+        let missing = || Failure::new(format!("no case {name:?}; --list names them"));
+        found.copied().ok_or_else(missing)
+    };
+    names.iter().map(find).collect()
 }
 
 impl Reads {
@@ -140,5 +146,6 @@ mod tests {
             };
             assert!(reads.readers.iter().flatten().all(inside));
         }
+        assert!(select(&["nothing".into()]).is_err());
     }
 }

@@ -14,21 +14,25 @@
 mod cases;
 mod replay;
 
-use crate::fail::Result;
-use crate::harness::{DirArgs, RunArgs};
+use crate::fail::{Context, Result};
 use crate::report::Report;
 use cases::{Case, Reads};
 use forebay_server::delegate::Policy;
 use replay::{Measured, Way};
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What `prefetch` does.
 #[derive(Debug, clap::Args)]
 pub struct PrefetchArgs {
-    #[command(flatten)]
-    run: RunArgs,
+    /// Only these cases (all if none is given)
+    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
+    cases: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
     /// Injected between the two members, for each request and its answer; microseconds
     #[arg(long, default_value_t = 200, value_name = "US")]
     latency: u64,
@@ -38,8 +42,15 @@ pub struct PrefetchArgs {
     /// Directory with the Darshan DXT export of openPMD
     #[arg(long, value_name = "DIR", default_value = "../shared/data/dxt")]
     traces: PathBuf,
-    #[command(flatten)]
-    dir: DirArgs,
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
 }
 
 const SUBJECTS: [(&str, Policy); 5] = [
@@ -55,12 +66,18 @@ const SUBJECTS: [(&str, Policy); 5] = [
 /// # Errors
 /// If there is no such case, or the service fails.
 pub fn run(args: &PrefetchArgs) -> Result<()> {
-    let Some(chosen) = args.run.choose(&cases::CASES)? else {
+    if args.list {
+        cases::CASES.iter().for_each(|c| println!("{}", c.name));
         return Ok(());
-    };
+    }
+    let chosen = cases::select(&args.cases)?;
     replay::sleep_exactly()?;
     let header = header(args, &chosen);
-    args.run.begin(&header, HEAD)?;
+    let mut out = std::io::stdout().lock();
+    match args.json {
+        true => eprint!("{header}"),
+        false => write!(out, "{header}{HEAD}").doing("standard output")?,
+    }
     let mut report = Report::new("prefetch", "none");
     for case in chosen {
         let Some(reads) = case.load(&args.traces, args.calls)? else {
@@ -72,8 +89,13 @@ pub fn run(args: &PrefetchArgs) -> Result<()> {
             continue;
         };
         measure(args, &case, &reads, &mut report)?;
-        args.run
-            .print(&report, case.name, || rows(&report, case.name))?;
+        let text = match args.json {
+            true => report.json(case.name),
+            false => rows(&report, case.name),
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .doing("standard output")?;
     }
     Ok(())
 }
@@ -83,7 +105,7 @@ fn header(args: &PrefetchArgs, chosen: &[Case]) -> String {
         "# prefetch: {} runs; two members in one process, {} us apart, readers on the one, data on the other; through the library\n\
          # all subjects: durability process, 192 MiB of memory (12 MiB for what is fetched ahead, none for `none`), segment files cold (sync, then posix_fadvise), \
          nothing else in memory\n# before each read a rank sleeps for the mean time of an uncached read, measured at the start of each round\n",
-        args.run.runs, args.latency
+        args.runs, args.latency
     );
     for case in chosen {
         let _ = writeln!(out, "# {}: {}", case.name, case.about);
@@ -92,10 +114,14 @@ fn header(args: &PrefetchArgs, chosen: &[Case]) -> String {
 }
 
 fn measure(args: &PrefetchArgs, case: &Case, reads: &Reads, report: &mut Report) -> Result<()> {
-    let dir = args.dir.make()?;
-    let store = dir.0.join("store");
-    replay::prepare(&store, reads)?;
-    rounds(args, case, reads, &store, report)
+    let base = args.dir.as_deref().unwrap_or(Path::new("/var/tmp"));
+    let dir = base.join(format!("forebay-bench-prefetch-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).doing(dir.display())?;
+    let store = dir.join("store");
+    let done =
+        replay::prepare(&store, reads).and_then(|()| rounds(args, case, reads, &store, report));
+    let removed = std::fs::remove_dir_all(&dir).doing(dir.display());
+    done.and(removed)
 }
 
 fn rounds(
@@ -106,7 +132,7 @@ fn rounds(
     report: &mut Report,
 ) -> Result<()> {
     let latency = Duration::from_micros(args.latency);
-    for round in 0..args.run.runs {
+    for round in 0..args.runs {
         let bare = Way {
             policy: Policy::None,
             delay: Duration::ZERO,

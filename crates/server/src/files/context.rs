@@ -1,9 +1,9 @@
 //! What every owner of the content side is given: this member's store and inodes, and the way to the other members.
 use crate::content_peers::ContentPeers;
-use crate::files::proto::FilesReply;
 use crate::inodes::Inodes;
 use crate::{Error, Fid, Member, Result, keys};
 use forebay_index::RangeMap;
+use forebay_proto::files::FilesReply;
 use forebay_storage::{Batch, Durability, Keyspace, Store};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //!
 //! Invariant: opens change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
 //! lock is held. The table's own lock is the innermost of all.
-use crate::files::proto::Spans;
 use crate::{Fid, Member};
+use forebay_proto::files::Spans;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 

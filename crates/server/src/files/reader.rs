@@ -15,12 +15,12 @@
 //! While the owner cannot be reached and a part is staged here, the answer is an error: which content is right is not known.
 use super::context::MemberContext;
 use super::patterns::{LogRanges, PatternStore};
-use super::proto::{FilesReply, Survey};
 use super::slice_index::SliceIndex;
 use super::staged::StagedParts;
 use crate::inodes::Inode;
 use crate::{Error, Fid, Kind, Layout, Member, Result};
 use forebay_index::{Extent, SLICE};
+use forebay_proto::files::{FilesReply, Survey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Which request of a member is answered by what.
 use super::Files;
 use super::commit::CommitRequest;
-use super::proto::{FilesReply, FilesRequest};
 use super::records::CommitId;
 use crate::{Member, Result};
+use forebay_proto::files::{FilesReply, FilesRequest};
 
 impl Files {
     /// Answers a request of member `from` (opens are counted by member).

@@ -1,7 +1,7 @@
 //! Which member gets which changes of a commit. Pure; the delegate plans with it, the owner checks with it.
-use super::proto::Part;
 use crate::Member;
 use forebay_index::{Change, Extent, RangeMap, SLICE};
+use forebay_proto::files::Part;
 use std::collections::BTreeMap;
 
 /// Splits the changes of one commit by the members whose slices they touch, each part in the order of `changes`.

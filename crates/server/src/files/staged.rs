@@ -8,12 +8,12 @@
 //! 3. All of a file's records and extents here change under its slice lock.
 use super::commit::validated;
 use super::context::{MemberContext, unexpected};
-use super::proto::{FilesReply, FilesRequest};
 use super::records::{self, CommitId, PublishedRecord};
 use super::slice_index::{PriorState, REMOVAL_STEP, SliceIndex};
 use super::slice_parts::belongs;
 use crate::{Fid, Member, Result, keys};
 use forebay_index::Change;
+use forebay_proto::files::{FilesReply, FilesRequest};
 use forebay_storage::{Batch, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;

@@ -7,27 +7,29 @@
 //! Why a late message does no harm: an intent is live at its coordinator when a message of it is sent, so `below` in
 //! that message is at most its number (a message with another is refused). Once a higher watermark is known here, the message is from an operation
 //! that is over, and is answered without doing anything.
-use super::{Meta, proto::IntentId, records, records::Tag};
+use super::local::LocalNamespace;
+use super::records::{self, Tag};
 use crate::{Error, Member, Result};
+use forebay_proto::meta::IntentId;
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 
 /// Markers under the watermark that are removed together.
-const PRUNE: usize = 64;
+const PRUNED_TOGETHER: usize = 64;
 
 #[derive(Default)]
-struct Done {
+struct OverIntents {
     watermark: u64,
     markers: BTreeSet<u64>,
 }
 
 /// Intents that are over here, by coordinator.
-pub(crate) struct Applied(Mutex<HashMap<Member, Done>>);
+pub(crate) struct AppliedIntents(Mutex<HashMap<Member, OverIntents>>);
 
-impl Applied {
-    pub fn open(store: &Store) -> Result<Applied> {
-        let mut done: HashMap<Member, Done> = HashMap::new();
+impl AppliedIntents {
+    pub fn open(store: &Store) -> Result<AppliedIntents> {
+        let mut done: HashMap<Member, OverIntents> = HashMap::new();
         for (id, watermark) in records::all::<u64>(store, Tag::Watermark)? {
             done.entry(id.coordinator).or_default().watermark = watermark;
         }
@@ -37,7 +39,7 @@ impl Applied {
                 .markers
                 .insert(id.number);
         }
-        Ok(Applied(Mutex::new(done)))
+        Ok(AppliedIntents(Mutex::new(done)))
     }
 
     pub fn is_over(&self, id: IntentId) -> bool {
@@ -76,13 +78,13 @@ impl Applied {
 
     /// Removes markers under the watermark once there are enough. The table stays locked meanwhile, so that the
     /// watermark on disk only grows.
-    pub fn prune(&self, meta: &Meta, coordinator: Member) -> Result<()> {
+    pub fn prune(&self, local: &LocalNamespace, coordinator: Member) -> Result<()> {
         let mut done = self.0.lock();
         let Some(done) = done.get_mut(&coordinator) else {
             return Ok(());
         };
         let over: Vec<u64> = done.markers.range(..done.watermark).copied().collect();
-        if over.len() < PRUNE {
+        if over.len() < PRUNED_TOGETHER {
             return Ok(());
         }
         let mut batch = Batch::new();
@@ -102,7 +104,7 @@ impl Applied {
                 },
             );
         }
-        meta.apply(batch)?;
+        local.apply(batch)?;
         done.markers = done.markers.split_off(&done.watermark);
         Ok(())
     }

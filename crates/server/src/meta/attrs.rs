@@ -1,5 +1,5 @@
 //! Attributes: mode, owner, times.
-use super::Meta;
+use super::local::LocalNamespace;
 use crate::{Attr, Caller, Fid, Kind, Lamination, Result, SetAttr, SetTime, Time};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -8,14 +8,14 @@ const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
 
-impl Meta {
-    pub(crate) fn getattr(&self, fid: Fid) -> Result<Attr> {
+impl LocalNamespace {
+    pub fn getattr(&self, fid: Fid) -> Result<Attr> {
         Ok(self.inodes.get(fid)?.attr(fid))
     }
 
     /// `caller` is not needed for the rules that are left to a server: the kernel has checked who may do this, and cleared
     /// the set-group-id bit where a `chmod` by someone outside the group must.
-    pub(crate) fn setattr(&self, fid: Fid, set: &SetAttr, _caller: Caller) -> Result<Attr> {
+    pub fn setattr(&self, fid: Fid, set: &SetAttr, _caller: Caller) -> Result<Attr> {
         if set.size.is_some() {
             return Err(Errno::INVAL.into());
         }

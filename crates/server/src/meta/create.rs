@@ -1,24 +1,22 @@
 //! Making files, directories, symlinks, FIFOs, sockets and device files.
-use super::{
-    Meta, Stop, entries, names,
-    plan::Plan,
-    proto::{MetaReply, MetaRequest},
-    steps::{Entry, Need, Step},
-    unexpected,
-};
+use super::attempt::{AttemptError, unexpected};
+use super::operations::NamespaceOperations;
+use super::plan::Plan;
+use super::steps::{Entry, Need, Step};
+use super::{entries, names};
 use crate::{
     Attr, Caller, Error, Fid, Kind, Lamination, Layout, Member, NewNode, Result, Time,
     inodes::Inode,
 };
+use forebay_proto::meta::{MetaReply, MetaRequest};
 use rustix::io::Errno;
 
 const SETGID: u32 = 0o2000;
-/// Fids asked of another member at once, and the most it gives.
+/// Fids asked of another member at once.
 const FIDS: u32 = 64;
-const FIDS_MAX: u32 = 4096;
 
-impl Meta {
-    pub(crate) fn create(
+impl NamespaceOperations {
+    pub fn create(
         &self,
         parent: Fid,
         name: &[u8],
@@ -35,27 +33,32 @@ impl Meta {
             }
         }
         let mut home = match new.kind {
-            Kind::Dir => names::home(parent, name, self.peers.members()),
-            _ => self.member(),
+            Kind::Dir => names::home(parent, name, self.members.peers.members()),
+            _ => self.local.member(),
         };
         self.retry(|| {
-            let dir = self.directory(parent)?;
-            if let Some(entry) = entries::get(&self.store, parent, name)? {
+            let dir = self.local.directory(parent)?;
+            if let Some(entry) = entries::get(&self.local.store, parent, name)? {
                 return self.existing(entry, new.kind, exclusive);
             }
-            let inode = inode(parent, &dir, new, caller, self.now());
+            let inode = inode(parent, &dir, new, caller, self.local.now());
             match self.make(parent, name, home, &inode) {
                 // The member that should get the directory is down: this one can hold it as well.
-                Err(Stop::Fail(Error::Fabric(_))) if home != self.member() => {
-                    home = self.member();
-                    Err(Stop::Changed)
+                Err(AttemptError::Fail(Error::Fabric(_))) if home != self.local.member() => {
+                    home = self.local.member();
+                    Err(AttemptError::Changed)
                 }
                 other => Ok((other?, true)),
             }
         })
     }
 
-    fn existing(&self, entry: Entry, kind: Kind, exclusive: bool) -> Result<(Attr, bool), Stop> {
+    fn existing(
+        &self,
+        entry: Entry,
+        kind: Kind,
+        exclusive: bool,
+    ) -> Result<(Attr, bool), AttemptError> {
         if exclusive || kind != Kind::File {
             return Err(Errno::EXIST.into());
         }
@@ -65,7 +68,13 @@ impl Meta {
         Ok((self.attr_of_entry(entry)?, false))
     }
 
-    fn make(&self, dir: Fid, name: &[u8], home: Member, inode: &Inode) -> Result<Attr, Stop> {
+    fn make(
+        &self,
+        dir: Fid,
+        name: &[u8],
+        home: Member,
+        inode: &Inode,
+    ) -> Result<Attr, AttemptError> {
         let fid = self.unused_fid(home)?;
         let links = i32::from(inode.kind == Kind::Dir);
         let mut plan = Plan::default();
@@ -91,19 +100,19 @@ impl Meta {
             links,
             time: inode.ctime,
         });
-        self.run(&plan)?;
+        self.coordinator.run(&plan)?;
         Ok(inode.attr(fid))
     }
 
     /// A fid of member `home` that was never used. Those of others are asked for many at a time.
     fn unused_fid(&self, home: Member) -> Result<Fid> {
-        if home == self.member() {
-            return self.inodes.mint();
+        if home == self.local.member() {
+            return self.local.inodes.mint();
         }
         if let Some(fid) = self.fids.lock().get_mut(&home).and_then(Vec::pop) {
             return Ok(fid);
         }
-        match self.call(home, MetaRequest::Mint { count: FIDS })? {
+        match self.members.call(home, MetaRequest::Mint { count: FIDS })? {
             MetaReply::Fids(mut fids) => {
                 let fid = fids
                     .pop()
@@ -113,12 +122,6 @@ impl Meta {
             }
             other => Err(unexpected(home, &other)),
         }
-    }
-
-    pub(crate) fn mint(&self, count: u32) -> Result<Vec<Fid>> {
-        (0..count.min(FIDS_MAX))
-            .map(|_| self.inodes.mint())
-            .collect()
     }
 }
 

@@ -9,9 +9,9 @@
 //!
 //! Big-endian, so that one directory's entries are one range in name order. The value's first byte is 0x10 (the
 //! format) plus the kind, kept here so that listings and rename rules need no look at the inode.
-use super::steps::Entry;
 use crate::{DirEntry, Error, Fid, Kind, Result, keys};
 use bytes::Bytes;
+use forebay_proto::intents::Entry;
 use forebay_storage::{Batch, Store};
 use std::ops::Bound;
 

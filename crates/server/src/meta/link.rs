@@ -1,18 +1,17 @@
 //! Another name for a file, or the first one of a file that was made without.
-use super::{
-    Meta, entries, names,
-    plan::Plan,
-    steps::{Entry, Need, Step},
-};
+use super::operations::NamespaceOperations;
+use super::plan::Plan;
+use super::steps::{Entry, Need, Step};
+use super::{entries, names};
 use crate::{Attr, Error, Fid, Kind, Result};
 use rustix::io::Errno;
 
-impl Meta {
-    pub(crate) fn link(&self, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr> {
+impl NamespaceOperations {
+    pub fn link(&self, fid: Fid, dir: Fid, name: &[u8]) -> Result<Attr> {
         names::check(name)?;
         self.retry(|| {
-            self.directory(dir)?;
-            if entries::get(&self.store, dir, name)?.is_some() {
+            self.local.directory(dir)?;
+            if entries::get(&self.local.store, dir, name)?.is_some() {
                 return Err(Errno::EXIST.into());
             }
             let (kind, first) = match self.attr_of(fid) {
@@ -23,7 +22,7 @@ impl Meta {
             if kind == Kind::Dir {
                 return Err(Errno::PERM.into());
             }
-            let time = self.now();
+            let time = self.local.now();
             let mut plan = Plan::default();
             plan.need(Need::Entry {
                 dir,
@@ -44,7 +43,7 @@ impl Meta {
                 links: 0,
                 time,
             });
-            self.run(&plan)
+            self.coordinator.run(&plan)
         })?;
         self.attr_of(fid)
     }

@@ -1,9 +1,10 @@
 //! What the namespace of a member knows of others: the namespaces of the other members, and the content side of this one.
-use super::proto::{MetaReply, MetaRequest};
 use crate::files::{Files, Removal};
 use crate::inodes::Inode;
 use crate::{Fid, Member, Peers, Result};
+use forebay_proto::meta::{MetaReply, MetaRequest};
 use forebay_storage::Batch;
+use std::time::Duration;
 
 /// How the namespace reaches the other members' namespaces.
 pub trait MetaPeers: Send + Sync {
@@ -11,6 +12,8 @@ pub trait MetaPeers: Send + Sync {
     fn member(&self) -> Member;
     /// How many members the service has.
     fn members(&self) -> u16;
+    /// How long a request to another member may take.
+    fn deadline(&self) -> Duration;
     /// Asks member `to`.
     ///
     /// # Errors
@@ -24,6 +27,9 @@ impl MetaPeers for Peers {
     }
     fn members(&self) -> u16 {
         Peers::members(self)
+    }
+    fn deadline(&self) -> Duration {
+        Peers::deadline(self)
     }
     fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
         self.meta(to, request)

@@ -1,12 +1,10 @@
 //! What a member does at its start, and later from time to time: finish what was decided, take back what was not.
-use super::{
-    Meta,
-    proto::{IntentId, MetaReply, MetaRequest},
-    records,
-    records::Tag,
-    steps::Need,
-};
+use super::coordinator::IntentCoordinator;
+use super::local::LocalNamespace;
+use super::participant::IntentParticipant;
+use super::requests::MemberCalls;
 use crate::{Error, Fid, Kind, Lamination, Layout, Result, inodes::Inode, keys};
+use forebay_proto::meta::{IntentId, MetaReply, MetaRequest};
 use forebay_storage::Batch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ops::Bound;
@@ -15,42 +13,29 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A hold this old is asked about.
-const OLD: Duration = Duration::from_secs(5);
+const OLD_HOLD: Duration = Duration::from_secs(5);
 
-impl Meta {
-    /// From this store alone: the root if it is missing, and the holds of undecided or unfinished intents.
-    pub(crate) fn load(&self) -> Result<()> {
-        let root_is_missing = match self.inodes.find(Fid::ROOT) {
-            Ok(root) => root.is_none(),
-            // It is there. All that can be reached without it can be read.
-            Err(error) if error.is_damage() => {
-                tracing::error!(%error, "the root directory cannot be read; `forebay mount --salvage` and `forebay fsck --repair` can do without its record");
-                false
-            }
-            Err(error) => return Err(error),
-        };
-        if self.member() == Fid::ROOT.owner() && root_is_missing {
-            let mut batch = Batch::new();
-            self.inodes.put(&mut batch, Fid::ROOT, &root(self.now()));
-            self.apply(batch)?;
-        }
-        for (id, needs) in records::all::<Vec<Need>>(&self.store, Tag::Prepared)? {
-            self.marks.hold(id, needs);
-        }
-        Ok(())
-    }
+/// Finishes and takes back. See the head of this file.
+pub(crate) struct IntentRecovery {
+    pub local: Arc<LocalNamespace>,
+    pub members: Arc<MemberCalls>,
+    pub participant: Arc<IntentParticipant>,
+    pub coordinator: Arc<IntentCoordinator>,
+}
 
+impl IntentRecovery {
     /// Finishes intents left by a crash, takes back what undecided ones of other members hold here, and removes dead
     /// directories. May call other members; runs after all members answer. What needs a member that does not
-    /// answer waits for `tend`.
+    /// answer waits for `retry_unfinished`.
     ///
     /// # Errors
     /// When this member's own store fails.
     pub fn recover(&self) -> Result<()> {
-        self.finish_left();
-        self.resolve(Duration::ZERO);
+        self.coordinator.finish_left();
+        self.ask_about_holds(Duration::ZERO);
         let mut dead = Vec::new();
         for item in self
+            .local
             .store
             .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded)
         {
@@ -61,7 +46,7 @@ impl Meta {
             else {
                 continue;
             };
-            match self.inodes.find(fid) {
+            match self.local.inodes.find(fid) {
                 Ok(inode) if inode.as_ref().is_none_or(|i| i.kind == Kind::Dir) => dead.push(fid),
                 Ok(_) => {}
                 // What has no name takes room until it can be read again.
@@ -72,7 +57,7 @@ impl Meta {
             }
         }
         for fid in dead {
-            match self.remove_dead(fid) {
+            match self.local.remove_dead(fid) {
                 Err(error) if error.is_damage() => {
                     tracing::error!(fid = fid.0, %error, "a removed directory is not given back");
                 }
@@ -83,28 +68,23 @@ impl Meta {
     }
 
     /// One round of what is due in the background: intents that wait for a member or are to be forgotten, holds whose coordinator may be gone.
-    pub fn tend(&self) {
-        self.finish_left();
-        if let Err(e) = self.forget_done() {
+    pub fn retry_unfinished(&self) {
+        self.coordinator.finish_left();
+        if let Err(e) = self.coordinator.forget_done() {
             tracing::warn!("finished intents cannot be forgotten: {e}");
         }
-        self.resolve(OLD);
-    }
-
-    /// Committed operations that wait for a member that is down.
-    pub fn unfinished(&self) -> usize {
-        self.intents.left()
+        self.ask_about_holds(OLD_HOLD);
     }
 
     /// Asks the coordinators of old holds (and of the gate) whether they are still going on.
-    fn resolve(&self, age: Duration) {
-        let mut ids = self.marks.older(age);
-        ids.extend(self.gate.holder());
+    fn ask_about_holds(&self, age: Duration) {
+        let mut ids = self.local.holds.older(age);
+        ids.extend(self.participant.gate.holder());
         for id in ids {
             match self.is_live(id) {
                 Ok(true) => {}
                 Ok(false) => {
-                    if let Err(e) = self.abort(id) {
+                    if let Err(e) = self.participant.abort(id) {
                         tracing::warn!("intent {id:?} cannot be taken back yet: {e}");
                     }
                 }
@@ -117,9 +97,30 @@ impl Meta {
     }
 
     fn is_live(&self, id: IntentId) -> Result<bool> {
-        let reply = self.call(id.coordinator, MetaRequest::Ask { intent: id })?;
+        let reply = self
+            .members
+            .call(id.coordinator, MetaRequest::Ask { intent: id })?;
         Ok(!matches!(reply, MetaReply::Live(false)))
     }
+}
+
+/// Makes the root directory if this is its owner and there is none.
+pub(crate) fn make_root(local: &LocalNamespace) -> Result<()> {
+    let root_is_missing = match local.inodes.find(Fid::ROOT) {
+        Ok(root) => root.is_none(),
+        // It is there. All that can be reached without it can be read.
+        Err(error) if error.is_damage() => {
+            tracing::error!(%error, "the root directory cannot be read; `forebay mount --salvage` and `forebay fsck --repair` can do without its record");
+            false
+        }
+        Err(error) => return Err(error),
+    };
+    if local.member() == Fid::ROOT.owner() && root_is_missing {
+        let mut batch = Batch::new();
+        local.inodes.put(&mut batch, Fid::ROOT, &root(local.now()));
+        local.apply(batch)?;
+    }
+    Ok(())
 }
 
 fn root(now: crate::Time) -> Inode {
@@ -144,37 +145,40 @@ fn root(now: crate::Time) -> Inode {
     }
 }
 
-/// The thread that calls `tend`. It stops with `stop`, or when dropped.
-pub struct Tender {
+/// The thread that calls `retry_unfinished`. It stops with `stop`, or when dropped.
+pub struct IntentRecoveryThread {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Tender {
-    /// Tends `meta` every `period`.
+impl IntentRecoveryThread {
+    /// Works every `period`.
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub fn start(meta: Arc<Meta>, period: Duration) -> Result<Tender> {
+    pub(crate) fn start(
+        recovery: Arc<IntentRecovery>,
+        period: Duration,
+    ) -> Result<IntentRecoveryThread> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = stop.clone();
         let run = move || {
             let mut stopped = signal.0.lock();
             while !*stopped {
                 if signal.1.wait_for(&mut stopped, period).timed_out() {
-                    MutexGuard::unlocked(&mut stopped, || meta.tend());
+                    MutexGuard::unlocked(&mut stopped, || recovery.retry_unfinished());
                 }
             }
         };
         let thread = std::thread::Builder::new()
-            .name("meta-tender".into())
+            .name("meta-recovery".into())
             .spawn(run);
         let thread = thread.map_err(|e| {
             Error::Refused(format!(
                 "cannot start a thread: {e}; raise the limit (ulimit -u)"
             ))
         })?;
-        Ok(Tender {
+        Ok(IntentRecoveryThread {
             stop,
             thread: Mutex::new(Some(thread)),
         })
@@ -191,7 +195,7 @@ impl Tender {
     }
 }
 
-impl Drop for Tender {
+impl Drop for IntentRecoveryThread {
     fn drop(&mut self) {
         self.stop();
     }

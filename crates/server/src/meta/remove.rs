@@ -1,23 +1,22 @@
 //! Taking names away: unlink and rmdir.
-use super::{
-    Meta, names,
-    plan::Plan,
-    steps::{Need, Step},
-};
+use super::names;
+use super::operations::NamespaceOperations;
+use super::plan::Plan;
+use super::steps::{Need, Step};
 use crate::{Caller, Fid, Kind, Result};
 use rustix::io::Errno;
 
-impl Meta {
-    pub(crate) fn unlink(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
+impl NamespaceOperations {
+    pub fn unlink(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
         names::check(name)?;
         self.retry(|| {
-            let inode = self.directory(dir)?;
-            let entry = self.peek(dir, name)?;
+            let inode = self.local.directory(dir)?;
+            let entry = self.local.peek(dir, name)?;
             if entry.kind == Kind::Dir {
                 return Err(Errno::ISDIR.into());
             }
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;
-            let time = self.now();
+            let time = self.local.now();
             let mut plan = Plan::removal();
             plan.need(Need::Entry {
                 dir,
@@ -38,20 +37,20 @@ impl Meta {
                 fid: entry.fid,
                 time,
             });
-            self.run(&plan)
+            self.coordinator.run(&plan)
         })
     }
 
-    pub(crate) fn rmdir(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
+    pub fn rmdir(&self, dir: Fid, name: &[u8], caller: Caller) -> Result<()> {
         names::check(name)?;
         self.retry(|| {
-            let inode = self.directory(dir)?;
-            let entry = self.peek(dir, name)?;
+            let inode = self.local.directory(dir)?;
+            let entry = self.local.peek(dir, name)?;
             if entry.kind != Kind::Dir {
                 return Err(Errno::NOTDIR.into());
             }
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;
-            let time = self.now();
+            let time = self.local.now();
             let mut plan = Plan::removal();
             plan.need(Need::Entry {
                 dir,
@@ -73,7 +72,7 @@ impl Meta {
                 fid: entry.fid,
                 time,
             });
-            self.run(&plan)
+            self.coordinator.run(&plan)
         })
     }
 }

@@ -1,24 +1,23 @@
 //! Renaming, over files and directories, with NOREPLACE and EXCHANGE, within one member and across.
 //!
 //! The owner of the destination directory coordinates.
-use super::{
-    Meta, Stop, entries, names,
-    plan::Plan,
-    proto::{MetaReply, MetaRequest},
-    steps::{Entry, Need, Step},
-    unexpected,
-};
+use super::attempt::{AttemptError, unexpected};
+use super::operations::NamespaceOperations;
+use super::plan::Plan;
+use super::steps::{Entry, Need, Step};
+use super::{entries, names};
 use crate::{Caller, Fid, Kind, RenameFlags, Result, Time};
+use forebay_proto::meta::{MetaReply, MetaRequest};
 use rustix::io::Errno;
 
 /// One place in the tree.
 #[derive(Clone, Copy)]
-struct Spot<'a> {
+struct NameInDirectory<'a> {
     dir: Fid,
     name: &'a [u8],
 }
 
-impl Spot<'_> {
+impl NameInDirectory<'_> {
     fn need(&self, is: Option<Entry>) -> Need {
         Need::Entry {
             dir: self.dir,
@@ -36,8 +35,8 @@ impl Spot<'_> {
     }
 }
 
-impl Meta {
-    pub(crate) fn rename(
+impl NamespaceOperations {
+    pub fn rename(
         &self,
         from: Fid,
         name: &[u8],
@@ -51,13 +50,13 @@ impl Meta {
         if flags.no_replace && flags.exchange {
             return Err(Errno::INVAL.into());
         }
-        let source = Spot { dir: from, name };
-        let target = Spot {
+        let source = NameInDirectory { dir: from, name };
+        let target = NameInDirectory {
             dir: to,
             name: to_name,
         };
         self.retry(|| match self.rename_plan(source, target, flags, caller)? {
-            Some(plan) => self.run(&plan),
+            Some(plan) => self.coordinator.run(&plan),
             None => Ok(()),
         })
     }
@@ -65,14 +64,14 @@ impl Meta {
     /// The plan by the state now; `None` if there is nothing to do.
     fn rename_plan(
         &self,
-        source: Spot<'_>,
-        target: Spot<'_>,
+        source: NameInDirectory<'_>,
+        target: NameInDirectory<'_>,
         flags: RenameFlags,
         caller: Caller,
-    ) -> Result<Option<Plan>, Stop> {
+    ) -> Result<Option<Plan>, AttemptError> {
         let moved = self.peek_anywhere(source)?;
-        let dir = self.directory(target.dir)?;
-        let replaced = entries::get(&self.store, target.dir, target.name)?;
+        let dir = self.local.directory(target.dir)?;
+        let replaced = entries::get(&self.local.store, target.dir, target.name)?;
         if replaced.is_some() && flags.no_replace {
             return Err(Errno::EXIST.into());
         }
@@ -91,7 +90,7 @@ impl Meta {
         if let Some(replaced) = replaced {
             self.check_sticky(dir.uid, dir.mode, replaced, caller)?;
         }
-        let time = self.now();
+        let time = self.local.now();
         match replaced {
             Some(replaced) if flags.exchange => {
                 Ok(Some(exchange(source, target, moved, replaced, time)))
@@ -100,9 +99,9 @@ impl Meta {
         }
     }
 
-    fn peek_anywhere(&self, spot: Spot<'_>) -> Result<Entry> {
+    fn peek_anywhere(&self, spot: NameInDirectory<'_>) -> Result<Entry> {
         let owner = spot.dir.owner();
-        match self.call(
+        match self.members.call(
             owner,
             MetaRequest::Peek {
                 dir: spot.dir,
@@ -121,12 +120,12 @@ fn is_dir(entry: Entry) -> i32 {
 
 /// `moved` goes from `source` to `target`; what was there goes.
 fn replace(
-    source: Spot<'_>,
-    target: Spot<'_>,
+    source: NameInDirectory<'_>,
+    target: NameInDirectory<'_>,
     moved: Entry,
     replaced: Option<Entry>,
     time: Time,
-) -> Result<Plan, Stop> {
+) -> Result<Plan, AttemptError> {
     let mut plan = Plan::default();
     plan.need(source.need(Some(moved)));
     plan.need(target.need(replaced));
@@ -164,7 +163,13 @@ fn replace(
 }
 
 /// `moved` and `other` change places.
-fn exchange(source: Spot<'_>, target: Spot<'_>, moved: Entry, other: Entry, time: Time) -> Plan {
+fn exchange(
+    source: NameInDirectory<'_>,
+    target: NameInDirectory<'_>,
+    moved: Entry,
+    other: Entry,
+    time: Time,
+) -> Plan {
     let links = is_dir(moved) - is_dir(other);
     let mut plan = Plan::default();
     plan.need(source.need(Some(moved)));

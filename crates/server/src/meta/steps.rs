@@ -1,8 +1,10 @@
-//! The small changes that every namespace operation is made of, and the work sheet that turns them into one batch.
+//! The small changes that every namespace operation is made of, and the change set that turns them into one batch.
 //!
 //! A [`Need`] is checked and may say no; a [`Step`] is done after the decision and must always succeed. Both name
 //! inodes and entries of one member only.
-use super::{Meta, Stop, entries};
+use super::attempt::AttemptError;
+use super::entries;
+use super::local::{FollowUps, LocalNamespace};
 use crate::{Fid, Kind, Result, inodes::Inode};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -14,8 +16,8 @@ pub use forebay_proto::intents::{Entry, IntentId, Need, Step};
 pub const LINK_MAX: u32 = 65_000;
 
 /// Changes gathered under inode locks, to land as one batch.
-pub(crate) struct Work<'a> {
-    meta: &'a Meta,
+pub(crate) struct ChangeSet<'a> {
+    local: &'a LocalNamespace,
     pub batch: Batch,
     inodes: BTreeMap<Fid, Inode>,
     /// Files that got their first name.
@@ -23,74 +25,65 @@ pub(crate) struct Work<'a> {
     /// Files whose first name was taken back.
     linkable: BTreeSet<Fid>,
     /// What to tell others about once the batch has landed.
-    pub after: After,
+    pub after: FollowUps,
 }
 
-/// What follows a landed batch, outside all locks.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct After {
-    /// Files without a name.
-    pub orphans: Vec<Fid>,
-    /// Directories that died.
-    pub buried: Vec<Fid>,
-}
-
-impl<'a> Work<'a> {
-    pub fn new(meta: &'a Meta) -> Work<'a> {
-        Work {
-            meta,
+impl<'a> ChangeSet<'a> {
+    pub fn new(local: &'a LocalNamespace) -> ChangeSet<'a> {
+        ChangeSet {
+            local,
             batch: Batch::new(),
             inodes: BTreeMap::new(),
             named: Vec::new(),
             linkable: BTreeSet::new(),
-            after: After::default(),
+            after: FollowUps::default(),
         }
     }
 
-    /// Work that gives room back, or finishes what was decided: it may use the space that a store keeps for that.
-    pub fn reclaiming(meta: &'a Meta) -> Work<'a> {
-        Work {
+    /// Changes that give room back, or finish what was decided: they may use the space that a store keeps for that.
+    pub fn reclaiming(local: &'a LocalNamespace) -> ChangeSet<'a> {
+        ChangeSet {
             batch: Batch::reclaiming(),
-            ..Work::new(meta)
+            ..ChangeSet::new(local)
         }
     }
 
-    /// The inode as this work leaves it.
+    /// The inode as these changes leave it.
     pub fn inode(&mut self, fid: Fid) -> Result<Option<&mut Inode>> {
         use std::collections::btree_map::Entry as Slot;
         match self.inodes.entry(fid) {
             Slot::Occupied(slot) => Ok(Some(slot.into_mut())),
-            Slot::Vacant(slot) => Ok(self.meta.inodes.find(fid)?.map(|inode| slot.insert(inode))),
+            Slot::Vacant(slot) => Ok(self.local.inodes.find(fid)?.map(|inode| slot.insert(inode))),
         }
     }
 
     /// Checks a need for `id` (`None`: an operation of this member alone), and makes what it makes.
-    pub fn need(&mut self, id: Option<IntentId>, need: &Need) -> Result<(), Stop> {
-        let at = self.meta.member();
-        let busy = |by| Stop::Busy { at, by };
+    pub fn need(&mut self, id: Option<IntentId>, need: &Need) -> Result<(), AttemptError> {
+        let at = self.local.member();
+        let busy = |by| AttemptError::Busy { at, by };
         match need {
             Need::Entry { dir, name, is } => {
-                if let Some(by) = self.meta.marks.entry(*dir, name, id) {
+                if let Some(by) = self.local.holds.entry(*dir, name, id) {
                     return Err(busy(by));
                 }
                 if is.is_none() {
-                    if let Some(by) = self.meta.marks.emptied(*dir, id) {
+                    if let Some(by) = self.local.holds.emptied(*dir, id) {
                         return Err(busy(by));
                     }
                     living(self.inode(*dir)?)?;
                 }
-                if entries::get(&self.meta.store, *dir, name)? != *is {
-                    return Err(Stop::Changed);
+                if entries::get(&self.local.store, *dir, name)? != *is {
+                    return Err(AttemptError::Changed);
                 }
             }
             Need::Empty { fid } => {
-                if let Some(by) = self.meta.marks.emptied(*fid, id) {
+                if let Some(by) = self.local.holds.emptied(*fid, id) {
                     return Err(busy(by));
                 }
                 if living(self.inode(*fid)?).is_err() {
-                    return Err(Stop::Changed);
+                    return Err(AttemptError::Changed);
                 }
-                if !entries::is_empty(&self.meta.store, *fid)? {
+                if !entries::is_empty(&self.local.store, *fid)? {
                     return Err(Errno::NOTEMPTY.into());
                 }
             }
@@ -112,17 +105,17 @@ impl<'a> Work<'a> {
                 self.inodes.insert(*fid, Inode::clone(inode));
             }
             Need::Name { fid, time } => {
-                let may = self.meta.inodes.linkable(*fid)? && self.meta.files.is_open(*fid);
+                let may = self.local.inodes.linkable(*fid)? && self.local.files.is_open(*fid);
                 let inode = self.inode(*fid)?.ok_or(Errno::NOENT)?;
                 if inode.nlink > 0 {
-                    return Err(Stop::Changed);
+                    return Err(AttemptError::Changed);
                 }
                 if !may {
                     return Err(Errno::NOENT.into());
                 }
                 inode.nlink = 1;
                 inode.ctime = *time;
-                self.meta.inodes.delete_orphan(&mut self.batch, *fid);
+                self.local.inodes.delete_orphan(&mut self.batch, *fid);
                 self.named.push(*fid);
             }
         }
@@ -153,7 +146,7 @@ impl<'a> Work<'a> {
             }
             Need::Make { fid, .. } => {
                 self.inodes.remove(fid);
-                self.meta.inodes.delete(&mut self.batch, *fid);
+                self.local.inodes.delete(&mut self.batch, *fid);
             }
         }
         Ok(())
@@ -203,16 +196,16 @@ impl<'a> Work<'a> {
 
     fn orphan(&mut self, fid: Fid) {
         let linkable = self.linkable.contains(&fid);
-        self.meta.inodes.put_orphan(&mut self.batch, fid, linkable);
+        self.local.inodes.put_orphan(&mut self.batch, fid, linkable);
     }
 
-    /// Writes everything as one batch. The caller still has the locks, and settles `After` once they are gone.
-    pub fn land(mut self) -> Result<After> {
+    /// Writes everything as one batch. The caller still has the locks, and does what follows once they are gone.
+    pub fn land(mut self) -> Result<FollowUps> {
         let mut removals = Vec::new();
         for fid in std::mem::take(&mut self.after.orphans) {
             let nameless = self.inodes.get(&fid).filter(|inode| inode.nlink == 0);
             let removal = nameless.and_then(|inode| {
-                let files = &self.meta.files;
+                let files = &self.local.files;
                 files.remove_at_once(fid, inode, &mut self.batch)
             });
             match removal {
@@ -227,14 +220,14 @@ impl<'a> Work<'a> {
             }
         }
         for (fid, inode) in &self.inodes {
-            self.meta.inodes.put(&mut self.batch, *fid, inode);
+            self.local.inodes.put(&mut self.batch, *fid, inode);
         }
-        self.meta.apply(self.batch)?;
+        self.local.apply(self.batch)?;
         for removal in removals {
             removal.landed();
         }
         for fid in self.named {
-            self.meta.files.named(fid);
+            self.local.files.named(fid);
         }
         Ok(self.after)
     }

@@ -9,7 +9,7 @@
 //!
 //! The namespaces `user`, `trusted` and `security` are kept. Others (`system`: POSIX access lists) answer
 //! `EOPNOTSUPP`, as Linux does where a file system has no handler for them.
-use super::Meta;
+use super::local::LocalNamespace;
 use crate::{Fid, Kind, Result, keys};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -45,8 +45,8 @@ fn refused(kind: Kind, name: &[u8]) -> bool {
     name.starts_with(b"user.") && !matches!(kind, Kind::File | Kind::Dir)
 }
 
-impl Meta {
-    pub(crate) fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
+impl LocalNamespace {
+    pub fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
         check(name)?;
         match self.store.get(keys::XATTRS, &key(fid, name))? {
             Some(value) => Ok(value.to_vec()),
@@ -54,7 +54,7 @@ impl Meta {
         }
     }
 
-    pub(crate) fn setxattr(
+    pub fn setxattr(
         &self,
         fid: Fid,
         name: &[u8],
@@ -94,7 +94,7 @@ impl Meta {
         self.apply(batch)
     }
 
-    pub(crate) fn listxattr(&self, fid: Fid) -> Result<Vec<Vec<u8>>> {
+    pub fn listxattr(&self, fid: Fid) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for item in keys::records_of(&self.store, keys::XATTRS, fid) {
             names.push(item?.0[8..].to_vec());
@@ -105,7 +105,7 @@ impl Meta {
         Ok(names)
     }
 
-    pub(crate) fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
+    pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
         check(name)?;
         let _lock = self.inodes.lock(fid);
         let mut inode = self.inodes.get(fid)?;

@@ -1,6 +1,6 @@
 //! The outbox alone: what waits, what arrives, what is damaged.
 use super::*;
-use crate::files::proto::{FilesReply, FilesRequest};
+use forebay_proto::files::{FilesReply, FilesRequest};
 use forebay_storage::{Options, OsIo};
 use rustix::io::Errno;
 use std::path::Path;

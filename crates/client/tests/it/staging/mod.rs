@@ -1,8 +1,6 @@
 //! What the tests of staging share: a service, trees to copy, and comparing them in all that is kept.
 use forebay_client::Client;
-use forebay_client::stage::{
-    Counts, Direction, LocalNode, Options, Outcome, PathPair, ReportLine, StageRun, StopReason,
-};
+use forebay_client::stage::{Counts, Direction, Job, Line, Local, Options, Outcome, Pair, Stop};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::random::seeded_bytes;
@@ -31,12 +29,12 @@ struct Mounts(std::sync::Mutex<Vec<PathBuf>>);
 pub struct Run {
     pub outcome: Outcome,
     pub counts: Counts,
-    pub lines: Vec<ReportLine>,
-    pub stop: Option<StopReason>,
+    pub lines: Vec<Line>,
+    pub stop: Option<Stop>,
 }
 
 impl Run {
-    pub fn of(job: &StageRun, outcome: Outcome) -> Run {
+    pub fn of(job: &Job, outcome: Outcome) -> Run {
         let report = job.report();
         Run {
             outcome,
@@ -100,7 +98,7 @@ impl Place {
         (0..self.config.nodes).map(read).collect()
     }
 
-    pub fn job(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> StageRun {
+    pub fn job(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> Job {
         self.job_of(self.clients(), direction, from, to, options)
     }
 
@@ -112,19 +110,19 @@ impl Place {
         from: &Path,
         to: &Path,
         options: &Options,
-    ) -> StageRun {
-        let local = |(node, client)| LocalNode {
+    ) -> Job {
+        let local = |(node, client)| Local {
             node: node as u16,
             client,
             journals: self.path("store").join(format!("node-{node}/stage")),
         };
-        let pair = PathPair {
+        let pair = Pair {
             from: from.into(),
             to: to.into(),
         };
         let local = clients.into_iter().enumerate().map(local).collect();
         let nodes = self.config.nodes;
-        StageRun::new(direction, vec![pair], options.clone(), nodes, local, "test").unwrap()
+        Job::new(direction, vec![pair], options.clone(), nodes, local, "test").unwrap()
     }
 
     pub fn run(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> Run {

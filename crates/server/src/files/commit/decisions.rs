@@ -6,11 +6,11 @@
 //! 3. Decisions of a file are published in the order of their sequences, under its commit lock.
 //! 4. The participants of a file are all members that ever got a part of it: its removal asks each of them.
 use super::super::context::{MemberContext, unexpected};
-use super::super::proto::{FilesReply, FilesRequest};
 use super::super::records::{self, CommitId};
 use super::super::work_queue::WorkQueue;
 use crate::outbox::{HeldBytes, Outbox};
 use crate::{Fid, Member, Result, keys};
+use forebay_proto::files::{FilesReply, FilesRequest};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -10,11 +10,11 @@
 //!    under the inode's lock.
 //! 2. A receipt is written in the batch of its commit, and deleted only if no newer commit of its writer has taken its place.
 use super::super::context::MemberContext;
-use super::super::proto::FilesReply;
 use super::super::records::{self, CommitId, HISTORY, is_receipt, receipt_key, receipt_of};
 use super::super::work_queue::{ClosedReceipt, SWEEP};
 use super::decisions::DecidedCommits;
 use crate::{Error, Fid, Member, Result, keys};
+use forebay_proto::files::FilesReply;
 use forebay_storage::Batch;
 use lru::LruCache;
 use parking_lot::Mutex;

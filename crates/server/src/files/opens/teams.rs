@@ -4,8 +4,8 @@
 //! - They are opens like any other (`open_table`): each member's ends with a close of its own, or all together with the team's.
 //! - A member that did not hear what became of the request abandons it, at every member, as it may not know the file. What
 //!   was counted for it is closed; if the request is still on its way, it counts nothing for that member when it comes.
-use crate::files::proto::Spans;
 use crate::{Fid, Member};
+use forebay_proto::files::Spans;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 

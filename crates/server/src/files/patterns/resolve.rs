@@ -3,11 +3,11 @@
 //! Both are read under the inode's lock, so that index, patterns and sequence are of one moment.
 use super::store::PatternStore;
 use super::table::{OffsetContent, PatternTable};
-use crate::files::proto::FilesReply;
 use crate::files::ranges::joined;
 use crate::inodes::Inode;
 use crate::{Fid, LOST_LOG, Result};
 use forebay_index::Extent;
+use forebay_proto::files::FilesReply;
 use std::ops::Range;
 
 /// Extents of the index looked at for the ranges that it has any in; behind them it may have more anywhere.

@@ -9,10 +9,10 @@
 use super::holes::Holes;
 use super::log_ranges::LogRanges;
 use super::records::{self, PatternId};
-use crate::files::proto::Hole;
 use crate::{Fid, Result, keys};
 use bytes::Bytes;
 use forebay_pattern::{Found, Map, Patterns, Placed, Segment, Source, decode_all};
+use forebay_proto::files::Hole;
 use forebay_storage::Store;
 use std::collections::HashMap;
 use std::ops::Range;

@@ -23,7 +23,6 @@ mod named_bytes;
 
 use super::commit::{CommitLocks, CommitRequest, Committer, DecidedCommits};
 use super::context::{MemberContext, unexpected};
-use super::proto::{CommitAttr, FilesReply, FilesRequest};
 use super::ranges::{joined, without};
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
@@ -32,6 +31,7 @@ use super::staged::StagedParts;
 use crate::outbox::{HeldBytes, Outbox};
 use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::{Change, Extent};
+use forebay_proto::files::{CommitAttr, FilesReply, FilesRequest};
 use forebay_storage::Batch;
 pub(super) use named_bytes::NamedBytes;
 use parking_lot::Mutex;

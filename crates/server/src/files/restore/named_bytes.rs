@@ -1,9 +1,9 @@
 //! What members' indexes name in a range of a file now, and which of it can be read.
 use crate::files::context::{MemberContext, unexpected};
-use crate::files::proto::{FilesReply, FilesRequest};
 use crate::files::reader::ContentReader;
 use crate::{Fid, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT};
+use forebay_proto::files::{FilesReply, FilesRequest};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What a commit does to attributes and extents; retries; truncates; who may commit.
-use super::super::proto::*;
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, SLICE};
+use forebay_proto::files::*;
 use rustix::io::Errno;
 
 #[test]

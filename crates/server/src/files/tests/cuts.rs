@@ -138,7 +138,7 @@ fn while_a_member_cannot_be_told_its_slices_fail_and_others_do_not_lie() {
 #[test]
 fn a_member_that_restarts_between_stage_and_commit_makes_the_commit_fail_not_tear() {
     let (world, fid) = prepared();
-    let attr = super::super::proto::CommitAttr {
+    let attr = forebay_proto::files::CommitAttr {
         end: Some(spanning().end),
         ..Default::default()
     };

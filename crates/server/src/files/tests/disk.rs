@@ -1,10 +1,10 @@
 //! What the disk has to do with it: a full one refuses commits and still lets files go; `sync` reaches every member.
 use super::super::check::check;
-use super::super::proto::*;
 use super::patterned::{Layer, Model};
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, SLICE};
+use forebay_proto::files::*;
 use forebay_storage::fault::{Call, Watched};
 use forebay_storage::{Options, OsIo};
 use parking_lot::Mutex;

@@ -1,10 +1,10 @@
 //! Random histories of writes, holes and truncates over three members, with commits planned early and finished late,
 //! lost messages and restarts, against a plain model: the later commit wins, byte by byte.
 use super::super::check::check;
-use super::super::proto::*;
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, Extent, SLICE};
+use forebay_proto::files::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -35,7 +35,7 @@ fn restart_all(world: &World) {
 
 /// What an fsync of the file promises from here on; it has nothing pending.
 fn sync(world: &World, fid: Fid) {
-    let request = super::super::proto::FilesRequest::Sync { fid };
+    let request = forebay_proto::files::FilesRequest::Sync { fid };
     world.ask(0, fid.owner(), request).unwrap();
 }
 
@@ -164,7 +164,7 @@ fn what_a_recovery_publishes_late_gives_way_to_what_it_displaced() {
     let old = SLICE - 10..SLICE + 8192;
     let fid = file_of_earlier_run(&world, old.clone());
     world.set_rule(|_, _, request| match request {
-        super::super::proto::FilesRequest::Publish { .. } => Fate::RequestLost,
+        forebay_proto::files::FilesRequest::Publish { .. } => Fate::RequestLost,
         _ => Fate::Arrives,
     });
     world.write(0, fid, SLICE - 5..SLICE + 4096, NEW).unwrap();
@@ -200,7 +200,7 @@ fn an_append_whose_part_another_member_never_got_was_never_written() {
     let end = old.end + 5000;
     // As if the owner's log were on disk to its end, and the other's not.
     let changes = [put(0, &(old.end..end), NEW)];
-    let attr = super::super::proto::CommitAttr {
+    let attr = forebay_proto::files::CommitAttr {
         end: Some(end),
         ..Default::default()
     };

@@ -1,8 +1,8 @@
 //! Opens, lamination, appends.
-use super::super::proto::*;
 use super::world::*;
 use crate::*;
 use forebay_index::SLICE;
+use forebay_proto::files::*;
 use rustix::io::Errno;
 
 fn laminate(world: &World, fid: Fid) -> Result<FilesReply> {

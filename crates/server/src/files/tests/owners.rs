@@ -1,7 +1,6 @@
 //! Owners built alone, each over a bare store and other members that only answer what is asked of them here.
 use super::super::commit::{CommitOutcomes, DecidedCommits, Decision};
 use super::super::context::MemberContext;
-use super::super::proto::{FilesReply, FilesRequest};
 use super::super::records::CommitId;
 use super::super::slice_index::SliceIndex;
 use super::super::staged::StagedParts;
@@ -12,6 +11,7 @@ use crate::inodes::{Inode, Inodes};
 use crate::outbox::Outbox;
 use crate::{Fid, Member, Result, Time};
 use forebay_index::SLICE;
+use forebay_proto::files::{FilesReply, FilesRequest};
 use forebay_storage::{Batch, Options, OsIo, Store};
 use parking_lot::Mutex;
 use rustix::io::Errno;

@@ -1,9 +1,9 @@
 //! Records of patterns that cannot be read: what they may have held is an error, the rest stays as it is, and the check names them.
 use super::super::check::{Problem, check};
-use super::super::proto::*;
 use super::patterned::{Layer, Model};
 use super::world::*;
 use crate::*;
+use forebay_proto::files::*;
 use forebay_storage::Batch;
 use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;

@@ -1,11 +1,11 @@
 //! Random histories of files with patterns: strided, nested and overlapping writes, holes, truncates and removals by several
 //! members, with lost messages, restarts and owners cut off at any step, byte by byte against a model.
 use super::super::check::check;
-use super::super::proto::*;
 use super::patterned::{Layer, Model};
 use super::world::*;
 use crate::*;
 use forebay_index::SLICE;
+use forebay_proto::files::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! What patterns take, and that the usual commit looks at no element.
-use super::super::proto::*;
 use super::world::*;
 use crate::*;
 use forebay_index::Change;
 use forebay_pattern::{Folder, Segment, Source};
+use forebay_proto::files::*;
 use std::ops::Bound::Unbounded;
 use std::ops::Range;
 use std::sync::Arc;

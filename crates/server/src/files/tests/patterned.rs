@@ -1,9 +1,9 @@
 //! Files with patterns at their owner: a small writer that folds as a delegate does, and a model of every byte.
-use super::super::proto::*;
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, Extent};
 use forebay_pattern::{Folder, Segment, Source};
+use forebay_proto::files::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

@@ -92,7 +92,7 @@ fn a_file_that_is_open_or_large_or_busy_or_lies_elsewhere_is_not_removed_at_once
     }
     let pieces =
         |n: u64| -> Vec<Change> { (0..n).map(|i| put(1, &(i * 9..i * 9 + 4), i)).collect() };
-    let attr = super::super::proto::CommitAttr::default();
+    let attr = forebay_proto::files::CommitAttr::default();
     world.commit(1, fid, &pieces(64), attr.clone()).unwrap();
     assert!(!world.unlink_at_once(fid, true), "many extents");
     let wide = world.create(0);
@@ -149,7 +149,7 @@ fn a_removal_cut_off_at_any_step_is_finished_after_the_restart() {
             };
             let changes: Vec<Change> = (0..4_000).map(piece).collect();
             let end = 3 * SLICE;
-            let attr = super::super::proto::CommitAttr {
+            let attr = forebay_proto::files::CommitAttr {
                 end: Some(end),
                 ..Default::default()
             };
@@ -255,7 +255,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
     assert_eq!(check(&world.stores()).unwrap(), vec![]);
 
     // A staged part, and a decision that did not get through.
-    let attr = super::super::proto::CommitAttr {
+    let attr = forebay_proto::files::CommitAttr {
         end: Some(SLICE + 200),
         ..Default::default()
     };
@@ -269,7 +269,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
             Fate::Arrives
         }
     });
-    let commit = super::super::proto::FilesRequest::Commit {
+    let commit = forebay_proto::files::FilesRequest::Commit {
         fid,
         token: planned.token,
         own: planned.own,
@@ -279,7 +279,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
         sync: false,
     };
     let seq = match world.files(0).handle(0, commit).unwrap() {
-        super::super::proto::FilesReply::Committed { seq, .. } => seq,
+        forebay_proto::files::FilesReply::Committed { seq, .. } => seq,
         other => panic!("{other:?}"),
     };
     world.clear_rule();

@@ -1,11 +1,11 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
-use super::super::proto::*;
 use super::super::{Files, split_by_member};
 use crate::content_peers::ContentPeers;
 use crate::inodes::{Inode, Inodes};
 use crate::proto::WireError;
 use crate::*;
 use forebay_index::{Change, Extent, RangeMap};
+use forebay_proto::files::*;
 use forebay_storage::{Batch, Io, Options, OsIo, Store};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;

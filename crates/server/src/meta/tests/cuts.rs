@@ -197,9 +197,21 @@ pub(super) fn nothing_left(net: &Net, what: &str) {
                 .is_empty(),
             "{what}"
         );
-        assert!(net.meta(member).gate.holder().is_none(), "{what}");
         assert!(
-            net.meta(member).marks.older(Default::default()).is_empty(),
+            net.meta(member)
+                .recovery
+                .participant
+                .gate
+                .holder()
+                .is_none(),
+            "{what}"
+        );
+        assert!(
+            net.meta(member)
+                .local
+                .holds
+                .older(Default::default())
+                .is_empty(),
             "{what}"
         );
         assert_eq!(net.meta(member).unfinished(), 0, "{what}");

@@ -2,7 +2,9 @@
 use crate::files::Removal;
 use crate::inodes::{Inode, Inodes};
 use crate::meta::check::{Finding, check};
+use crate::meta::local::LocalNamespace;
 use crate::meta::proto::*;
+use crate::meta::recover::make_root;
 use crate::meta::{FilesHook, Meta, MetaPeers, names};
 use crate::*;
 use forebay_storage::{OsIo, Store};
@@ -54,6 +56,9 @@ impl MetaPeers for Port {
     }
     fn members(&self) -> u16 {
         self.net.upgrade().unwrap().hosts.len() as u16
+    }
+    fn deadline(&self) -> Duration {
+        *self.net.upgrade().unwrap().patience.lock()
     }
     fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
         assert!(
@@ -216,12 +221,13 @@ impl Net {
             net: Arc::downgrade(self),
             me: member,
         };
-        let mut meta =
-            Meta::new(host.store.clone(), inodes, Arc::new(port), Arc::new(hook)).unwrap();
+        let (store, hook) = (host.store.clone(), Arc::new(hook));
+        let mut local = LocalNamespace::new(store, inodes, member, hook);
+        make_root(&local).unwrap();
+        local.clock = tick;
         let net = Arc::downgrade(self);
-        meta.clock = tick;
-        meta.patience = *self.patience.lock();
-        meta.cut = Arc::new(move || net.upgrade().unwrap().count(member));
+        local.cut = Arc::new(move || net.upgrade().unwrap().count(member));
+        let meta = Meta::over(local, Arc::new(port)).unwrap();
         *host.meta.write() = Some(Arc::new(meta));
     }
 
@@ -245,7 +251,7 @@ impl Net {
                 .scan(keys::ORPHANS, Bound::Unbounded, Bound::Unbounded)
             {
                 let fid = Fid(u64::from_be_bytes(item.unwrap().0[..].try_into().unwrap()));
-                meta.files.orphaned(fid);
+                meta.local.files.orphaned(fid);
             }
         }
     }
@@ -457,7 +463,7 @@ impl Net {
     }
     /// A file of `member` without a name.
     pub fn unnamed(&self, member: Member, uid: u32, linkable: bool) -> Fid {
-        let inodes = &self.meta(member).inodes;
+        let inodes = &self.meta(member).local.inodes;
         let fid = inodes.mint().unwrap();
         let mut batch = forebay_storage::Batch::new();
         let inode = Inode::unnamed(0o600, uid, 0, tick());
@@ -521,7 +527,7 @@ impl Net {
             let meta = host.meta.read().clone();
             // A member that is stopped meanwhile has them still.
             if let Some(meta) = meta {
-                meta.finish_left();
+                meta.coordinator.finish_left();
                 let _ = meta.forget_done();
             }
         }

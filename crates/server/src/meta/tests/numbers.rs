@@ -1,6 +1,6 @@
 //! Numbers of intents that no coordinator sends, and looks that never end: neither stops a member, nor takes all its time.
 use super::net::*;
-use crate::meta::Stop;
+use crate::meta::attempt::AttemptError;
 use crate::meta::proto::{IntentId, MetaReply, MetaRequest, Part};
 use crate::*;
 use rustix::io::Errno;
@@ -69,9 +69,9 @@ fn what_changes_at_every_look_is_looked_at_with_pauses() {
     let net = Net::new(1);
     net.wait_at_most(Duration::from_millis(200));
     let mut looks = 0u32;
-    let result = net.meta(0).retry(|| {
+    let result = net.meta(0).operations.retry(|| {
         looks += 1;
-        Err::<(), _>(Stop::Changed)
+        Err::<(), _>(AttemptError::Changed)
     });
     assert_eq!(errno(result), Errno::BUSY);
     // The shortest pause is half a millisecond, and a slow machine only looks less often.

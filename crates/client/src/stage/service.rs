@@ -1,15 +1,14 @@
 //! The files of the service, seen from one node, as a side of a copy: straight through the delegate, without a mount.
-mod file;
-
+use super::opened::{Reader, Writer, set};
 use super::tree::{
-    ListedName, NamedObject, NotKept, ObjectKind, ObjectRef, ResolvedPath, SourceFile, Stat,
-    TargetFile, Tree, Xattr,
+    Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
 };
 use crate::path::walk;
 use bytes::Bytes;
-use file::{Reader, Writer, io_error, set_attributes};
 use forebay_server::files::proto::Survey;
-use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time};
+use forebay_server::{
+    Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time,
+};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,28 +19,39 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Names asked for at a time.
-const NAMES_PER_REQUEST: u32 = 1024;
+const BATCH: u32 = 1024;
 
 /// See the head of this file.
-pub struct ServiceTree {
+pub struct Service {
     delegate: Arc<Delegate>,
     caller: Caller,
 }
 
-impl ServiceTree {
+impl Service {
     /// As the client's node and owner.
-    pub fn new(client: &crate::Client) -> ServiceTree {
-        ServiceTree {
+    pub fn new(client: &crate::Client) -> Service {
+        Service {
             delegate: client.delegate.clone(),
             caller: client.caller,
         }
     }
 }
 
-fn fid(place: &ObjectRef) -> io::Result<Fid> {
+/// Keeps the delegate's text, with the number of the system call.
+pub(super) fn io(error: Error) -> io::Error {
+    match error {
+        Error::Posix(errno) => errno.into(),
+        other => {
+            let kind = io::Error::from(other.errno()).kind();
+            io::Error::new(kind, other)
+        }
+    }
+}
+
+fn fid(place: &Place) -> io::Result<Fid> {
     match place {
-        ObjectRef::Fid(fid) => Ok(*fid),
-        ObjectRef::Path(_) => Err(Errno::INVAL.into()),
+        Place::Fid(fid) => Ok(*fid),
+        Place::Path(_) => Err(Errno::INVAL.into()),
     }
 }
 
@@ -56,14 +66,14 @@ fn new_node(kind: Kind, mode: u32) -> NewNode {
 
 fn stat_of(attr: &Attr) -> Stat {
     Stat {
-        kind: match attr.kind {
-            Kind::File => ObjectKind::File,
-            Kind::Dir => ObjectKind::Dir,
-            Kind::Symlink => ObjectKind::Symlink,
-            Kind::Fifo => ObjectKind::Fifo,
-            Kind::Socket => ObjectKind::Socket,
-            Kind::CharDevice => ObjectKind::CharDevice,
-            Kind::BlockDevice => ObjectKind::BlockDevice,
+        what: match attr.kind {
+            Kind::File => What::File,
+            Kind::Dir => What::Dir,
+            Kind::Symlink => What::Symlink,
+            Kind::Fifo => What::Fifo,
+            Kind::Socket => What::Socket,
+            Kind::CharDevice => What::CharDevice,
+            Kind::BlockDevice => What::BlockDevice,
         },
         mode: attr.mode,
         uid: attr.uid,
@@ -77,7 +87,7 @@ fn stat_of(attr: &Attr) -> Stat {
         ctime: attr.ctime,
         id: (0, attr.fid.0),
         // Its number is never given again.
-        created: Some(Time { secs: 0, nanos: 0 }),
+        born: Some(Time { secs: 0, nanos: 0 }),
         xattrs: true,
         attr: Some(Box::new(attr.clone())),
     }
@@ -90,13 +100,13 @@ fn stat_of_survey(survey: &Survey) -> Stat {
     }
 }
 
-impl ServiceTree {
-    fn find(&self, path: &Path, follow: bool) -> io::Result<ResolvedPath> {
-        let walked = walk(&self.delegate, path, follow).map_err(io_error)?;
+impl Service {
+    fn find(&self, path: &Path, follow: bool) -> io::Result<Resolved> {
+        let walked = walk(&self.delegate, path, follow).map_err(io)?;
         let found = walked.found.as_ref();
-        Ok(ResolvedPath {
-            found: found.map(|attr| (ObjectRef::Fid(attr.fid), stat_of(attr))),
-            parent: ObjectRef::Fid(walked.parent),
+        Ok(Resolved {
+            found: found.map(|attr| (Place::Fid(attr.fid), stat_of(attr))),
+            parent: Place::Fid(walked.parent),
             name: OsString::from_vec(walked.name),
         })
     }
@@ -104,52 +114,52 @@ impl ServiceTree {
     /// What the owners say, in the order given; nothing where one of them does not answer.
     fn survey<'a>(
         &self,
-        places: impl Iterator<Item = Option<&'a ObjectRef>>,
+        places: impl Iterator<Item = Option<&'a Place>>,
     ) -> std::vec::IntoIter<Option<Survey>> {
         let fids: Option<Vec<Fid>> = places.map(|place| fid(place?).ok()).collect();
         let known = fids.and_then(|fids| self.delegate.survey(&fids).ok());
         known.unwrap_or_default().into_iter()
     }
 
-    fn make(&self, dir: &ObjectRef, name: &OsStr, new: NewNode) -> io::Result<ObjectRef> {
+    fn make(&self, dir: &Place, name: &OsStr, new: NewNode) -> io::Result<Place> {
         let made = self
             .delegate
             .make(fid(dir)?, name.as_bytes(), new, self.caller);
-        Ok(ObjectRef::Fid(made.map_err(io_error)?.fid))
+        Ok(Place::Fid(made.map_err(io)?.fid))
     }
 }
 
-impl Tree for ServiceTree {
-    fn resolve(&self, path: &Path) -> io::Result<ResolvedPath> {
+impl Tree for Service {
+    fn resolve(&self, path: &Path) -> io::Result<Resolved> {
         self.find(path, false)
     }
 
-    fn resolve_target(&self, path: &Path) -> io::Result<ResolvedPath> {
+    fn resolve_target(&self, path: &Path) -> io::Result<Resolved> {
         let resolved = self.find(path, false)?;
         match &resolved.found {
-            Some((_, stat)) if stat.kind == ObjectKind::Symlink => {
+            Some((_, stat)) if stat.what == What::Symlink => {
                 let followed = self.find(path, true)?;
-                let dir = matches!(&followed.found, Some((_, s)) if s.kind == ObjectKind::Dir);
+                let dir = matches!(&followed.found, Some((_, s)) if s.what == What::Dir);
                 Ok(if dir { followed } else { resolved })
             }
             _ => Ok(resolved),
         }
     }
 
-    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)> {
+    fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)> {
         let attr = self.delegate.lookup(fid(dir)?, name.as_bytes());
-        let attr = attr.map_err(io_error)?;
-        Ok((ObjectRef::Fid(attr.fid), stat_of(&attr)))
+        let attr = attr.map_err(io)?;
+        Ok((Place::Fid(attr.fid), stat_of(&attr)))
     }
 
-    fn stat(&self, place: &ObjectRef) -> io::Result<Stat> {
-        let attr = self.delegate.getattr(fid(place)?).map_err(io_error)?;
+    fn stat(&self, place: &Place) -> io::Result<Stat> {
+        let attr = self.delegate.getattr(fid(place)?).map_err(io)?;
         Ok(stat_of(&attr))
     }
 
-    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>> {
+    fn again(&self, places: &[Place]) -> Vec<io::Result<Stat>> {
         let mut all = Vec::with_capacity(places.len());
-        for places in places.chunks(NAMES_PER_REQUEST as usize) {
+        for places in places.chunks(BATCH as usize) {
             let mut known = self.survey(places.iter().map(Some));
             all.extend(places.iter().map(|place| match known.next().flatten() {
                 Some(survey) => Ok(stat_of_survey(&survey)),
@@ -159,68 +169,66 @@ impl Tree for ServiceTree {
         all
     }
 
-    fn list(&self, dir: &ObjectRef) -> io::Result<Vec<ListedName>> {
+    fn list(&self, dir: &Place) -> io::Result<Vec<Name>> {
         let dir = fid(dir)?;
         let (mut names, mut after) = (Vec::new(), None::<Vec<u8>>);
         loop {
-            let batch = self
-                .delegate
-                .readdir(dir, after.as_deref(), NAMES_PER_REQUEST);
-            let batch = batch.map_err(io_error)?;
+            let batch = self.delegate.readdir(dir, after.as_deref(), BATCH);
+            let batch = batch.map_err(io)?;
             let Some(last) = batch.last() else {
                 return Ok(names);
             };
             after = Some(last.name.clone());
-            names.extend(batch.into_iter().map(|e| ListedName {
+            names.extend(batch.into_iter().map(|e| Name {
                 name: OsString::from_vec(e.name),
-                place: Some(ObjectRef::Fid(e.fid)),
+                place: Some(Place::Fid(e.fid)),
             }));
         }
     }
 
-    fn lookup_many(&self, dir: &ObjectRef, names: &[ListedName]) -> Vec<io::Result<NamedObject>> {
+    fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>> {
         let mut known = self.survey(names.iter().map(|name| name.place.as_ref()));
-        let one = |name: &ListedName| match known.next().flatten() {
-            Some(survey) => Ok(NamedObject {
-                place: ObjectRef::Fid(survey.attr.fid),
+        let one = |name: &Name| match known.next().flatten() {
+            Some(survey) => Ok(Seen {
+                place: Place::Fid(survey.attr.fid),
                 stat: stat_of_survey(&survey),
                 held: survey.held.map(|held| held.into_iter().collect()),
             }),
             // Something else may have the name by now; and what is wrong is told name by name.
             None => {
-                let (place, stat) = self.lookup(dir, &name.name)?;
+                let (place, stat) = self.child(dir, &name.name)?;
                 let held = None;
-                Ok(NamedObject { place, stat, held })
+                Ok(Seen { place, stat, held })
             }
         };
         names.iter().map(one).collect()
     }
 
-    fn read_link(&self, place: &ObjectRef) -> io::Result<OsString> {
-        let target = self.delegate.readlink(fid(place)?).map_err(io_error)?;
+    fn read_link(&self, place: &Place) -> io::Result<OsString> {
+        let target = self.delegate.readlink(fid(place)?).map_err(io)?;
         Ok(OsString::from_vec(target))
     }
 
-    fn xattrs(&self, place: &ObjectRef) -> io::Result<Vec<Xattr>> {
+    fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>> {
         let fid = fid(place)?;
-        let names = self.delegate.listxattr(fid).map_err(io_error)?;
+        let names = self.delegate.listxattr(fid).map_err(io)?;
         let mut all = Vec::with_capacity(names.len());
         for name in names {
             match self.delegate.getxattr(fid, &name) {
                 Ok(value) => all.push((OsString::from_vec(name), value)),
                 Err(e) if e.errno() == Errno::NODATA => {}
-                Err(e) => return Err(io_error(e)),
+                Err(e) => return Err(io(e)),
             }
         }
         Ok(all)
     }
 
-    fn open(&self, place: &ObjectRef, _fresh: bool) -> io::Result<Box<dyn SourceFile>> {
+    fn open(&self, place: &Place, _fresh: bool) -> io::Result<Box<dyn SourceFile>> {
         let flags = OpenFlags {
             read: true,
             ..OpenFlags::default()
         };
-        let opened = self.delegate.open(fid(place)?, flags).map_err(io_error)?;
+        let opened = self.delegate.open(fid(place)?, flags).map_err(io)?;
         Ok(Box::new(Reader {
             delegate: self.delegate.clone(),
             handle: opened.handle,
@@ -228,7 +236,7 @@ impl Tree for ServiceTree {
         }))
     }
 
-    fn open_seen(&self, place: &ObjectRef, stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
+    fn peek(&self, place: &Place, stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
         match &stat.attr {
             Some(attr) => Ok(Box::new(Reader {
                 delegate: self.delegate.clone(),
@@ -239,21 +247,21 @@ impl Tree for ServiceTree {
         }
     }
 
-    fn holders(&self, place: &ObjectRef, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
-        self.delegate.holders(fid(place)?, range).map_err(io_error)
+    fn holders(&self, place: &Place, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
+        self.delegate.holders(fid(place)?, range).map_err(io)
     }
 
-    fn is_avoided(&self, _: &ObjectRef) -> bool {
+    fn avoid(&self, _: &Place) -> bool {
         false
     }
 
-    fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
+    fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)> {
         match self.make(dir, name, new_node(Kind::Dir, 0o700)) {
             Ok(place) => Ok((place, true)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                let (place, stat) = self.lookup(dir, name)?;
-                match stat.kind {
-                    ObjectKind::Dir => Ok((place, false)),
+                let (place, stat) = self.child(dir, name)?;
+                match stat.what {
+                    What::Dir => Ok((place, false)),
                     _ => Err(Errno::NOTDIR.into()),
                 }
             }
@@ -261,12 +269,7 @@ impl Tree for ServiceTree {
         }
     }
 
-    fn create(
-        &self,
-        dir: &ObjectRef,
-        name: &OsStr,
-        truncate: bool,
-    ) -> io::Result<Box<dyn TargetFile>> {
+    fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>> {
         let flags = OpenFlags {
             write: true,
             truncate,
@@ -276,7 +279,7 @@ impl Tree for ServiceTree {
         let opened = self
             .delegate
             .create(dir, name, 0o600, false, flags, self.caller)
-            .map_err(io_error)?;
+            .map_err(io)?;
         Ok(Box::new(Writer {
             delegate: self.delegate.clone(),
             caller: self.caller,
@@ -286,7 +289,7 @@ impl Tree for ServiceTree {
         }))
     }
 
-    fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef> {
+    fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place> {
         let new = NewNode {
             target: target.as_bytes().to_vec(),
             ..new_node(Kind::Symlink, 0o777)
@@ -294,11 +297,11 @@ impl Tree for ServiceTree {
         self.make(dir, name, new)
     }
 
-    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef> {
-        let kind = match stat.kind {
-            ObjectKind::Fifo => Kind::Fifo,
-            ObjectKind::CharDevice => Kind::CharDevice,
-            ObjectKind::BlockDevice => Kind::BlockDevice,
+    fn node(&self, dir: &Place, name: &OsStr, stat: &Stat) -> io::Result<Place> {
+        let kind = match stat.what {
+            What::Fifo => Kind::Fifo,
+            What::CharDevice => Kind::CharDevice,
+            What::BlockDevice => Kind::BlockDevice,
             _ => return Err(Errno::INVAL.into()),
         };
         // As on a disk: root who copies the files out again gets real devices.
@@ -312,53 +315,53 @@ impl Tree for ServiceTree {
         self.make(dir, name, new)
     }
 
-    fn link(&self, place: &ObjectRef, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
+    fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()> {
         let linked = self.delegate.link(fid(place)?, fid(dir)?, name.as_bytes());
-        linked.map(|_| ()).map_err(io_error)
+        linked.map(|_| ()).map_err(io)
     }
 
-    fn rename(&self, dir: &ObjectRef, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    fn rename(&self, dir: &Place, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let dir = fid(dir)?;
         let (from, to) = (from.as_bytes(), to.as_bytes());
         let renamed = self
             .delegate
             .rename(dir, from, dir, to, RenameFlags::default(), self.caller);
-        renamed.map_err(io_error)
+        renamed.map_err(io)
     }
 
-    fn remove(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
+    fn remove(&self, dir: &Place, name: &OsStr) -> io::Result<()> {
         let removed = self
             .delegate
             .unlink(fid(dir)?, name.as_bytes(), self.caller);
-        removed.map_err(io_error)
+        removed.map_err(io)
     }
 
     fn set_attributes(
         &self,
-        place: &ObjectRef,
+        place: &Place,
         stat: &Stat,
         xattrs: &[Xattr],
-    ) -> io::Result<Vec<NotKept>> {
-        set_attributes(&self.delegate, self.caller, fid(place)?, stat, xattrs)
+    ) -> io::Result<Vec<Note>> {
+        set(&self.delegate, self.caller, fid(place)?, stat, xattrs)
     }
 
     /// The first of them brings most of the others' bytes to disk too, for they share segments and logs.
-    fn sync(&self, files: &[(ObjectRef, OsString)]) -> io::Result<()> {
+    fn sync(&self, files: &[(Place, OsString)]) -> io::Result<()> {
         let flags = OpenFlags {
             read: true,
             ..OpenFlags::default()
         };
         for (dir, name) in files {
-            let (place, _) = self.lookup(dir, name)?;
-            let opened = self.delegate.open(fid(&place)?, flags).map_err(io_error)?;
+            let (place, _) = self.child(dir, name)?;
+            let opened = self.delegate.open(fid(&place)?, flags).map_err(io)?;
             let synced = self.delegate.fsync(opened.handle).map(|_| ());
             let released = self.delegate.release(opened.handle);
-            synced.and(released).map_err(io_error)?;
+            synced.and(released).map_err(io)?;
         }
         Ok(())
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        self.delegate.sync_directory(Fid::ROOT).map_err(io_error)
+        self.delegate.sync_directory(Fid::ROOT).map_err(io)
     }
 }

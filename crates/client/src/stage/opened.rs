@@ -1,24 +1,14 @@
 //! Open files of the service as sides of a copy, and setting attributes of what was copied into it.
-use crate::stage::tree::{CHUNK, NotKept, ObjectKind, SourceFile, Stat, TargetFile, Xattr};
+use super::service::io;
+use super::tree::{CHUNK, Note, SourceFile, Stat, TargetFile, What, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, Whence};
-use forebay_server::{Caller, Delegate, Error, Fid, SetAttr, SetTime};
+use forebay_server::{Caller, Delegate, Fid, SetAttr, SetTime};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-
-/// Keeps the delegate's text, with the number of the system call.
-pub fn io_error(error: Error) -> io::Error {
-    match error {
-        Error::Posix(errno) => errno.into(),
-        other => {
-            let kind = io::Error::from(other.errno()).kind();
-            io::Error::new(kind, other)
-        }
-    }
-}
 
 /// A file that is read.
 pub struct Reader {
@@ -32,14 +22,11 @@ impl SourceFile for Reader {
         // The buffer before goes back first, so that it can be used again.
         self.last = Bytes::new();
         let len = len.min(CHUNK) as u32;
-        self.last = self
-            .delegate
-            .read(self.handle, offset, len)
-            .map_err(io_error)?;
+        self.last = self.delegate.read(self.handle, offset, len).map_err(io)?;
         Ok(&self.last)
     }
 
-    fn next_data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
         if from >= end {
             return Ok(None);
         }
@@ -47,10 +34,10 @@ impl SourceFile for Reader {
             Ok(start) if start < end => start,
             Ok(_) => return Ok(None),
             Err(e) if e.errno() == Errno::NXIO => return Ok(None),
-            Err(e) => return Err(io_error(e)),
+            Err(e) => return Err(io(e)),
         };
         let stop = self.delegate.seek(self.handle, start, Whence::Hole);
-        Ok(Some(start..stop.map_err(io_error)?.min(end)))
+        Ok(Some(start..stop.map_err(io)?.min(end)))
     }
 }
 
@@ -76,7 +63,7 @@ impl TargetFile for Writer {
         for (n, piece) in bytes.chunks(CHUNK as usize).enumerate() {
             let at = offset + n as u64 * CHUNK;
             let written = self.delegate.write(self.handle, at, piece, self.caller);
-            written.map_err(io_error)?;
+            written.map_err(io)?;
         }
         Ok(())
     }
@@ -93,21 +80,16 @@ impl TargetFile for Writer {
         let done = self
             .delegate
             .setattr(self.fid, &set, Some(self.handle), self.caller);
-        done.map(|_| ()).map_err(io_error)
+        done.map(|_| ()).map_err(io)
     }
 
-    fn finish(
-        mut self: Box<Self>,
-        attributes: Option<(&Stat, &[Xattr])>,
-    ) -> io::Result<Vec<NotKept>> {
+    fn finish(mut self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
         let flushed = self.delegate.flush(self.handle);
         self.open = false;
-        self.delegate.release(self.handle).map_err(io_error)?;
-        flushed.map_err(io_error)?;
+        self.delegate.release(self.handle).map_err(io)?;
+        flushed.map_err(io)?;
         match attributes {
-            Some((stat, xattrs)) => {
-                set_attributes(&self.delegate, self.caller, self.fid, stat, xattrs)
-            }
+            Some((stat, xattrs)) => set(&self.delegate, self.caller, self.fid, stat, xattrs),
             None => Ok(Vec::new()),
         }
     }
@@ -123,21 +105,21 @@ impl Drop for Writer {
 }
 
 /// Sets attributes, each as far as allowed; says what could not be kept.
-pub fn set_attributes(
+pub fn set(
     delegate: &Delegate,
     caller: Caller,
     fid: Fid,
     stat: &Stat,
     xattrs: &[Xattr],
-) -> io::Result<Vec<NotKept>> {
+) -> io::Result<Vec<Note>> {
     let mut notes = Vec::new();
     for (name, value) in xattrs {
         if let Err(e) = delegate.setxattr(fid, name.as_bytes(), value, false, false) {
-            notes.push(NotKept::Xattr(format!("{} ({e})", name.to_string_lossy())));
+            notes.push(Note::Xattr(format!("{} ({e})", name.to_string_lossy())));
         }
     }
     let all = SetAttr {
-        mode: (stat.kind != ObjectKind::Symlink).then_some(stat.mode),
+        mode: (stat.what != What::Symlink).then_some(stat.mode),
         uid: Some(stat.uid),
         gid: Some(stat.gid),
         size: None,
@@ -147,17 +129,15 @@ pub fn set_attributes(
     match delegate.setattr(fid, &all, None, caller) {
         Ok(_) => Ok(notes),
         Err(e) if e.errno() == Errno::PERM => {
-            notes.push(NotKept::Owner);
+            notes.push(Note::Owner);
             let rest = SetAttr {
                 uid: None,
                 gid: None,
                 ..all
             };
-            delegate
-                .setattr(fid, &rest, None, caller)
-                .map_err(io_error)?;
+            delegate.setattr(fid, &rest, None, caller).map_err(io)?;
             Ok(notes)
         }
-        Err(e) => Err(io_error(e)),
+        Err(e) => Err(io(e)),
     }
 }

@@ -5,14 +5,14 @@
 //! - Holds come only under the inode lock of the directory concerned, so whoever has that lock and finds nothing
 //!   held may change the entry.
 //! - No thread waits for a hold while it has an inode lock, or in a leaf request.
-use super::{proto::IntentId, steps::Need};
 use crate::Fid;
+use forebay_proto::intents::{IntentId, Need};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
-struct Table {
+struct HoldTable {
     entries: HashMap<(Fid, Vec<u8>), IntentId>,
     emptied: HashMap<Fid, IntentId>,
     held: BTreeMap<IntentId, (Vec<Need>, Instant)>,
@@ -20,12 +20,12 @@ struct Table {
 
 /// The holds of one member.
 #[derive(Default)]
-pub(crate) struct Marks {
-    table: Mutex<Table>,
+pub(crate) struct Holds {
+    table: Mutex<HoldTable>,
     released: Condvar,
 }
 
-impl Marks {
+impl Holds {
     /// Another intent that holds this entry.
     pub fn entry(&self, dir: Fid, name: &[u8], me: Option<IntentId>) -> Option<IntentId> {
         let table = self.table.lock();

@@ -1,0 +1,227 @@
+//! An SVG drawing: lines, boxes, marks and text, in pixels from the top left.
+//!
+//! Text has no measured width, because that depends on the font that a viewer has: it is anchored at its start, middle or end,
+//! and [`width`] is a guess on the wide side for what must keep clear of it.
+
+use std::fmt::Write as _;
+
+/// The font, and what comes near it where there is none. PNGs are made with the first.
+const FONTS: &str = "DejaVu Sans, Verdana, Arial, sans-serif";
+
+/// Which point of a text lies where it is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// The shape of a data point: subjects differ by it as well as by colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    Cross,
+}
+
+/// A line's look.
+#[derive(Debug, Clone, Copy)]
+pub struct Stroke {
+    pub colour: &'static str,
+    pub width: f64,
+    pub dashed: bool,
+}
+
+impl Stroke {
+    pub const fn solid(colour: &'static str, width: f64) -> Stroke {
+        Stroke {
+            colour,
+            width,
+            dashed: false,
+        }
+    }
+}
+
+/// What was drawn so far.
+pub struct Drawing {
+    out: String,
+}
+
+impl Drawing {
+    /// Empty and white.
+    pub fn new(width: f64, height: f64, title: &str) -> Drawing {
+        let mut out = String::new();
+        // Writing to a string does not fail, here and below.
+        let _ = write!(
+            out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+             font-family=\"{FONTS}\" role=\"img\">\n<title>{}</title>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n",
+            escape(title)
+        );
+        Drawing { out }
+    }
+
+    /// The whole file.
+    pub fn finish(mut self) -> String {
+        self.out.push_str("</svg>\n");
+        self.out
+    }
+
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), stroke: Stroke) {
+        self.polyline(&[from, to], stroke);
+    }
+
+    pub fn polyline(&mut self, points: &[(f64, f64)], stroke: Stroke) {
+        let points: Vec<String> = points.iter().map(|p| place(*p)).collect();
+        let dashes = if stroke.dashed {
+            " stroke-dasharray=\"6 4\""
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            self.out,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-linejoin=\"round\"{dashes}/>",
+            points.join(" "),
+            stroke.colour,
+            stroke.width
+        );
+    }
+
+    /// A filled box between two corners.
+    pub fn area(&mut self, corner: (f64, f64), other: (f64, f64), colour: &str) {
+        let (x, y) = (corner.0.min(other.0), corner.1.min(other.1));
+        let (w, h) = ((corner.0 - other.0).abs(), (corner.1 - other.1).abs());
+        let _ = writeln!(
+            self.out,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" fill=\"{colour}\"/>"
+        );
+    }
+
+    /// Small squares, all in one path.
+    pub fn dots(&mut self, at: impl Iterator<Item = (f64, f64)>, colour: &str) {
+        let dots: String = at
+            .map(|(x, y)| format!("M{:.1} {:.1}h3v3h-3z", x - 1.5, y - 1.5))
+            .collect();
+        let _ = writeln!(self.out, "<path d=\"{dots}\" fill=\"{colour}\"/>");
+    }
+
+    pub fn mark(&mut self, mark: Mark, at: (f64, f64), colour: &str) {
+        let (x, y) = at;
+        let corners: &[(f64, f64)] = match mark {
+            Mark::Circle => {
+                let _ = writeln!(
+                    self.out,
+                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>"
+                );
+                return;
+            }
+            Mark::Cross => {
+                let stroke = format!("stroke=\"{colour}\" stroke-width=\"2\"");
+                let (l, r, t, b) = (x - 3.5, x + 3.5, y - 3.5, y + 3.5);
+                let _ = writeln!(
+                    self.out,
+                    "<path d=\"M{l:.1} {t:.1}L{r:.1} {b:.1}M{l:.1} {b:.1}L{r:.1} {t:.1}\" {stroke}/>"
+                );
+                return;
+            }
+            Mark::Square => &[(-3.6, -3.6), (3.6, -3.6), (3.6, 3.6), (-3.6, 3.6)],
+            Mark::Triangle => &[(0.0, -4.8), (4.6, 3.6), (-4.6, 3.6)],
+            Mark::Diamond => &[(0.0, -5.2), (5.2, 0.0), (0.0, 5.2), (-5.2, 0.0)],
+        };
+        let corners: Vec<String> = corners.iter().map(|c| place((x + c.0, y + c.1))).collect();
+        let _ = writeln!(
+            self.out,
+            "<polygon points=\"{}\" fill=\"{colour}\"/>",
+            corners.join(" ")
+        );
+    }
+
+    /// Black text; `y` is its base line.
+    pub fn text(&mut self, at: (f64, f64), anchor: Anchor, size: f64, bold: bool, text: &str) {
+        self.write(at, anchor, size, bold, "", text);
+    }
+
+    /// Text that reads from below.
+    pub fn upright(&mut self, at: (f64, f64), size: f64, text: &str) {
+        let turn = format!(" transform=\"rotate(-90 {:.1} {:.1})\"", at.0, at.1);
+        self.write(at, Anchor::Middle, size, false, &turn, text);
+    }
+
+    fn write(
+        &mut self,
+        at: (f64, f64),
+        anchor: Anchor,
+        size: f64,
+        bold: bool,
+        more: &str,
+        text: &str,
+    ) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let bold = if bold { " font-weight=\"bold\"" } else { "" };
+        let _ = writeln!(
+            self.out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"#222222\"{bold}{more}>{}</text>",
+            at.0,
+            at.1,
+            escape(text)
+        );
+    }
+}
+
+/// About how wide a text is, rather too much than too little; what is meant for people is narrower than the widest letters.
+pub fn width(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * 0.55
+}
+
+/// Lines of at most about `wide` pixels.
+pub fn wrap(text: &str, size: f64, wide: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line, size) + width(word, size) + size < wide => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}
+
+fn place(point: (f64, f64)) -> String {
+    format!("{:.1},{:.1}", point.0, point.1)
+}
+
+fn escape(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_end_an_element() {
+        let mut drawing = Drawing::new(10.0, 10.0, "a < b");
+        drawing.text((1.0, 2.0), Anchor::Middle, 9.0, true, "<b> & \"c\"");
+        let svg = drawing.finish();
+        assert!(svg.contains("<title>a &lt; b</title>"));
+        assert!(svg.contains(">&lt;b&gt; &amp; &quot;c&quot;</text>"));
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn lines_are_cut_between_words() {
+        let text = "medians of five runs, bars from the least to the most";
+        let lines = wrap(text, 10.0, 120.0);
+        assert!(lines.len() > 2 && lines.iter().all(|l| width(l, 10.0) < 120.0));
+        assert_eq!(lines.join(" "), text);
+    }
+}

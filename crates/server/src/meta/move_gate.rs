@@ -1,0 +1,66 @@
+//! The lock of directory moves, kept by the root's owner.
+//!
+//! A move of a directory to another parent could close a loop together with another such move, though each alone is
+//! fine. So such moves (and only they: a new name under the same parent changes no ancestry) go one at a time:
+//! the mover has the gate from before its loop check (`coordinator`) until the new parent is written everywhere. The gate is on disk, so
+//! that a restart of member 0 does not open it early; a holder that crashed before it decided is found by asking it.
+use super::attempt::AttemptError;
+use super::local::LocalNamespace;
+use super::records::{self, Tag};
+use crate::Result;
+use forebay_proto::meta::IntentId;
+use forebay_storage::Batch;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The gate (used at member 0 only).
+pub(crate) struct MoveGate {
+    local: Arc<LocalNamespace>,
+    holder: Mutex<Option<IntentId>>,
+}
+
+impl MoveGate {
+    pub fn open(local: Arc<LocalNamespace>) -> Result<MoveGate> {
+        let holder = records::get(&local.store, Tag::Gate, records::SINGLE)?;
+        Ok(MoveGate {
+            local,
+            holder: Mutex::new(holder),
+        })
+    }
+
+    pub fn holder(&self) -> Option<IntentId> {
+        *self.holder.lock()
+    }
+
+    /// Takes the gate for an intent, or says who has it.
+    pub fn take(&self, id: IntentId) -> Result<(), AttemptError> {
+        let mut holder = self.holder.lock();
+        if let Some(by) = *holder {
+            return if by == id {
+                Ok(())
+            } else {
+                Err(AttemptError::Busy {
+                    at: self.local.member(),
+                    by,
+                })
+            };
+        }
+        let mut batch = Batch::new();
+        records::put(&mut batch, Tag::Gate, records::SINGLE, &id);
+        self.local.apply(batch)?;
+        *holder = Some(id);
+        Ok(())
+    }
+
+    /// Gives the gate back, if this intent has it.
+    pub fn leave(&self, id: IntentId) -> Result<()> {
+        let mut holder = self.holder.lock();
+        if *holder == Some(id) {
+            let mut batch = Batch::new();
+            records::delete(&mut batch, Tag::Gate, records::SINGLE);
+            self.local.apply(batch)?;
+            *holder = None;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Operations of the namespace: each looks at names and attributes, makes a plan, and has it run; again where another
+//! operation came between.
+//!
+//! Until an operation that spans members has done its last step, a name may still show what it was before.
+use super::attempt::{AttemptError, unexpected};
+use super::coordinator::IntentCoordinator;
+use super::local::LocalNamespace;
+use super::requests::MemberCalls;
+use crate::{Attr, Caller, Error, Fid, Member, Result};
+use forebay_proto::intents::Entry;
+use forebay_proto::meta::{IntentId, MetaReply, MetaRequest};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Sticky bit of a directory: only owners remove or rename.
+const STICKY: u32 = 0o1000;
+
+/// See the head of this file. `create`, `link`, `remove` and `rename` have the operations that change names.
+pub(crate) struct NamespaceOperations {
+    pub(super) local: Arc<LocalNamespace>,
+    pub(super) members: Arc<MemberCalls>,
+    pub(super) coordinator: Arc<IntentCoordinator>,
+    /// Unused fids of other members, for new directories there.
+    pub(super) fids: Mutex<HashMap<Member, Vec<Fid>>>,
+}
+
+impl NamespaceOperations {
+    pub fn new(
+        local: Arc<LocalNamespace>,
+        members: Arc<MemberCalls>,
+        coordinator: Arc<IntentCoordinator>,
+    ) -> NamespaceOperations {
+        NamespaceOperations {
+            local,
+            members,
+            coordinator,
+            fids: Mutex::default(),
+        }
+    }
+
+    /// Runs `attempt` until it comes to an end: again when what it saw changed, and when another operation that held
+    /// what it needs is over.
+    ///
+    /// # Errors
+    /// `EBUSY` when others held it for as long as a request to another member may take.
+    pub fn retry<R>(&self, mut attempt: impl FnMut() -> Result<R, AttemptError>) -> Result<R> {
+        let (start, limit) = (Instant::now(), self.members.peers.deadline());
+        let mut round = 0u32;
+        loop {
+            match attempt() {
+                Ok(result) => return Ok(result),
+                Err(AttemptError::Fail(e)) => return Err(e),
+                // Mostly the next look finds it at rest; what changes for long must not take a whole processor. Nobody tells of such
+                // a change: this is the backoff between optimistic attempts.
+                Err(AttemptError::Changed) if round < 4 => {}
+                Err(AttemptError::Changed) => std::thread::sleep(self.pause(round)),
+                Err(AttemptError::Busy { at, by }) => self.await_release(at, by, round)?,
+            }
+            round += 1;
+            if start.elapsed() > limit {
+                return Err(Errno::BUSY.into());
+            }
+        }
+    }
+
+    /// Pauses grow, and differ between members, so that two that got in each other's way part.
+    fn pause(&self, round: u32) -> Duration {
+        let step = 1u64 << round.min(5);
+        Duration::from_micros(500 * step + 130 * step * u64::from(self.local.member() % 8))
+    }
+
+    fn await_release(&self, at: Member, by: IntentId, round: u32) -> Result<()> {
+        let pause = self.pause(round);
+        if at != self.local.member() || !self.local.holds.wait(by, pause) {
+            std::thread::sleep(pause);
+        }
+        if round < 4 {
+            return Ok(());
+        }
+        // It takes long: the holder may have crashed before it decided.
+        match self
+            .members
+            .call(by.coordinator, MetaRequest::Ask { intent: by })?
+        {
+            MetaReply::Live(false) => self
+                .members
+                .call(at, MetaRequest::Abort { intent: by })
+                .map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
+        let mut gone = None;
+        self.retry(|| {
+            let entry = self.local.peek(parent, name)?;
+            if gone == Some(entry) {
+                // Still the same name after its inode went: the last step of a removal waits for this member.
+                return Err(Errno::NOENT.into());
+            }
+            gone = Some(entry);
+            self.attr_of_entry(entry)
+        })
+    }
+
+    /// Attributes of an inode anywhere. The caller has no locks.
+    pub fn attr_of(&self, fid: Fid) -> Result<Attr> {
+        match self
+            .members
+            .call(fid.owner(), MetaRequest::GetAttr { fid })?
+        {
+            MetaReply::Attr(attr) => Ok(attr),
+            other => Err(unexpected(fid.owner(), &other)),
+        }
+    }
+
+    /// Attributes of what an entry of this member names. An inode that is gone was removed since: look again.
+    pub fn attr_of_entry(&self, entry: Entry) -> Result<Attr, AttemptError> {
+        match self.attr_of(entry.fid) {
+            Err(Error::Posix(Errno::STALE)) => Err(AttemptError::Changed),
+            other => Ok(other?),
+        }
+    }
+
+    /// The rule of sticky directories for removing or renaming `entry` of directory `(uid, mode)`.
+    pub fn check_sticky(
+        &self,
+        uid: u32,
+        mode: u32,
+        entry: Entry,
+        caller: Caller,
+    ) -> Result<(), AttemptError> {
+        if mode & STICKY == 0 || caller.uid == 0 || caller.uid == uid {
+            return Ok(());
+        }
+        if self.attr_of_entry(entry)?.uid != caller.uid {
+            return Err(Errno::PERM.into());
+        }
+        Ok(())
+    }
+}

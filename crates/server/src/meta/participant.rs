@@ -1,0 +1,152 @@
+//! The part of a member in intents that others coordinate: it holds what they need, does its steps once, or takes back
+//! what it made. See `plan` for the protocol.
+//!
+//! # Invariants
+//! 1. What is held for a prepared intent is held durably, until its steps are done or it is given up.
+//! 2. Steps land with the marker that they are done (`applied`), so that no message repeats them.
+use super::applied::AppliedIntents;
+use super::attempt::AttemptError;
+use super::local::{FollowUps, LocalNamespace};
+use super::move_gate::MoveGate;
+use super::records::{self, Part, Tag};
+use super::steps::{ChangeSet, Need, Step};
+use crate::{Error, Result};
+use forebay_proto::meta::IntentId;
+use std::sync::Arc;
+
+/// See the head of this file.
+pub(crate) struct IntentParticipant {
+    local: Arc<LocalNamespace>,
+    applied: AppliedIntents,
+    pub gate: MoveGate,
+}
+
+impl IntentParticipant {
+    /// From the store alone, with the holds of undecided or unfinished intents.
+    pub fn open(local: Arc<LocalNamespace>) -> Result<IntentParticipant> {
+        for (id, needs) in records::all::<Vec<Need>>(&local.store, Tag::Prepared)? {
+            local.holds.hold(id, needs);
+        }
+        Ok(IntentParticipant {
+            applied: AppliedIntents::open(&local.store)?,
+            gate: MoveGate::open(local.clone())?,
+            local,
+        })
+    }
+
+    /// Checks needs and holds them durably.
+    pub fn prepare(&self, id: IntentId, below: u64, needs: Vec<Need>) -> Result<(), AttemptError> {
+        self.applied.raise(id, below)?;
+        let _locks = self.local.inodes.lock_many(needs.iter().map(Need::guard));
+        if self.applied.is_over(id) {
+            // Who still waits for this answer would get the same one however often it asked.
+            return Err(Error::Refused(format!(
+                "intent {} of member {} is over at member {} already: a message came late, or the store of member {} was \
+                 replaced by an older copy; if this goes on, put the newest copy back",
+                id.number,
+                id.coordinator,
+                self.local.member(),
+                id.coordinator
+            ))
+            .into());
+        }
+        let mut work = match needs.iter().all(Need::makes_nothing) {
+            true => ChangeSet::reclaiming(&self.local),
+            false => ChangeSet::new(&self.local),
+        };
+        for need in &needs {
+            work.need(Some(id), need)?;
+        }
+        records::put(&mut work.batch, Tag::Prepared, id, &needs);
+        work.land()?;
+        let new = needs.iter().all(Need::makes);
+        self.local.holds.hold(id, needs);
+        if !new {
+            // On disk before the decision: what is moved, linked or removed is as it is seen here.
+            self.local.store.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// At a start: what it made for a decided intent is there again.
+    pub fn remake(&self, id: IntentId, below: u64, makes: Vec<Need>) -> Result<()> {
+        self.applied.raise(id, below)?;
+        let _locks = self.local.inodes.lock_many(makes.iter().map(Need::guard));
+        if self.applied.is_over(id) || self.local.holds.needs(id).is_some() {
+            return Ok(());
+        }
+        let mut work = ChangeSet::reclaiming(&self.local);
+        for need in &makes {
+            work.remake(need);
+        }
+        records::put(&mut work.batch, Tag::Prepared, id, &makes);
+        work.land()?;
+        self.local.holds.hold(id, makes);
+        Ok(())
+    }
+
+    /// The intent is decided; does its part once, and ends its holds.
+    pub fn apply_part(&self, id: IntentId, below: u64, part: &Part) -> Result<()> {
+        self.applied.raise(id, below)?;
+        let held = self.local.holds.needs(id);
+        let needs = held.iter().flatten().chain(&part.makes);
+        let guards = needs
+            .map(Need::guard)
+            .chain(part.steps.iter().map(Step::guard));
+        let locks = self.local.inodes.lock_many(guards);
+        if self.applied.is_over(id) {
+            return Ok(());
+        }
+        let mut work = ChangeSet::reclaiming(&self.local);
+        if held.is_none() {
+            for need in &part.makes {
+                work.remake(need);
+            }
+        }
+        for step in &part.steps {
+            work.step(step)?;
+        }
+        let moves = part.steps.iter().any(Step::moves);
+        if held.is_some() {
+            records::delete(&mut work.batch, Tag::Prepared, id);
+        }
+        records::put(&mut work.batch, Tag::Applied, id, &());
+        let after = work.land()?;
+        self.applied.insert(id);
+        if moves {
+            // Another coordinator may be next to move it.
+            self.local.store.barrier()?;
+        }
+        self.local.holds.release(id);
+        drop(locks);
+        self.local.follow_up(after);
+        self.applied.prune(&self.local, id.coordinator)
+    }
+
+    /// The intent did not happen, or is over. Takes back what it made here and ends its holds.
+    pub fn abort(&self, id: IntentId) -> Result<()> {
+        let after = match self.local.holds.needs(id) {
+            None => FollowUps::default(),
+            Some(needs) => {
+                let _locks = self.local.inodes.lock_many(needs.iter().map(Need::guard));
+                let mut after = FollowUps::default();
+                // What is held in memory only (by a coordinator) made nothing yet. What another thread took back
+                // meanwhile must not be taken back again.
+                if let Some(needs) =
+                    records::get::<Vec<Need>>(&self.local.store, Tag::Prepared, id)?
+                {
+                    let mut work = ChangeSet::reclaiming(&self.local);
+                    for need in &needs {
+                        work.undo(need)?;
+                    }
+                    records::delete(&mut work.batch, Tag::Prepared, id);
+                    after = work.land()?;
+                }
+                self.local.holds.release(id);
+                after
+            }
+        };
+        self.local.follow_up(after);
+        self.gate.leave(id)
+    }
+}
