@@ -97,6 +97,14 @@ impl DamageNotes {
 }
 
 impl Damage {
+    /// Damage that costs nothing.
+    pub fn harmless(error: Error) -> Damage {
+        Damage {
+            error,
+            lost: Lost::Nothing,
+        }
+    }
+
     /// The damaged file.
     pub fn path(&self) -> &Path {
         self.error.path()

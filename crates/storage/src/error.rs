@@ -84,6 +84,23 @@ impl Error {
         }
     }
 
+    /// Bytes of `path` that are not what was written there.
+    pub fn corrupt(
+        path: &Path,
+        what: &'static str,
+        offset: u64,
+        expected: u32,
+        found: u32,
+    ) -> Error {
+        Error::Corrupt {
+            path: path.to_path_buf(),
+            what,
+            offset,
+            expected,
+            found,
+        }
+    }
+
     /// A caller's mistake, before anything was written.
     pub(crate) fn invalid(path: &Path, reason: &'static str) -> Error {
         let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
@@ -112,13 +129,7 @@ impl Error {
                 expected,
                 found,
                 ..
-            } => Error::Corrupt {
-                path,
-                what,
-                offset: *offset,
-                expected: *expected,
-                found: *found,
-            },
+            } => Error::corrupt(&path, what, *offset, *expected, *found),
             Error::Format { reason, .. } => Error::Format {
                 path,
                 reason: reason.clone(),

@@ -30,6 +30,7 @@ mod read_only;
 mod rows;
 mod sectors;
 mod store;
+mod table_file;
 mod wal;
 mod wire;
 
@@ -43,7 +44,7 @@ pub use options::{Durability, Options, Stats};
 pub use pool::PooledIo;
 pub use read_only::{ReadOnly, ReadOnlyFile};
 pub use rows::{Scan, Snapshot};
-pub use sectors::read as read_around_bad_sectors;
 pub use store::Store;
 #[doc(hidden)]
 pub use store::StoredPiece;
+pub use table_file::{OpenTable, TableFile, remove_unnamed};

@@ -124,12 +124,10 @@ impl Provenance {
         let read = |offset: u64, bytes: usize| {
             sectors::read(&*file, path, offset, bytes).map_err(|e| Error::io("read", path, e))
         };
-        let corrupt = |expected, found| Error::Corrupt {
-            path: path.to_path_buf(),
-            what: "place among the other tables, before the footer",
-            offset: length.saturating_sub((FOOTER + TAIL) as u64),
-            expected,
-            found,
+        let corrupt = |expected, found| {
+            let what = "place among the other tables, before the footer";
+            let offset = length.saturating_sub((FOOTER + TAIL) as u64);
+            Error::corrupt(path, what, offset, expected, found)
         };
         let Some(at) = length.checked_sub((FOOTER + TAIL) as u64) else {
             return Err(corrupt(0, 0));

@@ -176,7 +176,7 @@ fn of_generation(copies: &[Copy; 2], generation: u64) -> Result<Read> {
         .zip(copies)
         .find_map(|(h, c)| h.error.as_ref().or(c.error.as_ref()));
     if edits == 0 || edits < synced {
-        return Err(error.map_or_else(|| missing(&copies[0]), again));
+        return Err(error.map_or_else(|| missing(&copies[0]), Error::again));
     }
     let mut damage = Vec::new();
     let mut whole = true;
@@ -191,7 +191,11 @@ fn of_generation(copies: &[Copy; 2], generation: u64) -> Result<Read> {
         let replaced = copy.generation.is_some_and(|g| g < generation) && edits == 1;
         let made = copy.bytes.is_empty() && edits == 1;
         let behind = (held.edits.len() as u64) + 1 < edits;
-        let error = held.error.as_ref().or(copy.error.as_ref()).map(again);
+        let error = held
+            .error
+            .as_ref()
+            .or(copy.error.as_ref())
+            .map(Error::again);
         let error = error.or_else(|| behind.then(|| cut(copy, held, edits)));
         if let Some(error) = error.filter(|_| !replaced && !made) {
             let lost = Lost::Nothing;
@@ -218,33 +222,5 @@ fn cut(copy: &Copy, held: &WholeRecords, edits: u64) -> Error {
         offset: held.end,
         expected: edits as u32,
         found: held.edits.len() as u32,
-    }
-}
-
-/// The same error, once more.
-fn again(error: &Error) -> Error {
-    match error {
-        Error::Corrupt {
-            path,
-            what,
-            offset,
-            expected,
-            found,
-        } => Error::Corrupt {
-            path: path.clone(),
-            what,
-            offset: *offset,
-            expected: *expected,
-            found: *found,
-        },
-        Error::Io { what, path, source } => Error::Io {
-            what,
-            path: path.clone(),
-            source: std::io::Error::new(source.kind(), source.to_string()),
-        },
-        other => Error::Format {
-            path: other.path().to_path_buf(),
-            reason: other.to_string(),
-        },
     }
 }

@@ -4,7 +4,7 @@ use super::view::{Sealed, View};
 use super::{RowEngine, count};
 use crate::engine::LogTail;
 use crate::manifest::{Edit, EngineEdit, Provenance, TableMeta};
-use crate::{Error, Result, Shortage};
+use crate::{Error, Result, Shortage, names, remove_unnamed};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -130,20 +130,11 @@ impl RowEngine {
         Ok(())
     }
 
-    /// Removes a table file that no edit names. Failure leaves an orphan for the next open.
+    /// Removes a table that no edit names, and its copy if it has one.
     pub(super) fn remove_table_file(&self, number: u64) {
-        let (table, copy) = (crate::names::table, crate::names::table_copy);
-        let (io, dir) = (self.host.io(), self.host.dir());
-        for path in [table(dir, number), copy(dir, number)] {
-            match io.remove(&path) {
-                Ok(()) => {}
-                // Not every table has a copy.
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(e) => {
-                    tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
-                }
-            }
-        }
+        let (io, dir) = (&**self.host.io(), self.host.dir());
+        remove_unnamed(io, &names::table(dir, number));
+        remove_unnamed(io, &names::table_copy(dir, number));
     }
 
     /// See [`Store::flush`](crate::Store::flush).

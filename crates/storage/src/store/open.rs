@@ -1,6 +1,6 @@
 //! Opening a store: manifest, tables, log, then the threads. Creates it if there is none.
 use super::Store;
-use crate::damage::{Damage, LogEnd, Lost, Opened};
+use crate::damage::{Damage, LogEnd, Opened};
 use crate::engine::{EngineHost, OldLog, Recovered};
 use crate::manifest::remake::remake;
 use crate::manifest::{Edit, Manifest, Mark, State};
@@ -69,10 +69,7 @@ impl Found {
             if meta.has_copy() && !self.copies.contains(&meta.number) {
                 let path = names::table_copy(dir, meta.number);
                 let missing = std::io::ErrorKind::NotFound.into();
-                damage.push(Damage {
-                    error: Error::io("open", &path, missing),
-                    lost: Lost::Nothing,
-                });
+                damage.push(Damage::harmless(Error::io("open", &path, missing)));
             }
         }
         Ok(())
@@ -163,10 +160,7 @@ fn remade(io: &Arc<dyn Io>, dir: &Path, found: &Found, error: Error) -> (Manifes
     let (state, lost) = remake(&**io, dir, &found.tables, &found.engine_files, &found.logs);
     let tables = state.tables.len();
     tracing::warn!(store = %dir.display(), tables, "the manifest was made again from the tables and logs: {error}");
-    let harmless = Damage {
-        error,
-        lost: Lost::Nothing,
-    };
+    let harmless = Damage::harmless(error);
     let manifest = Manifest::remade(io.clone(), dir, state);
     (manifest, [harmless].into_iter().chain(lost).collect())
 }

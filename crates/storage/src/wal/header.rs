@@ -61,13 +61,7 @@ pub fn check(kind: Kind, number: u64, bytes: &[u8], path: &Path) -> Result<()> {
 /// # Errors
 /// As [`check`], but for the number.
 pub fn read(kind: Kind, bytes: &[u8], path: &Path) -> Result<u64> {
-    let corrupt = |expected, found| Error::Corrupt {
-        path: path.to_path_buf(),
-        what: "file header",
-        offset: 0,
-        expected,
-        found,
-    };
+    let corrupt = |expected, found| Error::corrupt(path, "file header", 0, expected, found);
     let Some(head) = bytes.get(..LENGTH) else {
         return Err(corrupt(0, crc32c::crc32c(bytes)));
     };

@@ -468,13 +468,7 @@ impl Replay {
             false => correction::LONGEST,
         };
         let byte = correct(bytes, number, offset, longest)?;
-        let error = Error::Corrupt {
-            path: path.to_path_buf(),
-            what: "log record",
-            offset: offset as u64,
-            expected,
-            found,
-        };
+        let error = Error::corrupt(path, "log record", offset as u64, expected, found);
         let lost = Lost::Corrected { byte };
         Some(Damage { error, lost })
     }
@@ -501,7 +495,7 @@ impl Replay {
         let error = (!cut.torn).then(|| cut.error());
         if torn::is_seal(hole, number, self.last) {
             self.harmless.push((file, cut.offset));
-            self.damage.extend(error.map(harmless));
+            self.damage.extend(error.map(Damage::harmless));
             return;
         }
         self.places.push((file, cut.offset, error));
@@ -521,18 +515,13 @@ impl Replay {
         }
         for (file, offset, error) in self.places.drain(..) {
             self.harmless.push((file, offset));
-            self.damage.extend(error.map(harmless));
+            self.damage.extend(error.map(Damage::harmless));
         }
         if record.sequence != self.last + 1 {
             return Ok(());
         }
-        let payload = payload::decode(record.payload).ok_or_else(|| Error::Corrupt {
-            path: path.to_path_buf(),
-            what: "batch in log record",
-            offset: record.offset as u64,
-            expected: 0,
-            found: 0,
-        });
+        let payload = payload::decode(record.payload)
+            .ok_or_else(|| Error::corrupt(path, "batch in log record", record.offset as u64, 0, 0));
         match payload {
             Ok(payload) => apply(record.sequence, payload)?,
             Err(error) if self.mode == Mode::Salvage => {
@@ -563,13 +552,6 @@ fn correct(bytes: &mut [u8], log: u64, at: usize, longest: usize) -> Option<u64>
         bytes[byte] ^= mask;
     }
     fits.then_some(byte as u64)
-}
-
-fn harmless(error: Error) -> Damage {
-    Damage {
-        error,
-        lost: Lost::Nothing,
-    }
 }
 
 enum Head {

@@ -127,11 +127,5 @@ impl Footer {
 }
 
 fn corrupt(path: &Path, offset: u64, expected: u32, found: u32) -> Error {
-    Error::Corrupt {
-        path: path.to_path_buf(),
-        what: "footer",
-        offset,
-        expected,
-        found,
-    }
+    Error::corrupt(path, "footer", offset, expected, found)
 }

@@ -1,25 +1,22 @@
 //! Reading a table file.
 //!
-//! The metadata region is kept in memory within a budget (`cache`); the file is asked for at each read, for an index may have thousands of tables
-//! and a process only so many open files: which of them stay open is the business of `Io::open_kept`.
+//! The metadata region is kept in memory within a budget (`cache`); the file is [asked for](TableFile) at each read.
 use super::cache::Cache;
 use super::footer::{self, Footer};
 use super::places::Places;
 use super::region::{self, Place};
 use super::slot::{Reads, Slot};
-use super::writer::{Meta, remove};
+use super::writer::Meta;
 use crate::cluster::Alpha;
 use crate::csm::block::{Block, records_of};
 use crate::csm::record::Key;
 use bytes::Bytes;
 use forebay_storage::{
-    Damage, DamageNotes, Error, File, Io, Lost, Provenance, Result, correction,
-    read_around_bad_sectors,
+    Damage, DamageNotes, Error, Io, Lost, OpenTable, Provenance, Result, TableFile, correction,
 };
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// So many bytes at the end of a file are read at once for its footer and metadata region, and mostly are the whole file: a read of some
 /// pages takes hardly longer than one of a page, and the system has the blocks then.
@@ -59,10 +56,9 @@ impl Shared {
 /// that need it.
 pub struct Table {
     pub(super) shared: Arc<Shared>,
-    path: PathBuf,
+    file: TableFile,
     meta: Meta,
     slot: Arc<Slot>,
-    obsolete: AtomicBool,
 }
 
 impl Table {
@@ -71,11 +67,10 @@ impl Table {
         let slot = Arc::new(Slot::new(shared.alpha));
         shared.cache.enter(meta.number, slot.clone());
         Table {
-            path,
+            file: TableFile::new(shared.io.clone(), path),
             shared,
             meta,
             slot,
-            obsolete: AtomicBool::new(false),
         }
     }
 
@@ -94,7 +89,7 @@ impl Table {
 
     /// The file.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Whether its store is salvaged.
@@ -104,7 +99,7 @@ impl Table {
 
     /// Removes the file once nobody uses the table any more.
     pub fn make_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        self.file.make_obsolete();
     }
 
     /// Memory of the metadata region, in bytes.
@@ -121,7 +116,7 @@ impl Table {
             return Ok(places);
         }
         // Two threads may both read it; the first to end stays.
-        let places = Arc::new(Places::new(&self.read_places(&*self.open()?)?));
+        let places = Arc::new(Places::new(&self.read_places(&self.file.open()?)?));
         self.slot.touch(self.shared.cache.tick());
         self.slot.keep_places(&places, &self.shared.cache);
         self.shared.cache.trim();
@@ -180,14 +175,14 @@ impl Table {
         let places = self.places().unwrap_or_default();
         let place = (i < places.len()).then(|| places.at(i));
         let (offset, crc) = place.map_or((0, 0), |p| (p.offset, p.crc));
-        self.corrupt("block layout", offset, crc, crc)
+        self.file.corrupt("block layout", offset, crc, crc)
     }
 
     /// The error for a block that was read with others as `bytes`, from `start` on, and has a wrong checksum.
     pub(super) fn damaged(&self, place: &Place, start: u64, bytes: &[u8]) -> Error {
         let at = |offset: u64| ((offset - start) as usize).min(bytes.len());
         let found = crc32c::crc32c(&bytes[at(place.offset)..at(place.end())]);
-        self.corrupt("block", place.offset, place.crc, found)
+        self.file.corrupt("block", place.offset, place.crc, found)
     }
 
     /// Puts a block with a wrong checksum right if one bit of it was flipped: then it has the records that its place says. It is noted either way.
@@ -196,7 +191,7 @@ impl Table {
     /// `Corrupt`: it is as it was.
     pub(super) fn correct(&self, place: &Place, raw: &mut [u8]) -> Result<()> {
         let found = crc32c::crc32c(raw);
-        let error = || self.corrupt("block", place.offset, place.crc, found);
+        let error = || self.file.corrupt("block", place.offset, place.crc, found);
         let mut copy = raw.to_vec();
         let byte = match raw.len() == place.length as usize {
             true => correction::correct(&mut copy, place.crc),
@@ -225,7 +220,7 @@ impl Table {
     /// The error for a block whose reader gave up in a panic.
     pub(super) fn given_up(&self, block: u32) -> Error {
         Error::Format {
-            path: self.path.clone(),
+            path: self.path().to_path_buf(),
             reason: format!(
                 "the thread that read block {block} for others panicked; try again, and report this"
             ),
@@ -236,25 +231,21 @@ impl Table {
     pub fn check(&self, damage: &mut Vec<Damage>) {
         let all = || engine_keys(self.meta.first, self.meta.last);
         // From the file, whatever is in memory.
-        let file = match self.open() {
+        let file = match self.file.open() {
             Ok(file) => file,
             Err(error) => {
                 let lost = all();
                 return damage.push(Damage { error, lost });
             }
         };
-        let places = match (self.places_at_end(&*file), self.places_at_start(&*file)) {
+        let places = match (self.places_at_end(&file), self.places_at_start(&file)) {
             (Ok(places), Ok(_)) => {
-                let provenance = Provenance::read(&*self.shared.io, &self.path, self.meta.number);
-                damage.extend(provenance.err().map(|error| Damage {
-                    error,
-                    lost: Lost::Nothing,
-                }));
+                let provenance = Provenance::read(&*self.shared.io, self.path(), self.meta.number);
+                damage.extend(provenance.err().map(Damage::harmless));
                 places
             }
             (Ok(places), Err(error)) | (Err(error), Ok(places)) => {
-                let lost = Lost::Nothing;
-                damage.push(Damage { error, lost });
+                damage.push(Damage::harmless(error));
                 places
             }
             (Err(error), Err(_)) => {
@@ -282,7 +273,7 @@ impl Table {
             };
             let range = (place.first, place.last);
             let fits = records_of(&raw, range, place.records, &mut records).is_some();
-            let damaged = |what| self.corrupt(what, place.offset, place.crc, found);
+            let damaged = |what| self.file.corrupt(what, place.offset, place.crc, found);
             match (whole, fits, byte) {
                 (true, true, _) => {}
                 (true, false, _) => tell(damaged("block layout"), keys()),
@@ -297,49 +288,37 @@ impl Table {
 
     /// The bytes from `offset` on, fewer at the end of the file.
     pub(super) fn read_bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
-        self.read_at(&*self.open()?, offset, length)
-    }
-
-    fn open(&self) -> Result<Arc<dyn File>> {
-        let file = self.shared.io.open_kept(&self.path);
-        file.map_err(|e| Error::io("open", &self.path, e))
-    }
-
-    fn read_at(&self, file: &dyn File, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let read = read_around_bad_sectors(file, &self.path, offset, length);
-        read.map_err(|e| Error::io("read", &self.path, e))
+        self.file.open()?.read(offset, length)
     }
 
     /// All blocks' places: from the end of the file, or from its beginning if the end is damaged or cut off.
-    fn read_places(&self, file: &dyn File) -> Result<Vec<Place>> {
+    fn read_places(&self, file: &OpenTable<'_>) -> Result<Vec<Place>> {
         let error = match self.places_at_end(file) {
             Err(e @ Error::Corrupt { .. }) => e,
             read => return read,
         };
         match self.places_at_start(file) {
             Ok(places) => {
-                let lost = Lost::Nothing;
-                self.shared.damage_notes.note(Damage { error, lost });
+                self.shared.damage_notes.note(Damage::harmless(error));
                 Ok(places)
             }
             Err(_) => Err(error),
         }
     }
 
-    fn places_at_end(&self, file: &dyn File) -> Result<Vec<Place>> {
-        let length = file.len();
-        let length = length.map_err(|e| Error::io("measure", &self.path, e))?;
+    fn places_at_end(&self, file: &OpenTable<'_>) -> Result<Vec<Place>> {
+        let length = file.length()?;
         let tail = length.min(TAIL);
         let start = length - tail;
-        let bytes = self.read_at(file, start, tail as usize)?;
+        let bytes = file.read(start, tail as usize)?;
         let ends = bytes.len().saturating_sub(footer::LENGTH);
-        let footer = Footer::decode(&bytes[ends..], length, &self.path)?;
+        let footer = Footer::decode(&bytes[ends..], length, self.path())?;
         let region_len = footer.region_len as usize;
         let here = footer.region_at.checked_sub(start).map(|at| at as usize);
         let here = here.and_then(|at| bytes.get(at..at.checked_add(region_len)?));
         let region = match here {
             Some(region) => region.to_vec(),
-            None => self.read_at(file, footer.region_at, region_len)?,
+            None => file.read(footer.region_at, region_len)?,
         };
         let places = self.places_of(&footer, &region)?;
         match places.last().map(Place::end) == Some(footer.region_at) {
@@ -348,12 +327,12 @@ impl Table {
         }
     }
 
-    fn places_at_start(&self, file: &dyn File) -> Result<Vec<Place>> {
-        let bytes = self.read_at(file, 0, footer::LENGTH)?;
-        let footer = Footer::decode_copy(&bytes, &self.path)?;
+    fn places_at_start(&self, file: &OpenTable<'_>) -> Result<Vec<Place>> {
+        let bytes = file.read(0, footer::LENGTH)?;
+        let footer = Footer::decode_copy(&bytes, self.path())?;
         // A length that does not fit into the file is wrong, and may be too much for the memory.
         let length = u64::from(footer.region_len).min(self.meta.bytes);
-        let region = self.read_at(file, footer.region_at, length as usize)?;
+        let region = file.read(footer.region_at, length as usize)?;
         self.places_of(&footer, &region)
     }
 
@@ -373,17 +352,8 @@ impl Table {
 
     fn wrong_region(&self, footer: &Footer, region: &[u8]) -> Error {
         let (expected, found) = (footer.region_crc, crc32c::crc32c(region));
-        self.corrupt("metadata region", footer.region_at, expected, found)
-    }
-
-    fn corrupt(&self, what: &'static str, offset: u64, expected: u32, found: u32) -> Error {
-        Error::Corrupt {
-            path: self.path.clone(),
-            what,
-            offset,
-            expected,
-            found,
-        }
+        self.file
+            .corrupt("metadata region", footer.region_at, expected, found)
     }
 }
 
@@ -399,9 +369,6 @@ fn engine_keys(first: Key, last: Key) -> Lost {
 impl Drop for Table {
     fn drop(&mut self) {
         self.shared.cache.leave(self.meta.number, &self.slot);
-        if *self.obsolete.get_mut() {
-            remove(&*self.shared.io, &self.path);
-        }
     }
 }
 

@@ -3,7 +3,7 @@ use super::footer::{self, Footer};
 use super::region::{self, Place};
 use crate::csm::block::Block;
 use crate::csm::record::Key;
-use forebay_storage::{Error, File, Io, Result};
+use forebay_storage::{Error, File, Io, Result, remove_unnamed};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,13 +121,6 @@ impl Writer {
 
     /// Removes the file.
     pub fn abandon(self) {
-        remove(&*self.io, &self.path);
-    }
-}
-
-/// Removes a table file that nothing names. Failure leaves an orphan for the next open.
-pub fn remove(io: &dyn Io, path: &Path) {
-    if let Err(e) = io.remove(path) {
-        tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
+        remove_unnamed(&*self.io, &self.path);
     }
 }

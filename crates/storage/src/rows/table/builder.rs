@@ -6,7 +6,7 @@ use super::{filter, footer::Footer, frame, index};
 use crate::manifest::{Provenance, TableMeta};
 use crate::names;
 use crate::rows::block::{self, Entry};
-use crate::{Error, File, Io, Keyspace, Result};
+use crate::{Error, File, Io, Keyspace, Result, remove_unnamed};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -235,8 +235,6 @@ impl<'a> TableBuilder<'a> {
         if let Some(copy) = self.copy {
             copy.abandon();
         }
-        if let Err(e) = self.io.remove(&self.path) {
-            tracing::warn!(file = %self.path.display(), "unfinished table left behind: {e}");
-        }
+        remove_unnamed(self.io, &self.path);
     }
 }

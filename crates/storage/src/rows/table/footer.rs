@@ -86,13 +86,8 @@ impl Footer {
     /// [`Error::Format`] for a newer version, [`Error::Corrupt`] for anything else that does not fit.
     pub fn decode(bytes: &[u8], file_len: u64, path: &Path) -> Result<Footer> {
         let offset = file_len.saturating_sub(LENGTH as u64);
-        let corrupt = |expected, found| Error::Corrupt {
-            path: path.to_path_buf(),
-            what: "table footer",
-            offset,
-            expected,
-            found,
-        };
+        let corrupt =
+            |expected, found| Error::corrupt(path, "table footer", offset, expected, found);
         if bytes.len() != LENGTH {
             return Err(corrupt(0, crc32c::crc32c(bytes)));
         }

@@ -11,13 +11,11 @@ use crate::manifest::{Provenance, TableMeta};
 use crate::names;
 use crate::rows::block::{self, Block};
 use crate::rows::cache::BlockCache;
-use crate::sectors;
-use crate::{Error, File, Io, Keyspace, Result};
+use crate::{Error, Io, Keyspace, OpenTable, Result, TableFile};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What all tables of a store share.
@@ -37,13 +35,14 @@ pub struct Tables {
 /// One table file. Opened at first use, so that one damaged table fails only those reads that need it.
 pub struct Table {
     meta: TableMeta,
-    path: PathBuf,
+    file: TableFile,
+    /// Of what is mirrored, if anything is.
+    copy_file: Option<TableFile>,
     shared: Arc<Tables>,
     opened: OnceLock<Opened>,
     opening: Mutex<()>,
     /// The copy, once a block of the table could not be read; `None`: it cannot be read either.
     copy: OnceLock<Option<Opened>>,
-    obsolete: AtomicBool,
 }
 
 struct Opened {
@@ -68,15 +67,16 @@ enum Tail {
 impl Table {
     /// A table that the manifest names.
     pub fn new(shared: Arc<Tables>, meta: TableMeta) -> Table {
-        let path = names::table(&shared.dir, meta.number);
+        let of = |path| TableFile::new(shared.io.clone(), path);
+        let copy = || of(names::table_copy(&shared.dir, meta.number));
         Table {
+            file: of(names::table(&shared.dir, meta.number)),
+            copy_file: meta.has_copy().then(copy),
             meta,
-            path,
             shared,
             opened: OnceLock::new(),
             opening: Mutex::new(()),
             copy: OnceLock::new(),
-            obsolete: AtomicBool::new(false),
         }
     }
 
@@ -87,12 +87,15 @@ impl Table {
 
     /// The file's path.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Removes the file once nobody uses the table any more.
     pub fn make_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        [Some(&self.file), self.copy_file.as_ref()]
+            .into_iter()
+            .flatten()
+            .for_each(TableFile::make_obsolete);
     }
 
     /// Memory of filter and metadata region, in bytes; 0 while not opened.
@@ -100,34 +103,6 @@ impl Table {
         self.opened
             .get()
             .map_or(0, |o| o.filter.len() + o.index.bytes())
-    }
-
-    fn copy_path(&self) -> PathBuf {
-        names::table_copy(&self.shared.dir, self.meta.number)
-    }
-
-    fn corrupt(&self, what: &'static str, offset: u64, expected: u32, found: u32) -> Error {
-        Table::corrupt_at(&self.path, what, offset, expected, found)
-    }
-
-    fn corrupt_at(
-        path: &Path,
-        what: &'static str,
-        offset: u64,
-        expected: u32,
-        found: u32,
-    ) -> Error {
-        Error::Corrupt {
-            path: path.to_path_buf(),
-            what,
-            offset,
-            expected,
-            found,
-        }
-    }
-
-    fn read(file: &dyn File, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
-        sectors::read(file, path, offset, length).map_err(|e| Error::io("read", path, e))
     }
 
     fn opened(&self) -> Result<&Opened> {
@@ -142,49 +117,41 @@ impl Table {
         Ok(self.opened.get_or_init(|| opened))
     }
 
-    fn file(&self) -> Result<Arc<dyn File>> {
-        let file = self.shared.io.open_kept(&self.path);
-        file.map_err(|e| Error::io("open", &self.path, e))
-    }
-
     fn open(&self) -> Result<Opened> {
         let opened = self.open_file()?;
         for error in &opened.damage {
-            let error = error.again();
-            let lost = Lost::Nothing;
-            self.shared.damage_notes.note(Damage { error, lost });
+            let harmless = Damage::harmless(error.again());
+            self.shared.damage_notes.note(harmless);
         }
         Ok(opened)
     }
 
     fn open_file(&self) -> Result<Opened> {
-        let file = match self.file() {
+        let file = match self.file.open() {
             // What is mirrored can be read without it.
             Err(e) if is_missing(&e) && self.copy().is_some() => {
                 return self.rebuilt(&[], Vec::new(), vec![e]);
             }
             file => file?,
         };
-        match self.tail(&*file, &self.path)? {
+        match Table::tail(&file, &self.file)? {
             Tail::Whole(opened) => Ok(opened),
             Tail::Damaged { filter, damage } => {
-                let path = &self.path;
-                let length = file.len().map_err(|e| Error::io("measure", path, e))?;
                 // More than it had is none of it, and may be too much for the memory.
-                let length = length.min(self.meta.bytes) as usize;
-                let bytes = Table::read(&*file, path, 0, length)?;
+                let length = file.length()?.min(self.meta.bytes) as usize;
+                let bytes = file.read(0, length)?;
                 self.rebuilt(&bytes, filter, damage)
             }
         }
     }
 
     /// Filter and metadata region of a table, or of a copy.
-    fn tail(&self, file: &dyn File, path: &Path) -> Result<Tail> {
-        let length = file.len().map_err(|e| Error::io("measure", path, e))?;
+    fn tail(file: &OpenTable<'_>, of: &TableFile) -> Result<Tail> {
+        let length = file.length()?;
         let tail = (footer::LENGTH as u64).min(length);
-        let bytes = Table::read(file, path, length - tail, tail as usize)?;
+        let bytes = file.read(length - tail, tail as usize)?;
         let mut damage = Vec::new();
-        let footer = match Footer::decode(&bytes, length, path) {
+        let footer = match Footer::decode(&bytes, length, of.path()) {
             Ok(footer) => footer,
             Err(e @ Error::Corrupt { .. }) => {
                 return Ok(Tail::Damaged {
@@ -201,24 +168,24 @@ impl Table {
                 block::FORMAT
             );
             return Err(Error::Format {
-                path: path.to_path_buf(),
+                path: of.path().to_path_buf(),
                 reason,
             });
         }
-        let mut filter = Table::read(file, path, footer.filter_at, footer.filter_len as usize)?;
+        let mut filter = file.read(footer.filter_at, footer.filter_len as usize)?;
         let found = crc32c::crc32c(&filter);
         if found != footer.filter_crc {
             let (at, expected) = (footer.filter_at, footer.filter_crc);
-            damage.push(Table::corrupt_at(path, "filter", at, expected, found));
+            damage.push(of.corrupt("filter", at, expected, found));
             // Every key may be there: reads go on without it.
             filter = Vec::new();
         }
-        let region = Table::read(file, path, footer.index_at, footer.index_len as usize)?;
+        let region = file.read(footer.index_at, footer.index_len as usize)?;
         let found = crc32c::crc32c(&region);
         let index = (found == footer.index_crc).then(|| Index::decode(region));
         let Some(index) = index.flatten() else {
             let (at, expected) = (footer.index_at, footer.index_crc);
-            let error = Table::corrupt_at(path, "metadata region", at, expected, found);
+            let error = of.corrupt("metadata region", at, expected, found);
             damage.push(error);
             return Ok(Tail::Damaged { filter, damage });
         };
@@ -234,8 +201,9 @@ impl Table {
     fn rebuilt(&self, bytes: &[u8], filter: Vec<u8>, damage: Vec<Error>) -> Result<Opened> {
         let copy = self.copy().map(|copy| (&copy.index, copy.entries));
         let rebuilt = frame::rebuild(bytes, &self.meta, copy);
-        let (index, complete) = rebuilt.ok_or_else(|| self.corrupt("order of blocks", 0, 0, 0))?;
-        tracing::warn!(complete, file = %self.path.display(), "the blocks of the table were looked for without its metadata region");
+        let (index, complete) =
+            rebuilt.ok_or_else(|| self.file.corrupt("order of blocks", 0, 0, 0))?;
+        tracing::warn!(complete, file = %self.path().display(), "the blocks of the table were looked for without its metadata region");
         Ok(Opened {
             filter,
             index,
@@ -260,20 +228,14 @@ impl Table {
     }
 
     fn open_copy(&self) -> Result<Opened> {
-        let path = self.copy_path();
-        if !self.meta.has_copy() {
-            return Err(Error::io(
-                "open",
-                &path,
-                std::io::ErrorKind::NotFound.into(),
-            ));
-        }
-        let file = self.shared.io.open_kept(&path);
-        let file = file.map_err(|e| Error::io("open", &path, e))?;
-        match self.tail(&*file, &path)? {
+        let Some(copy) = &self.copy_file else {
+            let missing = std::io::ErrorKind::NotFound.into();
+            return Err(Error::io("open", self.path(), missing));
+        };
+        match Table::tail(&copy.open()?, copy)? {
             Tail::Whole(opened) => Ok(opened),
             Tail::Damaged { mut damage, .. } => {
-                let unknown = || Table::corrupt_at(&path, "table footer", 0, 0, 0);
+                let unknown = || copy.corrupt("table footer", 0, 0, 0);
                 Err(damage.pop().unwrap_or_else(unknown))
             }
         }
@@ -389,8 +351,8 @@ impl Table {
             return Some((block, Lost::Nothing));
         }
         let place = opened.index.place(i);
-        let file = self.file().ok()?;
-        let raw = Table::read(&*file, &self.path, place.offset, place.length as usize);
+        let file = self.file.open().ok()?;
+        let raw = file.read(place.offset, place.length as usize);
         let mut raw = raw.ok().filter(|raw| raw.len() == place.length as usize)?;
         let byte = place.offset + correction::correct(&mut raw, place.crc)? as u64;
         let block = Block::decode(&raw)?;
@@ -405,9 +367,7 @@ impl Table {
         if !same || copy.index.last(i) != last {
             return None;
         }
-        let path = self.copy_path();
-        let file = self.shared.io.open_kept(&path).ok()?;
-        let mut blocks = self.read_in(&*file, &path, &copy.index, i, 1).ok()?;
+        let mut blocks = read_in(self.copy_file.as_ref()?, &copy.index, i, 1).ok()?;
         blocks.pop()
     }
 
@@ -418,43 +378,12 @@ impl Table {
             let block = |i| self.block_of_copy(index.first(i), index.last(i));
             let blocks: Option<Vec<Block>> = (i..i + count).map(block).collect();
             let missing = || {
-                let place = index.place(i);
-                Table::corrupt_at(&self.copy_path(), "block", 0, place.crc, 0)
+                let path = names::table_copy(&self.shared.dir, self.meta.number);
+                Error::corrupt(&path, "block", 0, index.place(i).crc, 0)
             };
             return blocks.ok_or_else(missing);
         }
-        self.read_in(&*self.file()?, &self.path, index, i, count)
-    }
-
-    /// Blocks `i..i + count` of `index`, which says where they are in this file.
-    fn read_in(
-        &self,
-        file: &dyn File,
-        path: &Path,
-        index: &Index,
-        i: usize,
-        count: usize,
-    ) -> Result<Vec<Block>> {
-        let (first, last) = (index.place(i), index.place(i + count - 1));
-        let length = (last.offset + u64::from(last.length)).saturating_sub(first.offset);
-        let bytes = Table::read(file, path, first.offset, length as usize)?;
-        let mut blocks = Vec::with_capacity(count);
-        for j in i..i + count {
-            let place = index.place(j);
-            let at = place.offset.wrapping_sub(first.offset) as usize;
-            let raw = at
-                .checked_add(place.length as usize)
-                .and_then(|end| bytes.get(at..end))
-                .unwrap_or_default();
-            let found = crc32c::crc32c(raw);
-            let corrupt = |what| Table::corrupt_at(path, what, place.offset, place.crc, found);
-            if found != place.crc || raw.len() != place.length as usize {
-                return Err(corrupt("block"));
-            }
-            let block = Block::decode(raw);
-            blocks.push(block.ok_or_else(|| corrupt("block layout"))?);
-        }
-        Ok(blocks)
+        read_in(&self.file, index, i, count)
     }
 
     /// Whether block `i`, which is whole, could be found without the metadata region.
@@ -466,10 +395,10 @@ impl Table {
         }
         let offset = place.offset.saturating_sub(frame::LENGTH as u64);
         let length = frame::LENGTH + place.length as usize;
-        let bytes = Table::read(&*self.file()?, &self.path, offset, length)?;
+        let bytes = self.file.open()?.read(offset, length)?;
         match frame::is_whole(&bytes, self.meta.number, offset) {
             true => Ok(()),
-            false => Err(self.corrupt("frame of block", offset, 0, 0)),
+            false => Err(self.file.corrupt("frame of block", offset, 0, 0)),
         }
     }
 
@@ -490,15 +419,11 @@ impl Table {
         let found = std::mem::take(&mut opened.damage);
         let rebuilt = !found.is_empty();
         let (missing, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_missing);
-        let harmless = |error| Damage {
-            error,
-            lost: Lost::Nothing,
-        };
-        damage.extend(found.into_iter().map(harmless));
+        damage.extend(found.into_iter().map(Damage::harmless));
         if !rebuilt
-            && let Err(error) = Provenance::read(&*self.shared.io, &self.path, self.meta.number)
+            && let Err(error) = Provenance::read(&*self.shared.io, self.path(), self.meta.number)
         {
-            damage.push(harmless(error));
+            damage.push(Damage::harmless(error));
         }
         let before = damage.len();
         let mut entries = 0;
@@ -521,56 +446,47 @@ impl Table {
             };
             entries += block.len() as u64;
             if let Err(error) = self.check_frame(&opened, i) {
-                let lost = Lost::Nothing;
-                damage.push(Damage { error, lost });
+                damage.push(Damage::harmless(error));
             }
             if !is_between(&block, opened.index.first(i), opened.index.last(i)) {
-                let error = self.corrupt("key range of block", place.offset, 0, 0);
+                let error = self.file.corrupt("key range of block", place.offset, 0, 0);
                 let lost = lost();
                 damage.push(Damage { error, lost });
             }
             let filtered = |k| filter::may_contain(&opened.filter, filter::hash(block.key(k)));
             if !(0..block.len()).all(filtered) {
                 let what = "filter (a key is missing) for block";
-                let error = self.corrupt(what, place.offset, 0, 0);
+                let error = self.file.corrupt(what, place.offset, 0, 0);
                 let lost = lost();
                 damage.push(Damage { error, lost });
             }
         }
         if damage.len() == before && entries != self.meta.entries {
             let (expected, found) = (self.meta.entries as u32, entries as u32);
-            let error = self.corrupt("number of entries", 0, expected, found);
+            let error = self.file.corrupt("number of entries", 0, expected, found);
             let lost = whole();
             damage.push(Damage { error, lost });
         }
         if damage.len() == before {
             // With what is lost, a missing file is told already.
-            damage.extend(missing.into_iter().map(harmless));
+            damage.extend(missing.into_iter().map(Damage::harmless));
         }
         self.check_copy((!rebuilt).then_some(&opened.index), damage);
     }
 
     /// Whether the copy can be read, and holds the same blocks as the table with this region.
     fn check_copy(&self, index: Option<&Index>, damage: &mut Vec<Damage>) {
-        if !self.meta.has_copy() {
+        let Some(file) = &self.copy_file else {
             return;
-        }
-        let mut tell = |error| {
-            let lost = Lost::Nothing;
-            damage.push(Damage { error, lost });
         };
+        let mut tell = |error| damage.push(Damage::harmless(error));
         let copy = match self.open_copy() {
             Ok(copy) => copy,
             Err(error) => return tell(error),
         };
-        let path = self.copy_path();
-        let file = match self.shared.io.open_kept(&path) {
-            Ok(file) => file,
-            Err(e) => return tell(Error::io("open", &path, e)),
-        };
         copy.damage.into_iter().for_each(&mut tell);
         for i in 0..copy.index.len() {
-            if let Err(error) = self.read_in(&*file, &path, &copy.index, i, 1) {
+            if let Err(error) = read_in(file, &copy.index, i, 1) {
                 tell(error);
             }
         }
@@ -581,9 +497,33 @@ impl Table {
         };
         // A table that was put together again may lack some.
         if index.is_some_and(|index| ends(index) != ends(&copy.index)) {
-            tell(Table::corrupt_at(&path, "key ranges of blocks", 0, 0, 0));
+            tell(file.corrupt("key ranges of blocks", 0, 0, 0));
         }
     }
+}
+
+/// Blocks `i..i + count` of `index`, which says where they are in this file.
+fn read_in(of: &TableFile, index: &Index, i: usize, count: usize) -> Result<Vec<Block>> {
+    let (first, last) = (index.place(i), index.place(i + count - 1));
+    let length = (last.offset + u64::from(last.length)).saturating_sub(first.offset);
+    let bytes = of.open()?.read(first.offset, length as usize)?;
+    let mut blocks = Vec::with_capacity(count);
+    for j in i..i + count {
+        let place = index.place(j);
+        let at = place.offset.wrapping_sub(first.offset) as usize;
+        let raw = at
+            .checked_add(place.length as usize)
+            .and_then(|end| bytes.get(at..end))
+            .unwrap_or_default();
+        let found = crc32c::crc32c(raw);
+        let corrupt = |what| of.corrupt(what, place.offset, place.crc, found);
+        if found != place.crc || raw.len() != place.length as usize {
+            return Err(corrupt("block"));
+        }
+        let block = Block::decode(raw);
+        blocks.push(block.ok_or_else(|| corrupt("block layout"))?);
+    }
+    Ok(blocks)
 }
 
 /// Whether these are the ends of the block.
@@ -601,18 +541,4 @@ fn keys_of(index: &Index, i: usize) -> Lost {
 
 fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        if !*self.obsolete.get_mut() {
-            return;
-        }
-        let copy = self.meta.has_copy().then(|| self.copy_path());
-        for path in [Some(self.path.clone()), copy].into_iter().flatten() {
-            if let Err(e) = self.shared.io.remove(&path) {
-                tracing::warn!(file = %path.display(), "old table left behind, the next open removes it: {e}");
-            }
-        }
-    }
 }
