@@ -1,0 +1,97 @@
+//! A file of tables, whichever engine's: opened at each read, and removed with its last user once it is superseded.
+//!
+//! A store may have thousands of tables and a process only so many open files: which of them stay open is the business of
+//! [`Io::open_kept`].
+use crate::{Error, File, Io, Result, sectors};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// See the head of this file.
+pub struct TableFile {
+    io: Arc<dyn Io>,
+    path: PathBuf,
+    obsolete: AtomicBool,
+}
+
+impl TableFile {
+    /// The file `path`, which need not be there before it is opened.
+    pub fn new(io: Arc<dyn Io>, path: PathBuf) -> TableFile {
+        TableFile {
+            io,
+            path,
+            obsolete: AtomicBool::new(false),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file, to read from it.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::NoDescriptors`].
+    pub fn open(&self) -> Result<OpenTable<'_>> {
+        let file = self.io.open_kept(&self.path);
+        let file = file.map_err(|e| Error::io("open", &self.path, e))?;
+        let path = &self.path;
+        Ok(OpenTable { file, path })
+    }
+
+    /// The error for bytes at `offset` that are not what was written there.
+    pub fn corrupt(&self, what: &'static str, offset: u64, expected: u32, found: u32) -> Error {
+        Error::corrupt(&self.path, what, offset, expected, found)
+    }
+
+    /// Removes the file once nobody uses it any more.
+    pub fn make_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            remove_unnamed(&*self.io, &self.path);
+        }
+    }
+}
+
+/// A table file that is open.
+pub struct OpenTable<'a> {
+    file: Arc<dyn File>,
+    path: &'a Path,
+}
+
+impl OpenTable<'_> {
+    /// `length` bytes from `offset` on, fewer at the end of the file. What the disk cannot read is zeros, which no checksum takes for right.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let read = sectors::read(&*self.file, self.path, offset, length);
+        read.map_err(|e| Error::io("read", self.path, e))
+    }
+
+    /// Its length, bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn length(&self) -> Result<u64> {
+        let length = self.file.len();
+        length.map_err(|e| Error::io("measure", self.path, e))
+    }
+}
+
+/// Removes a table file that nothing names, if it is there. Failure leaves an orphan for the next open.
+pub fn remove_unnamed(io: &dyn Io, path: &Path) {
+    match io.remove(path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => {
+            tracing::warn!(file = %path.display(), "unused table left behind, the next open removes it: {e}");
+        }
+    }
+}
