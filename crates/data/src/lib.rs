@@ -14,6 +14,7 @@
 //! | `write`, `read`, `verified_read` | the paths of a byte into a segment and out of it |
 //! | `segment`, [`segment_header`] | segment files: space in them, open ones, bringing them to disk; what one looks like |
 //! | [`span`], `span_table`, `span_cache` | the format of a span record; the records and what they count for; decoded ones |
+//! | `requests` | what other members ask of it |
 //! | `reclaim` | giving disk space back in the background |
 //! | `disk_reserve`, `byte_budget`, `space_signal`, `poison` | what may be stored: disk space left to records, limits, news of freed space, the end after a failed write |
 //! | `recover` | what is there when a store is opened |
@@ -32,6 +33,7 @@ pub mod ranges;
 mod read;
 mod reclaim;
 mod recover;
+mod requests;
 mod segment;
 mod space_signal;
 pub mod span;
@@ -53,9 +55,7 @@ pub use space_signal::SpaceSignal;
 
 use buffer_pool::BufferPool;
 use byte_budget::ByteBudget;
-use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender};
-use forebay_proto::data::Piece;
 use forebay_proto::{Fid, Member, Result};
 use forebay_storage::{Io, Store};
 use log::OpenLogs;
@@ -324,19 +324,6 @@ impl LogStore {
     /// `Gone` if any byte was freed (or never written), `Corrupt` if damaged.
     pub fn read(&self, log: LogId, addr: u64, buf: &mut [u8]) -> Result<()> {
         self.reader.read(log, addr, buf)
-    }
-
-    /// Reads pieces, verified: one buffer each, in order. Neighbours in a log become one read.
-    ///
-    /// # Errors
-    /// As `read`; `EINVAL` for more than `READ_BYTES`.
-    pub fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
-        self.reader.read_pieces(pieces)
-    }
-
-    /// Whether `len` bytes of a log from `addr` on can be read whole. Reads and verifies them.
-    pub fn is_readable(&self, log: LogId, addr: u64, len: u64) -> bool {
-        self.reader.is_readable(log, addr, len)
     }
 
     /// Gives bytes back (idempotent). Addresses not appended yet are left alone.

@@ -1,5 +1,7 @@
-//! The words of the data plane.
+//! Requests for the log bytes that a member stores. Offsets and lengths in bytes.
 use crate::LogId;
+use crate::call::service;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of one log that a reader wants.
@@ -13,46 +15,61 @@ pub struct Piece {
     pub len: u32,
 }
 
-/// What a member asks another's data plane.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum DataRequest {
-    /// All pieces in one request; the bulk of the reply holds one buffer a piece, in order.
-    Read {
-        /// What to read; at most `READ_BYTES` together.
-        pieces: Vec<Piece>,
-    },
-    /// Bytes no file uses any more (from a slice owner's outbox; idempotent).
-    Free {
-        /// Log, first address, length.
-        ranges: Vec<(LogId, u64, u64)>,
-    },
-    /// All log bytes that were written before are on disk when it answers, and the records that find them.
-    Sync,
-    /// Which of these can be read whole: verified, not sent. Answers `Readable`.
-    Verify {
-        /// Log, first address, length.
-        ranges: Vec<(LogId, u64, u64)>,
-    },
-    /// How full the member is.
-    Space,
+service! {
+    /// What a member answers about the log bytes that it stores.
+    DataService(data), DataRequest(Data) {
+        read_pieces(ReadPieces) -> PiecesRead, bulk buffers;
+        free_ranges(FreeRanges) -> ();
+        sync_logs(SyncLogs) -> ();
+        verify_ranges(VerifyRanges) -> Vec<bool>;
+        get_usage(GetUsage) -> StoreUsage;
+    }
 }
 
-/// The answers.
+/// Reads pieces, all in one request. `Gone` if bytes of one were given back.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum DataReply {
-    /// To `Free` and `Sync`.
-    Done,
-    /// To `Verify`, in the order asked.
-    Readable(Vec<bool>),
-    /// To `Read`; the bytes are in the bulk.
-    Read,
-    /// To `Space`, in bytes.
-    Space {
-        /// Bytes stored.
-        live: u64,
-        /// Quota, or size of the disk.
-        total: u64,
-        /// Room left.
-        free: u64,
-    },
+pub struct ReadPieces {
+    /// What to read; at most `READ_BYTES` together.
+    pub pieces: Vec<Piece>,
+}
+
+/// The reply to [`ReadPieces`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PiecesRead {
+    /// One buffer a piece, in order; not part of the head.
+    #[serde(skip)]
+    pub buffers: Vec<Bytes>,
+}
+
+/// Gives bytes back that no file uses any more (from a slice owner's outbox; idempotent).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FreeRanges {
+    /// Log, first address, length.
+    pub ranges: Vec<(LogId, u64, u64)>,
+}
+
+/// All log bytes that were written before are on disk when it answers, and the records that find them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SyncLogs;
+
+/// Which of these can be read whole: verified, not sent. Answers one word a range, in the order asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VerifyRanges {
+    /// Log, first address, length.
+    pub ranges: Vec<(LogId, u64, u64)>,
+}
+
+/// How full the member is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GetUsage;
+
+/// The reply to [`GetUsage`], in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreUsage {
+    /// Bytes stored.
+    pub live: u64,
+    /// Quota, or size of the disk.
+    pub total: u64,
+    /// Room left.
+    pub free: u64,
 }

@@ -1,17 +1,21 @@
-//! What the members of a service tell each other, and the nouns that they say it with.
+//! What the members of a service say to each other, and the nouns that they say it with.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `ids` | members, fids, logs |
-//! | `attr` | attributes of files, and what a caller wants to do with them |
+//! | `ids` | numbers of members, files, logs |
+//! | `attr`, `inode` | attributes of files, and what a caller wants to do with them |
 //! | `error` | what an operation can fail with |
-//! | `inode`, `intents` | what members tell each other of operations on names |
-//! | `meta`, `files`, `data`, `locks` | requests to one part of a member, with their replies |
-//! | `wire` | what a message is: a request of some part, a reply, an error |
+//! | `placement` | which rank a member runs at |
+//! | `call` | a request and the one reply it has; how requests are declared and encoded |
+//! | `meta`, `files`, `data`, `locks` | the requests to each part of a member |
+//! | `intents` | what requests say of operations on names that span members |
+//! | `wire` | what travels: a request to some part, a one-way message, an error |
+//! | `peers` | asking other members, and bringing their requests to the parts of this one |
 //!
-//! Architecture invariant: this crate knows what a request says, never how it is carried out: it opens no store, starts no
-//! thread, and keeps no state.
+//! Architecture invariant: this crate knows what a request says, never how it is carried out. It opens no store and starts no
+//! thread.
 mod attr;
+pub mod call;
 pub mod data;
 mod error;
 pub mod files;
@@ -20,10 +24,13 @@ mod inode;
 pub mod intents;
 pub mod locks;
 pub mod meta;
+pub mod peers;
+pub mod placement;
 mod wire;
 
 pub use attr::*;
 pub use error::{Error, Result};
 pub use ids::*;
 pub use inode::Inode;
-pub use wire::*;
+pub use peers::{MemberServices, PeerRpc, Peers};
+pub use wire::{KernelInvalidation, OneWay, Request, VERSION, WireError};

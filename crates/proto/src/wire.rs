@@ -1,68 +1,83 @@
-//! What members say to each other. One enum per part, so that each part owns its words; bulk bytes travel beside.
+//! What travels between members: a request to one part, a one-way message, an error in place of a reply.
 //!
-//! A head on the wire is the postcard form of [`Request`], or of `Result<Reply, WireError>`. Members of one service run
-//! the same version ([`VERSION`]), so heads carry no version of their own.
-use crate::data::{DataReply, DataRequest};
-use crate::files::{FilesReply, FilesRequest};
-use crate::locks::{LocksReply, LocksRequest};
-use crate::meta::{MetaReply, MetaRequest};
-use crate::{Error, Member};
+//! A head on the wire is the postcard form of [`Request`], or of `Result<Reply, WireError>` with the reply type of that request
+//! (`call` draws both). Members of one service run the same version ([`VERSION`]), so heads carry no version of their own.
+use crate::call::{Call, Reread, reread};
+use crate::data::DataRequest;
+use crate::files::FilesRequest;
+use crate::locks::{GrantNotice, LocksRequest};
+use crate::meta::{LeafRequest, OperationRequest};
+use crate::{Attr, Error, Fid, Member};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Raised when any message changes its meaning; the handshake compares it.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// A request to another member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
-    /// For the namespace.
-    Meta(MetaRequest),
+    /// For operations of the namespace.
+    Operations(OperationRequest),
+    /// For the names and attributes that the member has.
+    Leaf(LeafRequest),
     /// For file content and sequences.
     Files(FilesRequest),
     /// For log bytes.
     Data(DataRequest),
     /// For advisory locks.
     Locks(LocksRequest),
-    /// For the kernel of the member's node, which has to hear of this. Answers `Renewed` afterwards.
-    Renew(KernelNews),
+    /// For the kernel of the member's node, which has to drop what it holds. Answered once it has.
+    Kernel(KernelInvalidation),
 }
 
-/// What the kernel of another node may keep as it was.
+/// What the kernel of another node must not show any more as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum KernelNews {
+pub enum KernelInvalidation {
     /// A file's bytes or size were changed, and published: as it is since.
-    Changed(crate::Attr),
+    Changed(Attr),
     /// The directory was moved to another parent.
     Moved {
         /// Which.
-        fid: crate::Fid,
+        fid: Fid,
         /// Where it is now, from the root on.
         path: Vec<u8>,
     },
 }
 
-/// The answer to the request of the same name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Reply {
-    /// From the namespace.
-    Meta(MetaReply),
-    /// From file content and sequences.
-    Files(FilesReply),
-    /// From the data plane; its bytes are the bulk of the message.
-    Data(DataReply),
-    /// From the keeper of locks.
-    Locks(LocksReply),
-    /// The kernel has heard of it.
-    Renewed,
+impl From<KernelInvalidation> for Request {
+    fn from(request: KernelInvalidation) -> Request {
+        Request::Kernel(request)
+    }
+}
+
+impl Call for KernelInvalidation {
+    type Reply = ();
+}
+
+impl Request {
+    /// Reads the head of a reply to it, and writes it again: for tests of the encoding.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn reread_reply(&self, head: &[u8]) -> postcard::Result<Reread> {
+        match self {
+            Request::Operations(request) => request.reread_reply(head),
+            Request::Leaf(request) => request.reread_reply(head),
+            Request::Files(request) => request.reread_reply(head),
+            Request::Data(request) => request.reread_reply(head),
+            Request::Locks(request) => request.reread_reply(head),
+            Request::Kernel(_) => reread::<KernelInvalidation>(head),
+        }
+    }
 }
 
 /// A one-way message to another member.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum OneWay {
     /// A lock that it waits for is there.
-    Lock(crate::locks::Notice),
+    Lock(GrantNotice),
 }
 
 /// An error as it travels.

@@ -4,25 +4,22 @@
 //! |---|---|---|
 //! | `meta` | names, directories, attributes that this member owns | extents, logs |
 //! | `files` | content of the files it owns: sequences, commits, extents of its slices | names, log bytes |
-//! | `data_requests` | requests to its log store (the crate `forebay-data`) | what the bytes are of |
 //! | `team` | clients of several nodes that act together | what about |
 //! | `locks` | advisory locks on the files it owns; what its node waits for | what a file holds |
 //! | `delegate` | every file operation of the node's clients | what another member stores, and how |
-//! | `outbox`, `content_peers` | messages that must arrive; what `files` and it ask of other members | what a file holds |
-//! | `peers`, `proto`, `node` | requests between members, and the wiring of one | what requests mean |
+//! | `outbox` | messages that must arrive | what a file holds |
+//! | `node` | the parts of one member, wired to each other and to the other members | what requests mean |
 //! | `node_server` | one member as it runs: the steps of its start and stop | how many run in this process |
 //! | `service`, `layout` | a service in one process and its directory | |
 //! | `joined`, `meeting`, `home` | one member among members in other processes, and its directory | how they talk |
 //! | `superblock`, `config`, `index_config` | what a directory is; settings | |
 //! | `fsck`, `index_files` | work on the stores of a service that does not run | how a running one is reached |
 //!
-//! Architecture invariant: parts of different members meet only through requests of `proto`; so members can become
+//! Architecture invariant: parts of different members meet only through requests of the crate `proto`; so members can become
 //! processes without a change in `meta`, `files` and `delegate`.
 
 mod cached_stats;
 pub mod config;
-mod content_peers;
-mod data_requests;
 pub mod delegate;
 pub mod escape;
 pub mod files;
@@ -41,7 +38,6 @@ mod node;
 pub mod node_server;
 pub mod outbox;
 mod paths;
-mod peers;
 pub mod rebuild;
 mod record_subject;
 pub mod repair;
@@ -59,9 +55,10 @@ pub use delegate::{Delegate, PrefetchConfig};
 pub use forebay_index::csm::RECORD as INDEX_RECORD;
 pub use forebay_index::csm::engine::Stats as IndexStats;
 pub use forebay_proto as proto;
+pub use forebay_proto::peers::InvalidationDone;
 pub use forebay_proto::{
-    Attr, Caller, DirEntry, Error, Fid, Kind, LOST_LOG, Lamination, Layout, Member, NewNode,
-    OpenFlags, RenameFlags, Result, SetAttr, SetTime, Space, Time,
+    Attr, Caller, DirEntry, Error, Fid, KernelInvalidation, Kind, LOST_LOG, Lamination, Layout,
+    Member, NewNode, OpenFlags, Peers, RenameFlags, Result, SetAttr, SetTime, Space, Time,
 };
 pub use home::Home;
 pub use index_config::{Alpha, IndexConfig};
@@ -69,7 +66,5 @@ pub use joined::Joined;
 pub use meeting::Meeting;
 pub use node::Node;
 pub use node_server::NodeServer;
-pub use peers::{Parts, Peers, Renewed};
-pub use proto::KernelNews;
 pub use service::Service;
 pub use status::MemberStatus;

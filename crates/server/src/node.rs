@@ -1,19 +1,20 @@
 //! One member at work: its store, its parts, and its end of the fabric.
 //!
 //! Knows how to wire the parts and how a request reaches them; what a request means is the parts' business.
-use crate::files::{Files, proto::*};
+use crate::files::Files;
 use crate::locks::Locks;
-use crate::locks::proto::{LocksReply, LocksRequest, Notice};
-use crate::meta::{IntentRecoveryThread, Meta, proto::*};
-use crate::peers::{Load, Parts, Renewed, answer, deliver};
-use crate::proto::KernelNews;
-use crate::{Error, Fid, Member, Peers, Result, data_requests, inodes::Inodes};
-use bytes::Bytes;
+use crate::meta::{IntentRecoveryThread, Meta};
+use crate::{Fid, Member, Peers, Result, inodes::Inodes};
 use forebay_data::{LogStore, LogStoreOptions};
 use forebay_fabric::ring::{self, Collectives};
 use forebay_fabric::{Handler, Message, Rank, Replier};
 use forebay_index::Extent;
-use forebay_proto::data::*;
+use forebay_proto::data::DataService;
+use forebay_proto::files::{FilesService, GetExtents, GetNamedRanges};
+use forebay_proto::locks::{GrantNotice, LocksService};
+use forebay_proto::meta::{LeafService, OperationService};
+use forebay_proto::peers::{InvalidationDone, RequestGauge, answer, deliver};
+use forebay_proto::{KernelInvalidation, MemberServices};
 use forebay_storage::{Io, Store};
 use parking_lot::RwLock;
 use rustix::io::Errno;
@@ -48,13 +49,13 @@ pub struct Node {
     pub peers: Arc<Peers>,
     /// What members ask together; its messages travel among their requests.
     pub collectives: Arc<Collectives>,
-    /// Has this node's kernel hear of what other nodes did, if there is a mount.
-    pub kernel: RwLock<Option<Arc<KernelRenewal>>>,
-    served: Load,
+    /// Has this node's kernel drop what other nodes changed, if there is a mount.
+    pub kernel: RwLock<Option<Arc<KernelInvalidator>>>,
+    served: RequestGauge,
 }
 
-/// Has a kernel hear of something; does not wait itself.
-pub type KernelRenewal = dyn Fn(KernelNews, Renewed) + Send + Sync;
+/// Has a kernel drop what it holds; does not wait itself.
+pub type KernelInvalidator = dyn Fn(KernelInvalidation, InvalidationDone) + Send + Sync;
 
 impl Node {
     /// Builds the parts of a member over its open store, and binds them to `peers`. Nothing is served or recovered yet.
@@ -85,7 +86,7 @@ impl Node {
         let node = Arc::new(Node {
             locks,
             kernel: RwLock::default(),
-            served: Load::default(),
+            served: RequestGauge::default(),
             recovery_thread: meta.start_recovery_thread(RETRY_UNFINISHED)?,
             store,
             inodes,
@@ -112,28 +113,18 @@ impl Node {
     pub fn named(&self, member: Member, fid: Fid, of: Member) -> Result<Vec<(u64, Range<u64>)>> {
         let (mut all, mut from) = (Vec::new(), Some(0));
         while let Some(at) = from {
-            let request = FilesRequest::Named {
+            let request = GetNamedRanges {
                 fid,
                 member: of,
                 from: at,
             };
-            let (ranges, next) = match self.peers.files(member, request) {
-                Ok(FilesReply::Named { ranges, next }) => (ranges, next),
-                Ok(other) => {
-                    return Err(Error::Peer {
-                        member,
-                        reason: format!("answered something else than asked: {other:?}"),
-                    });
-                }
+            let named = match self.peers.call(member, request) {
                 Err(e) if e.errno() == Errno::STALE => return Ok(all),
-                Err(e) => return Err(e),
+                named => named?,
             };
-            all.extend(
-                ranges
-                    .into_iter()
-                    .map(|(log, start, end)| (log, start..end)),
-            );
-            from = next;
+            let ranges = named.ranges.into_iter();
+            all.extend(ranges.map(|(log, start, end)| (log, start..end)));
+            from = named.next;
         }
         Ok(all)
     }
@@ -145,54 +136,50 @@ impl Node {
     pub fn all_extents(&self, member: Member, fid: Fid) -> Result<Vec<Extent>> {
         let (mut all, mut start) = (Vec::new(), 0);
         loop {
-            let request = FilesRequest::Extents {
+            let request = GetExtents {
                 fid,
                 start,
                 end: u64::MAX,
                 limit: PAGE,
             };
-            let (extents, more) = match self.peers.files(member, request) {
-                Ok(FilesReply::Extents { extents, more, .. }) => (extents, more),
-                Ok(other) => {
-                    return Err(Error::Peer {
-                        member,
-                        reason: format!("answered something else than asked: {other:?}"),
-                    });
-                }
+            let reply = match self.peers.call(member, request) {
                 // A removed file names nothing.
                 Err(e) if e.errno() == Errno::STALE => return Ok(all),
-                Err(e) => return Err(e),
+                reply => reply?,
             };
-            all.extend_from_slice(&extents);
-            match extents.last() {
-                Some(last) if more => start = last.end(),
+            let last = reply.extents.last().copied();
+            all.extend(reply.extents);
+            match last {
+                Some(last) if reply.more => start = last.end(),
                 _ => return Ok(all),
             }
         }
     }
 }
 
-impl Parts for Node {
-    fn meta(&self, from: Member, request: MetaRequest) -> Result<MetaReply> {
-        request.check_sender(from)?;
-        self.meta.handle(request)
+impl MemberServices for Node {
+    fn operations(&self) -> Result<&(dyn OperationService + 'static)> {
+        Ok(&*self.meta)
     }
-    fn files(&self, from: Member, request: FilesRequest) -> Result<FilesReply> {
-        self.files.handle(from, request)
+    fn leaf(&self) -> Result<&(dyn LeafService + 'static)> {
+        Ok(self.meta.leaf())
     }
-    fn data(&self, _from: Member, request: DataRequest) -> Result<(DataReply, Vec<Bytes>)> {
-        data_requests::answer(&self.data, request)
+    fn files(&self) -> Result<&(dyn FilesService + 'static)> {
+        Ok(&*self.files)
     }
-    fn locks(&self, from: Member, request: LocksRequest) -> Result<LocksReply> {
-        self.locks.handle(from, request)
+    fn data(&self) -> Result<&(dyn DataService + 'static)> {
+        Ok(&*self.data)
     }
-    fn notice(&self, notice: Notice) {
+    fn locks(&self) -> Result<&(dyn LocksService + 'static)> {
+        Ok(&*self.locks)
+    }
+    fn granted(&self, notice: GrantNotice) {
         self.locks.notice(notice);
     }
-    fn renew(&self, news: KernelNews, done: Renewed) {
+    fn invalidate_kernel(&self, what: KernelInvalidation, done: InvalidationDone) {
         let kernel = self.kernel.read().clone();
         match kernel {
-            Some(renew) => renew(news, done),
+            Some(invalidate) => invalidate(what, done),
             None => done(Ok(())),
         }
     }

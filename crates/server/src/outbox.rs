@@ -15,12 +15,13 @@ mod displaced;
 
 pub(crate) use displaced::HeldBytes;
 
-use crate::content_peers::ContentPeers;
 use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
 use displaced::DisplacedBytes;
 use forebay_data::SpaceSignal;
 use forebay_index::Extent;
+use forebay_proto::PeerRpc;
+use forebay_proto::data::{FreeRanges, SyncLogs};
 use forebay_storage::{Batch, Snapshot, Store};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ type Range = (u64, u64, u64);
 /// The messages of one member, and the thread that delivers them.
 pub struct Outbox {
     store: Arc<Store>,
-    peers: Arc<dyn ContentPeers>,
+    peers: Arc<dyn PeerRpc>,
     next: AtomicU64,
     displaced: DisplacedBytes,
     /// One delivery at a time.
@@ -96,7 +97,7 @@ impl Outbox {
     /// When the store cannot be read.
     pub fn open(
         store: Arc<Store>,
-        peers: Arc<dyn ContentPeers>,
+        peers: Arc<dyn PeerRpc>,
         space_freed: Arc<SpaceSignal>,
     ) -> Result<Outbox> {
         let mut next = 0;
@@ -252,7 +253,10 @@ impl Outbox {
             (all, found) = (false, true);
             self.store.sync()?;
             loop {
-                match self.peers.free(message.to, message.ranges) {
+                let request = FreeRanges {
+                    ranges: message.ranges,
+                };
+                match self.peers.call(message.to, request) {
                     Ok(()) => {
                         let mut batch = Batch::new();
                         for key in &message.keys {
@@ -283,7 +287,7 @@ impl Outbox {
     /// # Errors
     /// A member whose bytes cannot be brought to disk; its records stay.
     fn release(&self) -> Result<()> {
-        let sync = |member| self.peers.sync_data(member);
+        let sync = |member| self.peers.call(member, SyncLogs);
         self.displaced
             .release(sync, |batch, freed| self.add(batch, freed))
     }

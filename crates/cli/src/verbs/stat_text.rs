@@ -73,7 +73,7 @@ fn many(n: u64, what: &str) -> String {
 mod tests {
     use super::*;
     use forebay_server::Layout;
-    use forebay_server::files::proto::Spans;
+    use forebay_server::proto::files::Spans;
 
     #[test]
     fn a_file_of_patterns_and_extents() {

@@ -5,7 +5,7 @@ use super::tree::{
 };
 use crate::path::walk;
 use bytes::Bytes;
-use forebay_server::files::proto::Survey;
+use forebay_server::proto::files::Survey;
 use forebay_server::{
     Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time,
 };

@@ -7,8 +7,8 @@ use super::request::{TeamAction, TeamAnswer, TeamRequest, combine, decode, encod
 use super::root::RootExecutor;
 use crate::Client;
 use bytes::Bytes;
-use forebay_server::files::proto::Spans;
 use forebay_server::proto::WireError;
+use forebay_server::proto::files::Spans;
 use forebay_server::{Attr, Caller, Config, Fid, Member, Service};
 use forebay_storage::fault::FaultIo;
 use forebay_testkit::mutation::fuzz;

@@ -13,8 +13,8 @@
 //! order of arrival change nothing.
 use super::mount_user::MountUser;
 use bytes::Bytes;
-use forebay_server::files::proto::Spans;
 use forebay_server::proto::WireError;
+use forebay_server::proto::files::Spans;
 use forebay_server::{Attr, Caller, Fid, Member};
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Single behaviours: reading, freeing, damage, quota, moving.
 use crate::common::{Fixture, is_gone, options, pattern};
 use forebay_data::{LogId, LogStoreOptions, READ_BYTES};
-use forebay_proto::data::Piece;
+use forebay_proto::data::{DataService, FreeRanges, GetUsage, Piece, ReadPieces, VerifyRanges};
 use forebay_proto::{Error, Fid, LOST_LOG};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -243,18 +243,22 @@ fn pieces_come_one_buffer_each_in_order_or_not_at_all() {
         piece(a, 0, 0),
         piece(a, 77, 40_000),
     ];
-    let bulk = fixture.logs.read_pieces(&pieces).unwrap();
+    let read = |pieces: &[Piece]| {
+        let pieces = pieces.to_vec();
+        let read = fixture.logs.read_pieces(0, ReadPieces { pieces });
+        read.map(|read| read.buffers)
+    };
+    let bulk = read(&pieces).unwrap();
     assert_eq!(bulk.len(), pieces.len());
     for (p, bytes) in pieces.iter().zip(&bulk) {
         assert_eq!(bytes, &pattern(p.log, p.addr, p.len as usize));
     }
-    fixture.logs.free(&[(a, 5..11)]).unwrap();
-    assert!(is_gone(&fixture.logs.read_pieces(&pieces)));
-    assert_eq!(fixture.logs.space().unwrap().0, 99_994);
+    let ranges = vec![(a, 5, 6)];
+    fixture.logs.free_ranges(0, FreeRanges { ranges }).unwrap();
+    assert!(is_gone(&read(&pieces)));
+    assert_eq!(fixture.logs.get_usage(0, GetUsage).unwrap().live, 99_994);
     let most = u32::try_from(READ_BYTES).unwrap();
-    let huge = fixture
-        .logs
-        .read_pieces(&[piece(b, 0, most), piece(b, 0, 1)]);
+    let huge = read(&[piece(b, 0, most), piece(b, 0, 1)]);
     assert_eq!(huge.unwrap_err().errno(), Errno::INVAL);
     assert!(is_gone(&fixture.read(a, u64::MAX - 3, 10)));
 }
@@ -263,7 +267,11 @@ fn pieces_come_one_buffer_each_in_order_or_not_at_all() {
 fn a_range_is_readable_if_all_of_it_is_there() {
     let fixture = Fixture::new(options());
     let log = filled(&fixture, 3 << 20);
-    let readable = |addr, len| fixture.logs.is_readable(log, addr, len);
+    let readable = |addr, len| {
+        let ranges = vec![(log, addr, len)];
+        let answer = fixture.logs.verify_ranges(0, VerifyRanges { ranges });
+        answer.unwrap()[0]
+    };
     assert!(readable(0, 3 << 20) && readable(5, 0) && !readable(1, 3 << 20));
     fixture.logs.free(&[(log, 2_500_000..2_500_001)]).unwrap();
     assert!(!readable(0, 3 << 20) && readable(0, 2_500_000));

@@ -21,8 +21,7 @@ use crate::reply::attempt;
 use crate::watch::{Mark, Note};
 use forebay_server::Result;
 use forebay_server::delegate::{Delegate, Granted, LockWanted, Locking};
-use forebay_server::locks::Mode;
-use forebay_server::locks::proto::Space;
+use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_trace::Action;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -54,15 +53,15 @@ impl LockRequest {
         self.last.saturating_add(1)
     }
 
-    fn mode(&self) -> std::result::Result<Mode, Errno> {
+    fn mode(&self) -> std::result::Result<LockMode, Errno> {
         match self.typ {
-            libc::F_RDLCK => Ok(Mode::Shared),
-            libc::F_WRLCK => Ok(Mode::Exclusive),
+            libc::F_RDLCK => Ok(LockMode::Shared),
+            libc::F_WRLCK => Ok(LockMode::Exclusive),
             _ => Err(Errno::EINVAL),
         }
     }
 
-    fn wanted(&self, space: Space, detect: bool) -> std::result::Result<LockWanted, Errno> {
+    fn wanted(&self, space: LockSpace, detect: bool) -> std::result::Result<LockWanted, Errno> {
         Ok(LockWanted {
             owner: self.owner,
             space,
@@ -120,8 +119,8 @@ impl Filesystem {
 
     pub(super) fn lock_or_unlock(&self, req: &Request, asked: LockRequest, reply: ReplyEmpty) {
         let space = match asked.flock {
-            true => Space::Flock,
-            false => Space::Record,
+            true => LockSpace::Flock,
+            false => LockSpace::Record,
         };
         let (ino, handle) = (asked.ino, handle(asked.fh));
         let mark = self.watch.mark(req, asked.note());
@@ -133,7 +132,7 @@ impl Filesystem {
             return answer(done, mark, reply);
         }
         let caller = Caller::new(req.pid());
-        let of_open_file = || space == Space::Flock || caller.asks_for_open_file();
+        let of_open_file = || space == LockSpace::Flock || caller.asks_for_open_file();
         let detect = asked.wait && !of_open_file();
         let wanted = match asked.wanted(space, detect) {
             Ok(wanted) => wanted,
@@ -196,7 +195,7 @@ impl Filesystem {
     }
 
     pub(super) fn look_for_lock(&self, req: &Request, asked: LockRequest, reply: ReplyLock) {
-        let wanted = match asked.wanted(Space::Record, false) {
+        let wanted = match asked.wanted(LockSpace::Record, false) {
             Ok(wanted) => wanted,
             Err(e) => return reply.error(e),
         };
@@ -211,8 +210,8 @@ impl Filesystem {
             Ok(None) => reply.locked(asked.start, asked.last, libc::F_UNLCK, 0),
             Ok(Some(held)) => {
                 let typ = match held.mode {
-                    Mode::Shared => libc::F_RDLCK,
-                    Mode::Exclusive => libc::F_WRLCK,
+                    LockMode::Shared => libc::F_RDLCK,
+                    LockMode::Exclusive => libc::F_WRLCK,
                 };
                 let last = held.range.end.saturating_sub(1);
                 reply.locked(held.range.start, last, typ, held.pid);

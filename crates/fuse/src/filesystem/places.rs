@@ -19,7 +19,7 @@ use super::Filesystem;
 use super::replies::done;
 use crate::kernel_caches::KernelCaches;
 use crate::protocol::{Errno, ReplyEmpty, ReplyEntry};
-use forebay_server::{Attr, Fid, KernelNews, Kind, Renewed};
+use forebay_server::{Attr, Fid, InvalidationDone, KernelInvalidation, Kind};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -277,19 +277,19 @@ impl Filesystem {
             Arc::downgrade(&self.caches),
             Arc::downgrade(&self.places),
         );
-        let renewal = move |news: KernelNews, told: Renewed| {
+        let invalidator = move |news: KernelInvalidation, told: InvalidationDone| {
             let parts = (weak.0.upgrade(), weak.1.upgrade(), weak.2.upgrade());
             let (Some(delegate), Some(caches), Some(places)) = parts else {
                 return told(Ok(()));
             };
             let work: Box<dyn FnOnce() + Send> = match news {
-                KernelNews::Changed(attr) => match delegate.changed_elsewhere(&attr) {
+                KernelInvalidation::Changed(attr) => match delegate.changed_elsewhere(&attr) {
                     Some(paged) => {
                         Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
                     }
                     None => return told(Ok(())),
                 },
-                KernelNews::Moved { fid, path } => Box::new(move || {
+                KernelInvalidation::Moved { fid, path } => Box::new(move || {
                     hear_of(
                         &caches,
                         &places,
@@ -305,7 +305,8 @@ impl Filesystem {
                 tracing::error!(error = %e, "no thread to hear of other nodes; raise the limit of processes");
             }
         };
-        self.delegate.set_kernel_renewal(Some(Arc::new(renewal)));
+        self.delegate
+            .set_kernel_invalidator(Some(Arc::new(invalidator)));
     }
 
     /// Answers a look-up after the kernel has heard where a directory is now.
@@ -336,7 +337,7 @@ impl Filesystem {
 }
 
 /// Has the kernel look up a directory that another node has moved.
-fn hear_of(caches: &KernelCaches, places: &Places, fid: Fid, path: &Path, told: Renewed) {
+fn hear_of(caches: &KernelCaches, places: &Places, fid: Fid, path: &Path, told: InvalidationDone) {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     if !path.components().all(plain) || !places.is_elsewhere(fid, path) {
         return told(Ok(()));

@@ -10,10 +10,10 @@
 use super::folding::fold;
 use super::open_file::Attempt;
 use super::pending::Pending;
-use crate::files::proto::{CommitAttr, Part};
 use crate::files::split_by_member;
 use crate::{Layout, Member, Time};
 use forebay_index::{Change, RangeMap};
+use forebay_proto::files::{CommitAttr, Part};
 
 /// What a plan depends on, beside layer and view.
 pub struct Planner {

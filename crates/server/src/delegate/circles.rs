@@ -1,7 +1,7 @@
 //! Looking for a circle of owners that wait for each other; see `locks` for why none is missed or imagined.
-use crate::locks::proto::{LocksReply, LocksRequest, Token, Wait};
-use crate::locks::{Owner, Waiting, Woken};
+use crate::locks::{Waiting, Woken};
 use crate::{Member, Peers};
+use forebay_proto::locks::{GetBlockers, GetWaits, LockOwner, LockToken, OwnerWait};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ const POLITE: Duration = Duration::from_millis(5);
 const TIMES: u32 = 40;
 
 /// A wait on the way round, and whose it is.
-type Step = (Member, Wait);
+type Step = (Member, OwnerWait);
 
 /// One owner's look.
 pub struct Circle<'a> {
     /// Who can be asked.
     pub peers: &'a Peers,
     /// Whose wait it is.
-    pub me: Owner,
+    pub me: LockOwner,
 }
 
 impl Circle<'_> {
     /// Whether `waiting`, kept by these blockers, closes a circle, and is the one to give up.
-    pub fn closes(&self, waiting: &Waiting, blockers: &[Owner]) -> bool {
+    pub fn closes(&self, waiting: &Waiting, blockers: &[LockOwner]) -> bool {
         let mut seen = false;
         for _ in 0..TIMES {
             let Some(first) = self.find(blockers) else {
@@ -50,9 +50,9 @@ impl Circle<'_> {
     }
 
     /// The waits from a blocker back to me.
-    fn find(&self, blockers: &[Owner]) -> Option<Vec<Step>> {
-        let mut seen: HashSet<Owner> = HashSet::new();
-        let mut paths: Vec<(Owner, Vec<Step>)> =
+    fn find(&self, blockers: &[LockOwner]) -> Option<Vec<Step>> {
+        let mut seen: HashSet<LockOwner> = HashSet::new();
+        let mut paths: Vec<(LockOwner, Vec<Step>)> =
             blockers.iter().map(|owner| (*owner, Vec::new())).collect();
         while let Some((owner, path)) = paths.pop() {
             if owner == self.me {
@@ -73,29 +73,23 @@ impl Circle<'_> {
     }
 
     /// A member that does not answer waits for nothing.
-    fn waits(&self, owner: Owner) -> Vec<Wait> {
-        match self
-            .peers
-            .locks(owner.member, LocksRequest::Waits { owner: owner.id })
-        {
-            Ok(LocksReply::Waits { waits, .. }) => waits,
-            _ => Vec::new(),
-        }
+    fn waits(&self, owner: LockOwner) -> Vec<OwnerWait> {
+        let request = GetWaits { owner: owner.id };
+        let reply = self.peers.call(owner.member, request);
+        reply.map_or_else(|_| Vec::new(), |reply| reply.waits)
     }
 
-    fn blockers(&self, member: Member, wait: &Wait) -> Vec<Owner> {
-        let request = LocksRequest::Blockers {
+    fn blockers(&self, member: Member, wait: &OwnerWait) -> Vec<LockOwner> {
+        let request = GetBlockers {
             fid: wait.fid,
             member,
             token: wait.token,
         };
-        match self.peers.locks(wait.fid.owner(), request) {
-            Ok(LocksReply::Blockers(owners)) => owners,
-            _ => Vec::new(),
-        }
+        let blockers = self.peers.call(wait.fid.owner(), request);
+        blockers.unwrap_or_default()
     }
 }
 
-fn names(path: &[Step]) -> Vec<(Member, Token)> {
+fn names(path: &[Step]) -> Vec<(Member, LockToken)> {
     path.iter().map(|(m, wait)| (*m, wait.token)).collect()
 }

@@ -9,9 +9,9 @@
 //! - An open or create that is asked for several is counted once at the owner, for all of their handles; the one that sent a
 //!   create has made the file, the others found it.
 use super::counted::Counted;
-use crate::proto::WireError;
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::ring::{Combiner, Panicked};
+use forebay_proto::WireError;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::sync::Arc;

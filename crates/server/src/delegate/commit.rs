@@ -13,11 +13,11 @@ use super::attempt::Planner;
 use super::intervals::Source;
 use super::open_file::{Attempt, OpenFile, State};
 use super::read::ViewRetry;
-use super::{Delegate, Handle, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest, Part, Spans};
-use crate::{Attr, Error, Layout, Result};
+use super::{Delegate, Handle};
+use crate::{Error, Layout, Result};
 use forebay_data::LogId;
 use forebay_index::{Change, RangeMap};
+use forebay_proto::files::{self, CommitReply, Committed, DropStaged, Part, StageChanges};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,16 +27,7 @@ const PLAN_TRIES: u32 = 64;
 /// The pieces of a larger layer do not become windows: they would take more memory than they save questions.
 const MOST_SETTLED: usize = 4096;
 
-/// The answer of a commit.
-struct Done {
-    seq: u64,
-    /// The generation before it, if the owner still knows.
-    previous: Option<u64>,
-    attr: Attr,
-    open_at: Spans,
-}
-
-/// Why a commit gave none.
+/// Why a commit did not happen.
 enum Failure {
     /// It did not happen and never will.
     Refused(Error),
@@ -194,7 +185,7 @@ impl Delegate {
         attempt: &Attempt,
         again: bool,
         sync: bool,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Committed, Failure> {
         let (fid, token) = (file.fid, attempt.token);
         // An attempt that was sent before had everything staged, and may have happened: only the owner can tell.
         let failed = if again {
@@ -211,19 +202,19 @@ impl Delegate {
             .map_err(failed)?;
         for (i, part) in parts.iter().enumerate() {
             let changes = part.changes.clone();
-            let request = FilesRequest::Stage {
+            let request = StageChanges {
                 fid,
                 token,
                 changes,
                 sync,
             };
-            if let Err(e) = self.node.peers.files(part.member, request) {
+            if let Err(e) = self.node.peers.call(part.member, request) {
                 self.drop_staged(file, token, &parts[..=i]);
                 return Err(Failure::Refused(e));
             }
         }
         let staged = || attempt.staged.iter().map(|part| part.member).collect();
-        let request = |sync| FilesRequest::Commit {
+        let request = |sync| files::Commit {
             fid,
             token,
             own: attempt.own.clone(),
@@ -232,15 +223,18 @@ impl Delegate {
             attr: attempt.attr.clone(),
             sync,
         };
-        let mut reply = self.node.peers.files(fid.owner(), request(sync));
-        if matches!(reply, Ok(FilesReply::SyncFirst)) {
+        let mut reply = self.node.peers.call(fid.owner(), request(sync));
+        if matches!(reply, Ok(CommitReply::SyncFirst)) {
             self.flush_logs(file, attempt, parts, true)
                 .map_err(failed)?;
-            reply = self.node.peers.files(fid.owner(), request(true));
+            reply = self.node.peers.call(fid.owner(), request(true));
         }
-        match expect_reply!(fid.owner(), reply, FilesReply::Committed { seq, previous, attr, open_at } => Done { seq, previous, attr, open_at })
-        {
-            Ok(done) => Ok(done),
+        match reply {
+            Ok(CommitReply::Committed(committed)) => Ok(committed),
+            Ok(CommitReply::SyncFirst) => Err(Failure::Unknown(Error::Peer {
+                member: fid.owner(),
+                reason: "asked for a sync that had come with the commit".into(),
+            })),
             Err(e) if is_refusal(&e) => {
                 self.drop_staged(file, token, &attempt.staged);
                 Err(Failure::Refused(e))
@@ -277,19 +271,19 @@ impl Delegate {
     /// Tells members to forget what they staged. One that cannot be told asks the owner when it starts again.
     fn drop_staged(&self, file: &OpenFile, token: u64, staged: &[Part]) {
         for part in staged {
-            let request = FilesRequest::Drop {
+            let request = DropStaged {
                 fid: file.fid,
                 writer: self.member(),
                 token,
             };
-            if let Err(e) = self.node.peers.files(part.member, request) {
+            if let Err(e) = self.node.peers.call(part.member, request) {
                 tracing::debug!(member = part.member, error = %e, "staged changes could not be dropped now");
             }
         }
     }
 
     /// Until the owner's view includes the commit, the layer must stay above the windows.
-    fn wait_for_view(&self, file: &OpenFile, done: &Done) -> Result<()> {
+    fn wait_for_view(&self, file: &OpenFile, done: &Committed) -> Result<()> {
         let mut retry = ViewRetry::default();
         let seen = |s: &State| s.attr.generation.max(done.attr.generation) >= done.seq;
         while !seen(&file.state.lock()) {
@@ -319,7 +313,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// The commit has happened: its bytes move from the layer to the windows.
-fn settle(state: &mut State, attempt: &Attempt, done: &Done, owner: u16, sync: bool) {
+fn settle(state: &mut State, attempt: &Attempt, done: &Committed, owner: u16, sync: bool) {
     state.committing = None;
     if !sync {
         state.unsynced.logs.extend(attempt.layer.logs());

@@ -2,9 +2,9 @@
 use super::Delegate;
 use super::intervals::Source;
 use super::patterns::Told;
-use crate::files::proto::Spans;
 use crate::{Fid, Kind, Layout, Member, Result};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment};
+use forebay_proto::files::Spans;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,8 +9,8 @@
 //! and disjoint. Outside them the map says of every byte what it is. It never changes but for ranges that become stale.
 use super::intervals::{Intervals, Source};
 use super::open_file::Plan;
-use crate::files::proto::Hole;
 use forebay_pattern::{Found, Map, Placed};
+use forebay_proto::files::Hole;
 use std::ops::Range;
 use std::sync::Arc;
 

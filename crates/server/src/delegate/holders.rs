@@ -1,10 +1,10 @@
 //! Which members store the bytes of files: for those who want to work where the bytes are.
+use super::Delegate;
 use super::intervals::Source;
 use super::windows::PAGE;
-use super::{Delegate, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest, Survey};
 use crate::{Fid, Layout, Member, Result};
 use forebay_index::{RangeMap, SLICE};
+use forebay_proto::files::{ExtentsReply, Survey, SurveyFiles};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -23,8 +23,7 @@ impl Delegate {
         let mut all = vec![None; fids.len()];
         for (owner, places) in by_owner {
             let fids = places.iter().map(|n| fids[*n]).collect();
-            let reply = self.node.peers.files(owner, FilesRequest::Survey { fids });
-            let found = expect_reply!(owner, reply, FilesReply::Surveyed(found) => found)?;
+            let found = self.node.peers.call(owner, SurveyFiles { fids })?;
             for (n, mut survey) in places.into_iter().zip(found) {
                 if let Some(survey) = &mut survey {
                     let seen = survey.attr.ctime;
@@ -60,7 +59,8 @@ impl Delegate {
         while from < range.end {
             let end = (from / SLICE + 1).saturating_mul(SLICE).min(range.end);
             let member = map.member(fid.owner(), from);
-            let (extents, _, more) = self.ask_member(fid, member, from..end, PAGE)?;
+            let ExtentsReply { extents, more, .. } =
+                self.ask_member(fid, member, from..end, PAGE)?;
             for extent in extents.iter().filter_map(|e| e.clip(&(from..end))) {
                 *held.entry(extent.member).or_default() += extent.len;
             }

@@ -2,9 +2,12 @@
 use super::Delegate;
 use super::lock_owners::Holders;
 use super::locks::LockWanted;
-use crate::locks::proto::{LocksReply, LocksRequest, Place, Token};
-use crate::locks::{Held, Owner};
 use crate::{Error, Fid, Member, Result};
+use forebay_proto::call::ServiceCall;
+use forebay_proto::locks::{
+    CancelReply, CancelWait, InSession, Lock, LockOwner, LockRange, LockReply, LockToken,
+    SuspectMember, Unlock,
+};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
@@ -23,7 +26,7 @@ const SUSPECT: Duration = Duration::from_secs(1);
 pub struct LockState {
     pub(super) holders: Mutex<Holders>,
     /// Unlocks without an answer.
-    owed: Mutex<Vec<Place>>,
+    owed: Mutex<Vec<LockRange>>,
     /// Held while they are carried out; no handler takes it.
     settling: Mutex<()>,
     /// With members that ended the first one.
@@ -32,31 +35,29 @@ pub struct LockState {
     pub(super) stopping: AtomicBool,
 }
 
-/// An answer that a lock or unlock can have.
-pub(super) enum Answer {
-    Granted(u64),
-    Denied(Held),
-    Waiting(Vec<Owner>),
-    Done(u64),
-}
-
 impl Delegate {
     /// Ends a waiting request with `error`, unless the lock is there already.
-    pub(super) fn cancel(&self, to: Member, token: Token, fid: Fid, error: Errno) -> Result<u64> {
+    pub(super) fn cancel(
+        &self,
+        to: Member,
+        token: LockToken,
+        fid: Fid,
+        error: Errno,
+    ) -> Result<u64> {
         let session = self.session(to);
-        let request = LocksRequest::Cancel {
+        let request = CancelWait {
             session,
             token,
             fid,
         };
         match self.ask_keeper(to, &request) {
-            Ok(LocksReply::Granted { service }) => Ok(service),
+            Ok(InSession::Current(CancelReply::Granted { service })) => Ok(service),
             // Without an answer: the slot is used again first, and its next use ends this one.
             _ => Err(error.into()),
         }
     }
 
-    pub(super) fn give_up(&self, place: Place) -> Result<()> {
+    pub(super) fn give_up(&self, place: LockRange) -> Result<()> {
         let to = place.fid.owner();
         let key = (place.fid, place.space, place.owner);
         // Forgotten first: a lock that another thread gets for this owner meanwhile must be known afterwards.
@@ -115,30 +116,27 @@ impl Delegate {
         failed.count() == 0
     }
 
-    pub(super) fn send_unlock(&self, to: Member, place: &Place) -> Result<u64> {
+    pub(super) fn send_unlock(&self, to: Member, place: &LockRange) -> Result<u64> {
         let token = self.node.locks.waits().take();
-        let request = |session| LocksRequest::Unlock {
+        let request = |session| Unlock {
             session,
             token,
             place: place.clone(),
         };
-        let answer = self.in_session(to, request);
+        let unlocked = self.in_session(to, request);
         self.node.locks.waits().give(token);
-        match answer? {
-            Answer::Done(service) => Ok(service),
-            _ => Err(Errno::IO.into()),
-        }
+        Ok(unlocked?.service)
     }
 
     pub(super) fn send_lock(
         &self,
         to: Member,
-        token: Token,
-        place: Place,
+        token: LockToken,
+        place: LockRange,
         wanted: &LockWanted,
         wait: bool,
-    ) -> Result<Answer> {
-        self.in_session(to, |session| LocksRequest::Lock {
+    ) -> Result<LockReply> {
+        self.in_session(to, |session| Lock {
             session,
             token,
             place: place.clone(),
@@ -149,23 +147,19 @@ impl Delegate {
     }
 
     /// Asks in the current session. If that has ended, all this node held there is lost: the next one begins.
-    pub(super) fn in_session(
-        &self,
-        to: Member,
-        request: impl Fn(u64) -> LocksRequest,
-    ) -> Result<Answer> {
+    fn in_session<T, C>(&self, to: Member, request: impl Fn(u64) -> C) -> Result<T>
+    where
+        C: ServiceCall<Reply = InSession<T>> + Clone,
+    {
         for _ in 0..2 {
             let session = self.session(to);
             match self.ask_keeper(to, &request(session))? {
-                LocksReply::Granted { service } => return Ok(Answer::Granted(service)),
-                LocksReply::Denied { by } => return Ok(Answer::Denied(by)),
-                LocksReply::Waiting { blockers, .. } => return Ok(Answer::Waiting(blockers)),
-                LocksReply::Done { service } => return Ok(Answer::Done(service)),
-                LocksReply::Late => return Err(Errno::IO.into()),
-                LocksReply::Ended if self.locks.stopping.load(Ordering::SeqCst) => {
+                InSession::Current(reply) => return Ok(reply),
+                InSession::Late => return Err(Errno::IO.into()),
+                InSession::Ended if self.locks.stopping.load(Ordering::SeqCst) => {
                     return Err(Errno::INTR.into());
                 }
-                LocksReply::Ended => {
+                InSession::Ended => {
                     tracing::warn!(
                         member = to,
                         "this node was taken for dead; its locks there are lost"
@@ -174,7 +168,6 @@ impl Delegate {
                     let next = self.node.locks.next_session()?;
                     self.locks.sessions.lock().insert(to, next);
                 }
-                other => return Err(unexpected(to, &other)),
             }
         }
         Err(Errno::NOLCK.into())
@@ -186,12 +179,16 @@ impl Delegate {
     }
 
     /// Asks again while answers get lost, within the service's deadline.
-    pub(super) fn ask_keeper(&self, to: Member, request: &LocksRequest) -> Result<LocksReply> {
+    pub(super) fn ask_keeper<C: ServiceCall + Clone>(
+        &self,
+        to: Member,
+        request: &C,
+    ) -> Result<C::Reply> {
         let until = Instant::now() + self.node.peers.deadline();
         let mut tries = 0;
         loop {
             tries += 1;
-            match self.node.peers.locks(to, request.clone()) {
+            match self.node.peers.call(to, request.clone()) {
                 Err(Error::Fabric(forebay_fabric::Error::Deadline { .. }))
                     if tries < TRIES && Instant::now() < until => {}
                 answer => return answer,
@@ -201,7 +198,7 @@ impl Delegate {
 
     /// Has the keeper look at members whose locks are in the way; true if one of them was dead
     /// (or the locks of an earlier life).
-    pub(super) fn buried(&self, keeper: Member, blockers: &[Owner]) -> bool {
+    pub(super) fn buried(&self, keeper: Member, blockers: &[LockOwner]) -> bool {
         let mut dead = false;
         for owner in blockers {
             let member = owner.member;
@@ -213,16 +210,11 @@ impl Delegate {
             if looked.is_some_and(|at| now - at < SUSPECT) {
                 continue;
             }
-            let suspect = LocksRequest::Suspect { member };
-            dead |= matches!(self.node.peers.locks(keeper, suspect), Ok(LocksReply::Free));
+            dead |= matches!(
+                self.node.peers.call(keeper, SuspectMember { member }),
+                Ok(true)
+            );
         }
         dead
-    }
-}
-
-pub(super) fn unexpected(member: Member, reply: &LocksReply) -> Error {
-    Error::Peer {
-        member,
-        reason: format!("answered something else than asked: {reply:?}"),
     }
 }

@@ -9,10 +9,10 @@
 //! either the read sees the write, or the write sees that its pages must go.
 use super::open_file::OpenFile;
 use super::{Delegate, Handle, StalePages};
-use crate::node::KernelRenewal;
-use crate::proto::KernelNews;
+use crate::node::KernelInvalidator;
 use crate::{Attr, Error, Fid, Result};
 use forebay_fabric::Error as Fabric;
+use forebay_proto::KernelInvalidation;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -87,8 +87,9 @@ impl Delegate {
             let mut state = file.state.lock();
             (std::mem::take(&mut state.unshown), state.attr.clone())
         };
-        let renewed = members.iter().map(|member| {
-            match self.node.peers.renew(*member, KernelNews::Changed(attr.clone())) {
+        let told = members.iter().map(|member| {
+            let changed = KernelInvalidation::Changed(attr.clone());
+            match self.node.peers.invalidate_kernel(*member, changed) {
                 // Its mount ends with it.
                 Err(Error::Fabric(Fabric::Dead(_))) => Ok(()),
                 Err(error) => {
@@ -99,7 +100,7 @@ impl Delegate {
             }
         });
         // All are told, whatever becomes of one.
-        renewed.fold(Ok(()), Result::and)
+        told.fold(Ok(()), Result::and)
     }
 
     /// The kernels of other nodes hear that a directory is now at `path`, from the root on. One that does not is no
@@ -107,19 +108,16 @@ impl Delegate {
     pub fn show_moved(&self, fid: Fid, path: &[u8]) {
         for member in (0..self.members()).filter(|m| *m != self.member()) {
             let path = path.to_vec();
-            if let Err(error) = self
-                .node
-                .peers
-                .renew(member, KernelNews::Moved { fid, path })
-            {
+            let moved = KernelInvalidation::Moved { fid, path };
+            if let Err(error) = self.node.peers.invalidate_kernel(member, moved) {
                 tracing::debug!(fid = fid.0, member, %error, "a node does not hear of a moved directory");
             }
         }
     }
 
     /// What has this node's kernel hear of what other nodes did; `None`: there is no mount any more.
-    pub fn set_kernel_renewal(&self, renewal: Option<Arc<KernelRenewal>>) {
-        *self.node.kernel.write() = renewal;
+    pub fn set_kernel_invalidator(&self, invalidator: Option<Arc<KernelInvalidator>>) {
+        *self.node.kernel.write() = invalidator;
     }
 
     /// Another node has published a change of a file, which is so since. What the kernel has to hear: that its pages may be

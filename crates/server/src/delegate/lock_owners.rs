@@ -4,12 +4,12 @@
 //! locks of an open file (`flock`, OFD) go with its handle, of which the kernel does not always say the owner's number: so
 //! handles are remembered here. An owner that used one handle only is done when that is closed, whatever kind it is.
 use super::Handle;
-use crate::locks::proto::Space;
 use crate::{Fid, Member};
+use forebay_proto::locks::LockSpace;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file, the kind of lock, and the owner's number.
-pub type Key = (Fid, Space, u64);
+pub type Key = (Fid, LockSpace, u64);
 
 /// What is known of one owner on one file.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Holders {
     /// A handle of the file is closed: the owners that used no other.
     pub fn closed(&mut self, fid: Fid, handle: Handle) -> Vec<Key> {
         let mut gone = Vec::new();
-        let of_file = (fid, Space::Record, 0)..=(fid, Space::Flock, u64::MAX);
+        let of_file = (fid, LockSpace::Record, 0)..=(fid, LockSpace::Flock, u64::MAX);
         for (key, holder) in self.holders.range_mut(of_file) {
             if holder.handles.remove(&handle) && holder.handles.is_empty() {
                 gone.push(*key);

@@ -8,11 +8,12 @@
 //! member's files.
 use super::circles::Circle;
 use super::handles::Open;
-use super::keepers::{Answer, unexpected};
 use super::{Delegate, Handle};
-use crate::locks::proto::{LocksReply, LocksRequest, Place, Space};
-use crate::locks::{Held, Mode, Owner, Waiting, Woken};
+use crate::locks::{Waiting, Woken};
 use crate::{Fid, Result};
+use forebay_proto::locks::{
+    BeginSession, HeldLock, LockMode, LockOwner, LockRange, LockReply, LockSpace, TestLock,
+};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,13 +32,13 @@ pub struct LockWanted {
     /// The kernel's lock owner: a process for POSIX locks, an open file for the others.
     pub owner: u64,
     /// Byte ranges, or `flock`.
-    pub space: Space,
+    pub space: LockSpace,
     /// First byte.
     pub start: u64,
     /// Behind the last byte; `flock` locks all there can be.
     pub end: u64,
     /// Shared or exclusive.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The asking process, as `F_GETLK` shows it on its own node.
     pub pid: u32,
     /// A wait that would never end fails with `EDEADLK` (POSIX locks).
@@ -76,7 +77,7 @@ pub struct LockWait {
     handle: Handle,
     wanted: LockWanted,
     waiting: Arc<Waiting>,
-    blockers: Vec<Owner>,
+    blockers: Vec<LockOwner>,
 }
 
 impl std::fmt::Debug for LockWait {
@@ -142,7 +143,7 @@ impl Delegate {
         &self,
         handle: Handle,
         owner: u64,
-        space: Space,
+        space: LockSpace,
         start: u64,
         end: u64,
     ) -> Result<()> {
@@ -154,7 +155,7 @@ impl Delegate {
         if !self.locks.holders.lock().known(&key) {
             return published;
         }
-        let place = Place {
+        let place = LockRange {
             fid: open.file.fid,
             space,
             owner,
@@ -168,24 +169,21 @@ impl Delegate {
     ///
     /// # Errors
     /// `EIO` if the file's owner does not answer.
-    pub fn test_lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Option<Held>> {
+    pub fn test_lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Option<HeldLock>> {
         let _at = self.counters.other();
         let fid = self.table.get(handle)?.file.fid;
         self.settle_owed(fid.owner())?;
-        let request = LocksRequest::Test {
+        let request = TestLock {
             place: wanted.place(fid),
             mode: wanted.mode,
         };
-        match self.ask_keeper(fid.owner(), &request)? {
-            LocksReply::Free => Ok(None),
-            LocksReply::Denied { mut by } => {
-                if by.owner.member != self.member() {
-                    by.pid = 0;
-                }
-                Ok(Some(by))
-            }
-            other => Err(unexpected(fid.owner(), &other)),
+        let mut held = self.ask_keeper(fid.owner(), &request)?;
+        if let Some(by) = &mut held
+            && by.owner.member != self.member()
+        {
+            by.pid = 0;
         }
+        Ok(held)
     }
 
     /// A program closed a descriptor of the file: the record locks of this owner on it go, as POSIX has it, after
@@ -195,7 +193,7 @@ impl Delegate {
     /// `EIO` if the file's owner does not answer; it is told later.
     pub fn close_owner(&self, handle: Handle, owner: u64) -> Result<()> {
         let open = self.table.get(handle)?;
-        let key = (open.file.fid, Space::Record, owner);
+        let key = (open.file.fid, LockSpace::Record, owner);
         if !self.locks.holders.lock().known(&key) {
             return Ok(());
         }
@@ -226,8 +224,7 @@ impl Delegate {
         };
         for member in keepers {
             // One that is not there keeps no locks for anyone.
-            let begin = LocksRequest::Begin { session };
-            let _ = self.node.peers.locks(member, begin);
+            let _ = self.node.peers.call(member, BeginSession { session });
         }
     }
 
@@ -239,7 +236,7 @@ impl Delegate {
         self.used(&open);
         let (fid, to) = (open.file.fid, open.file.fid.owner());
         self.settle_owed(to)?;
-        if wanted.mode == Mode::Shared {
+        if wanted.mode == LockMode::Shared {
             // It may have been exclusive; then others may read from now on.
             self.publish(&open.file, self.always_sync)?;
         }
@@ -251,7 +248,7 @@ impl Delegate {
             let token = waits.take();
             let waiting = waits.expect(token, fid, wanted.owner, wait && wanted.detect);
             let answer = self.send_lock(to, token, wanted.place(fid), wanted, wait);
-            if let Ok(Answer::Waiting(blockers)) = answer {
+            if let Ok(LockReply::Waiting(blockers)) = answer {
                 return Ok(Locking::Waiting(LockWait {
                     open,
                     handle,
@@ -262,12 +259,12 @@ impl Delegate {
             }
             waits.give(token);
             match answer? {
-                Answer::Granted(service) => {
+                LockReply::Granted { service } => {
                     return self
                         .granted(&open, handle, wanted, service)
                         .map(Locking::Granted);
                 }
-                Answer::Denied(by) if !last && self.buried(to, &[by.owner]) => {}
+                LockReply::Denied(by) if !last && self.buried(to, &[by.owner]) => {}
                 _ => break,
             }
         }
@@ -304,19 +301,19 @@ impl Delegate {
             }
             // Also after a notice: the answer says which service granted.
             match self.send_lock(to, token, wait.wanted.place(fid), &wait.wanted, true)? {
-                Answer::Granted(service) => return Ok(service),
-                Answer::Waiting(now) => blockers = now,
-                Answer::Denied(_) | Answer::Done(_) => return Err(Errno::INTR.into()),
+                LockReply::Granted { service } => return Ok(service),
+                LockReply::Waiting(now) => blockers = now,
+                LockReply::Denied(_) | LockReply::Cancelled => return Err(Errno::INTR.into()),
             }
             ask = (ask * 2).min(MOST_ASK);
         }
     }
 
     /// Looks whether the wait closes a circle in which it is the one to give up.
-    fn closes_circle(&self, waiting: &Waiting, blockers: &[Owner]) -> bool {
+    fn closes_circle(&self, waiting: &Waiting, blockers: &[LockOwner]) -> bool {
         let circle = Circle {
             peers: &self.node.peers,
-            me: Owner {
+            me: LockOwner {
                 member: self.member(),
                 id: waiting.owner,
             },
@@ -355,8 +352,8 @@ impl Delegate {
 }
 
 impl LockWanted {
-    fn place(&self, fid: Fid) -> Place {
-        Place {
+    fn place(&self, fid: Fid) -> LockRange {
+        LockRange {
             fid,
             space: self.space,
             owner: self.owner,
@@ -367,8 +364,8 @@ impl LockWanted {
 }
 
 /// All that an owner can have locked on a file.
-fn everything((fid, space, owner): (Fid, Space, u64)) -> Place {
-    Place {
+fn everything((fid, space, owner): (Fid, LockSpace, u64)) -> LockRange {
+    LockRange {
         fid,
         space,
         owner,

@@ -266,21 +266,6 @@ impl Delegate {
     }
 }
 
-/// The reply that was asked for; anything else is a mistake of the peer.
-macro_rules! expect_reply {
-    ($peer:expr, $call:expr, $pattern:pat => $value:expr) => {
-        match $call {
-            Ok($pattern) => Ok($value),
-            Err(error) => Err(error),
-            Ok(other) => Err($crate::Error::Peer {
-                member: $peer,
-                reason: format!("answered something else than asked: {other:?}"),
-            }),
-        }
-    };
-}
-use expect_reply;
-
 impl std::fmt::Debug for Delegate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Delegate")

@@ -1,8 +1,7 @@
 //! Names and attributes: passed on to the owners, with this node's pending writes shown in the answers.
-use super::{Delegate, Handle, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest};
-use crate::meta::proto::{MetaReply, MetaRequest};
+use super::{Delegate, Handle};
 use crate::{Attr, Caller, DirEntry, Fid, Kind, NewNode, RenameFlags, Result, SetAttr};
+use forebay_proto::{files, meta};
 use rustix::io::Errno;
 
 impl Delegate {
@@ -13,11 +12,11 @@ impl Delegate {
     pub fn lookup(&self, parent: Fid, name: &[u8]) -> Result<Attr> {
         let _at = self.counters.other();
         let ask = || {
-            let request = MetaRequest::Lookup {
+            let request = meta::Lookup {
                 parent,
                 name: name.to_vec(),
             };
-            expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)
+            self.node.peers.call(parent.owner(), request)
         };
         let attr = match parent.owner() == self.member() {
             true => ask()?,
@@ -72,12 +71,12 @@ impl Delegate {
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
         // what is pending, or got no answer, forgets its time.
         let _turn = file.as_ref().map(|f| f.turn.lock());
-        let request = MetaRequest::SetAttr {
+        let request = meta::ChangeAttr {
             fid,
             set: rest,
             caller,
         };
-        let attr = expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Attr(a) => a)?;
+        let attr = self.node.peers.call(fid.owner(), request)?;
         if let Some(file) = &file {
             let mut state = file.state.lock();
             state.forget(set.mtime.is_some(), set.mode.is_some());
@@ -91,14 +90,15 @@ impl Delegate {
     /// `EEXIST` if there is such a name, and as mkdir, mknod, symlink.
     pub fn make(&self, parent: Fid, name: &[u8], new: NewNode, caller: Caller) -> Result<Attr> {
         let _at = self.counters.other();
-        let request = MetaRequest::Create {
+        let request = meta::Create {
             parent,
             name: name.to_vec(),
             new,
             caller,
             exclusive: true,
         };
-        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Created(attr, _) => attr)
+        let created = self.node.peers.call(parent.owner(), request)?;
+        Ok(created.attr)
     }
 
     /// Where a symlink leads.
@@ -107,8 +107,8 @@ impl Delegate {
     /// `EINVAL` for anything else.
     pub fn readlink(&self, fid: Fid) -> Result<Vec<u8>> {
         let _at = self.counters.other();
-        let request = MetaRequest::ReadLink { fid };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Bytes(target) => target)
+        let request = meta::ReadLink { fid };
+        self.node.peers.call(fid.owner(), request)
     }
 
     /// Another name for a file.
@@ -117,12 +117,12 @@ impl Delegate {
     /// As link.
     pub fn link(&self, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
         let _at = self.counters.other();
-        let request = MetaRequest::Link {
+        let request = meta::Link {
             fid,
             parent,
             name: name.to_vec(),
         };
-        let attr = expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Attr(a) => a)?;
+        let attr = self.node.peers.call(parent.owner(), request)?;
         Ok(self.shown(attr))
     }
 
@@ -132,12 +132,12 @@ impl Delegate {
     /// As unlink.
     pub fn unlink(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
         let _at = self.counters.other();
-        let request = MetaRequest::Unlink {
+        let request = meta::Unlink {
             parent,
             name: name.to_vec(),
             caller,
         };
-        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())?;
+        self.node.peers.call(parent.owner(), request)?;
         self.leftovers.hurry();
         Ok(())
     }
@@ -148,12 +148,12 @@ impl Delegate {
     /// As rmdir.
     pub fn rmdir(&self, parent: Fid, name: &[u8], caller: Caller) -> Result<()> {
         let _at = self.counters.other();
-        let request = MetaRequest::Rmdir {
+        let request = meta::RemoveDir {
             parent,
             name: name.to_vec(),
             caller,
         };
-        expect_reply!(parent.owner(), self.node.peers.meta(parent.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+        self.node.peers.call(parent.owner(), request)
     }
 
     /// Renames, over what is there if the flags allow.
@@ -170,7 +170,7 @@ impl Delegate {
         caller: Caller,
     ) -> Result<()> {
         let _at = self.counters.other();
-        let request = MetaRequest::Rename {
+        let request = meta::Rename {
             from,
             name: name.to_vec(),
             to,
@@ -178,7 +178,7 @@ impl Delegate {
             flags,
             caller,
         };
-        expect_reply!(to.owner(), self.node.peers.meta(to.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())?;
+        self.node.peers.call(to.owner(), request)?;
         self.leftovers.hurry();
         Ok(())
     }
@@ -189,12 +189,12 @@ impl Delegate {
     /// `ENOTDIR`, `ESTALE`.
     pub fn readdir(&self, fid: Fid, after: Option<&[u8]>, limit: u32) -> Result<Vec<DirEntry>> {
         let _at = self.counters.other();
-        let request = MetaRequest::ReadDir {
+        let request = meta::ReadDir {
             fid,
             after: after.map(<[u8]>::to_vec),
             limit,
         };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Entries(entries) => entries)
+        self.node.peers.call(fid.owner(), request)
     }
 
     /// The parent directory (`..`).
@@ -203,8 +203,8 @@ impl Delegate {
     /// `ENOTDIR`, `ESTALE`.
     pub fn parent(&self, fid: Fid) -> Result<Fid> {
         let _at = self.counters.other();
-        let request = MetaRequest::Parent { fid };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Parent(parent) => parent)
+        let request = meta::GetParent { fid };
+        self.node.peers.call(fid.owner(), request)
     }
 
     /// Every name and attribute changed in the directory before is on disk when it returns. A directory lies with another
@@ -215,8 +215,8 @@ impl Delegate {
     pub fn sync_directory(&self, fid: Fid) -> Result<()> {
         let _at = self.counters.other();
         (0..self.members()).try_for_each(|member| {
-            let request = FilesRequest::Sync { fid };
-            expect_reply!(member, self.node.peers.files(member, request), FilesReply::Done => ())
+            let request = files::SyncFile { fid };
+            self.node.peers.call(member, request)
         })
     }
 
@@ -226,14 +226,14 @@ impl Delegate {
     /// `EBUSY`; `EINVAL` for anything but a file.
     pub fn laminate(&self, fid: Fid) -> Result<()> {
         let _at = self.counters.other();
-        let request = FilesRequest::Laminate { fid };
-        expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Done | FilesReply::Attr(_) => ())
+        let request = files::Laminate { fid };
+        self.node.peers.call(fid.owner(), request).map(drop)
     }
 
     /// The owner's attributes, without what is pending here.
     pub(super) fn ask_attr(&self, fid: Fid) -> Result<Attr> {
-        let request = MetaRequest::GetAttr { fid };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Attr(a) => a)
+        let request = meta::GetAttr { fid };
+        self.node.peers.call(fid.owner(), request)
     }
 
     /// The owner's attributes of a regular file; `EISDIR`, `EINVAL` for anything else.

@@ -7,11 +7,11 @@ use super::combine::NewFile;
 use super::counted::{Counted, Lost};
 use super::handles::Open;
 use super::open_file::OpenFile;
-use super::{Delegate, Handle, Opened, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest, Unnamed};
-use crate::meta::proto::{MetaReply, MetaRequest};
+use super::{Delegate, Handle, Opened};
 use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
+use forebay_proto::call::ServiceCall;
+use forebay_proto::{files, meta};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ impl Delegate {
             (Kind::Dir, _) => {}
             _ => return Err(Errno::NOTDIR.into()),
         }
-        let new = Unnamed {
+        let new = files::Unnamed {
             mode,
             uid: caller.uid,
             gid: match parent.mode & SETGID {
@@ -105,13 +105,12 @@ impl Delegate {
             linkable,
         };
         let token = self.tokens.next()?;
-        let request = FilesRequest::OpenUnnamed {
+        let request = files::OpenUnnamed {
             new,
             write: flags.write,
             token,
         };
-        let made = self.node.peers.files(self.member(), request);
-        let attr = expect_reply!(self.member(), made, FilesReply::Attr(attr) => attr)?;
+        let attr = self.node.peers.call(self.member(), request)?;
         Ok(self.opened(&attr, flags, Counted::new(token, 1), true))
     }
 
@@ -160,15 +159,15 @@ impl Delegate {
             rdev: 0,
             target: Vec::new(),
         };
-        let request = MetaRequest::Create {
+        let request = meta::Create {
             parent,
             name: name.to_vec(),
             new,
             caller,
             exclusive,
         };
-        let reply = self.node.peers.meta(parent.owner(), request);
-        expect_reply!(parent.owner(), reply, MetaReply::Created(attr, made) => (attr, made))
+        let created = self.node.peers.call(parent.owner(), request)?;
+        Ok((created.attr, created.made))
     }
 
     /// Ends a handle: commits what is pending, and tells the owner. The kernel does not wait for this, so an error is
@@ -215,16 +214,14 @@ impl Delegate {
         handles: u32,
     ) -> Result<(Attr, Arc<Counted>)> {
         let token = self.tokens.next()?;
-        let owner = fid.owner();
-        let asked = self.insist(owner, &FilesRequest::Open { fid, flags, token });
+        let asked = self.insist(fid.owner(), &files::Open { fid, flags, token });
         if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
             self.lose(Lost::Of(fid, token));
         }
-        let attr = expect_reply!(owner, asked, FilesReply::Attr(attr) => attr)?;
         let attr = match flags.truncate {
-            true => self.emptied(&attr, token)?,
-            false => attr,
+            true => self.emptied(&asked?, token)?,
+            false => asked?,
         };
         Ok((attr, Counted::new(token, handles)))
     }
@@ -250,15 +247,18 @@ impl Delegate {
     }
 
     /// Asks again while the answer gets lost, within the service's deadline.
-    pub(super) fn insist(&self, owner: Member, request: &FilesRequest) -> Result<FilesReply> {
+    pub(super) fn insist<C>(&self, owner: Member, request: &C) -> Result<C::Reply>
+    where
+        C: ServiceCall + Clone,
+    {
         let until = Instant::now() + self.node.peers.deadline();
         for _ in 1..TRIES {
-            match self.node.peers.files(owner, request.clone()) {
+            match self.node.peers.call(owner, request.clone()) {
                 Err(Error::Fabric(Fabric::Deadline { .. })) if Instant::now() < until => {}
                 answer => return answer,
             }
         }
-        self.node.peers.files(owner, request.clone())
+        self.node.peers.call(owner, request.clone())
     }
 
     /// Closes what was opened without an answer; whether nothing of that is left.
@@ -266,8 +266,8 @@ impl Delegate {
         let lost = std::mem::take(&mut *self.lost_opens.lock());
         let told = |lost: &Lost| match *lost {
             Lost::Of(fid, token) => {
-                let close = FilesRequest::Close { fid, token };
-                match self.node.peers.files(fid.owner(), close) {
+                let close = files::Close { fid, token };
+                match self.node.peers.call(fid.owner(), close) {
                     Ok(_) => true,
                     Err(e) => e.errno() == Errno::STALE,
                 }
@@ -338,7 +338,7 @@ impl Delegate {
     pub(super) fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
         let owed = std::mem::take(&mut file.state.lock().owed);
         for (i, token) in owed.iter().enumerate() {
-            let request = FilesRequest::Close {
+            let request = files::Close {
                 fid: file.fid,
                 token: *token,
             };

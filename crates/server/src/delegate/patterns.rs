@@ -1,14 +1,14 @@
 //! Asking the owner of a file for its patterns, and what follows from them.
+use super::Delegate;
 use super::file_map::FileMap;
 use super::intervals::Source;
 use super::memory::PIECE;
 use super::open_file::{Asked, OpenFile, Plan};
 use super::windows::PAGE;
-use super::{Delegate, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest, Hole};
 use crate::{Error, Fid, LOST_LOG, Member, Result};
 use forebay_data::LogId;
 use forebay_pattern::Patterns;
+use forebay_proto::files::{ExtentsReply, GetPatterns, Hole, PatternsReply};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,9 +36,12 @@ impl Told {
 impl Delegate {
     pub(super) fn ask_patterns(&self, fid: Fid) -> Result<Told> {
         let owner = fid.owner();
-        let reply = self.node.peers.files(owner, FilesRequest::Patterns { fid });
-        let (bytes, holes, residual, published) = expect_reply!(owner, reply,
-            FilesReply::Patterns { bytes, holes, residual, published } => (bytes, holes, residual, published))?;
+        let PatternsReply {
+            bytes,
+            holes,
+            residual,
+            published,
+        } = self.node.peers.call(owner, GetPatterns { fid })?;
         self.counters.mapped();
         let mut residual: Vec<_> = residual
             .into_iter()
@@ -150,7 +153,8 @@ impl Delegate {
     ) -> Result<()> {
         let mut from = range.start;
         while from < range.end {
-            let (extents, _, more) = self.ask_member(fid, member, from..range.end, PAGE)?;
+            let ExtentsReply { extents, more, .. } =
+                self.ask_member(fid, member, from..range.end, PAGE)?;
             for e in extents.iter().filter_map(|e| e.clip(&range)) {
                 let source = Source::Log {
                     member: e.member,

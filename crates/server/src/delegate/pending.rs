@@ -3,10 +3,10 @@
 //! Later local writes win at once, so a layer holds each byte of the file at most once and its changes may be published
 //! in any order. Bytes that a later write covers before they were published belong to nobody: they go to `dropped`.
 use super::intervals::{Intervals, Source};
-use crate::files::proto::CommitAttr;
 use crate::{Member, Time};
 use forebay_data::{LogId, LogRange};
 use forebay_index::{Change, Extent};
+use forebay_proto::files::CommitAttr;
 use std::ops::Range;
 
 /// One layer of pending changes.

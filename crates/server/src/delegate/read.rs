@@ -6,12 +6,12 @@
 use super::intervals::Source;
 use super::open_file::{Asked, OpenFile};
 use super::runs::{Run, runs};
-use super::{Delegate, Handle, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest};
+use super::{Delegate, Handle};
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_data::buffer_pool::PooledBuffer;
-use forebay_proto::data::{DataReply, DataRequest, Piece};
+use forebay_proto::data::{Piece, ReadPieces};
+use forebay_proto::files::GetView;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -173,8 +173,7 @@ impl Delegate {
     /// Fetches the owner's view of the file.
     pub(super) fn refresh(&self, file: &OpenFile) -> Result<()> {
         let owner = file.fid.owner();
-        let request = FilesRequest::View { fid: file.fid };
-        let attr = expect_reply!(owner, self.node.peers.files(owner, request), FilesReply::Attr(attr) => attr)?;
+        let attr = self.node.peers.call(owner, GetView { fid: file.fid })?;
         file.state.lock().observe(&attr);
         Ok(())
     }
@@ -232,15 +231,16 @@ impl Delegate {
     ) -> Result<Vec<Bytes>> {
         let lengths: Vec<usize> = pieces.iter().map(|p| p.len as usize).collect();
         let begun = Instant::now();
-        let (reply, bulk) = self.node.peers.data(member, DataRequest::Read { pieces })?;
+        let buffers = self.node.peers.call(member, ReadPieces { pieces })?.buffers;
         *waited += begun.elapsed();
-        match reply {
-            DataReply::Read if bulk.iter().map(Bytes::len).eq(lengths) => Ok(bulk),
-            other => Err(Error::Peer {
-                member,
-                reason: format!("answered a read with {other:?} and {} buffers", bulk.len()),
-            }),
+        if buffers.iter().map(Bytes::len).eq(lengths) {
+            return Ok(buffers);
         }
+        let lengths: Vec<usize> = buffers.iter().map(Bytes::len).collect();
+        Err(Error::Peer {
+            member,
+            reason: format!("answered a read with buffers of other lengths: {lengths:?}"),
+        })
     }
 }
 

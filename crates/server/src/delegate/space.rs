@@ -1,7 +1,7 @@
 //! How much room the service has.
-use super::{Delegate, expect_reply};
+use super::Delegate;
 use crate::{Result, Space};
-use forebay_proto::data::{DataReply, DataRequest};
+use forebay_proto::data::GetUsage;
 
 impl Delegate {
     /// Used: what all members that answer store. Free: what this node may still store, because what is written here stays
@@ -13,18 +13,11 @@ impl Delegate {
         let _at = self.counters.other();
         let (mut used, mut free) = (0u64, 0);
         for member in 0..self.members() {
-            let answer = self
-                .node
-                .peers
-                .data(member, DataRequest::Space)
-                .map(|(reply, _)| reply);
-            let space =
-                expect_reply!(member, answer, DataReply::Space { live, free, .. } => (live, free));
-            match space {
-                Ok((live, room)) => {
-                    used = used.saturating_add(live);
+            match self.node.peers.call(member, GetUsage) {
+                Ok(usage) => {
+                    used = used.saturating_add(usage.live);
                     if member == self.member() {
-                        free = room;
+                        free = usage.free;
                     }
                 }
                 Err(e) if member != self.member() => {

@@ -1,8 +1,8 @@
 //! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
 use super::open_file::{OpenFile, Unsynced};
-use super::{Delegate, Handle, StalePages, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest};
+use super::{Delegate, Handle, StalePages};
 use crate::{Layout, Result};
+use forebay_proto::files::SyncFile;
 
 impl Delegate {
     /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
@@ -68,8 +68,8 @@ impl Delegate {
         });
         let synced = synced.and_then(|()| {
             unsynced.members.iter().try_for_each(|member| {
-                let request = FilesRequest::Sync { fid: file.fid };
-                expect_reply!(*member, self.node.peers.files(*member, request), FilesReply::Done => ())
+                let request = SyncFile { fid: file.fid };
+                self.node.peers.call(*member, request)
             })
         });
         if synced.is_err() {

@@ -2,12 +2,12 @@
 //!
 //! What a call does is put together by its users (they know paths); here is what it needs beyond what each client could ask alone.
 use super::counted::Lost;
-use super::{Delegate, Handle, Opened, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest, Spans};
+use super::{Delegate, Handle, Opened};
 use crate::meta::names;
 use crate::team::{TeamPlan, TeamSeat};
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
+use forebay_proto::files::{self, Spans};
 
 /// Tokens of teams have the highest bit; a member's own count up from 1.
 const TEAM: u64 = 1 << 63;
@@ -87,14 +87,13 @@ impl Delegate {
         members: &[Member],
     ) -> Result<Attr> {
         let owner = fid.owner();
-        let request = FilesRequest::OpenTeam {
+        let request = files::OpenTeam {
             fid,
             flags,
             token,
             members: Spans::of(members.iter().copied()),
         };
-        let asked = self.insist(owner, &request);
-        let attr = expect_reply!(owner, asked, FilesReply::Attr(attr) => attr)?;
+        let attr = self.insist(owner, &request)?;
         if !flags.truncate {
             return Ok(attr);
         }
@@ -151,11 +150,7 @@ impl Delegate {
 
     /// Tells every member that an open is abandoned; whether all that live know.
     pub(super) fn tell_abandoned(&self, token: u64) -> bool {
-        let told = |member| match self
-            .node
-            .peers
-            .files(member, FilesRequest::Abandon { token })
-        {
+        let told = |member| match self.node.peers.call(member, files::AbandonOpen { token }) {
             Ok(_) => true,
             // What a dead member counted has died with it.
             Err(Error::Fabric(Fabric::Dead(_))) => true,
@@ -175,13 +170,12 @@ impl Delegate {
     /// `EIO`; then each member tells its own close.
     pub fn close_for(&self, fid: Fid, token: u64, members: &[Member]) -> Result<Attr> {
         let owner = fid.owner();
-        let request = FilesRequest::CloseTeam {
+        let request = files::CloseTeam {
             fid,
             token,
             members: Spans::of(members.iter().copied()),
         };
-        let asked = self.insist(owner, &request);
-        expect_reply!(owner, asked, FilesReply::Attr(attr) => attr)
+        self.insist(owner, &request)
     }
 
     /// The token of a handle's open, if it is a team's, and its file.

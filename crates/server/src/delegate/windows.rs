@@ -9,12 +9,12 @@
 //! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
 //! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
 //! and patterns are.
+use super::Delegate;
 use super::intervals::{Intervals, Source};
 use super::open_file::{Asked, OpenFile};
-use super::{Delegate, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest};
 use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT, RangeMap, SLICE};
+use forebay_proto::files::{ExtentsReply, GetExtents};
 use std::ops::Range;
 
 /// Most extents in one answer: some 60 KiB on the wire.
@@ -141,31 +141,29 @@ impl Delegate {
         limit: u32,
         generation: u64,
     ) -> Result<(Vec<Extent>, bool)> {
-        let (extents, published, more) = self.ask_member(file.fid, member, range, limit)?;
-        if published > generation {
+        let reply = self.ask_member(file.fid, member, range, limit)?;
+        if reply.published > generation {
             Err(Error::Stale)
         } else {
-            Ok((extents, more))
+            Ok((reply.extents, reply.more))
         }
     }
 
-    /// Extents, the last sequence published there, and whether there may be more.
+    /// Extents, as that member answers them.
     pub(super) fn ask_member(
         &self,
         fid: Fid,
         member: Member,
         range: Range<u64>,
         limit: u32,
-    ) -> Result<(Vec<Extent>, u64, bool)> {
-        let request = FilesRequest::Extents {
+    ) -> Result<ExtentsReply> {
+        let request = GetExtents {
             fid,
             start: range.start,
             end: range.end,
             limit,
         };
-        let reply = self.node.peers.files(member, request);
-        expect_reply!(member, reply,
-            FilesReply::Extents { extents, published, more } => (extents, published, more))
+        self.node.peers.call(member, request)
     }
 }
 

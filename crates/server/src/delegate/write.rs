@@ -5,10 +5,10 @@
 use super::handles::Open;
 use super::open_file::OpenFile;
 use super::pending::appended;
-use super::{Delegate, Handle, MOST_PENDING, expect_reply};
-use crate::files::proto::{FilesReply, FilesRequest};
+use super::{Delegate, Handle, MOST_PENDING};
 use crate::{Caller, Error, Result, Time};
 use forebay_data::LogId;
+use forebay_proto::files::ReserveAppend;
 use rustix::io::Errno;
 use std::time::Instant;
 
@@ -196,12 +196,12 @@ impl Delegate {
                 .end()
                 .max(state.committing.as_ref().map_or(0, |a| a.layer.end()))
         };
-        let request = FilesRequest::Append {
+        let request = ReserveAppend {
             fid,
             len: len as u64,
             pending_end,
         };
-        expect_reply!(fid.owner(), self.node.peers.files(fid.owner(), request), FilesReply::Offset(offset) => offset)
+        self.node.peers.call(fid.owner(), request)
     }
 }
 

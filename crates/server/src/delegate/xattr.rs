@@ -1,7 +1,7 @@
 //! Extended attributes: passed on to the owner.
-use super::{Delegate, expect_reply};
-use crate::meta::proto::{MetaReply, MetaRequest};
+use super::Delegate;
 use crate::{Fid, Result};
+use forebay_proto::meta;
 
 impl Delegate {
     /// A value.
@@ -10,11 +10,11 @@ impl Delegate {
     /// `ENODATA` if there is none.
     pub fn getxattr(&self, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
         let _at = self.counters.other();
-        let request = MetaRequest::GetXattr {
+        let request = meta::GetXattr {
             fid,
             name: name.to_vec(),
         };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Bytes(value) => value)
+        self.node.peers.call(fid.owner(), request)
     }
 
     /// Sets a value. `create`: only a new one; `replace`: only one that exists.
@@ -30,14 +30,14 @@ impl Delegate {
         replace: bool,
     ) -> Result<()> {
         let _at = self.counters.other();
-        let request = MetaRequest::SetXattr {
+        let request = meta::SetXattr {
             fid,
             name: name.to_vec(),
             value: value.to_vec(),
             create,
             replace,
         };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+        self.node.peers.call(fid.owner(), request)
     }
 
     /// All names.
@@ -46,8 +46,8 @@ impl Delegate {
     /// `ESTALE`.
     pub fn listxattr(&self, fid: Fid) -> Result<Vec<Vec<u8>>> {
         let _at = self.counters.other();
-        let request = MetaRequest::ListXattr { fid };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Names(names) => names)
+        let request = meta::ListXattrs { fid };
+        self.node.peers.call(fid.owner(), request)
     }
 
     /// Removes a value.
@@ -56,10 +56,10 @@ impl Delegate {
     /// `ENODATA` if there is none.
     pub fn removexattr(&self, fid: Fid, name: &[u8]) -> Result<()> {
         let _at = self.counters.other();
-        let request = MetaRequest::RemoveXattr {
+        let request = meta::RemoveXattr {
             fid,
             name: name.to_vec(),
         };
-        expect_reply!(fid.owner(), self.node.peers.meta(fid.owner(), request), MetaReply::Done | MetaReply::Attr(_) => ())
+        self.node.peers.call(fid.owner(), request)
     }
 }

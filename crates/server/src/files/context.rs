@@ -1,9 +1,8 @@
 //! What every owner of the content side is given: this member's store and inodes, and the way to the other members.
-use crate::content_peers::ContentPeers;
 use crate::inodes::Inodes;
-use crate::{Error, Fid, Member, Result, keys};
+use crate::{Fid, Member, Result, keys};
 use forebay_index::RangeMap;
-use forebay_proto::files::FilesReply;
+use forebay_proto::PeerRpc;
 use forebay_storage::{Batch, Durability, Keyspace, Store};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,17 +11,13 @@ use std::sync::Arc;
 pub(super) struct MemberContext {
     pub store: Arc<Store>,
     pub inodes: Arc<Inodes>,
-    pub peers: Arc<dyn ContentPeers>,
+    pub peers: Arc<dyn PeerRpc>,
     #[cfg(test)]
     pub faults: super::tests::Faults,
 }
 
 impl MemberContext {
-    pub fn new(
-        store: Arc<Store>,
-        inodes: Arc<Inodes>,
-        peers: Arc<dyn ContentPeers>,
-    ) -> MemberContext {
+    pub fn new(store: Arc<Store>, inodes: Arc<Inodes>, peers: Arc<dyn PeerRpc>) -> MemberContext {
         MemberContext {
             store,
             inodes,
@@ -88,13 +83,5 @@ impl MemberContext {
     #[inline(always)]
     pub fn step(&self, _name: &'static str) -> Result<()> {
         Ok(())
-    }
-}
-
-/// The error for a reply that the request cannot have.
-pub(super) fn unexpected(member: Member, reply: &FilesReply) -> Error {
-    Error::Peer {
-        member,
-        reason: format!("answered something else than asked: {reply:?}"),
     }
 }

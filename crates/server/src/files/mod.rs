@@ -47,12 +47,10 @@ mod staged;
 mod work_queue;
 
 pub(crate) use commit::MOST_COMPARED;
-pub use forebay_proto::files as proto;
 pub(crate) use patterns::extents_of as pattern_extents;
 pub use removal::Removal;
 pub use slice_parts::split_by_member;
 
-use crate::content_peers::ContentPeers;
 use crate::inodes::{Inode, Inodes};
 use crate::outbox::Outbox;
 use crate::{Error, Fid, Peers, Result};
@@ -60,6 +58,7 @@ use background::BackgroundWorker;
 use commit::{CommitLocks, CommitOutcomes, Committer, DecidedCommits};
 use context::MemberContext;
 use forebay_data::SpaceSignal;
+use forebay_proto::PeerRpc;
 use forebay_storage::{Batch, Store};
 use open_table::OpenTable;
 use opens::OpenFiles;
@@ -119,7 +118,7 @@ impl Files {
     pub fn with_peers(
         store: Arc<Store>,
         inodes: Arc<Inodes>,
-        peers: Arc<dyn ContentPeers>,
+        peers: Arc<dyn PeerRpc>,
         space_freed: Arc<SpaceSignal>,
     ) -> Result<Files> {
         let outbox = Outbox::open(store.clone(), peers.clone(), space_freed.clone())?;

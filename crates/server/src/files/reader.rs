@@ -18,9 +18,9 @@ use super::patterns::{LogRanges, PatternStore};
 use super::slice_index::SliceIndex;
 use super::staged::StagedParts;
 use crate::inodes::Inode;
-use crate::{Error, Fid, Kind, Layout, Member, Result};
+use crate::{Attr, Error, Fid, Kind, Layout, Member, Result};
 use forebay_index::{Extent, SLICE};
-use forebay_proto::files::{FilesReply, Survey};
+use forebay_proto::files::{ExtentsReply, NamedRanges, Survey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,13 +39,12 @@ pub(super) struct ContentReader {
 
 impl ContentReader {
     /// Attributes, and the sequence that a read must show.
-    pub fn view(&self, fid: Fid) -> Result<FilesReply> {
-        let inode = self.context.inodes.get(fid)?;
-        Ok(FilesReply::Attr(inode.attr(fid)))
+    pub fn view(&self, fid: Fid) -> Result<Attr> {
+        Ok(self.context.inodes.get(fid)?.attr(fid))
     }
 
     /// Extents that overlap `[start, end)`, at most `limit`.
-    pub fn extents(&self, fid: Fid, start: u64, end: u64, limit: u32) -> Result<FilesReply> {
+    pub fn extents(&self, fid: Fid, start: u64, end: u64, limit: u32) -> Result<ExtentsReply> {
         self.staged.publish_decided(fid)?;
         let limit = (limit as usize).max(1);
         let owned = fid.owner() == self.context.member();
@@ -54,7 +53,7 @@ impl ContentReader {
             let inode = self.context.inodes.get(fid)?;
             if inode.layout == Layout::Patterned {
                 let (extents, more) = self.patterns.extents(fid, &inode, start..end, limit)?;
-                return Ok(FilesReply::Extents {
+                return Ok(ExtentsReply {
                     extents,
                     published: inode.seq,
                     more,
@@ -67,7 +66,7 @@ impl ContentReader {
             false => self.staged.last_published(fid)?.seq,
         };
         let more = extents.len() == limit;
-        Ok(FilesReply::Extents {
+        Ok(ExtentsReply {
             extents,
             published,
             more,
@@ -79,7 +78,7 @@ impl ContentReader {
     ///
     /// Of a pattern all addresses are named, as one range a term, however many extents it stands for. Those that were given back are
     /// gone, and naming them once more does not bring them back.
-    pub fn named(&self, fid: Fid, member: Member, from: u64) -> Result<FilesReply> {
+    pub fn named(&self, fid: Fid, member: Member, from: u64) -> Result<NamedRanges> {
         self.staged.publish_decided(fid)?;
         let mut named = LogRanges::default();
         if fid.owner() == self.context.member() && from == 0 {
@@ -100,7 +99,7 @@ impl ContentReader {
             .filter(|e| e.member == member)
             .map(|e| (e.log, e.addr, e.addr + e.len));
         let full = extents.len() == NAMED_EXTENTS;
-        Ok(FilesReply::Named {
+        Ok(NamedRanges {
             ranges: ranges.collect(),
             next: extents.last().filter(|_| full).map(Extent::end),
         })
@@ -110,7 +109,7 @@ impl ContentReader {
     ///
     /// Where bytes lie is a hint, and here it is answered only where this member knows it alone: for files that end in their first
     /// slice, whose extents lie with their owner. An answer looks at a bounded number of extents.
-    pub fn survey(&self, fids: &[Fid]) -> Result<FilesReply> {
+    pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<Survey>>> {
         let inodes = &self.context.inodes;
         let mut left = SURVEYED_EXTENTS;
         let one = |fid: &Fid| {
@@ -127,8 +126,7 @@ impl ContentReader {
                 },
             }))
         };
-        let all = fids.iter().map(one).collect::<Result<_>>()?;
-        Ok(FilesReply::Surveyed(all))
+        fids.iter().map(one).collect()
     }
 
     /// Bytes of a file by the member that stores them. `left`: extents that may be looked at.

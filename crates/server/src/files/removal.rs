@@ -8,14 +8,14 @@
 //! extended attributes, the records of commits, the inode and the orphan record. Until that batch the orphan record
 //! stands, and recovery starts again; what is already gone is not missed.
 use super::commit::{CommitLock, CommitLocks, CommitOutcomes, DecidedCommits};
-use super::context::{MemberContext, unexpected};
+use super::context::MemberContext;
 use super::open_table::OpenTable;
 use super::patterns::PatternStore;
 use super::sequences::FileSequences;
 use super::slice_index::{REMOVAL_STEP, SliceIndex};
 use crate::inodes::Inode;
 use crate::{Error, Fid, Layout, Result, keys};
-use forebay_proto::files::{FilesReply, FilesRequest};
+use forebay_proto::files::{RemoveProgress, RemoveSlices};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -178,11 +178,9 @@ impl Remover {
         for member in participants {
             self.context.step("remove elsewhere")?;
             loop {
-                let request = FilesRequest::Remove { fid };
-                match self.context.peers.files(member, request)? {
-                    FilesReply::Done => break,
-                    FilesReply::More => {}
-                    other => return Err(unexpected(member, &other)),
+                match self.context.peers.call(member, RemoveSlices { fid })? {
+                    RemoveProgress::Done => break,
+                    RemoveProgress::More => {}
                 }
             }
         }

@@ -1,110 +1,90 @@
-//! Which request of a member is answered by what.
+//! The requests about file content that this member answers. A POSIX error names what is wrong; `Stale` says: plan again from a
+//! new view; others are failures. Opens are counted by member.
 use super::Files;
 use super::commit::CommitRequest;
 use super::records::CommitId;
-use crate::{Member, Result};
-use forebay_proto::files::{FilesReply, FilesRequest};
+use crate::{Attr, Fid, Member, Result};
+use forebay_proto::files::{
+    AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FilesService,
+    GetDecision, GetExtents, GetNamedRanges, GetPatterns, GetView, Laminate, NamedRanges, Open,
+    OpenTeam, OpenUnnamed, PatternsReply, PublishStaged, Published, RemoveProgress, RemoveSlices,
+    ReserveAppend, StageChanges, Survey, SurveyFiles, SyncFile,
+};
 
-impl Files {
-    /// Answers a request of member `from` (opens are counted by member).
-    ///
-    /// # Errors
-    /// Those of POSIX for the operation; `Stale`: plan again from a new view; others are failures.
-    pub fn handle(&self, from: Member, request: FilesRequest) -> Result<FilesReply> {
-        use FilesRequest as R;
-        match request {
-            R::Open { fid, flags, token } => self.opens.open(from, fid, flags, token),
-            R::OpenUnnamed { new, write, token } => {
-                self.opens.open_unnamed(from, new, write, token)
-            }
-            R::Close { fid, token } => self.opens.close(from, fid, token),
-            R::OpenTeam {
-                fid,
-                flags,
-                token,
-                members,
-            } => self.opens.open_team(fid, flags, token, &members),
-            R::CloseTeam {
-                fid,
-                token,
-                members,
-            } => self.opens.close_team(fid, token, &members),
-            R::Abandon { token } => self.opens.abandon(from, token),
-            R::Commit {
-                fid,
-                token,
-                own,
-                patterns,
-                staged,
-                attr,
-                sync,
-            } => self.committer.commit(CommitRequest {
-                id: CommitId {
-                    fid,
-                    writer: from,
-                    token,
-                },
-                own,
-                patterns,
-                staged,
-                attr,
-                sync,
-            }),
-            R::Stage {
-                fid,
-                token,
-                changes,
-                sync,
-            } => self.staged.stage(
-                CommitId {
-                    fid,
-                    writer: from,
-                    token,
-                },
-                &changes,
-                sync,
-            ),
-            R::Publish {
-                fid,
-                writer,
-                token,
-                seq,
-                promised,
-                sync,
-            } => self
-                .staged
-                .publish(CommitId { fid, writer, token }, seq, promised, sync),
-            R::Drop { fid, writer, token } => self.staged.give_up(CommitId { fid, writer, token }),
-            R::Decision {
-                fid,
-                writer,
-                token,
-                abort,
-            } => self
-                .outcomes
-                .decision(CommitId { fid, writer, token }, abort),
-            R::View { fid } => self.reader.view(fid),
-            R::Extents {
-                fid,
-                start,
-                end,
-                limit,
-            } => self.reader.extents(fid, start, end, limit),
-            R::Patterns { fid } => self.patterns.for_readers(fid),
-            R::Named { fid, member, from } => self.reader.named(fid, member, from),
-            R::Survey { fids } => self.reader.survey(&fids),
-            R::Append {
-                fid,
-                len,
-                pending_end,
-            } => self.opens.append(fid, len, pending_end),
-            R::Laminate { fid } => self.opens.laminate(fid),
-            R::Sync { fid } => {
-                self.sequences.promise(fid);
-                self.context.store.sync()?;
-                Ok(FilesReply::Done)
-            }
-            R::Remove { fid } => self.staged.remove(fid),
-        }
+impl FilesService for Files {
+    fn open(&self, from: Member, r: Open) -> Result<Attr> {
+        self.opens.open(from, r.fid, r.flags, r.token)
     }
+    fn open_unnamed(&self, from: Member, r: OpenUnnamed) -> Result<Attr> {
+        self.opens.open_unnamed(from, r.new, r.write, r.token)
+    }
+    fn close(&self, from: Member, r: Close) -> Result<()> {
+        self.opens.close(from, r.fid, r.token)
+    }
+    fn open_team(&self, _: Member, r: OpenTeam) -> Result<Attr> {
+        self.opens.open_team(r.fid, r.flags, r.token, &r.members)
+    }
+    fn close_team(&self, _: Member, r: CloseTeam) -> Result<Attr> {
+        self.opens.close_team(r.fid, r.token, &r.members)
+    }
+    fn abandon_open(&self, from: Member, r: AbandonOpen) -> Result<()> {
+        self.opens.abandon(from, r.token)
+    }
+    fn commit(&self, from: Member, r: Commit) -> Result<CommitReply> {
+        self.committer.commit(CommitRequest {
+            id: id(r.fid, from, r.token),
+            own: r.own,
+            patterns: r.patterns,
+            staged: r.staged,
+            attr: r.attr,
+            sync: r.sync,
+        })
+    }
+    fn stage_changes(&self, from: Member, r: StageChanges) -> Result<()> {
+        let id = id(r.fid, from, r.token);
+        self.staged.stage(id, &r.changes, r.sync)
+    }
+    fn publish_staged(&self, _: Member, r: PublishStaged) -> Result<Option<Published>> {
+        let id = id(r.fid, r.writer, r.token);
+        self.staged.publish(id, r.seq, r.promised, r.sync)
+    }
+    fn drop_staged(&self, _: Member, r: DropStaged) -> Result<()> {
+        self.staged.give_up(id(r.fid, r.writer, r.token))
+    }
+    fn get_decision(&self, _: Member, r: GetDecision) -> Result<Option<u64>> {
+        let id = id(r.fid, r.writer, r.token);
+        self.outcomes.decision(id, r.abort)
+    }
+    fn get_view(&self, _: Member, r: GetView) -> Result<Attr> {
+        self.reader.view(r.fid)
+    }
+    fn get_extents(&self, _: Member, r: GetExtents) -> Result<ExtentsReply> {
+        self.reader.extents(r.fid, r.start, r.end, r.limit)
+    }
+    fn reserve_append(&self, _: Member, r: ReserveAppend) -> Result<u64> {
+        self.opens.append(r.fid, r.len, r.pending_end)
+    }
+    fn laminate(&self, _: Member, r: Laminate) -> Result<Attr> {
+        self.opens.laminate(r.fid)
+    }
+    fn sync_file(&self, _: Member, r: SyncFile) -> Result<()> {
+        self.sequences.promise(r.fid);
+        Ok(self.context.store.sync()?)
+    }
+    fn survey_files(&self, _: Member, r: SurveyFiles) -> Result<Vec<Option<Survey>>> {
+        self.reader.survey(&r.fids)
+    }
+    fn get_patterns(&self, _: Member, r: GetPatterns) -> Result<PatternsReply> {
+        self.patterns.for_readers(r.fid)
+    }
+    fn get_named_ranges(&self, _: Member, r: GetNamedRanges) -> Result<NamedRanges> {
+        self.reader.named(r.fid, r.member, r.from)
+    }
+    fn remove_slices(&self, _: Member, r: RemoveSlices) -> Result<RemoveProgress> {
+        self.staged.remove(r.fid)
+    }
+}
+
+fn id(fid: Fid, writer: Member, token: u64) -> CommitId {
+    CommitId { fid, writer, token }
 }

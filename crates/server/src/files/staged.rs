@@ -1,19 +1,19 @@
 //! The slices held here of other members' files: parts of commits are staged, then published or dropped.
 //!
 //! # Invariants
-//! 1. A staged part is kept durably, and unseen. It goes only by `Publish`, by `Remove`, or when the owner is asked (after a
-//!    restart, for `Drop`, or after long silence) and says that the commit was decided (then it is published here) or never will be.
+//! 1. A staged part is kept durably, and unseen. It goes only by `PublishStaged`, by `RemoveSlices`, or when the owner is asked (after a
+//!    restart, for `DropStaged`, or after long silence) and says that the commit was decided (then it is published here) or never will be.
 //! 2. Publishing is one batch: extents, freed bytes, the published sequence, the staged record's end. A sequence not
 //!    above the published one was applied before, and is only answered.
 //! 3. All of a file's records and extents here change under its slice lock.
 use super::commit::validated;
-use super::context::{MemberContext, unexpected};
+use super::context::MemberContext;
 use super::records::{self, CommitId, PublishedRecord};
 use super::slice_index::{PriorState, REMOVAL_STEP, SliceIndex};
 use super::slice_parts::belongs;
 use crate::{Fid, Member, Result, keys};
 use forebay_index::Change;
-use forebay_proto::files::{FilesReply, FilesRequest};
+use forebay_proto::files::{GetDecision, Published, RemoveProgress};
 use forebay_storage::{Batch, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 const SLICE_LOCKS: usize = 64;
 
-/// Batches that one `Remove` request does, so that it is answered in time.
+/// Batches that one `RemoveSlices` does, so that it is answered in time.
 const REMOVAL_STEPS: usize = 32;
 /// A part staged for longer has probably lost its writer; the background thread asks the owner.
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ impl StagedParts {
         self.staged.abandoned()
     }
 
-    pub fn stage(&self, id: CommitId, changes: &[Change], sync: bool) -> Result<FilesReply> {
+    pub fn stage(&self, id: CommitId, changes: &[Change], sync: bool) -> Result<()> {
         let owner = id.fid.owner();
         if owner == self.context.member()
             || !belongs(self.context.map(), owner, self.context.member(), changes)
@@ -153,8 +153,7 @@ impl StagedParts {
         if sync {
             self.context.store.sync()?;
         }
-        self.context.step("staged")?;
-        Ok(FilesReply::Done)
+        self.context.step("staged")
     }
 
     pub fn publish(
@@ -163,7 +162,7 @@ impl StagedParts {
         seq: u64,
         promised: bool,
         sync: bool,
-    ) -> Result<FilesReply> {
+    ) -> Result<Option<Published>> {
         let reply = {
             let _slice = self.slice_lock(id.fid);
             let last = self.last_published(id.fid)?;
@@ -181,9 +180,9 @@ impl StagedParts {
                     } else {
                         (0, 0)
                     };
-                    FilesReply::Published { added, freed }
+                    Published { added, freed }
                 }
-                None => return Ok(FilesReply::Missing),
+                None => return Ok(None),
                 Some(value) => {
                     let mut changes = records::changes_of(&value)?;
                     let before = PriorState {
@@ -199,7 +198,7 @@ impl StagedParts {
                         records::fid_key(records::STAGED_PUBLISHED, id.fid),
                         record.value(),
                     );
-                    FilesReply::Published { added, freed }
+                    Published { added, freed }
                 }
             };
             self.context.step("apply staged")?;
@@ -210,21 +209,17 @@ impl StagedParts {
         if sync {
             self.context.store.sync()?;
         }
-        let freed = match reply {
-            FilesReply::Published { freed, .. } => freed,
-            _ => 0,
-        };
-        self.slices.landed(id.fid, freed);
+        self.slices.landed(id.fid, reply.freed);
         self.context.step("applied staged")?;
-        Ok(reply)
+        Ok(Some(reply))
     }
 
     /// The writer gives a commit up. It may be wrong about its end (a lost answer), so the owner is asked first.
-    pub fn give_up(&self, id: CommitId) -> Result<FilesReply> {
+    pub fn give_up(&self, id: CommitId) -> Result<()> {
         if self.staged.of(id.fid).contains(&id) {
             self.resolve(id, true)?;
         }
-        Ok(FilesReply::Done)
+        Ok(())
     }
 
     /// Forgets a staged part that will never be published.
@@ -252,19 +247,16 @@ impl StagedParts {
     pub fn resolve(&self, id: CommitId, abort: bool) -> Result<()> {
         let CommitId { fid, writer, token } = id;
         let owner: Member = fid.owner();
-        match self.context.peers.files(
-            owner,
-            FilesRequest::Decision {
-                fid,
-                writer,
-                token,
-                abort,
-            },
-        )? {
-            FilesReply::Decision(Some(seq)) => self.publish(id, seq, true, false).map(|_| ()),
-            FilesReply::Decision(None) if abort => self.drop_staged(id),
-            FilesReply::Decision(None) => Ok(()),
-            other => Err(unexpected(owner, &other)),
+        let request = GetDecision {
+            fid,
+            writer,
+            token,
+            abort,
+        };
+        match self.context.peers.call(owner, request)? {
+            Some(seq) => self.publish(id, seq, true, false).map(|_| ()),
+            None if abort => self.drop_staged(id),
+            None => Ok(()),
         }
     }
 
@@ -280,7 +272,7 @@ impl StagedParts {
     }
 
     /// A bounded share of the removal of all that is kept here of the file. `More`: ask again.
-    pub fn remove(&self, fid: Fid) -> Result<FilesReply> {
+    pub fn remove(&self, fid: Fid) -> Result<RemoveProgress> {
         if fid.owner() == self.context.member() {
             return Err(Errno::INVAL.into());
         }
@@ -302,10 +294,10 @@ impl StagedParts {
                 self.context.store.barrier()?;
                 self.staged.forget(fid);
                 self.slices.wake_outbox();
-                return Ok(FilesReply::Done);
+                return Ok(RemoveProgress::Done);
             }
         }
         self.slices.wake_outbox();
-        Ok(FilesReply::More)
+        Ok(RemoveProgress::More)
     }
 }

@@ -6,41 +6,41 @@
 //!    the kernel: `F_SETLK` fails only because of locks that are held).
 //! 3. A token is carried out once. What a later number in its slot finds behind it is never answered again.
 //! 4. A session holds nothing after it has ended.
-use super::proto::{Place, Space, Token};
-use super::table::{Held, Mode, Owner, Table};
+use super::table::LockTable;
 use crate::{Fid, Member};
+use forebay_proto::locks::{HeldLock, LockMode, LockOwner, LockRange, LockSpace, LockToken};
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 
 /// A request that waits.
 #[derive(Debug)]
 struct Waiter {
-    owner: Owner,
-    token: Token,
-    place: Place,
-    mode: Mode,
+    owner: LockOwner,
+    token: LockToken,
+    place: LockRange,
+    mode: LockMode,
     pid: u32,
 }
 
 #[derive(Debug, Default)]
 struct FileLocks {
-    records: Table,
-    flocks: Table,
+    records: LockTable,
+    flocks: LockTable,
     queue: VecDeque<Waiter>,
 }
 
 impl FileLocks {
-    fn table(&mut self, space: Space) -> &mut Table {
+    fn table(&mut self, space: LockSpace) -> &mut LockTable {
         match space {
-            Space::Record => &mut self.records,
-            Space::Flock => &mut self.flocks,
+            LockSpace::Record => &mut self.records,
+            LockSpace::Flock => &mut self.flocks,
         }
     }
 
-    fn conflicts(&self, owner: Owner, place: &Place, mode: Mode) -> Vec<Held> {
+    fn conflicts(&self, owner: LockOwner, place: &LockRange, mode: LockMode) -> Vec<HeldLock> {
         let table = match place.space {
-            Space::Record => &self.records,
-            Space::Flock => &self.flocks,
+            LockSpace::Record => &self.records,
+            LockSpace::Flock => &self.flocks,
         };
         table
             .conflicts(owner, &(place.start..place.end), mode)
@@ -52,7 +52,7 @@ impl FileLocks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     Granted,
-    Denied(Held),
+    Denied(HeldLock),
     Waiting(Fid),
     Done,
 }
@@ -67,13 +67,13 @@ struct Session {
 
 /// The answer to a request to lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum KeeperAnswer {
     /// Locked.
     Granted,
     /// This is in the way.
-    Denied(Held),
+    Denied(HeldLock),
     /// It waits for these.
-    Waiting(Vec<Owner>),
+    Waiting(Vec<LockOwner>),
     /// Done (or cancelled).
     Done,
     /// The slot is in use by a later request.
@@ -83,7 +83,7 @@ pub enum Answer {
 }
 
 /// Waiting requests that have been granted, to be told to their nodes.
-pub type Grants = Vec<(Member, Token)>;
+pub type Grants = Vec<(Member, LockToken)>;
 
 /// See the head of this file.
 #[derive(Debug, Default)]
@@ -96,15 +96,15 @@ impl Keeper {
     /// Locks, or denies, or queues the request.
     pub fn lock(
         &mut self,
-        (from, session, token): (Member, u64, Token),
-        (place, mode, pid): (Place, Mode, u32),
+        (from, session, token): (Member, u64, LockToken),
+        (place, mode, pid): (LockRange, LockMode, u32),
         wait: bool,
-    ) -> (Answer, Grants) {
+    ) -> (KeeperAnswer, Grants) {
         let mut grants = Grants::new();
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
         }
-        let owner = Owner {
+        let owner = LockOwner {
             member: from,
             id: place.owner,
         };
@@ -112,7 +112,7 @@ impl Keeper {
         // `flock` gives the old lock up before it asks for one of another mode, and lets in who waits for it.
         let file = self.files.entry(fid).or_default();
         let old = file.table(place.space).mode(owner, place.start);
-        if place.space == Space::Flock && old.is_some_and(|old| old != mode) {
+        if place.space == LockSpace::Flock && old.is_some_and(|old| old != mode) {
             file.flocks.clear(owner, place.start..place.end);
             self.sweep(fid, &mut grants);
         }
@@ -122,7 +122,7 @@ impl Keeper {
             None => {
                 file.table(place.space)
                     .set(owner, place.start..place.end, mode, pid);
-                Answer::Granted
+                KeeperAnswer::Granted
             }
             Some(_) if wait => {
                 file.queue.push_back(Waiter {
@@ -132,17 +132,17 @@ impl Keeper {
                     mode,
                     pid,
                 });
-                Answer::Waiting(in_the_way.iter().map(|held| held.owner).collect())
+                KeeperAnswer::Waiting(in_the_way.iter().map(|held| held.owner).collect())
             }
-            Some(held) => Answer::Denied(held.clone()),
+            Some(held) => KeeperAnswer::Denied(held.clone()),
         };
         let outcome = match &answer {
-            Answer::Denied(held) => Outcome::Denied(held.clone()),
-            Answer::Waiting(_) => Outcome::Waiting(fid),
+            KeeperAnswer::Denied(held) => Outcome::Denied(held.clone()),
+            KeeperAnswer::Waiting(_) => Outcome::Waiting(fid),
             _ => Outcome::Granted,
         };
         self.note(from, token, outcome);
-        if answer == Answer::Granted && mode == Mode::Shared {
+        if answer == KeeperAnswer::Granted && mode == LockMode::Shared {
             // It may have been exclusive before.
             self.sweep(fid, &mut grants);
         }
@@ -153,14 +153,14 @@ impl Keeper {
     /// Unlocks.
     pub fn unlock(
         &mut self,
-        (from, session, token): (Member, u64, Token),
-        place: &Place,
-    ) -> (Answer, Grants) {
+        (from, session, token): (Member, u64, LockToken),
+        place: &LockRange,
+    ) -> (KeeperAnswer, Grants) {
         let mut grants = Grants::new();
         if let Some(answer) = self.known(from, session, token, &mut grants) {
             return (answer, grants);
         }
-        let owner = Owner {
+        let owner = LockOwner {
             member: from,
             id: place.owner,
         };
@@ -171,22 +171,22 @@ impl Keeper {
         }
         self.note(from, token, Outcome::Done);
         self.tidy(place.fid);
-        (Answer::Done, grants)
+        (KeeperAnswer::Done, grants)
     }
 
     /// Ends a waiting request, unless it has been granted. A request that has not arrived yet never will do anything.
     pub fn cancel(
         &mut self,
-        (from, session, token): (Member, u64, Token),
+        (from, session, token): (Member, u64, LockToken),
         fid: Fid,
-    ) -> (Answer, Grants) {
+    ) -> (KeeperAnswer, Grants) {
         let mut grants = Grants::new();
         let answer = match self.known(from, session, token, &mut grants) {
-            Some(Answer::Waiting(_)) => {
+            Some(KeeperAnswer::Waiting(_)) => {
                 self.leave_queue(fid, from, token);
-                Answer::Done
+                KeeperAnswer::Done
             }
-            Some(Answer::Denied(_)) | None => Answer::Done,
+            Some(KeeperAnswer::Denied(_)) | None => KeeperAnswer::Done,
             Some(other) => return (other, grants),
         };
         self.note(from, token, Outcome::Done);
@@ -194,8 +194,8 @@ impl Keeper {
     }
 
     /// A lock that keeps `from` from locking the place.
-    pub fn test(&self, from: Member, place: &Place, mode: Mode) -> Option<Held> {
-        let owner = Owner {
+    pub fn test(&self, from: Member, place: &LockRange, mode: LockMode) -> Option<HeldLock> {
+        let owner = LockOwner {
             member: from,
             id: place.owner,
         };
@@ -206,7 +206,7 @@ impl Keeper {
     }
 
     /// Who keeps a request waiting; none if it does not wait.
-    pub fn blockers(&self, fid: Fid, member: Member, token: Token) -> Vec<Owner> {
+    pub fn blockers(&self, fid: Fid, member: Member, token: LockToken) -> Vec<LockOwner> {
         let Some(file) = self.files.get(&fid) else {
             return Vec::new();
         };
@@ -218,14 +218,10 @@ impl Keeper {
         })
     }
 
-    /// The node begins a session: those before it have ended.
-    pub fn begin(&mut self, from: Member, session: u64) -> (Answer, Grants) {
+    /// The node begins a session: those before it have ended. False if this one has ended too.
+    pub fn begin(&mut self, from: Member, session: u64) -> (bool, Grants) {
         let mut grants = Grants::new();
-        let answer = match self.enter(from, session, &mut grants) {
-            true => Answer::Done,
-            false => Answer::Ended,
-        };
-        (answer, grants)
+        (self.enter(from, session, &mut grants), grants)
     }
 
     /// The node lives, and this is its life: true if an earlier one ended with this.
@@ -279,32 +275,32 @@ impl Keeper {
         &mut self,
         from: Member,
         session: u64,
-        token: Token,
+        token: LockToken,
         grants: &mut Grants,
-    ) -> Option<Answer> {
+    ) -> Option<KeeperAnswer> {
         if !self.enter(from, session, grants) {
-            return Some(Answer::Ended);
+            return Some(KeeperAnswer::Ended);
         }
         let (last, outcome) = self.sessions.get(&from)?.slots.get(&token.slot)?;
         match (token.number.cmp(last), outcome) {
             (Ordering::Greater, Outcome::Waiting(fid)) => {
                 // Its node gave it up without an answer.
                 let (fid, number) = (*fid, *last);
-                self.leave_queue(fid, from, Token { number, ..token });
+                self.leave_queue(fid, from, LockToken { number, ..token });
                 None
             }
             (Ordering::Greater, _) => None,
-            (Ordering::Less, _) => Some(Answer::Late),
-            (Ordering::Equal, Outcome::Granted) => Some(Answer::Granted),
-            (Ordering::Equal, Outcome::Denied(held)) => Some(Answer::Denied(held.clone())),
+            (Ordering::Less, _) => Some(KeeperAnswer::Late),
+            (Ordering::Equal, Outcome::Granted) => Some(KeeperAnswer::Granted),
+            (Ordering::Equal, Outcome::Denied(held)) => Some(KeeperAnswer::Denied(held.clone())),
             (Ordering::Equal, Outcome::Waiting(fid)) => {
-                Some(Answer::Waiting(self.blockers(*fid, from, token)))
+                Some(KeeperAnswer::Waiting(self.blockers(*fid, from, token)))
             }
-            (Ordering::Equal, Outcome::Done) => Some(Answer::Done),
+            (Ordering::Equal, Outcome::Done) => Some(KeeperAnswer::Done),
         }
     }
 
-    fn leave_queue(&mut self, fid: Fid, from: Member, token: Token) {
+    fn leave_queue(&mut self, fid: Fid, from: Member, token: LockToken) {
         if let Some(file) = self.files.get_mut(&fid) {
             file.queue
                 .retain(|w| (w.owner.member, w.token) != (from, token));
@@ -312,7 +308,7 @@ impl Keeper {
         self.tidy(fid);
     }
 
-    fn note(&mut self, from: Member, token: Token, outcome: Outcome) {
+    fn note(&mut self, from: Member, token: LockToken, outcome: Outcome) {
         if let Some(session) = self.sessions.get_mut(&from) {
             session.slots.insert(token.slot, (token.number, outcome));
         }
@@ -334,7 +330,7 @@ impl Keeper {
                 let range = w.place.start..w.place.end;
                 file.table(w.place.space).set(w.owner, range, w.mode, w.pid);
                 grants.push((w.owner.member, w.token));
-                if w.mode == Mode::Shared {
+                if w.mode == LockMode::Shared {
                     // It may have been exclusive before: those in front may be free now.
                     at = 0;
                 }

@@ -30,16 +30,18 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-pub use forebay_proto::locks as proto;
-pub use table::{Held, Mode, Owner};
 pub(crate) use waits::{Waiting, Waits, Woken};
 
 use crate::{Error, Member, Peers, Result};
 use forebay_data::Counter;
+use forebay_proto::locks::{
+    BeginSession, CancelReply, CancelWait, GetBlockers, GetWaits, GrantNotice, HeldLock, InSession,
+    Lock, LockOwner, LockReply, LocksService, SuspectMember, TestLock, Unlock, Unlocked,
+    WaitsReply,
+};
 use forebay_storage::Store;
-use keeper::{Answer, Grants, Keeper};
+use keeper::{Grants, Keeper, KeeperAnswer};
 use parking_lot::Mutex;
-use proto::{LocksReply, LocksRequest, Notice};
 use std::sync::Arc;
 
 /// See the head of this file.
@@ -92,77 +94,14 @@ impl Locks {
     }
 
     /// A request of this node has been granted.
-    pub fn notice(&self, notice: Notice) {
+    pub fn notice(&self, notice: GrantNotice) {
         self.waits.granted(notice.token);
-    }
-
-    /// Answers a request of member `from`.
-    ///
-    /// # Errors
-    /// None of its own; the type is that of every part.
-    pub fn handle(&self, from: Member, request: LocksRequest) -> Result<LocksReply> {
-        use LocksRequest as R;
-        let (answer, grants) = match request {
-            R::Lock {
-                session,
-                token,
-                place,
-                mode,
-                pid,
-                wait,
-            } => self
-                .keeper
-                .lock()
-                .lock((from, session, token), (place, mode, pid), wait),
-            R::Unlock {
-                session,
-                token,
-                place,
-            } => self.keeper.lock().unlock((from, session, token), &place),
-            R::Cancel {
-                session,
-                token,
-                fid,
-            } => self.keeper.lock().cancel((from, session, token), fid),
-            R::Begin { session } => self.keeper.lock().begin(from, session),
-            R::Suspect { member } => {
-                let dropped = self.look_after(member);
-                return Ok(match dropped {
-                    true => LocksReply::Free,
-                    false => LocksReply::Done { service: self.life },
-                });
-            }
-            R::Test { place, mode } => {
-                let found = self.keeper.lock().test(from, &place, mode);
-                return Ok(found.map_or(LocksReply::Free, |by| LocksReply::Denied { by }));
-            }
-            R::Blockers { fid, member, token } => {
-                let blockers = self.keeper.lock().blockers(fid, member, token);
-                return Ok(LocksReply::Blockers(blockers));
-            }
-            R::Waits { owner } => {
-                return Ok(LocksReply::Waits {
-                    waits: self.waits.of(owner),
-                    life: self.life,
-                });
-            }
-        };
-        self.tell(grants);
-        let service = self.life;
-        Ok(match answer {
-            Answer::Granted => LocksReply::Granted { service },
-            Answer::Denied(by) => LocksReply::Denied { by },
-            Answer::Waiting(blockers) => LocksReply::Waiting { service, blockers },
-            Answer::Done => LocksReply::Done { service },
-            Answer::Late => LocksReply::Late,
-            Answer::Ended => LocksReply::Ended,
-        })
     }
 
     /// Drops what a member held in an earlier life, or all of it if it is dead; true if there may have been something.
     fn look_after(&self, member: Member) -> bool {
-        match self.peers.locks(member, LocksRequest::Waits { owner: 0 }) {
-            Ok(LocksReply::Waits { life, .. }) => {
+        match self.peers.call(member, GetWaits { owner: 0 }) {
+            Ok(WaitsReply { life, .. }) => {
                 let (earlier, grants) = self.keeper.lock().renew(member, life);
                 self.tell(grants);
                 earlier
@@ -175,13 +114,95 @@ impl Locks {
                 self.tell(grants);
                 held
             }
-            _ => false,
+            Err(_) => false,
         }
     }
 
     fn tell(&self, grants: Grants) {
         for (member, token) in grants {
-            self.peers.notice(member, Notice { token });
+            self.peers.notify_granted(member, GrantNotice { token });
         }
+    }
+}
+
+impl LocksService for Locks {
+    fn lock(&self, from: Member, request: Lock) -> Result<InSession<LockReply>> {
+        let service = self.life;
+        let (answer, grants) = self.keeper.lock().lock(
+            (from, request.session, request.token),
+            (request.place, request.mode, request.pid),
+            request.wait,
+        );
+        self.tell(grants);
+        Ok(InSession::Current(match answer {
+            KeeperAnswer::Granted => LockReply::Granted { service },
+            KeeperAnswer::Denied(by) => LockReply::Denied(by),
+            KeeperAnswer::Waiting(blockers) => LockReply::Waiting(blockers),
+            KeeperAnswer::Done => LockReply::Cancelled,
+            KeeperAnswer::Late => return Ok(InSession::Late),
+            KeeperAnswer::Ended => return Ok(InSession::Ended),
+        }))
+    }
+
+    fn unlock(&self, from: Member, request: Unlock) -> Result<InSession<Unlocked>> {
+        let name = (from, request.session, request.token);
+        let (answer, grants) = self.keeper.lock().unlock(name, &request.place);
+        self.tell(grants);
+        Ok(match answer {
+            KeeperAnswer::Done => InSession::Current(Unlocked { service: self.life }),
+            KeeperAnswer::Ended => InSession::Ended,
+            // The others are answers to another request, which had this token.
+            KeeperAnswer::Late
+            | KeeperAnswer::Granted
+            | KeeperAnswer::Denied(_)
+            | KeeperAnswer::Waiting(_) => InSession::Late,
+        })
+    }
+
+    fn cancel_wait(&self, from: Member, request: CancelWait) -> Result<InSession<CancelReply>> {
+        let name = (from, request.session, request.token);
+        let (answer, grants) = self.keeper.lock().cancel(name, request.fid);
+        self.tell(grants);
+        Ok(match answer {
+            KeeperAnswer::Granted => {
+                InSession::Current(CancelReply::Granted { service: self.life })
+            }
+            KeeperAnswer::Done => InSession::Current(CancelReply::Cancelled),
+            KeeperAnswer::Ended => InSession::Ended,
+            // No answer to it leaves a request waiting, or denied.
+            KeeperAnswer::Late | KeeperAnswer::Denied(_) | KeeperAnswer::Waiting(_) => {
+                InSession::Late
+            }
+        })
+    }
+
+    fn test_lock(&self, from: Member, request: TestLock) -> Result<Option<HeldLock>> {
+        let keeper = self.keeper.lock();
+        Ok(keeper.test(from, &request.place, request.mode))
+    }
+
+    fn get_blockers(&self, _: Member, request: GetBlockers) -> Result<Vec<LockOwner>> {
+        let keeper = self.keeper.lock();
+        Ok(keeper.blockers(request.fid, request.member, request.token))
+    }
+
+    fn get_waits(&self, _: Member, request: GetWaits) -> Result<WaitsReply> {
+        Ok(WaitsReply {
+            waits: self.waits.of(request.owner),
+            life: self.life,
+        })
+    }
+
+    fn suspect_member(&self, _: Member, request: SuspectMember) -> Result<bool> {
+        Ok(self.look_after(request.member))
+    }
+
+    fn begin_session(&self, from: Member, request: BeginSession) -> Result<InSession<()>> {
+        let (begun, grants) = self.keeper.lock().begin(from, request.session);
+        self.tell(grants);
+        Ok(match begun {
+            true => InSession::Current(()),
+            false => InSession::Ended,
+        })
     }
 }

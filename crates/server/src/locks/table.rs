@@ -3,27 +3,27 @@
 //! Invariants: ranges of one owner never overlap, never touch with the same mode, and are never empty; no exclusive range
 //! of one owner overlaps any range of another (the caller asks for conflicts before it sets).
 use crate::Member;
-pub use forebay_proto::locks::{Held, Mode, Owner};
+use forebay_proto::locks::{HeldLock, LockMode, LockOwner};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     end: u64,
-    mode: Mode,
+    mode: LockMode,
     pid: u32,
 }
 
 /// See the head of this file.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct LockTable {
     /// By owner, then by first byte.
-    owners: BTreeMap<Owner, BTreeMap<u64, Piece>>,
+    owners: BTreeMap<LockOwner, BTreeMap<u64, Piece>>,
 }
 
-impl Table {
+impl LockTable {
     /// Locks `range` for `owner` in this mode, whatever it held there before.
-    pub fn set(&mut self, owner: Owner, range: Range<u64>, mode: Mode, pid: u32) {
+    pub fn set(&mut self, owner: LockOwner, range: Range<u64>, mode: LockMode, pid: u32) {
         if range.is_empty() {
             return;
         }
@@ -43,7 +43,7 @@ impl Table {
     }
 
     /// Unlocks `range` for `owner`. True if something of it was locked.
-    pub fn clear(&mut self, owner: Owner, range: Range<u64>) -> bool {
+    pub fn clear(&mut self, owner: LockOwner, range: Range<u64>) -> bool {
         let Some(pieces) = self.owners.get_mut(&owner) else {
             return false;
         };
@@ -74,10 +74,10 @@ impl Table {
     /// The lowest lock of each other owner that keeps `owner` from locking `range` in this mode.
     pub fn conflicts<'a>(
         &'a self,
-        owner: Owner,
+        owner: LockOwner,
         range: &'a Range<u64>,
-        mode: Mode,
-    ) -> impl Iterator<Item = Held> + 'a {
+        mode: LockMode,
+    ) -> impl Iterator<Item = HeldLock> + 'a {
         let others = self
             .owners
             .iter()
@@ -88,13 +88,15 @@ impl Table {
                 .filter(|(_, piece)| piece.end > range.start)
                 .into_iter()
                 .chain(pieces.range(range.start..range.end.max(range.start)))
-                .find(|(_, piece)| mode == Mode::Exclusive || piece.mode == Mode::Exclusive);
+                .find(|(_, piece)| {
+                    mode == LockMode::Exclusive || piece.mode == LockMode::Exclusive
+                });
             found.map(|(at, piece)| held(*other, *at, piece))
         })
     }
 
     /// The mode in which `owner` holds the byte.
-    pub fn mode(&self, owner: Owner, byte: u64) -> Option<Mode> {
+    pub fn mode(&self, owner: LockOwner, byte: u64) -> Option<LockMode> {
         let (_, piece) = self.owners.get(&owner)?.range(..=byte).next_back()?;
         (piece.end > byte).then_some(piece.mode)
     }
@@ -112,7 +114,7 @@ impl Table {
     }
 
     /// Everything held, by owner and place.
-    pub fn all(&self) -> impl Iterator<Item = Held> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = HeldLock> + '_ {
         self.owners.iter().flat_map(|(owner, pieces)| {
             pieces
                 .iter()
@@ -121,8 +123,8 @@ impl Table {
     }
 }
 
-fn held(owner: Owner, at: u64, piece: &Piece) -> Held {
-    Held {
+fn held(owner: LockOwner, at: u64, piece: &Piece) -> HeldLock {
+    HeldLock {
         owner,
         range: at..piece.end,
         mode: piece.mode,

@@ -1,15 +1,15 @@
 //! The table and the keeper against a model that knows every byte, and circles against all paths there are.
-use super::keeper::{Answer, Keeper};
-use super::proto::{Place, Space, Token};
-use super::table::{Mode, Owner, Table};
+use super::keeper::{Keeper, KeeperAnswer};
+use super::table::LockTable;
 use crate::{Fid, Member};
+use forebay_proto::locks::{LockMode, LockOwner, LockRange, LockSpace, LockToken};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const BYTES: u64 = 24;
 
-fn owner(n: u8) -> Owner {
-    Owner {
+fn owner(n: u8) -> LockOwner {
+    LockOwner {
         member: Member::from(n % 3),
         id: u64::from(n / 3),
     }
@@ -17,25 +17,31 @@ fn owner(n: u8) -> Owner {
 
 /// Each byte of a file: who holds it, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Bytes(Vec<BTreeMap<Owner, bool>>);
+struct Bytes(Vec<BTreeMap<LockOwner, bool>>);
 
 impl Bytes {
     fn new() -> Bytes {
         Bytes(vec![BTreeMap::new(); BYTES as usize])
     }
-    fn set(&mut self, owner: Owner, start: u64, end: u64, mode: Option<Mode>) {
+    fn set(&mut self, owner: LockOwner, start: u64, end: u64, mode: Option<LockMode>) {
         for byte in &mut self.0[start as usize..end as usize] {
             match mode {
-                Some(mode) => byte.insert(owner, mode == Mode::Exclusive),
+                Some(mode) => byte.insert(owner, mode == LockMode::Exclusive),
                 None => byte.remove(&owner),
             };
         }
     }
-    fn in_the_way(&self, owner: Owner, start: u64, end: u64, mode: Mode) -> BTreeSet<Owner> {
+    fn in_the_way(
+        &self,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        mode: LockMode,
+    ) -> BTreeSet<LockOwner> {
         let bytes = self.0[start as usize..end as usize].iter();
         let others = bytes.flat_map(|byte| byte.iter().filter(|(o, _)| **o != owner));
         others
-            .filter(|(_, exclusive)| mode == Mode::Exclusive || **exclusive)
+            .filter(|(_, exclusive)| mode == LockMode::Exclusive || **exclusive)
             .map(|(o, _)| *o)
             .collect()
     }
@@ -46,8 +52,8 @@ impl Bytes {
     }
 }
 
-fn mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::Shared), Just(Mode::Exclusive)]
+fn mode() -> impl Strategy<Value = LockMode> {
+    prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)]
 }
 
 fn range() -> impl Strategy<Value = (u64, u64)> {
@@ -59,7 +65,7 @@ proptest! {
     fn the_table_knows_each_byte_in_few_pieces(
         steps in prop::collection::vec((0u8..4, range(), prop::option::of(mode())), 1..60)
     ) {
-        let (mut table, mut bytes) = (Table::default(), Bytes::new());
+        let (mut table, mut bytes) = (LockTable::default(), Bytes::new());
         for (who, (start, end), mode) in steps {
             let who = owner(who);
             match mode {
@@ -68,7 +74,7 @@ proptest! {
             }
             bytes.set(who, start, end, mode);
             let mut shown = Bytes::new();
-            let mut last: Option<(Owner, u64, Mode)> = None;
+            let mut last: Option<(LockOwner, u64, LockMode)> = None;
             for held in table.all() {
                 prop_assert!(held.range.start < held.range.end);
                 // Pieces of one owner neither overlap nor touch in the same mode.
@@ -80,8 +86,8 @@ proptest! {
             }
             prop_assert_eq!(&shown, &bytes);
             for asking in 0..4 {
-                for mode in [Mode::Shared, Mode::Exclusive] {
-                    let found: BTreeSet<Owner> = table
+                for mode in [LockMode::Shared, LockMode::Exclusive] {
+                    let found: BTreeSet<LockOwner> = table
                         .conflicts(owner(asking), &(start..end), mode)
                         .map(|held| held.owner)
                         .collect();
@@ -94,15 +100,15 @@ proptest! {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Lock(u8, Space, (u64, u64), Mode, bool),
-    Unlock(u8, Space, (u64, u64)),
+    Lock(u8, LockSpace, (u64, u64), LockMode, bool),
+    Unlock(u8, LockSpace, (u64, u64)),
     Cancel(usize),
     Again(usize),
     Bury(Member),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let space = || prop_oneof![3 => Just(Space::Record), 1 => Just(Space::Flock)];
+    let space = || prop_oneof![3 => Just(LockSpace::Record), 1 => Just(LockSpace::Flock)];
     prop_oneof![
         8 => (0u8..6, space(), range(), mode(), any::<bool>())
             .prop_map(|(o, s, r, m, w)| Step::Lock(o, s, r, m, w)),
@@ -116,10 +122,10 @@ fn step() -> impl Strategy<Value = Step> {
 /// A waiting request of the model.
 #[derive(Debug, Clone)]
 struct Waiter {
-    owner: Owner,
-    token: Token,
-    place: Place,
-    mode: Mode,
+    owner: LockOwner,
+    token: LockToken,
+    place: LockRange,
+    mode: LockMode,
 }
 
 /// The same rules, byte by byte.
@@ -131,18 +137,18 @@ struct Model {
 }
 
 impl Model {
-    fn bytes(&mut self, space: Space) -> &mut Bytes {
+    fn bytes(&mut self, space: LockSpace) -> &mut Bytes {
         match space {
-            Space::Record => &mut self.records,
-            Space::Flock => &mut self.flocks,
+            LockSpace::Record => &mut self.records,
+            LockSpace::Flock => &mut self.flocks,
         }
     }
-    fn blockers(&mut self, w: &Waiter) -> BTreeSet<Owner> {
+    fn blockers(&mut self, w: &Waiter) -> BTreeSet<LockOwner> {
         self.bytes(w.place.space)
             .in_the_way(w.owner, w.place.start, w.place.end, w.mode)
     }
     /// Grants, one after the other, the first that can be.
-    fn sweep(&mut self) -> BTreeSet<(Member, Token)> {
+    fn sweep(&mut self) -> BTreeSet<(Member, LockToken)> {
         let mut grants = BTreeSet::new();
         'again: loop {
             for i in 0..self.queue.len() {
@@ -164,10 +170,10 @@ impl Model {
     }
 }
 
-fn whole(space: Space, (start, end): (u64, u64)) -> (u64, u64) {
+fn whole(space: LockSpace, (start, end): (u64, u64)) -> (u64, u64) {
     match space {
-        Space::Record => (start, end),
-        Space::Flock => (0, BYTES),
+        LockSpace::Record => (start, end),
+        LockSpace::Flock => (0, BYTES),
     }
 }
 
@@ -179,30 +185,30 @@ proptest! {
         let mut model = Model { records: Bytes::new(), flocks: Bytes::new(), queue: Vec::new() };
         let mut sessions = [1u64; 3];
         for (slot, step) in steps.into_iter().enumerate() {
-            let token = Token { slot: slot as u32, number: 1 };
+            let token = LockToken { slot: slot as u32, number: 1 };
             match step {
                 Step::Lock(o, space, r, mode, wait) => {
                     let (owner, (start, end)) = (owner(o), whole(space, r));
-                    let place = Place { fid: Fid(9), space, owner: owner.id, start, end };
+                    let place = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
                     let session = sessions[usize::from(owner.member)];
                     let (answer, grants) =
                         keeper.lock((owner.member, session, token), (place.clone(), mode, 1), wait);
                     let w = Waiter { owner, token, place, mode };
                     let mut let_in = BTreeSet::new();
-                    if space == Space::Flock
-                        && model.flocks.0[0].get(&owner).is_some_and(|x| *x != (mode == Mode::Exclusive))
+                    if space == LockSpace::Flock
+                        && model.flocks.0[0].get(&owner).is_some_and(|x| *x != (mode == LockMode::Exclusive))
                     {
                         model.flocks.set(owner, 0, BYTES, None);
                         let_in = model.sweep();
                     }
                     let blockers = model.blockers(&w);
                     match &answer {
-                        Answer::Granted => {
+                        KeeperAnswer::Granted => {
                             prop_assert!(blockers.is_empty());
                             model.bytes(space).set(owner, start, end, Some(mode));
                         }
-                        Answer::Denied(held) => prop_assert!(!wait && blockers.contains(&held.owner)),
-                        Answer::Waiting(by) => {
+                        KeeperAnswer::Denied(held) => prop_assert!(!wait && blockers.contains(&held.owner)),
+                        KeeperAnswer::Waiting(by) => {
                             prop_assert!(wait && !by.is_empty());
                             prop_assert_eq!(by.iter().copied().collect::<BTreeSet<_>>(), blockers);
                             model.queue.push(w);
@@ -216,10 +222,10 @@ proptest! {
                 }
                 Step::Unlock(o, space, r) => {
                     let (owner, (start, end)) = (owner(o), whole(space, r));
-                    let place = Place { fid: Fid(9), space, owner: owner.id, start, end };
+                    let place = LockRange { fid: Fid(9), space, owner: owner.id, start, end };
                     let session = sessions[usize::from(owner.member)];
                     let (answer, grants) = keeper.unlock((owner.member, session, token), &place);
-                    prop_assert_eq!(answer, Answer::Done);
+                    prop_assert_eq!(answer, KeeperAnswer::Done);
                     model.bytes(space).set(owner, start, end, None);
                     prop_assert_eq!(grants.into_iter().collect::<BTreeSet<_>>(), model.sweep());
                 }
@@ -227,17 +233,17 @@ proptest! {
                     let w = model.queue.remove(i % model.queue.len());
                     let session = sessions[usize::from(w.owner.member)];
                     let ask = (w.owner.member, session, w.token);
-                    prop_assert_eq!(keeper.cancel(ask, Fid(9)).0, Answer::Done);
+                    prop_assert_eq!(keeper.cancel(ask, Fid(9)).0, KeeperAnswer::Done);
                     // What comes late under its name does nothing.
                     let (answer, _) = keeper.lock(ask, (w.place.clone(), w.mode, 1), true);
-                    prop_assert_eq!(answer, Answer::Done);
+                    prop_assert_eq!(answer, KeeperAnswer::Done);
                 }
                 Step::Again(i) if !model.queue.is_empty() => {
                     let w = model.queue[i % model.queue.len()].clone();
                     let session = sessions[usize::from(w.owner.member)];
                     let (answer, grants) =
                         keeper.lock((w.owner.member, session, w.token), (w.place.clone(), w.mode, 1), true);
-                    prop_assert!(matches!(answer, Answer::Waiting(_)));
+                    prop_assert!(matches!(answer, KeeperAnswer::Waiting(_)));
                     prop_assert!(grants.is_empty());
                 }
                 Step::Cancel(_) | Step::Again(_) => {}
@@ -265,10 +271,10 @@ proptest! {
     }
 }
 
-fn place(owner: u64) -> Place {
-    Place {
+fn place(owner: u64) -> LockRange {
+    LockRange {
         fid: Fid(9),
-        space: Space::Record,
+        space: LockSpace::Record,
         owner,
         start: 0,
         end: 10,
@@ -278,42 +284,51 @@ fn place(owner: u64) -> Place {
 #[test]
 fn a_token_is_carried_out_once_and_never_late() {
     let mut keeper = Keeper::default();
-    let want = |owner| (place(owner), Mode::Exclusive, 1);
-    let first = Token { slot: 1, number: 1 };
+    let want = |owner| (place(owner), LockMode::Exclusive, 1);
+    let first = LockToken { slot: 1, number: 1 };
     assert_eq!(
         keeper.lock((0, 1, first), want(1), false).0,
-        Answer::Granted
+        KeeperAnswer::Granted
     );
     // Its answer was lost: the same again is the same.
     assert_eq!(
         keeper.lock((0, 1, first), want(1), false).0,
-        Answer::Granted
+        KeeperAnswer::Granted
     );
-    let second = Token { slot: 1, number: 2 };
-    assert_eq!(keeper.unlock((0, 1, second), &place(1)).0, Answer::Done);
+    let second = LockToken { slot: 1, number: 2 };
+    assert_eq!(
+        keeper.unlock((0, 1, second), &place(1)).0,
+        KeeperAnswer::Done
+    );
     // The first arrives once more, now that nobody wants it.
-    assert_eq!(keeper.lock((0, 1, first), want(1), false).0, Answer::Late);
+    assert_eq!(
+        keeper.lock((0, 1, first), want(1), false).0,
+        KeeperAnswer::Late
+    );
     assert_eq!(keeper.counts(), (0, 0));
     // A cancel that overtakes its request.
-    let third = Token { slot: 1, number: 3 };
-    assert_eq!(keeper.cancel((0, 1, third), Fid(9)).0, Answer::Done);
-    assert_eq!(keeper.lock((0, 1, third), want(1), true).0, Answer::Done);
+    let third = LockToken { slot: 1, number: 3 };
+    assert_eq!(keeper.cancel((0, 1, third), Fid(9)).0, KeeperAnswer::Done);
+    assert_eq!(
+        keeper.lock((0, 1, third), want(1), true).0,
+        KeeperAnswer::Done
+    );
     assert_eq!(keeper.counts(), (0, 0));
     // A wait that its node gave up without an answer ends when the slot is used again.
-    let other = Token { slot: 9, number: 1 };
+    let other = LockToken { slot: 9, number: 1 };
     assert_eq!(
         keeper.lock((2, 1, other), want(5), false).0,
-        Answer::Granted
+        KeeperAnswer::Granted
     );
-    let fourth = Token { slot: 1, number: 4 };
+    let fourth = LockToken { slot: 1, number: 4 };
     assert!(matches!(
         keeper.lock((0, 1, fourth), want(1), true).0,
-        Answer::Waiting(_)
+        KeeperAnswer::Waiting(_)
     ));
-    let fifth = Token { slot: 1, number: 5 };
+    let fifth = LockToken { slot: 1, number: 5 };
     assert!(matches!(
         keeper.lock((0, 1, fifth), want(2), false).0,
-        Answer::Denied(_)
+        KeeperAnswer::Denied(_)
     ));
     assert_eq!(keeper.counts(), (1, 0));
 }
@@ -321,39 +336,39 @@ fn a_token_is_carried_out_once_and_never_late() {
 #[test]
 fn a_session_takes_its_locks_along() {
     let mut keeper = Keeper::default();
-    let want = |owner| (place(owner), Mode::Exclusive, 1);
-    let token = |slot| Token { slot, number: 1 };
+    let want = |owner| (place(owner), LockMode::Exclusive, 1);
+    let token = |slot| LockToken { slot, number: 1 };
     assert_eq!(
         keeper.lock((0, 5, token(1)), want(1), false).0,
-        Answer::Granted
+        KeeperAnswer::Granted
     );
     assert!(matches!(
         keeper.lock((1, 3, token(1)), want(1), true).0,
-        Answer::Waiting(_)
+        KeeperAnswer::Waiting(_)
     ));
-    assert_eq!(keeper.begin(0, 6), (Answer::Done, vec![(1, token(1))]));
+    assert_eq!(keeper.begin(0, 6), (true, vec![(1, token(1))]));
     // The earlier one has no say any more.
     assert_eq!(
         keeper.lock((0, 5, token(2)), want(1), false).0,
-        Answer::Ended
+        KeeperAnswer::Ended
     );
     // Buried: what comes from it is refused until it begins anew.
     assert!(keeper.bury(1).0);
     assert_eq!(
         keeper.lock((1, 3, token(2)), want(1), false).0,
-        Answer::Ended
+        KeeperAnswer::Ended
     );
     assert_eq!(
         keeper.lock((1, 4, token(2)), want(1), false).0,
-        Answer::Granted
+        KeeperAnswer::Granted
     );
 }
 
 #[test]
 fn waiting_exclusive_requests_are_granted_in_their_order() {
     let mut keeper = Keeper::default();
-    let want = |owner| (place(owner), Mode::Exclusive, 1);
-    let token = |slot| Token { slot, number: 1 };
+    let want = |owner| (place(owner), LockMode::Exclusive, 1);
+    let token = |slot| LockToken { slot, number: 1 };
     keeper.lock((0, 1, token(1)), want(1), false);
     for n in 2..6 {
         keeper.lock((0, 1, token(n)), want(u64::from(n)), true);

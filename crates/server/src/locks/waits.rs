@@ -2,8 +2,8 @@
 //!
 //! Invariants: a token names one request; a slot is in one request's hands at a time, and the one used last is used again
 //! first, so that a request without an answer is soon overtaken and can do nothing late.
-use super::proto::{Token, Wait};
 use crate::Fid;
+use forebay_proto::locks::{LockToken, OwnerWait};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Waiting {
     /// Its name.
-    pub token: Token,
+    pub token: LockToken,
     /// The file.
     pub fid: Fid,
     /// The owner it is for.
@@ -65,42 +65,42 @@ impl Waiting {
 #[derive(Debug, Default)]
 struct Slots {
     /// Free slots with the number used last.
-    free: Vec<Token>,
+    free: Vec<LockToken>,
     made: u32,
 }
 
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub struct Waits {
-    waiting: Mutex<HashMap<Token, Arc<Waiting>>>,
+    waiting: Mutex<HashMap<LockToken, Arc<Waiting>>>,
     slots: Mutex<Slots>,
 }
 
 impl Waits {
     /// A new token.
-    pub fn take(&self) -> Token {
+    pub fn take(&self) -> LockToken {
         let mut slots = self.slots.lock();
         match slots.free.pop() {
-            Some(Token { slot, number }) => Token {
+            Some(LockToken { slot, number }) => LockToken {
                 slot,
                 number: number + 1,
             },
             None => {
                 slots.made += 1;
                 let slot = slots.made;
-                Token { slot, number: 1 }
+                LockToken { slot, number: 1 }
             }
         }
     }
 
     /// The request of this token is over.
-    pub fn give(&self, token: Token) {
+    pub fn give(&self, token: LockToken) {
         self.waiting.lock().remove(&token);
         self.slots.lock().free.push(token);
     }
 
     /// A request that may wait, before it is sent. Until [`Waits::give`].
-    pub fn expect(&self, token: Token, fid: Fid, owner: u64, detect: bool) -> Arc<Waiting> {
+    pub fn expect(&self, token: LockToken, fid: Fid, owner: u64, detect: bool) -> Arc<Waiting> {
         let waiting = Arc::new(Waiting {
             token,
             fid,
@@ -117,7 +117,7 @@ impl Waits {
     }
 
     /// A request has been granted. One that is not known is over already.
-    pub fn granted(&self, token: Token) {
+    pub fn granted(&self, token: LockToken) {
         if let Some(waiting) = self.waiting.lock().get(&token) {
             waiting.state.lock().granted = true;
             waiting.changed.notify_all();
@@ -138,10 +138,10 @@ impl Waits {
     }
 
     /// What an owner waits for, as far as circles are concerned.
-    pub fn of(&self, owner: u64) -> Vec<Wait> {
+    pub fn of(&self, owner: u64) -> Vec<OwnerWait> {
         let all = self.waiting.lock();
         let of_owner = all.values().filter(|w| w.owner == owner && w.detect);
-        let wait = |w: &Arc<Waiting>| Wait {
+        let wait = |w: &Arc<Waiting>| OwnerWait {
             fid: w.fid,
             token: w.token,
             looking: w.state.lock().looking,

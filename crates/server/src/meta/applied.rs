@@ -10,7 +10,7 @@
 use super::local::LocalNamespace;
 use super::records::{self, Tag};
 use crate::{Error, Member, Result};
-use forebay_proto::meta::IntentId;
+use forebay_proto::intents::IntentId;
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};

@@ -1,6 +1,7 @@
 //! Attempts of an operation: why one ended, and how that travels between members.
 use crate::{Error, Member, Result};
-use forebay_proto::meta::{IntentId, MetaReply};
+use forebay_proto::intents::IntentId;
+use forebay_proto::meta::HoldReply;
 
 /// Why an attempt of an operation ended.
 #[derive(Debug)]
@@ -19,32 +20,21 @@ impl<E: Into<Error>> From<E> for AttemptError {
     }
 }
 
-pub(crate) fn done(_: ()) -> MetaReply {
-    MetaReply::Done
-}
-
-/// Refusals that the asker acts on travel as replies.
-pub(crate) fn stop_reply(result: Result<(), AttemptError>) -> Result<MetaReply> {
-    match result {
-        Ok(()) => Ok(MetaReply::Done),
-        Err(AttemptError::Changed) => Ok(MetaReply::Changed),
-        Err(AttemptError::Busy { by, .. }) => Ok(MetaReply::Busy(by)),
+/// What the asker acts on travels as a reply.
+pub(crate) fn hold_reply(held: Result<(), AttemptError>) -> Result<HoldReply> {
+    match held {
+        Ok(()) => Ok(HoldReply::Held),
+        Err(AttemptError::Changed) => Ok(HoldReply::Changed),
+        Err(AttemptError::Busy { by, .. }) => Ok(HoldReply::Busy(by)),
         Err(AttemptError::Fail(e)) => Err(e),
     }
 }
 
-/// The other direction of `stop_reply`, at the asker.
-pub(crate) fn reply_stop(at: Member, reply: MetaReply) -> Result<(), AttemptError> {
+/// The other direction of `hold_reply`, at the asker of member `at`.
+pub(crate) fn held(at: Member, reply: HoldReply) -> Result<(), AttemptError> {
     match reply {
-        MetaReply::Changed => Err(AttemptError::Changed),
-        MetaReply::Busy(by) => Err(AttemptError::Busy { at, by }),
-        _ => Ok(()),
+        HoldReply::Held => Ok(()),
+        HoldReply::Changed => Err(AttemptError::Changed),
+        HoldReply::Busy(by) => Err(AttemptError::Busy { at, by }),
     }
-}
-
-/// A member answered something else than the question asks for.
-pub(crate) fn unexpected(to: Member, reply: &MetaReply) -> Error {
-    Error::Refused(format!(
-        "member {to} answered {reply:?}; do all members run the same version?"
-    ))
 }

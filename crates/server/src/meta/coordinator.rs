@@ -5,7 +5,7 @@
 //! 1. The batch with the intent record is the commit point; it is on disk before a step is asked for, and before what the
 //!    operation holds is free for others.
 //! 2. A committed intent is tried again until every member has done its steps, and its record goes only once they are on disk.
-use super::attempt::{AttemptError, reply_stop, unexpected};
+use super::attempt::{AttemptError, held};
 use super::intents::{Intents, members};
 use super::local::LocalNamespace;
 use super::plan::Plan;
@@ -13,7 +13,10 @@ use super::records::{self, Intent, Tag};
 use super::requests::MemberCalls;
 use super::steps::{ChangeSet, Need, Step};
 use crate::{Error, Fid, Member, Result};
-use forebay_proto::meta::{IntentId, MetaReply, MetaRequest};
+use forebay_proto::intents::IntentId;
+use forebay_proto::meta::{
+    AbortIntent, FinishIntent, GetParent, PrepareIntent, RemakeIntent, SyncIntents, TakeGate,
+};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +68,7 @@ impl IntentCoordinator {
     /// Steps 1 to 3.
     fn decide(&self, id: IntentId, plan: &Plan, intent: &Intent) -> Result<(), AttemptError> {
         if intent.gate {
-            reply_stop(0, self.members.call(0, MetaRequest::Gate { intent: id })?)?;
+            held(0, self.members.call(0, TakeGate { intent: id })?)?;
             for (fid, parent) in &plan.moves {
                 self.check_loop(*fid, *parent)?;
             }
@@ -75,17 +78,12 @@ impl IntentCoordinator {
             let needs = plan.needs_of(*member);
             if !needs.is_empty() {
                 let below = self.intents.below(*member);
-                reply_stop(
-                    *member,
-                    self.members.call(
-                        *member,
-                        MetaRequest::Prepare {
-                            intent: id,
-                            below,
-                            needs,
-                        },
-                    )?,
-                )?;
+                let request = PrepareIntent {
+                    intent: id,
+                    below,
+                    needs,
+                };
+                held(*member, self.members.call(*member, request)?)?;
             }
         }
         self.commit(Some(id), plan, Some(intent))
@@ -154,7 +152,7 @@ impl IntentCoordinator {
             members.push(0);
         }
         for member in members {
-            if let Err(e) = self.members.call(member, MetaRequest::Abort { intent: id }) {
+            if let Err(e) = self.members.call(member, AbortIntent { intent: id }) {
                 tracing::info!(
                     "member {member} will ask about intent {} itself: {e}",
                     id.number
@@ -177,13 +175,7 @@ impl IntentCoordinator {
             if at == Fid::ROOT {
                 return Ok(());
             }
-            at = match self
-                .members
-                .call(at.owner(), MetaRequest::Parent { fid: at })?
-            {
-                MetaReply::Parent(parent) => parent,
-                other => return Err(unexpected(at.owner(), &other)),
-            };
+            at = self.members.call(at.owner(), GetParent { fid: at })?;
         }
         Err(Error::Corrupt(format!(
             "directory {:#x} has no way to the root; run `forebay fsck`",
@@ -197,7 +189,7 @@ impl IntentCoordinator {
         let (mut done, mut left) = (intent.clone(), intent);
         let mut failed = None;
         left.parts.retain(|(member, part)| {
-            let request = MetaRequest::Finish {
+            let request = FinishIntent {
                 intent: id,
                 below: self.intents.below(*member),
                 part: part.clone(),
@@ -216,7 +208,7 @@ impl IntentCoordinator {
             .retain(|(member, _)| left.parts.iter().all(|(m, _)| m != member));
         if left.gate && failed.is_none() {
             // Only now: the next directory move must see the new parents.
-            if let Err(e) = self.members.call(0, MetaRequest::Abort { intent: id }) {
+            if let Err(e) = self.members.call(0, AbortIntent { intent: id }) {
                 tracing::info!(
                     "intent {} waits for the lock of directory moves: {e}",
                     id.number
@@ -239,7 +231,7 @@ impl IntentCoordinator {
                 if part.makes.is_empty() {
                     continue;
                 }
-                let request = MetaRequest::Remake {
+                let request = RemakeIntent {
                     intent: id,
                     below: self.intents.below(*member),
                     makes: part.makes.clone(),
@@ -271,7 +263,7 @@ impl IntentCoordinator {
         let asked: BTreeSet<Member> = done.iter().flat_map(|(_, done)| members(done)).collect();
         let mut unsure = BTreeSet::new();
         for member in asked {
-            if let Err(e) = self.members.call(member, MetaRequest::Sync) {
+            if let Err(e) = self.members.call(member, SyncIntents) {
                 tracing::info!(
                     "finished intents are not forgotten before member {member} answers: {e}"
                 );

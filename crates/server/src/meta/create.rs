@@ -1,5 +1,5 @@
 //! Making files, directories, symlinks, FIFOs, sockets and device files.
-use super::attempt::{AttemptError, unexpected};
+use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
 use super::plan::Plan;
 use super::steps::{Entry, Need, Step};
@@ -8,7 +8,7 @@ use crate::{
     Attr, Caller, Error, Fid, Kind, Lamination, Layout, Member, NewNode, Result, Time,
     inodes::Inode,
 };
-use forebay_proto::meta::{MetaReply, MetaRequest};
+use forebay_proto::meta::MintFids;
 use rustix::io::Errno;
 
 const SETGID: u32 = 0o2000;
@@ -112,16 +112,13 @@ impl NamespaceOperations {
         if let Some(fid) = self.fids.lock().get_mut(&home).and_then(Vec::pop) {
             return Ok(fid);
         }
-        match self.members.call(home, MetaRequest::Mint { count: FIDS })? {
-            MetaReply::Fids(mut fids) => {
-                let fid = fids
-                    .pop()
-                    .ok_or_else(|| unexpected(home, &MetaReply::Fids(Vec::new())))?;
-                self.fids.lock().entry(home).or_default().extend(fids);
-                Ok(fid)
-            }
-            other => Err(unexpected(home, &other)),
-        }
+        let mut fids = self.members.call(home, MintFids { count: FIDS })?;
+        let fid = fids.pop().ok_or_else(|| Error::Peer {
+            member: home,
+            reason: "gave none of its fids for a new directory".into(),
+        })?;
+        self.fids.lock().entry(home).or_default().extend(fids);
+        Ok(fid)
     }
 }
 

@@ -10,7 +10,7 @@
 use super::records::{self, Intent, Tag};
 use crate::{Member, Result};
 use forebay_data::Counter;
-use forebay_proto::meta::IntentId;
+use forebay_proto::intents::IntentId;
 use forebay_storage::Store;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,40 +1,8 @@
-//! What the namespace of a member knows of others: the namespaces of the other members, and the content side of this one.
+//! What the namespace of a member knows of the content side of the same member.
+use crate::Fid;
 use crate::files::{Files, Removal};
 use crate::inodes::Inode;
-use crate::{Fid, Member, Peers, Result};
-use forebay_proto::meta::{MetaReply, MetaRequest};
 use forebay_storage::Batch;
-use std::time::Duration;
-
-/// How the namespace reaches the other members' namespaces.
-pub trait MetaPeers: Send + Sync {
-    /// This member.
-    fn member(&self) -> Member;
-    /// How many members the service has.
-    fn members(&self) -> u16;
-    /// How long a request to another member may take.
-    fn deadline(&self) -> Duration;
-    /// Asks member `to`.
-    ///
-    /// # Errors
-    /// What the member answers; a fabric error if it does not.
-    fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply>;
-}
-
-impl MetaPeers for Peers {
-    fn member(&self) -> Member {
-        Peers::member(self)
-    }
-    fn members(&self) -> u16 {
-        Peers::members(self)
-    }
-    fn deadline(&self) -> Duration {
-        Peers::deadline(self)
-    }
-    fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
-        self.meta(to, request)
-    }
-}
 
 /// What the namespace asks and tells the content side of this member.
 pub trait FilesHook: Send + Sync {

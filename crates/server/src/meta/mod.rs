@@ -50,20 +50,19 @@ pub mod steps;
 mod tests;
 mod xattrs;
 
-pub use forebay_proto::meta as proto;
-pub use links::{FilesHook, MetaPeers};
+pub use links::FilesHook;
 pub use recover::IntentRecoveryThread;
 
 use crate::inodes::Inodes;
 use crate::{Member, Result};
-use attempt::done;
 use coordinator::IntentCoordinator;
+use forebay_proto::PeerRpc;
+use forebay_proto::meta::LeafService;
 use forebay_storage::Store;
 use intents::Intents;
 use local::LocalNamespace;
 use operations::NamespaceOperations;
 use participant::IntentParticipant;
-use proto::{MetaReply, MetaRequest};
 use recover::IntentRecovery;
 use requests::{LeafRequests, MemberCalls};
 use std::sync::Arc;
@@ -86,7 +85,7 @@ impl Meta {
     pub fn new(
         store: Arc<Store>,
         inodes: Arc<Inodes>,
-        peers: Arc<dyn MetaPeers>,
+        peers: Arc<dyn PeerRpc>,
         files: Arc<dyn FilesHook>,
     ) -> Result<Meta> {
         let local = LocalNamespace::new(store, inodes, peers.member(), files);
@@ -95,7 +94,7 @@ impl Meta {
     }
 
     /// Over the records of this member, which have a root.
-    fn over(local: LocalNamespace, peers: Arc<dyn MetaPeers>) -> Result<Meta> {
+    fn over(local: LocalNamespace, peers: Arc<dyn PeerRpc>) -> Result<Meta> {
         let local = Arc::new(local);
         let intents = Arc::new(Intents::open(&local.store, local.member())?);
         let participant = Arc::new(IntentParticipant::open(local.clone())?);
@@ -133,50 +132,9 @@ impl Meta {
         self.local.member()
     }
 
-    /// Answers a request of a delegate or of another member, from any thread.
-    ///
-    /// # Errors
-    /// The errno of the system call; fabric errors if another member that is needed does not answer.
-    pub fn handle(&self, request: MetaRequest) -> Result<MetaReply> {
-        use MetaRequest as R;
-        let operations = &self.operations;
-        match request {
-            R::Lookup { parent, name } => operations.lookup(parent, &name).map(MetaReply::Attr),
-            R::Create {
-                parent,
-                name,
-                new,
-                caller,
-                exclusive,
-            } => {
-                let (attr, made) = operations.create(parent, &name, &new, caller, exclusive)?;
-                Ok(MetaReply::Created(attr, made))
-            }
-            R::Link { fid, parent, name } => {
-                operations.link(fid, parent, &name).map(MetaReply::Attr)
-            }
-            R::Unlink {
-                parent,
-                name,
-                caller,
-            } => operations.unlink(parent, &name, caller).map(done),
-            R::Rmdir {
-                parent,
-                name,
-                caller,
-            } => operations.rmdir(parent, &name, caller).map(done),
-            R::Rename {
-                from,
-                name,
-                to,
-                to_name,
-                flags,
-                caller,
-            } => operations
-                .rename(from, &name, to, &to_name, flags, caller)
-                .map(done),
-            leaf => self.members.own.handle(leaf),
-        }
+    /// What it answers from its own store alone.
+    pub fn leaf(&self) -> &(dyn LeafService + 'static) {
+        &self.members.own
     }
 
     /// At a start, before any member finishes an intent: what the members made for those that a crash left is there.

@@ -8,7 +8,7 @@ use super::attempt::AttemptError;
 use super::local::LocalNamespace;
 use super::records::{self, Tag};
 use crate::Result;
-use forebay_proto::meta::IntentId;
+use forebay_proto::intents::IntentId;
 use forebay_storage::Batch;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -2,13 +2,13 @@
 //! operation came between.
 //!
 //! Until an operation that spans members has done its last step, a name may still show what it was before.
-use super::attempt::{AttemptError, unexpected};
+use super::attempt::AttemptError;
 use super::coordinator::IntentCoordinator;
 use super::local::LocalNamespace;
 use super::requests::MemberCalls;
 use crate::{Attr, Caller, Error, Fid, Member, Result};
-use forebay_proto::intents::Entry;
-use forebay_proto::meta::{IntentId, MetaReply, MetaRequest};
+use forebay_proto::intents::{Entry, IntentId};
+use forebay_proto::meta::{AbortIntent, AskIntent, GetAttr};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -81,15 +81,10 @@ impl NamespaceOperations {
             return Ok(());
         }
         // It takes long: the holder may have crashed before it decided.
-        match self
-            .members
-            .call(by.coordinator, MetaRequest::Ask { intent: by })?
-        {
-            MetaReply::Live(false) => self
-                .members
-                .call(at, MetaRequest::Abort { intent: by })
-                .map(drop),
-            _ => Ok(()),
+        let members = &self.members;
+        match members.call(by.coordinator, AskIntent { intent: by })? {
+            false => members.call(at, AbortIntent { intent: by }),
+            true => Ok(()),
         }
     }
 
@@ -108,13 +103,7 @@ impl NamespaceOperations {
 
     /// Attributes of an inode anywhere. The caller has no locks.
     pub fn attr_of(&self, fid: Fid) -> Result<Attr> {
-        match self
-            .members
-            .call(fid.owner(), MetaRequest::GetAttr { fid })?
-        {
-            MetaReply::Attr(attr) => Ok(attr),
-            other => Err(unexpected(fid.owner(), &other)),
-        }
+        self.members.call(fid.owner(), GetAttr { fid })
     }
 
     /// Attributes of what an entry of this member names. An inode that is gone was removed since: look again.

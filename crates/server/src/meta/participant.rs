@@ -11,7 +11,7 @@ use super::move_gate::MoveGate;
 use super::records::{self, Part, Tag};
 use super::steps::{ChangeSet, Need, Step};
 use crate::{Error, Result};
-use forebay_proto::meta::IntentId;
+use forebay_proto::intents::IntentId;
 use std::sync::Arc;
 
 /// See the head of this file.

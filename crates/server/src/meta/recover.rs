@@ -4,7 +4,7 @@ use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
 use super::requests::MemberCalls;
 use crate::{Error, Fid, Kind, Lamination, Layout, Result, inodes::Inode, keys};
-use forebay_proto::meta::{IntentId, MetaReply, MetaRequest};
+use forebay_proto::meta::AskIntent;
 use forebay_storage::Batch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ops::Bound;
@@ -81,7 +81,8 @@ impl IntentRecovery {
         let mut ids = self.local.holds.older(age);
         ids.extend(self.participant.gate.holder());
         for id in ids {
-            match self.is_live(id) {
+            let coordinator = id.coordinator;
+            match self.members.call(coordinator, AskIntent { intent: id }) {
                 Ok(true) => {}
                 Ok(false) => {
                     if let Err(e) = self.participant.abort(id) {
@@ -94,13 +95,6 @@ impl IntentRecovery {
                 ),
             }
         }
-    }
-
-    fn is_live(&self, id: IntentId) -> Result<bool> {
-        let reply = self
-            .members
-            .call(id.coordinator, MetaRequest::Ask { intent: id })?;
-        Ok(!matches!(reply, MetaReply::Live(false)))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Renaming, over files and directories, with NOREPLACE and EXCHANGE, within one member and across.
 //!
 //! The owner of the destination directory coordinates.
-use super::attempt::{AttemptError, unexpected};
+use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
 use super::plan::Plan;
 use super::steps::{Entry, Need, Step};
 use super::{entries, names};
 use crate::{Caller, Fid, Kind, RenameFlags, Result, Time};
-use forebay_proto::meta::{MetaReply, MetaRequest};
+use forebay_proto::meta::PeekEntry;
 use rustix::io::Errno;
 
 /// One place in the tree.
@@ -100,17 +100,11 @@ impl NamespaceOperations {
     }
 
     fn peek_anywhere(&self, spot: NameInDirectory<'_>) -> Result<Entry> {
-        let owner = spot.dir.owner();
-        match self.members.call(
-            owner,
-            MetaRequest::Peek {
-                dir: spot.dir,
-                name: spot.name.to_vec(),
-            },
-        )? {
-            MetaReply::Entry(entry) => Ok(entry),
-            other => Err(unexpected(owner, &other)),
-        }
+        let request = PeekEntry {
+            dir: spot.dir,
+            name: spot.name.to_vec(),
+        };
+        self.members.call(spot.dir.owner(), request)
     }
 }
 

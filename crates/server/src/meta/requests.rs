@@ -1,13 +1,45 @@
-//! Requests between the namespaces of members. What members ask each other is a leaf: answered from this member's own store,
-//! so that no answer waits for another one.
-use super::attempt::{done, stop_reply};
+//! The requests about names and attributes that this member answers, and asking those of other members. What members ask each
+//! other is a leaf request: answered from the member's own store, so that no answer waits for another one.
+use super::Meta;
+use super::attempt::hold_reply;
 use super::intents::Intents;
-use super::links::MetaPeers;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
-use crate::{Error, Member, Result};
-use forebay_proto::meta::{MetaReply, MetaRequest};
+use crate::{Attr, DirEntry, Error, Fid, Member, Result};
+use forebay_proto::PeerRpc;
+use forebay_proto::call::ServiceCall;
+use forebay_proto::intents::{Entry, IntentId};
+use forebay_proto::meta::{
+    AbortIntent, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr, GetParent,
+    GetXattr, HoldReply, LeafService, Link, ListXattrs, Lookup, MintFids, OperationService,
+    PeekEntry, PrepareIntent, ReadDir, ReadLink, RemakeIntent, RemoveDir, RemoveXattr, Rename,
+    SetXattr, SyncIntents, TakeGate, Unlink,
+};
 use std::sync::Arc;
+
+impl OperationService for Meta {
+    fn lookup(&self, _: Member, r: Lookup) -> Result<Attr> {
+        self.operations.lookup(r.parent, &r.name)
+    }
+    fn create(&self, _: Member, r: Create) -> Result<Created> {
+        let operations = &self.operations;
+        let (attr, made) = operations.create(r.parent, &r.name, &r.new, r.caller, r.exclusive)?;
+        Ok(Created { attr, made })
+    }
+    fn link(&self, _: Member, r: Link) -> Result<Attr> {
+        self.operations.link(r.fid, r.parent, &r.name)
+    }
+    fn unlink(&self, _: Member, r: Unlink) -> Result<()> {
+        self.operations.unlink(r.parent, &r.name, r.caller)
+    }
+    fn remove_dir(&self, _: Member, r: RemoveDir) -> Result<()> {
+        self.operations.rmdir(r.parent, &r.name, r.caller)
+    }
+    fn rename(&self, _: Member, r: Rename) -> Result<()> {
+        self.operations
+            .rename(r.from, &r.name, r.to, &r.to_name, r.flags, r.caller)
+    }
+}
 
 /// Answers leaf requests.
 pub(crate) struct LeafRequests {
@@ -16,80 +48,94 @@ pub(crate) struct LeafRequests {
     pub intents: Arc<Intents>,
 }
 
-impl LeafRequests {
-    /// Answers a leaf request, from any thread.
-    ///
-    /// # Errors
-    /// The errno of the system call. An operation, which may ask other members, is refused.
-    pub fn handle(&self, request: MetaRequest) -> Result<MetaReply> {
-        use MetaRequest as R;
-        let (local, participant) = (&self.local, &self.participant);
-        match request {
-            R::GetAttr { fid } => local.getattr(fid).map(MetaReply::Attr),
-            R::SetAttr { fid, set, caller } => {
-                local.setattr(fid, &set, caller).map(MetaReply::Attr)
-            }
-            R::ReadDir { fid, after, limit } => local
-                .readdir(fid, after.as_deref(), limit)
-                .map(MetaReply::Entries),
-            R::ReadLink { fid } => local.readlink(fid).map(MetaReply::Bytes),
-            R::Parent { fid } => local.parent(fid).map(MetaReply::Parent),
-            R::GetXattr { fid, name } => local.getxattr(fid, &name).map(MetaReply::Bytes),
-            R::SetXattr {
-                fid,
-                name,
-                value,
-                create,
-                replace,
-            } => local.setxattr(fid, &name, value, create, replace).map(done),
-            R::ListXattr { fid } => local.listxattr(fid).map(MetaReply::Names),
-            R::RemoveXattr { fid, name } => local.removexattr(fid, &name).map(done),
-            R::Peek { dir, name } => local.peek(dir, &name).map(MetaReply::Entry),
-            R::Mint { count } => local.mint(count).map(MetaReply::Fids),
-            R::Prepare {
-                intent,
-                below,
-                needs,
-            } => stop_reply(participant.prepare(intent, below, needs)),
-            R::Finish {
-                intent,
-                below,
-                part,
-            } => participant.apply_part(intent, below, &part).map(done),
-            R::Remake {
-                intent,
-                below,
-                makes,
-            } => participant.remake(intent, below, makes).map(done),
-            R::Sync => Ok(done(local.store.barrier()?)),
-            R::Abort { intent } => participant.abort(intent).map(done),
-            R::Ask { intent } => Ok(MetaReply::Live(self.intents.is_live(intent))),
-            R::Gate { intent } => stop_reply(participant.gate.take(intent)),
-            operation @ (R::Lookup { .. }
-            | R::Create { .. }
-            | R::Link { .. }
-            | R::Unlink { .. }
-            | R::Rmdir { .. }
-            | R::Rename { .. }) => Err(Error::Refused(format!(
-                "{operation:?} is no request that members ask each other; do all members run the same version?"
-            ))),
-        }
+impl LeafService for LeafRequests {
+    fn get_attr(&self, _: Member, r: GetAttr) -> Result<Attr> {
+        self.local.getattr(r.fid)
     }
+    fn change_attr(&self, _: Member, r: ChangeAttr) -> Result<Attr> {
+        self.local.setattr(r.fid, &r.set, r.caller)
+    }
+    fn read_dir(&self, _: Member, r: ReadDir) -> Result<Vec<DirEntry>> {
+        self.local.readdir(r.fid, r.after.as_deref(), r.limit)
+    }
+    fn read_link(&self, _: Member, r: ReadLink) -> Result<Vec<u8>> {
+        self.local.readlink(r.fid)
+    }
+    fn get_parent(&self, _: Member, r: GetParent) -> Result<Fid> {
+        self.local.parent(r.fid)
+    }
+    fn get_xattr(&self, _: Member, r: GetXattr) -> Result<Vec<u8>> {
+        self.local.getxattr(r.fid, &r.name)
+    }
+    fn set_xattr(&self, _: Member, r: SetXattr) -> Result<()> {
+        self.local
+            .setxattr(r.fid, &r.name, r.value, r.create, r.replace)
+    }
+    fn list_xattrs(&self, _: Member, r: ListXattrs) -> Result<Vec<Vec<u8>>> {
+        self.local.listxattr(r.fid)
+    }
+    fn remove_xattr(&self, _: Member, r: RemoveXattr) -> Result<()> {
+        self.local.removexattr(r.fid, &r.name)
+    }
+    fn peek_entry(&self, _: Member, r: PeekEntry) -> Result<Entry> {
+        self.local.peek(r.dir, &r.name)
+    }
+    fn mint_fids(&self, _: Member, r: MintFids) -> Result<Vec<Fid>> {
+        self.local.mint(r.count)
+    }
+    fn prepare_intent(&self, from: Member, r: PrepareIntent) -> Result<HoldReply> {
+        check_coordinator(from, r.intent)?;
+        hold_reply(self.participant.prepare(r.intent, r.below, r.needs))
+    }
+    fn finish_intent(&self, from: Member, r: FinishIntent) -> Result<()> {
+        check_coordinator(from, r.intent)?;
+        self.participant.apply_part(r.intent, r.below, &r.part)
+    }
+    fn abort_intent(&self, _: Member, r: AbortIntent) -> Result<()> {
+        self.participant.abort(r.intent)
+    }
+    fn ask_intent(&self, _: Member, r: AskIntent) -> Result<bool> {
+        Ok(self.intents.is_live(r.intent))
+    }
+    fn remake_intent(&self, from: Member, r: RemakeIntent) -> Result<()> {
+        check_coordinator(from, r.intent)?;
+        self.participant.remake(r.intent, r.below, r.makes)
+    }
+    fn sync_intents(&self, _: Member, _: SyncIntents) -> Result<()> {
+        Ok(self.local.store.barrier()?)
+    }
+    fn take_gate(&self, _: Member, r: TakeGate) -> Result<HoldReply> {
+        hold_reply(self.participant.gate.take(r.intent))
+    }
+}
+
+/// Only its coordinator prepares and finishes an intent, and says which of its intents are over.
+fn check_coordinator(from: Member, intent: IntentId) -> Result<()> {
+    if intent.coordinator == from {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "member {from} asked for a part of intent {} of member {}; do all members run the same version?",
+        intent.number, intent.coordinator
+    )))
 }
 
 /// Asks the namespaces of members: this one by a plain call, never through the fabric.
 pub(crate) struct MemberCalls {
-    pub peers: Arc<dyn MetaPeers>,
+    pub peers: Arc<dyn PeerRpc>,
     pub own: LeafRequests,
 }
 
 impl MemberCalls {
     /// Asks member `to` a leaf request.
-    pub fn call(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
+    pub fn call<C>(&self, to: Member, request: C) -> Result<C::Reply>
+    where
+        C: ServiceCall<Service = dyn LeafService>,
+    {
         if to == self.own.local.member() {
-            self.own.handle(request)
+            request.serve(&self.own, to)
         } else {
-            self.peers.ask(to, request)
+            self.peers.call(to, request)
         }
     }
 }

@@ -1,6 +1,9 @@
 //! The outbox alone: what waits, what arrives, what is damaged.
 use super::*;
-use forebay_proto::files::{FilesReply, FilesRequest};
+use forebay_fabric::Message;
+use forebay_proto::Request;
+use forebay_proto::call::Call;
+use forebay_proto::data::DataRequest;
 use forebay_storage::{Options, OsIo};
 use rustix::io::Errno;
 use std::path::Path;
@@ -12,7 +15,7 @@ struct Frees {
     got: Mutex<Vec<(Member, Range)>>,
 }
 
-impl ContentPeers for Frees {
+impl PeerRpc for Frees {
     fn member(&self) -> Member {
         0
     }
@@ -22,24 +25,18 @@ impl ContentPeers for Frees {
     fn deadline(&self) -> std::time::Duration {
         std::time::Duration::from_secs(60)
     }
-    fn files(&self, _to: Member, _request: FilesRequest) -> Result<FilesReply> {
-        Err(Errno::NOSYS.into())
-    }
-    fn free(&self, to: Member, ranges: Vec<Range>) -> Result<()> {
+    fn exchange(&self, to: Member, request: Request) -> Result<Message> {
         if self.dead.lock().contains(&to) {
             return Err(Errno::IO.into());
         }
-        self.got.lock().extend(ranges.into_iter().map(|r| (to, r)));
-        Ok(())
-    }
-    fn sync_data(&self, to: Member) -> Result<()> {
-        match self.dead.lock().contains(&to) {
-            true => Err(Errno::IO.into()),
-            false => Ok(()),
+        match request {
+            Request::Data(DataRequest::FreeRanges(FreeRanges { ranges })) => {
+                self.got.lock().extend(ranges.into_iter().map(|r| (to, r)));
+            }
+            Request::Data(DataRequest::SyncLogs(_)) => {}
+            other => panic!("{other:?}"),
         }
-    }
-    fn readable(&self, _to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
-        Ok(vec![true; ranges.len()])
+        Ok(SyncLogs::encode_reply(Ok(())))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernel may keep its pages of a file exactly while nobody else has changed it.
 use crate::common::*;
-use forebay_server::{Config, Consistency, KernelNews};
+use forebay_server::{Config, Consistency, KernelInvalidation};
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -84,8 +84,8 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
     let (fid, handle) = create(&here, "f");
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = heard.clone();
-    there.set_kernel_renewal(Some(Arc::new(
-        move |news, told: forebay_server::Renewed| {
+    there.set_kernel_invalidator(Some(Arc::new(
+        move |news, told: forebay_server::InvalidationDone| {
             hears.lock().unwrap().push(news);
             told(Ok(()));
         },
@@ -99,7 +99,7 @@ fn the_kernel_of_a_node_that_has_the_file_open_hears_of_what_it_may_keep_in_posi
             .unwrap()
             .drain(..)
             .map(|news| match news {
-                KernelNews::Changed(attr) => there.changed_elsewhere(&attr),
+                KernelInvalidation::Changed(attr) => there.changed_elsewhere(&attr),
                 other => panic!("{other:?}"),
             })
             .collect::<Vec<_>>()

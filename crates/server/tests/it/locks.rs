@@ -6,8 +6,7 @@
 use crate::common::*;
 use forebay_fabric::fault::{Faults, Odds};
 use forebay_server::delegate::{Delegate, Granted, Handle, LockWanted, Locking};
-use forebay_server::locks::Mode;
-use forebay_server::locks::proto::Space;
+use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::{Error, Fid, Kind, NewNode, Service};
 use forebay_testkit::seeds::is_soak;
 use rustix::io::Errno;
@@ -16,10 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-fn want(owner: u64, start: u64, end: u64, mode: Mode) -> LockWanted {
+fn want(owner: u64, start: u64, end: u64, mode: LockMode) -> LockWanted {
     LockWanted {
         owner,
-        space: Space::Record,
+        space: LockSpace::Record,
         start,
         end,
         mode,
@@ -29,7 +28,7 @@ fn want(owner: u64, start: u64, end: u64, mode: Mode) -> LockWanted {
 }
 
 fn exclusive(owner: u64, start: u64, end: u64) -> LockWanted {
-    want(owner, start, end, Mode::Exclusive)
+    want(owner, start, end, LockMode::Exclusive)
 }
 
 /// Locks, waiting as long as it takes or until told to stop.
@@ -113,14 +112,14 @@ fn nodes_exclude_each_other_and_see_what_was_written_under_the_last_lock() {
             .unwrap();
         assert_eq!(
             (shown.range, shown.mode, shown.pid),
-            (0..8, Mode::Exclusive, 0)
+            (0..8, LockMode::Exclusive, 0)
         );
         let before = node.read(*handle, 0, 8).unwrap();
         let count = <[u8; 8]>::try_from(&before[..]).map_or(0, u64::from_le_bytes);
         assert_eq!(count, round);
         node.write(*handle, 0, &(round + 1).to_le_bytes(), ROOT)
             .unwrap();
-        node.unlock(*handle, 5, Space::Record, 0, 8).unwrap();
+        node.unlock(*handle, 5, LockSpace::Record, 0, 8).unwrap();
         assert!(
             other
                 .test_lock(*other_handle, &exclusive(5, 4, 9))
@@ -141,7 +140,7 @@ fn a_grant_names_pages_that_another_node_has_made_old() {
         panic!()
     };
     let lock = |node: &Delegate, handle| node.lock(handle, &exclusive(1, 0, 1)).unwrap();
-    let unlock = |node: &Delegate, handle| node.unlock(handle, 1, Space::Record, 0, 1).unwrap();
+    let unlock = |node: &Delegate, handle| node.unlock(handle, 1, LockSpace::Record, 0, 1).unwrap();
     assert!(lock(a, *ah).stale.is_none(), "opened just now");
     a.write(*ah, 0, b"one", ROOT).unwrap();
     unlock(a, *ah);
@@ -173,7 +172,7 @@ fn waits_are_granted_interrupted_and_ended_and_leave_nothing() {
     assert_eq!(service.nodes()[0].locks.counts(), (1, 1));
     nodes[0]
         .0
-        .unlock(nodes[0].1, 1, Space::Record, 0, 50)
+        .unlock(nodes[0].1, 1, LockSpace::Record, 0, 50)
         .unwrap();
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
     assert_eq!(held(&service), 2);
@@ -194,9 +193,9 @@ fn closing_gives_up_what_belongs_to_the_closer() {
     let (node, handle) = &nodes[1];
     let again = node.open(fid, READ).unwrap().handle;
     let flock = LockWanted {
-        space: Space::Flock,
+        space: LockSpace::Flock,
         detect: false,
-        ..want(90, 0, 1 << 63, Mode::Shared)
+        ..want(90, 0, 1 << 63, LockMode::Shared)
     };
     let _ = node.lock(*handle, &exclusive(1, 0, 10)).unwrap();
     let _ = node.lock(*handle, &exclusive(2, 10, 20)).unwrap();
@@ -213,7 +212,7 @@ fn closing_gives_up_what_belongs_to_the_closer() {
         b"under the lock"
     );
     other
-        .unlock(*other_handle, 1, Space::Record, 0, 10)
+        .unlock(*other_handle, 1, LockSpace::Record, 0, 10)
         .unwrap();
     // The open file goes: its own locks go.
     node.release(again).unwrap();
@@ -229,21 +228,21 @@ fn flock_gives_the_old_lock_up_before_it_asks_for_another() {
     let service = start(&dir, config(2));
     let (_, nodes) = open_everywhere(&service, "f");
     let flock = |owner, mode| LockWanted {
-        space: Space::Flock,
+        space: LockSpace::Flock,
         detect: false,
         ..want(owner, 0, 1 << 63, mode)
     };
     let (a, b) = (&nodes[0], &nodes[1]);
-    let _ = a.0.lock(a.1, &flock(1, Mode::Shared)).unwrap();
-    let _ = b.0.lock(b.1, &flock(1, Mode::Shared)).unwrap();
+    let _ = a.0.lock(a.1, &flock(1, LockMode::Shared)).unwrap();
+    let _ = b.0.lock(b.1, &flock(1, LockMode::Shared)).unwrap();
     // Both want it alone: the one that asks first waits, the second gives its share up and so lets it in.
-    let (first, _) = start_waiting(&a.0, a.1, flock(1, Mode::Exclusive));
+    let (first, _) = start_waiting(&a.0, a.1, flock(1, LockMode::Exclusive));
     until_waiting(&service, 1);
-    let (second, _) = start_waiting(&b.0, b.1, flock(1, Mode::Exclusive));
+    let (second, _) = start_waiting(&b.0, b.1, flock(1, LockMode::Exclusive));
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
     // Record locks are another matter.
     let _ = b.0.lock(b.1, &exclusive(1, 0, 1 << 63)).unwrap();
-    a.0.unlock(a.1, 1, Space::Flock, 0, 1 << 63).unwrap();
+    a.0.unlock(a.1, 1, LockSpace::Flock, 0, 1 << 63).unwrap();
     assert_eq!(second.recv_timeout(LONG).unwrap(), Ok(()));
     service.stop().unwrap();
 }
@@ -385,7 +384,7 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
                         node.write(*handle, 0, &next, ROOT).unwrap();
                         // Published before the lock is given up: what follows must not undo it.
                         insist(&|| node.flush(*handle));
-                        insist(&|| node.unlock(*handle, 1, Space::Record, 0, 8));
+                        insist(&|| node.unlock(*handle, 1, LockSpace::Record, 0, 8));
                     }
                 });
             }
@@ -398,7 +397,7 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
             u64::from_le_bytes(bytes[..].try_into().unwrap()),
             3 * ROUNDS
         );
-        node.unlock(*handle, 9, Space::Record, 0, 8).unwrap();
+        node.unlock(*handle, 9, LockSpace::Record, 0, 8).unwrap();
         assert_eq!(service.nodes()[0].locks.counts(), (0, 0));
         service.stop().unwrap();
     }
@@ -420,13 +419,13 @@ fn a_dead_node_holds_nothing_and_a_node_taken_for_dead_is_told_so() {
     // It believed that it held the lock; it hears that it does not at its next call about it.
     let told = nodes[2]
         .0
-        .unlock(nodes[2].1, 1, Space::Record, 0, 1)
+        .unlock(nodes[2].1, 1, LockSpace::Record, 0, 1)
         .unwrap_err();
     assert_eq!(told.errno(), Errno::NOLCK);
     assert_eq!(lock(2).unwrap_err().errno(), Errno::AGAIN);
     nodes[1]
         .0
-        .unlock(nodes[1].1, 1, Space::Record, 0, 1)
+        .unlock(nodes[1].1, 1, LockSpace::Record, 0, 1)
         .unwrap();
     let _ = lock(2).unwrap();
     // The keeper itself is dead: an error, and in time.

@@ -2,7 +2,7 @@
 use crate::common::*;
 use forebay_pattern::{Folder, Segment, Source};
 use forebay_server::delegate::{Delegate, Described, Fallocate, Whence};
-use forebay_server::files::proto::{CommitAttr, FilesReply, FilesRequest};
+use forebay_server::proto::files::{Commit, CommitAttr, CommitReply, FilesService};
 use forebay_server::{Config, Fid, Layout, Service};
 
 const NODES: u16 = 4;
@@ -235,7 +235,7 @@ fn a_reader_needs_few_bytes_for_a_very_large_checkpoint() {
             log: 1000 + writer,
         };
         let pattern = folder.finish().remove(0);
-        let commit = FilesRequest::Commit {
+        let commit = Commit {
             fid,
             token: writer,
             own: Vec::new(),
@@ -249,8 +249,8 @@ fn a_reader_needs_few_bytes_for_a_very_large_checkpoint() {
         };
         let reply = service.nodes()[usize::from(fid.owner())]
             .files
-            .handle(1, commit);
-        assert!(matches!(reply, Ok(FilesReply::Committed { .. })));
+            .commit(1, commit);
+        assert!(matches!(reply, Ok(CommitReply::Committed(_))));
     }
     let reader = service.delegate(1);
     let handle = reader.open(fid, READ).unwrap().handle;

@@ -8,9 +8,10 @@ use forebay_data::READ_BYTES;
 use forebay_fabric::fault::{Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank, ring::Collectives};
 use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
-use forebay_server::locks::{Mode, proto::Space};
-use forebay_server::meta::proto::{IntentId, MetaRequest, Part};
-use forebay_server::proto::{OneWay, Reply, Request, WireError};
+use forebay_server::proto::intents::{IntentId, Part};
+use forebay_server::proto::locks::{LockMode, LockSpace};
+use forebay_server::proto::meta::FinishIntent;
+use forebay_server::proto::{OneWay, Request, WireError};
 use forebay_server::{Caller, Fid, Kind, NewNode, RenameFlags, Service, SetAttr, SetTime};
 use forebay_testkit::mutation::fuzz;
 use forebay_testkit::random::Random;
@@ -18,6 +19,7 @@ use forebay_testkit::seeds;
 use parking_lot::Mutex;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -81,7 +83,8 @@ fn measured<T>(run: impl FnOnce() -> T) -> (T, i64) {
 #[derive(Default)]
 struct Heard {
     requests: Vec<Vec<u8>>,
-    replies: Vec<Vec<u8>>,
+    /// Each behind the head of its request.
+    replies: Vec<(Vec<u8>, Vec<u8>)>,
     sent: Vec<Vec<u8>>,
 }
 
@@ -110,8 +113,8 @@ impl Intercept for Tap {
         let noise = self.noise.load(Ordering::Relaxed) as usize;
         if noise == 0 {
             let mut heard = self.heard.lock();
-            heard.requests.push(asked);
-            heard.replies.push(reply.head.to_vec());
+            heard.requests.push(asked.clone());
+            heard.replies.push((asked, reply.head.to_vec()));
         } else {
             let mut random = self.random.lock();
             if random.index(1000) < noise {
@@ -226,10 +229,10 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
         let _ = there.flush(other.handle);
         let wanted = LockWanted {
             owner: 5,
-            space: Space::Record,
+            space: LockSpace::Record,
             start: 0,
             end: 10,
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             pid: 1,
             detect: true,
         };
@@ -292,12 +295,12 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
     Ok(())
 }
 
-/// Some messages of each kind, told by their first bytes.
-fn some_of_each(mut heads: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+/// Some messages of each kind, told by the first bytes of what `named` says.
+fn some_of_each<T: Ord>(mut heads: Vec<T>, named: impl Fn(&T) -> &Vec<u8>) -> Vec<T> {
     heads.sort();
     heads.dedup();
-    let mut corpus: Vec<Vec<u8>> = Vec::new();
-    let kind = |head: &Vec<u8>| head[..head.len().min(3)].to_vec();
+    let mut corpus: Vec<T> = Vec::new();
+    let kind = |head: &T| named(head)[..named(head).len().min(3)].to_vec();
     for head in heads {
         let alike = corpus.iter().rev().take_while(|c| kind(c) == kind(&head));
         if alike.count() < 8 {
@@ -317,9 +320,9 @@ fn corpus() -> Heard {
     world.service.stop().unwrap();
     let heard = std::mem::take(&mut *world.heard.lock());
     Heard {
-        requests: some_of_each(heard.requests),
-        replies: some_of_each(heard.replies),
-        sent: some_of_each(heard.sent),
+        requests: some_of_each(heard.requests, |head| head),
+        replies: some_of_each(heard.replies, |(asked, _)| asked),
+        sent: some_of_each(heard.sent, |head| head),
     }
 }
 
@@ -367,16 +370,18 @@ fn mutated_requests_are_answered() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{}", what());
         assert!(held < MOST, "{held} bytes: {}", what());
         most = most.max(held);
-        let reply: Result<Reply, WireError> = postcard::from_bytes(&reply.head).unwrap();
-        answers[match (&asked, reply) {
-            (Err(_), reply) => {
+        answers[match &asked {
+            Err(_) => {
+                let reply: Result<(), WireError> = postcard::from_bytes(&reply.head).unwrap();
                 assert!(matches!(reply, Err(WireError::Corrupt(_))));
                 0
             }
-            (Ok(_), Err(_)) => 1,
-            (Ok(_), Ok(Reply::Meta(_))) => 2,
-            (Ok(_), Ok(Reply::Files(_))) => 3,
-            (Ok(_), Ok(_)) => 4,
+            Ok(asked) => match (asked, asked.reread_reply(&reply.head).unwrap()) {
+                (_, Err(_)) => 1,
+                (Request::Operations(_) | Request::Leaf(_), Ok(_)) => 2,
+                (Request::Files(_), Ok(_)) => 3,
+                (_, Ok(_)) => 4,
+            },
         }] += 1;
     });
     println!("unreadable, refused, done by part: {answers:?}; {most} bytes at most");
@@ -390,7 +395,7 @@ fn mutated_requests_are_answered() {
 fn a_wrong_number_stops_no_coordinator() {
     let world = World::new(1);
     let finish = |coordinator, number, below| {
-        Request::Meta(MetaRequest::Finish {
+        Request::from(FinishIntent {
             intent: IntentId {
                 coordinator,
                 number,
@@ -406,7 +411,7 @@ fn a_wrong_number_stops_no_coordinator() {
             bulk: Vec::new(),
         };
         let reply = world.ends[0].call(1, message, Duration::from_secs(60));
-        let reply: Result<Reply, WireError> = postcard::from_bytes(&reply.unwrap().head).unwrap();
+        let reply: Result<(), WireError> = postcard::from_bytes(&reply.unwrap().head).unwrap();
         assert!(matches!(reply, Err(WireError::Refused(_))), "{reply:?}");
     }
     let new = NewNode {
@@ -432,22 +437,35 @@ fn a_wrong_number_stops_no_coordinator() {
 fn mutated_heads_are_refused_or_read() {
     let heard = corpus();
     let mut random = Random::new(1);
-    let corpus = [heard.requests, heard.replies, heard.sent].concat();
+    // What a head is a reply to, if it is one; any other request may be asked too, and get it.
+    let mut asked_for: BTreeMap<Vec<u8>, Request> = BTreeMap::new();
+    for (asked, reply) in &heard.replies {
+        asked_for.insert(reply.clone(), postcard::from_bytes(asked).unwrap());
+    }
+    let requests: Vec<Request> = asked_for.values().cloned().collect();
+    let replies = heard.replies.into_iter().map(|(_, reply)| reply).collect();
+    let corpus = [heard.requests, replies, heard.sent].concat();
     assert!(corpus.len() > 100, "{} messages", corpus.len());
-    fuzz("heads", 50_000, &corpus, |_, _, mut head| {
+    fuzz("heads", 50_000, &corpus, |_, first, mut head| {
         // Also long ones.
         if random.index(50) == 0 {
             head = head.repeat(1 + random.index(2000));
         }
         let most = (2 << 20) + 100 * head.len() as i64;
+        let other = &requests[random.index(requests.len())];
         let (_, held) = measured(|| {
             if let Ok(request) = postcard::from_bytes::<Request>(&head) {
                 reread(&request);
             }
-            if let Ok(reply) = postcard::from_bytes::<Result<Reply, WireError>>(&head) {
-                reread(&reply);
-                if let Err(error) = reply {
-                    let _ = error.into_error(1).errno();
+            let own = asked_for.get(first);
+            for asked in own.into_iter().chain([other]) {
+                match asked.reread_reply(&head) {
+                    Ok(Ok((text, again))) => {
+                        let reply = asked.reread_reply(&again).unwrap().unwrap();
+                        assert_eq!(reply.0, text);
+                    }
+                    Ok(Err(error)) => drop(error.into_error(1).errno()),
+                    Err(_) => {}
                 }
             }
             if let Ok(message) = postcard::from_bytes::<OneWay>(&head) {

@@ -5,12 +5,12 @@
 //! 2. Of one file, a member has at most one decision that it has not published: later commits with a part for it wait.
 //! 3. Decisions of a file are published in the order of their sequences, under its commit lock.
 //! 4. The participants of a file are all members that ever got a part of it: its removal asks each of them.
-use super::super::context::{MemberContext, unexpected};
+use super::super::context::MemberContext;
 use super::super::records::{self, CommitId};
 use super::super::work_queue::WorkQueue;
 use crate::outbox::{HeldBytes, Outbox};
 use crate::{Fid, Member, Result, keys};
-use forebay_proto::files::{FilesReply, FilesRequest};
+use forebay_proto::files::{PublishStaged, Published};
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -163,7 +163,7 @@ impl DecidedCommits {
 
     fn publish_at(&self, decision: &Decision, member: Member, sync: bool) -> Result<(u64, u64)> {
         let CommitId { fid, writer, token } = decision.id;
-        let request = FilesRequest::Publish {
+        let request = PublishStaged {
             fid,
             writer,
             token,
@@ -171,9 +171,9 @@ impl DecidedCommits {
             promised: decision.promised,
             sync,
         };
-        match self.context.peers.files(member, request)? {
-            FilesReply::Published { added, freed } => Ok((added, freed)),
-            FilesReply::Missing => {
+        match self.context.peers.call(member, request)? {
+            Some(Published { added, freed }) => Ok((added, freed)),
+            None => {
                 // The member promised to keep it; only a store set up to lose writes in a crash can have lost it.
                 tracing::error!(
                     fid = fid.0,
@@ -183,7 +183,6 @@ impl DecidedCommits {
                 );
                 Ok((0, 0))
             }
-            other => Err(unexpected(member, &other)),
         }
     }
 

@@ -39,7 +39,7 @@ use crate::inodes::Inode;
 use crate::{Error, Lamination, Layout, Member, Result, Time};
 use admission::Admission;
 use forebay_index::Change;
-use forebay_proto::files::{CommitAttr, FilesReply};
+use forebay_proto::files::{CommitAttr, CommitReply, Committed};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    pub fn commit(&self, mut commit: CommitRequest) -> Result<FilesReply> {
+    pub fn commit(&self, mut commit: CommitRequest) -> Result<CommitReply> {
         let id = commit.id;
         let members = self.context.map().members;
         let segments = validated(id, &commit.own, &commit.patterns, members)?;
@@ -80,7 +80,7 @@ impl Committer {
                 self.unpublished_elsewhere(&commit)?;
                 let prepared = self.patterns.prepare(id.fid, &commit.own, segments)?;
                 let Some((seq, previous)) = self.decide(&mut commit, prepared)? else {
-                    return Ok(FilesReply::SyncFirst);
+                    return Ok(CommitReply::SyncFirst);
                 };
                 self.patterns.compact(id.fid);
                 (seq, Some(previous))
@@ -99,12 +99,12 @@ impl Committer {
         }
         let inode = self.context.inodes.get(id.fid);
         let attr = inode.map_err(|e| self.too_late(&e))?.attr(id.fid);
-        Ok(FilesReply::Committed {
+        Ok(CommitReply::Committed(Committed {
             seq,
             previous,
             attr,
             open_at: self.opens.members(id.fid, id.writer),
-        })
+        }))
     }
 
     /// Step 1: publishes what earlier commits left; an error if a member of this commit still lacks some.
@@ -119,7 +119,7 @@ impl Committer {
         }
     }
 
-    /// Step 2. Returns the sequence, and the one before it. `None`, and nothing happened: see [`FilesReply::SyncFirst`].
+    /// Step 2. Returns the sequence, and the one before it. `None`, and nothing happened: see [`CommitReply::SyncFirst`].
     fn decide(
         &self,
         commit: &mut CommitRequest,

@@ -14,7 +14,6 @@ use super::super::records::{self, CommitId, HISTORY, is_receipt, receipt_key, re
 use super::super::work_queue::{ClosedReceipt, SWEEP};
 use super::decisions::DecidedCommits;
 use crate::{Error, Fid, Member, Result, keys};
-use forebay_proto::files::FilesReply;
 use forebay_storage::Batch;
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -80,16 +79,16 @@ impl CommitOutcomes {
     }
 
     /// The sequence of a decided commit. With `abort`, `None` is a promise, kept on disk, that it never will be decided.
-    pub fn decision(&self, id: CommitId, abort: bool) -> Result<FilesReply> {
+    pub fn decision(&self, id: CommitId, abort: bool) -> Result<Option<u64>> {
         // Commits decide under the inode's lock, so none slips between the look and the promise.
         let _inode = self.context.inodes.lock(id.fid);
         if let Some(seq) = self.sequence_of(id)? {
-            return Ok(FilesReply::Decision(Some(seq)));
+            return Ok(Some(seq));
         }
         match self.context.inodes.get(id.fid) {
             Ok(_) => {}
             // A removed file: no commit will find it.
-            Err(Error::Posix(Errno::STALE)) => return Ok(FilesReply::Decision(None)),
+            Err(Error::Posix(Errno::STALE)) => return Ok(None),
             Err(error) => return Err(error),
         }
         if abort {
@@ -98,7 +97,7 @@ impl CommitOutcomes {
             batch.put(keys::DECISIONS, id.abort_key(), records::abort_value());
             self.context.store.apply(batch)?;
         }
-        Ok(FilesReply::Decision(None))
+        Ok(None)
     }
 
     /// The token of the writer's last commit of the file, if there is a receipt.

@@ -14,8 +14,8 @@ use super::patterns::PatternStore;
 use super::sequences::FileSequences;
 use super::work_queue::WorkQueue;
 use crate::inodes::Inode;
-use crate::{Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
-use forebay_proto::files::{FilesReply, Spans, Unnamed};
+use crate::{Attr, Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
+use forebay_proto::files::{Spans, Unnamed};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -54,12 +54,12 @@ impl OpenFiles {
 
     /// Counts the open and answers attributes. `EPERM` for writing a file laminated for ever; a softly laminated one
     /// (the kernel lets only root get here) becomes writable with a new generation. `ESTALE` if it was removed.
-    pub fn open(&self, from: Member, fid: Fid, flags: OpenFlags, token: u64) -> Result<FilesReply> {
+    pub fn open(&self, from: Member, fid: Fid, flags: OpenFlags, token: u64) -> Result<Attr> {
         let inodes = &self.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
         if self.table.counted(fid, (from, token)) {
-            return Ok(FilesReply::Attr(inode.attr(fid)));
+            return Ok(inode.attr(fid));
         }
         self.may_open(fid, &mut inode, flags)?;
         if !self
@@ -68,7 +68,7 @@ impl OpenFiles {
         {
             return Err(Errno::STALE.into());
         }
-        Ok(FilesReply::Attr(inode.attr(fid)))
+        Ok(inode.attr(fid))
     }
 
     /// Makes a file without a name here, open for the asker, who is this member. A crash leaves its orphan record, and so removes
@@ -79,7 +79,7 @@ impl OpenFiles {
         new: Unnamed,
         write: bool,
         token: u64,
-    ) -> Result<FilesReply> {
+    ) -> Result<Attr> {
         if from != self.context.member() {
             return Err(Errno::INVAL.into());
         }
@@ -92,7 +92,7 @@ impl OpenFiles {
         inodes.put_orphan(&mut batch, fid, new.linkable);
         self.context.store.apply(batch)?;
         self.table.add_unnamed(fid, (from, token), write);
-        Ok(FilesReply::Attr(inode.attr(fid)))
+        Ok(inode.attr(fid))
     }
 
     /// As an open of each of the members. Again under the same token: for those that have not closed it, nothing changes.
@@ -102,7 +102,7 @@ impl OpenFiles {
         flags: OpenFlags,
         token: u64,
         members: &Spans,
-    ) -> Result<FilesReply> {
+    ) -> Result<Attr> {
         let inodes = &self.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
@@ -116,7 +116,7 @@ impl OpenFiles {
                 return Err(Errno::STALE.into());
             }
         }
-        Ok(FilesReply::Attr(inode.attr(fid)))
+        Ok(inode.attr(fid))
     }
 
     /// Whether a file may be opened so. One laminated softly becomes writable. The caller has the inode's lock.
@@ -140,15 +140,14 @@ impl OpenFiles {
     }
 
     /// Ends the open of this token.
-    pub fn close(&self, from: Member, fid: Fid, token: u64) -> Result<FilesReply> {
+    pub fn close(&self, from: Member, fid: Fid, token: u64) -> Result<()> {
         let _inode = self.context.inodes.lock(fid);
         let closed = self.close_one(from, fid, token);
-        self.after_close(fid, &closed)?;
-        Ok(FilesReply::Done)
+        self.after_close(fid, &closed)
     }
 
     /// As a close of each of the members.
-    pub fn close_team(&self, fid: Fid, token: u64, members: &Spans) -> Result<FilesReply> {
+    pub fn close_team(&self, fid: Fid, token: u64, members: &Spans) -> Result<Attr> {
         let inodes = &self.context.inodes;
         let _inode = inodes.lock(fid);
         let mut all = ClosedOpen::default();
@@ -158,14 +157,14 @@ impl OpenFiles {
             all.remove |= closed.remove;
         }
         self.after_close(fid, &all)?;
-        Ok(FilesReply::Attr(inodes.get(fid)?.attr(fid)))
+        Ok(inodes.get(fid)?.attr(fid))
     }
 
     /// `member` has no handle of this open, whatever became of it.
-    pub fn abandon(&self, member: Member, token: u64) -> Result<FilesReply> {
+    pub fn abandon(&self, member: Member, token: u64) -> Result<()> {
         match self.teams.abandon(member, token) {
             Some(fid) => self.close(member, fid, token),
-            None => Ok(FilesReply::Done),
+            None => Ok(()),
         }
     }
 
@@ -209,18 +208,15 @@ impl OpenFiles {
 
     /// Reserves `len` bytes behind the published size, every reservation before, and the asker's own pending writes, so that
     /// appends of several nodes never overlap. Reservations end when nobody holds the file open, or with a truncate.
-    pub fn append(&self, fid: Fid, len: u64, pending_end: u64) -> Result<FilesReply> {
+    pub fn append(&self, fid: Fid, len: u64, pending_end: u64) -> Result<u64> {
         let _inode = self.context.inodes.lock(fid);
         let size = self.context.inodes.get(fid)?.size;
-        let offset = self
-            .table
-            .reserve(fid, len, size.max(pending_end))
-            .ok_or(Errno::FBIG)?;
-        Ok(FilesReply::Offset(offset))
+        let offset = self.table.reserve(fid, len, size.max(pending_end));
+        offset.ok_or(Errno::FBIG.into())
     }
 
     /// Makes a file read-only for ever. `EBUSY` while a member holds the file open for writing. Doing it again changes nothing.
-    pub fn laminate(&self, fid: Fid) -> Result<FilesReply> {
+    pub fn laminate(&self, fid: Fid) -> Result<Attr> {
         let inodes = &self.context.inodes;
         let _inode = inodes.lock(fid);
         let mut inode = inodes.get(fid)?;
@@ -240,6 +236,6 @@ impl OpenFiles {
             self.context.store.apply(batch)?;
             self.patterns.finish(fid, &inode);
         }
-        Ok(FilesReply::Attr(inode.attr(fid)))
+        Ok(inode.attr(fid))
     }
 }

@@ -7,7 +7,7 @@ use crate::files::ranges::joined;
 use crate::inodes::Inode;
 use crate::{Fid, LOST_LOG, Result};
 use forebay_index::Extent;
-use forebay_proto::files::FilesReply;
+use forebay_proto::files::PatternsReply;
 use std::ops::Range;
 
 /// Extents of the index looked at for the ranges that it has any in; behind them it may have more anywhere.
@@ -66,11 +66,11 @@ impl PatternStore {
     }
 
     /// The patterns of a file.
-    pub(in super::super) fn for_readers(&self, fid: Fid) -> Result<FilesReply> {
+    pub(in super::super) fn for_readers(&self, fid: Fid) -> Result<PatternsReply> {
         let _inode = self.context.inodes.lock(fid);
         let inode = self.context.inodes.get(fid)?;
         if inode.layout != crate::Layout::Patterned {
-            return Ok(FilesReply::Patterns {
+            return Ok(PatternsReply {
                 bytes: Vec::new(),
                 holes: Vec::new(),
                 residual: vec![(0, u64::MAX)],
@@ -85,7 +85,7 @@ impl PatternStore {
             ranges.push(last.end()..u64::MAX);
         }
         ranges.extend(extents.iter().map(|e| e.offset..e.end()));
-        let reply = FilesReply::Patterns {
+        let reply = PatternsReply {
             bytes: table.merged().to_vec(),
             holes: table.hole_list(),
             residual: coarse(ranges),

@@ -22,7 +22,7 @@
 mod named_bytes;
 
 use super::commit::{CommitLocks, CommitRequest, Committer, DecidedCommits};
-use super::context::{MemberContext, unexpected};
+use super::context::MemberContext;
 use super::ranges::{joined, without};
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
@@ -31,7 +31,7 @@ use super::staged::StagedParts;
 use crate::outbox::{HeldBytes, Outbox};
 use crate::{Error, Fid, Layout, Member, Result};
 use forebay_index::{Change, Extent};
-use forebay_proto::files::{CommitAttr, FilesReply, FilesRequest};
+use forebay_proto::files::{Commit, CommitAttr, CommitReply, StageChanges};
 use forebay_storage::Batch;
 pub(super) use named_bytes::NamedBytes;
 use parking_lot::Mutex;
@@ -406,7 +406,7 @@ impl Restore {
             })?
         } else {
             self.staged.stage(id, &changes, true)?;
-            let request = FilesRequest::Commit {
+            let request = Commit {
                 fid,
                 token,
                 own: Vec::new(),
@@ -415,11 +415,14 @@ impl Restore {
                 attr,
                 sync: true,
             };
-            self.context.peers.files(owner, request)?
+            self.context.peers.call(owner, request)?
         };
         match reply {
-            FilesReply::Committed { .. } => Ok(()),
-            other => Err(unexpected(owner, &other)),
+            CommitReply::Committed(_) => Ok(()),
+            CommitReply::SyncFirst => Err(Error::Peer {
+                member: owner,
+                reason: "asked for a sync that had come with the commit".into(),
+            }),
         }
     }
 
@@ -444,13 +447,13 @@ impl Restore {
                 own = part.changes;
                 continue;
             }
-            let request = FilesRequest::Stage {
+            let request = StageChanges {
                 fid: id.fid,
                 token: id.token,
                 changes: part.changes,
                 sync: true,
             };
-            self.context.peers.files(part.member, request)?;
+            self.context.peers.call(part.member, request)?;
             staged.push(part.member);
         }
         Ok((own, staged))

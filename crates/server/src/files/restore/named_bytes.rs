@@ -1,9 +1,10 @@
 //! What members' indexes name in a range of a file now, and which of it can be read.
-use crate::files::context::{MemberContext, unexpected};
+use crate::files::context::MemberContext;
 use crate::files::reader::ContentReader;
-use crate::{Fid, Member, Result};
+use crate::{Error, Fid, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT};
-use forebay_proto::files::{FilesReply, FilesRequest};
+use forebay_proto::data::VerifyRanges;
+use forebay_proto::files::GetExtents;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,28 +44,24 @@ impl NamedBytes {
             let reply = match member == self.context.member() {
                 true => self.reader.extents(fid, from, range.end, PAGE)?,
                 false => {
-                    let request = FilesRequest::Extents {
+                    let request = GetExtents {
                         fid,
                         start: from,
                         end: range.end,
                         limit: PAGE,
                     };
-                    self.context.peers.files(member, request)?
+                    self.context.peers.call(member, request)?
                 }
             };
-            let FilesReply::Extents {
-                extents,
-                more,
-                published,
-            } = reply
-            else {
-                return Err(unexpected(member, &reply));
-            };
-            let page: Vec<Extent> = extents.iter().filter_map(|e| e.clip(&range)).collect();
+            let page: Vec<Extent> = reply
+                .extents
+                .iter()
+                .filter_map(|e| e.clip(&range))
+                .collect();
             each(&page);
-            match extents.last() {
-                Some(last) if more && last.end() > from => from = last.end(),
-                _ => return Ok(published),
+            match reply.extents.last() {
+                Some(last) if reply.more && last.end() > from => from = last.end(),
+                _ => return Ok(reply.published),
             }
         }
     }
@@ -79,7 +76,17 @@ impl NamedBytes {
         let mut lost = Vec::new();
         for (member, extents) in members {
             let ranges = extents.iter().map(|e| (e.log, e.addr, e.len)).collect();
-            let readable = self.context.peers.readable(member, ranges)?;
+            let readable = self.context.peers.call(member, VerifyRanges { ranges })?;
+            if readable.len() != extents.len() {
+                return Err(Error::Peer {
+                    member,
+                    reason: format!(
+                        "was asked about {} log ranges, and answered about {}",
+                        extents.len(),
+                        readable.len()
+                    ),
+                });
+            }
             let pairs = extents.into_iter().zip(readable);
             lost.extend(pairs.filter(|(_, whole)| !whole).map(|(e, _)| e));
         }

@@ -175,7 +175,7 @@ fn a_commit_of_another_members_slice_is_refused() {
         world.ask(
             0,
             0,
-            FilesRequest::Commit {
+            Commit {
                 fid,
                 token: world.token(),
                 own,
@@ -196,7 +196,7 @@ fn a_commit_of_another_members_slice_is_refused() {
     );
     assert_eq!(errno(commit(vec![], vec![0])), Errno::INVAL);
     assert_eq!(errno(commit(vec![], vec![2])), Errno::INVAL);
-    let stage = FilesRequest::Stage {
+    let stage = StageChanges {
         fid,
         token: 1,
         changes: vec![put(0, &(0..1), 1)],

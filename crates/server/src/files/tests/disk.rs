@@ -167,7 +167,7 @@ fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
         let [own, other] = &parts[..] else {
             panic!("{parts:?}")
         };
-        let stage = FilesRequest::Stage {
+        let stage = StageChanges {
             fid,
             token,
             changes: other.changes.clone(),
@@ -183,7 +183,7 @@ fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
             .ask(
                 2,
                 0,
-                FilesRequest::Commit {
+                Commit {
                     fid,
                     token,
                     own,
@@ -219,7 +219,7 @@ fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_go
             panic!("{parts:?}")
         };
         let (own, changes) = (own.changes.clone(), other.changes.clone());
-        let stage = FilesRequest::Stage {
+        let stage = StageChanges {
             fid,
             token,
             changes,
@@ -230,7 +230,7 @@ fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_go
             end: Some(range.end),
             ..Default::default()
         };
-        let commit = FilesRequest::Commit {
+        let commit = Commit {
             fid,
             token,
             own,
@@ -245,7 +245,7 @@ fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_go
     commit(world.create(0), false);
     let fid = world.create(0);
     world.set_rule(|_, _, request| match request {
-        FilesRequest::Publish { .. } => Fate::RequestLost,
+        FilesRequest::PublishStaged(_) => Fate::RequestLost,
         _ => Fate::Arrives,
     });
     commit(fid, true);
@@ -273,12 +273,12 @@ fn no_member_publishes_a_commit_to_a_promised_file_before_its_decision_is_on_dis
     let fid = world.create(0);
     let range = SLICE - 1..SLICE + 1;
     world.write(1, fid, range.clone(), 1).unwrap();
-    world.ask(0, 0, FilesRequest::Sync { fid }).unwrap();
+    world.ask(0, 0, SyncFile { fid }).unwrap();
     let (before, told) = (disk.synced(0), disk.clone());
     let asked = Arc::new(AtomicBool::new(false));
     let published = asked.clone();
     world.set_rule(move |_, _, request| {
-        if matches!(request, FilesRequest::Publish { .. }) {
+        if matches!(request, FilesRequest::PublishStaged(_)) {
             assert!(
                 told.synced(0) > before,
                 "a power cut now would take the decision"

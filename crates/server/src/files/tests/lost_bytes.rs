@@ -4,6 +4,7 @@ use super::super::check::check;
 use super::world::*;
 use crate::*;
 use forebay_index::SLICE;
+use forebay_proto::files::{FilesRequest, SyncFile};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,7 +36,7 @@ fn restart_all(world: &World) {
 
 /// What an fsync of the file promises from here on; it has nothing pending.
 fn sync(world: &World, fid: Fid) {
-    let request = forebay_proto::files::FilesRequest::Sync { fid };
+    let request = SyncFile { fid };
     world.ask(0, fid.owner(), request).unwrap();
 }
 
@@ -164,7 +165,7 @@ fn what_a_recovery_publishes_late_gives_way_to_what_it_displaced() {
     let old = SLICE - 10..SLICE + 8192;
     let fid = file_of_earlier_run(&world, old.clone());
     world.set_rule(|_, _, request| match request {
-        forebay_proto::files::FilesRequest::Publish { .. } => Fate::RequestLost,
+        FilesRequest::PublishStaged(_) => Fate::RequestLost,
         _ => Fate::Arrives,
     });
     world.write(0, fid, SLICE - 5..SLICE + 4096, NEW).unwrap();

@@ -5,8 +5,8 @@ use forebay_index::SLICE;
 use forebay_proto::files::*;
 use rustix::io::Errno;
 
-fn laminate(world: &World, fid: Fid) -> Result<FilesReply> {
-    world.ask(0, fid.owner(), FilesRequest::Laminate { fid })
+fn laminate(world: &World, fid: Fid) -> Result<Attr> {
+    world.ask(0, fid.owner(), Laminate { fid })
 }
 
 fn chmod(world: &World, fid: Fid, mode: u32) {
@@ -20,18 +20,12 @@ fn chmod(world: &World, fid: Fid, mode: u32) {
 }
 
 fn append(world: &World, from: Member, fid: Fid, len: u64, pending_end: u64) -> u64 {
-    match world.ask(
-        from,
-        fid.owner(),
-        FilesRequest::Append {
-            fid,
-            len,
-            pending_end,
-        },
-    ) {
-        Ok(FilesReply::Offset(offset)) => offset,
-        other => panic!("{other:?}"),
-    }
+    let request = ReserveAppend {
+        fid,
+        len,
+        pending_end,
+    };
+    world.ask(from, fid.owner(), request).unwrap()
 }
 
 #[test]
@@ -147,7 +141,7 @@ fn appends_of_several_members_never_overlap() {
         50,
         "reservations end with the last close"
     );
-    let too_far = FilesRequest::Append {
+    let too_far = ReserveAppend {
         fid,
         len: u64::MAX,
         pending_end: 0,

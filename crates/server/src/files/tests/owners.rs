@@ -6,12 +6,14 @@ use super::super::slice_index::SliceIndex;
 use super::super::staged::StagedParts;
 use super::super::work_queue::WorkQueue;
 use super::world::put;
-use crate::content_peers::ContentPeers;
 use crate::inodes::{Inode, Inodes};
 use crate::outbox::Outbox;
 use crate::{Fid, Member, Result, Time};
+use forebay_fabric::Message;
 use forebay_index::SLICE;
-use forebay_proto::files::{FilesReply, FilesRequest};
+use forebay_proto::call::Call;
+use forebay_proto::files::{GetDecision, PublishStaged, Published};
+use forebay_proto::{PeerRpc, Request};
 use forebay_storage::{Batch, Options, OsIo, Store};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -23,10 +25,10 @@ use std::time::Duration;
 struct ScriptedPeers {
     member: Member,
     asked: Mutex<Vec<(Member, String)>>,
-    answers: Mutex<Vec<Result<FilesReply>>>,
+    answers: Mutex<Vec<Result<Message>>>,
 }
 
-impl ContentPeers for ScriptedPeers {
+impl PeerRpc for ScriptedPeers {
     fn member(&self) -> Member {
         self.member
     }
@@ -36,21 +38,12 @@ impl ContentPeers for ScriptedPeers {
     fn deadline(&self) -> Duration {
         Duration::from_secs(60)
     }
-    fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply> {
+    fn exchange(&self, to: Member, request: Request) -> Result<Message> {
         self.asked.lock().push((to, format!("{request:?}")));
         match self.answers.lock().pop() {
             Some(answer) => answer,
             None => Err(Errno::IO.into()),
         }
-    }
-    fn free(&self, _to: Member, _ranges: Vec<(u64, u64, u64)>) -> Result<()> {
-        Ok(())
-    }
-    fn sync_data(&self, _to: Member) -> Result<()> {
-        Ok(())
-    }
-    fn readable(&self, _to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
-        Ok(vec![true; ranges.len()])
     }
 }
 
@@ -101,11 +94,9 @@ impl BareMember {
     }
 }
 
-fn published(reply: Result<FilesReply>) -> (u64, u64) {
-    match reply.unwrap() {
-        FilesReply::Published { added, freed } => (added, freed),
-        other => panic!("{other:?}"),
-    }
+fn published(reply: Result<Option<Published>>) -> (u64, u64) {
+    let Published { added, freed } = reply.unwrap().unwrap();
+    (added, freed)
 }
 
 #[test]
@@ -130,7 +121,7 @@ fn a_staged_part_is_published_once_however_often_it_is_asked() {
     assert_eq!(published(again.publish(id(2), 6, false, false)), (40, 40));
     assert_eq!(published(again.publish(id(1), 5, false, false)), (0, 0));
     let never = again.publish(id(3), 7, false, false).unwrap();
-    assert!(matches!(never, FilesReply::Missing));
+    assert_eq!(never, None);
     assert_eq!(again.last_published(fid).unwrap().seq, 6);
 }
 
@@ -147,7 +138,7 @@ fn a_staged_part_stays_until_its_owner_says_what_became_of_it() {
     staged.stage(id, &part, false).unwrap();
     assert!(staged.give_up(id).is_err(), "the owner does not answer");
     assert_eq!(staged.all(), [id]);
-    *member.peers.answers.lock() = vec![Ok(FilesReply::Decision(None))];
+    *member.peers.answers.lock() = vec![Ok(GetDecision::encode_reply(Ok(None)))];
     staged.give_up(id).unwrap();
     assert!(staged.is_empty() && member.staged().is_empty());
     let asked = member.peers.asked.lock();
@@ -178,10 +169,11 @@ fn a_decision_stays_until_each_member_has_published() {
     assert_eq!(decided.sequence_of(id), Some(9));
     // Member 1 publishes, member 2 cannot be reached.
     let done = || {
-        Ok(FilesReply::Published {
-            added: 10,
-            freed: 0,
-        })
+        let (added, freed) = (10, 0);
+        Ok(PublishStaged::encode_reply(Ok(Some(Published {
+            added,
+            freed,
+        }))))
     };
     *member.peers.answers.lock() = vec![Err(Errno::IO.into()), done()];
     assert_eq!(decided.publish(fid, true).unwrap(), [2]);
@@ -205,10 +197,7 @@ fn what_was_promised_never_to_be_decided_stays_so() {
         writer: 1,
         token,
     };
-    let decision = |id, abort| match outcomes.decision(id, abort).unwrap() {
-        FilesReply::Decision(seq) => seq,
-        other => panic!("{other:?}"),
-    };
+    let decision = |id, abort| outcomes.decision(id, abort).unwrap();
     assert_eq!(decision(id(1), false), None);
     assert!(!outcomes.is_given_up(id(1)).unwrap());
     assert_eq!(decision(id(1), true), None);

@@ -188,7 +188,7 @@ fn a_damaged_hole_loses_what_it_may_have_taken_away() {
 #[test]
 fn a_damaged_merged_record_is_merged_again() {
     let (world, fid, model) = file();
-    let laminate = FilesRequest::Laminate { fid };
+    let laminate = Laminate { fid };
     world.ask(0, 0, laminate).unwrap();
     let key = keys_of(&world, 3)[0].clone();
     for at in [2, 15] {
@@ -209,13 +209,13 @@ fn without_its_count_a_pattern_does_not_bring_back_what_was_taken_from_it() {
         }
         assert_eq!(found(&world, fid).1, Vec::<u64>::new());
         if laminate {
-            let laminate = FilesRequest::Laminate { fid };
+            let laminate = Laminate { fid };
             world.ask(0, 0, laminate).unwrap();
         } else {
             // Counts are written anew.
             world.write(1, fid, 1300..1305, 9).unwrap();
             world.restart(0);
-            world.ask(0, 0, FilesRequest::Laminate { fid }).unwrap();
+            world.ask(0, 0, Laminate { fid }).unwrap();
         }
         let (whole, _) = found(&world, fid);
         for at in 900..1300 {

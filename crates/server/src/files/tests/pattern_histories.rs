@@ -295,9 +295,9 @@ impl History {
             return;
         }
         assert_eq!(self.world.by_patterns(member, self.fid), self.model.bytes);
-        let ask = FilesRequest::Patterns { fid: self.fid };
+        let ask = GetPatterns { fid: self.fid };
         let reply = self.world.ask(member, self.fid.owner(), ask).unwrap();
-        assert!(matches!(reply, FilesReply::Patterns { holes, .. } if holes.is_empty()));
+        assert!(reply.holes.is_empty(), "{:?}", reply.holes);
     }
 
     fn truncate(&mut self, member: Member, size: u64) {

@@ -64,16 +64,12 @@ fn commit(world: &World, fid: Fid, ranks: u64, rank: u64, records: Range<u64>, f
 
 /// What a reader of member 1 gets: its bytes, and those of the map it makes of them.
 fn read_map(world: &World, fid: Fid) -> (usize, forebay_pattern::Map) {
-    let ask = FilesRequest::Patterns { fid };
-    let FilesReply::Patterns {
+    let PatternsReply {
         bytes,
         holes,
         residual,
         ..
-    } = world.ask(1, 0, ask).unwrap()
-    else {
-        panic!()
-    };
+    } = world.ask(1, 0, GetPatterns { fid }).unwrap();
     assert!(holes.is_empty() && residual.is_empty());
     let (patterns, lost) = forebay_pattern::decode_all(&bytes);
     assert!(lost.is_empty());
@@ -125,14 +121,13 @@ fn many_writers_of_one_file_take_little_room() {
         .sum();
     assert_eq!(freed, attr.bytes);
     // What a member that was cut off keeps of its logs.
-    let ask = FilesRequest::Named {
+    let ask = GetNamedRanges {
         fid,
         member: 1,
         from: 0,
     };
-    let FilesReply::Named { ranges, next: None } = world.ask(1, 0, ask).unwrap() else {
-        panic!()
-    };
+    let NamedRanges { ranges, next } = world.ask(1, 0, ask).unwrap();
+    assert_eq!(next, None);
     let wanted = (0..ranks)
         .filter(|rank| rank % 2 == 1)
         .map(|rank| (1000 + rank, 0, count * 4096));
@@ -284,9 +279,7 @@ fn tables_in_memory_stay_within_their_budget() {
         written(&world, *fid, 8, 50, fid.0 << 8);
     }
     for fid in &fids {
-        world
-            .ask(0, 0, FilesRequest::Patterns { fid: *fid })
-            .unwrap();
+        world.ask(0, 0, GetPatterns { fid: *fid }).unwrap();
         world.read(0, *fid).unwrap();
         assert!(world.files(0).pattern_memory() <= budget);
     }

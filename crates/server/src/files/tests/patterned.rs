@@ -352,18 +352,12 @@ impl World {
 
     /// What patterns, holes and the index say of a file by the answer that readers get: the same as what they see by extents.
     pub(super) fn by_patterns(&self, reader: Member, fid: Fid) -> BTreeMap<u64, Byte> {
-        let reply = self
-            .ask(reader, fid.owner(), FilesRequest::Patterns { fid })
-            .unwrap();
-        let FilesReply::Patterns {
+        let PatternsReply {
             bytes,
             holes,
             residual,
             ..
-        } = reply
-        else {
-            panic!("{reply:?}")
-        };
+        } = self.ask(reader, fid.owner(), GetPatterns { fid }).unwrap();
         let (patterns, lost) = forebay_pattern::decode_all(&bytes);
         assert!(lost.is_empty());
         let mut pieces = Vec::new();

@@ -3,6 +3,7 @@ use super::super::check::{Problem, check};
 use super::world::*;
 use crate::*;
 use forebay_index::{Change, Extent, SLICE};
+use forebay_proto::files::*;
 use forebay_storage::Batch;
 use rustix::io::Errno;
 
@@ -269,7 +270,7 @@ fn the_check_names_damage_and_what_is_unsettled() {
             Fate::Arrives
         }
     });
-    let commit = forebay_proto::files::FilesRequest::Commit {
+    let commit = Commit {
         fid,
         token: planned.token,
         own: planned.own,
@@ -278,9 +279,9 @@ fn the_check_names_damage_and_what_is_unsettled() {
         attr: planned.attr,
         sync: false,
     };
-    let seq = match world.files(0).handle(0, commit).unwrap() {
-        forebay_proto::files::FilesReply::Committed { seq, .. } => seq,
-        other => panic!("{other:?}"),
+    let CommitReply::Committed(Committed { seq, .. }) = world.files(0).commit(0, commit).unwrap()
+    else {
+        panic!("asked for a sync");
     };
     world.clear_rule();
     let problems = check(&world.stores()).unwrap();

@@ -1,11 +1,15 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
 use super::super::{Files, split_by_member};
-use crate::content_peers::ContentPeers;
 use crate::inodes::{Inode, Inodes};
-use crate::proto::WireError;
 use crate::*;
+use forebay_fabric::Message;
 use forebay_index::{Change, Extent, RangeMap};
+use forebay_proto::call::ServiceCall;
+use forebay_proto::data::{
+    DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
+};
 use forebay_proto::files::*;
+use forebay_proto::{PeerRpc, Request};
 use forebay_storage::{Batch, Io, Options, OsIo, Store};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -50,7 +54,7 @@ fn lost(rank: Member) -> Error {
 }
 
 impl Net {
-    fn call(&self, from: Member, to: Member, request: FilesRequest) -> Result<FilesReply> {
+    fn call(&self, from: Member, to: Member, request: FilesRequest) -> Result<Message> {
         self.messages.fetch_add(1, Ordering::Relaxed);
         let fate = match &mut *self.rule.lock() {
             Some(rule) => rule(from, to, &request),
@@ -62,13 +66,11 @@ impl Net {
         // Held while it works: a member does not stop in the middle of an answer.
         let node = self.nodes[usize::from(to)].read_recursive();
         let files = node.as_ref().ok_or_else(|| lost(to))?;
-        let reply = files
-            .handle(from, request)
-            .map_err(|e| WireError::from(&e).into_error(to));
+        let reply = request.answer(&**files, from);
         // A member that was cut off does not get its answer out.
         match fate == Fate::ReplyLost || files.context.faults.reached() {
             true => Err(lost(to)),
-            false => reply,
+            false => Ok(reply),
         }
     }
 }
@@ -78,7 +80,7 @@ struct TestPeers {
     net: Arc<Net>,
 }
 
-impl ContentPeers for TestPeers {
+impl PeerRpc for TestPeers {
     fn member(&self) -> Member {
         self.me
     }
@@ -88,31 +90,54 @@ impl ContentPeers for TestPeers {
     fn deadline(&self) -> Duration {
         Duration::from_secs(60)
     }
-    fn files(&self, to: Member, request: FilesRequest) -> Result<FilesReply> {
-        self.net.call(self.me, to, request)
+    fn exchange(&self, to: Member, request: Request) -> Result<Message> {
+        match request {
+            Request::Files(request) => self.net.call(self.me, to, request),
+            Request::Data(request) => {
+                let data = TestData { to, net: &self.net };
+                Ok(request.answer(&data, self.me))
+            }
+            other => panic!("{other:?}"),
+        }
     }
-    fn free(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<()> {
+}
+
+/// The log bytes of member `to`.
+struct TestData<'a> {
+    to: Member,
+    net: &'a Net,
+}
+
+impl DataService for TestData<'_> {
+    fn read_pieces(&self, _: Member, _: ReadPieces) -> Result<PiecesRead> {
+        Err(Errno::NOSYS.into())
+    }
+    fn free_ranges(&self, _: Member, request: FreeRanges) -> Result<()> {
         let mut freed = self.net.freed.lock();
-        for (log, addr, len) in ranges {
-            freed.entry((to, log)).or_default().push(addr..addr + len);
+        for (log, addr, len) in request.ranges {
+            let of_log = freed.entry((self.to, log)).or_default();
+            of_log.push(addr..addr + len);
         }
         Ok(())
     }
-    fn sync_data(&self, _to: Member) -> Result<()> {
+    fn sync_logs(&self, _: Member, _: SyncLogs) -> Result<()> {
         Ok(())
     }
-    fn readable(&self, to: Member, ranges: Vec<(u64, u64, u64)>) -> Result<Vec<bool>> {
+    fn verify_ranges(&self, _: Member, request: VerifyRanges) -> Result<Vec<bool>> {
         let less = |left: u64| left.checked_sub(1);
         let unanswered = &self.net.unanswered;
         if unanswered
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
             .is_ok()
         {
-            return Err(self::lost(to));
+            return Err(lost(self.to));
         }
         let lost = self.net.lost.lock();
-        let whole = |(log, _, _): (u64, _, _)| !lost.contains(&(to, log));
-        Ok(ranges.into_iter().map(whole).collect())
+        let whole = |(log, _, _): (u64, _, _)| !lost.contains(&(self.to, log));
+        Ok(request.ranges.into_iter().map(whole).collect())
+    }
+    fn get_usage(&self, _: Member, _: GetUsage) -> Result<StoreUsage> {
+        Err(Errno::NOSYS.into())
     }
 }
 
@@ -354,13 +379,11 @@ impl World {
     }
 
     /// As a delegate asks: to the own member directly, to others over the net.
-    pub(super) fn ask(
-        &self,
-        from: Member,
-        to: Member,
-        request: FilesRequest,
-    ) -> Result<FilesReply> {
-        self.net.call(from, to, request)
+    pub(super) fn ask<C>(&self, from: Member, to: Member, request: C) -> Result<C::Reply>
+    where
+        C: ServiceCall<Service = dyn FilesService> + Into<FilesRequest>,
+    {
+        C::decode_reply(to, self.net.call(from, to, request.into())?)
     }
 
     pub(super) fn open(&self, from: Member, fid: Fid, write: bool) -> Result<Attr> {
@@ -370,13 +393,9 @@ impl World {
             ..Default::default()
         };
         let token = self.token();
-        match self.ask(from, fid.owner(), FilesRequest::Open { fid, flags, token })? {
-            FilesReply::Attr(attr) => {
-                self.opened.lock().push((from, fid, write, token));
-                Ok(attr)
-            }
-            other => panic!("{other:?}"),
-        }
+        let attr = self.ask(from, fid.owner(), Open { fid, flags, token })?;
+        self.opened.lock().push((from, fid, write, token));
+        Ok(attr)
     }
 
     pub(super) fn close(&self, from: Member, fid: Fid, write: bool) {
@@ -387,15 +406,11 @@ impl World {
             // A test may close what was never opened.
             at.map_or(u64::MAX, |at| opened.swap_remove(at).3)
         };
-        self.ask(from, fid.owner(), FilesRequest::Close { fid, token })
-            .unwrap();
+        self.ask(from, fid.owner(), Close { fid, token }).unwrap();
     }
 
     pub(super) fn view(&self, from: Member, fid: Fid) -> Result<Attr> {
-        match self.insist(from, fid.owner(), FilesRequest::View { fid })? {
-            FilesReply::Attr(attr) => Ok(attr),
-            other => panic!("{other:?}"),
-        }
+        self.insist(from, fid.owner(), GetView { fid })
     }
 
     pub(super) fn token(&self) -> u64 {
@@ -426,7 +441,7 @@ impl World {
                 planned.own = part.changes;
                 continue;
             }
-            let stage = FilesRequest::Stage {
+            let stage = StageChanges {
                 fid,
                 token,
                 changes: part.changes,
@@ -439,12 +454,10 @@ impl World {
     }
 
     /// Asks again while messages are lost, a few times.
-    pub(super) fn insist(
-        &self,
-        from: Member,
-        to: Member,
-        request: FilesRequest,
-    ) -> Result<FilesReply> {
+    pub(super) fn insist<C>(&self, from: Member, to: Member, request: C) -> Result<C::Reply>
+    where
+        C: ServiceCall<Service = dyn FilesService> + Into<FilesRequest> + Clone,
+    {
         let mut tries = 0;
         loop {
             match self.ask(from, to, request.clone()) {
@@ -457,7 +470,7 @@ impl World {
     /// Commits what is planned; after an error of the owner the staged parts are dropped.
     pub(super) fn finish(&self, p: &Planned) -> Result<(u64, Attr)> {
         let (fid, token, writer) = (p.fid, p.token, p.writer);
-        let commit = |sync| FilesRequest::Commit {
+        let commit = |sync| Commit {
             fid,
             token,
             own: p.own.clone(),
@@ -467,16 +480,16 @@ impl World {
             sync,
         };
         let mut answer = self.insist(writer, fid.owner(), commit(false));
-        if matches!(answer, Ok(FilesReply::SyncFirst)) {
+        if matches!(answer, Ok(CommitReply::SyncFirst)) {
             answer = self.insist(writer, fid.owner(), commit(true));
         }
         match answer {
-            Ok(FilesReply::Committed { seq, attr, .. }) => Ok((seq, attr)),
-            Ok(other) => panic!("{other:?}"),
+            Ok(CommitReply::Committed(done)) => Ok((done.seq, done.attr)),
+            Ok(CommitReply::SyncFirst) => panic!("asked for a sync that came with the commit"),
             Err(error @ Error::Fabric(_)) => Err(error),
             Err(error) => {
                 for member in &p.staged {
-                    self.insist(writer, *member, FilesRequest::Drop { fid, writer, token })?;
+                    self.insist(writer, *member, DropStaged { fid, writer, token })?;
                 }
                 Err(error)
             }
@@ -538,20 +551,17 @@ impl World {
             for member in 0..self.net.members {
                 let mut start = 0;
                 loop {
-                    let ask = FilesRequest::Extents {
+                    let ask = GetExtents {
                         fid,
                         start,
                         end: u64::MAX,
                         limit: 50,
                     };
-                    let FilesReply::Extents {
+                    let ExtentsReply {
                         extents,
                         published,
                         more,
-                    } = self.ask(reader, member, ask)?
-                    else {
-                        panic!()
-                    };
+                    } = self.ask(reader, member, ask)?;
                     if published > attr.generation {
                         continue 'again;
                     }

@@ -7,13 +7,12 @@ mod finding;
 pub use finding::Finding;
 
 use super::{
-    entries,
-    proto::IntentId,
-    records,
+    entries, records,
     records::{Intent, Tag},
     steps::{Entry, Need, Step},
 };
 use crate::{Fid, Kind, Member, Result, inodes, inodes::Inode, keys};
+use forebay_proto::intents::IntentId;
 use forebay_storage::Store;
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;

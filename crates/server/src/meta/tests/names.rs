@@ -1,8 +1,8 @@
 //! Names appear, are found and listed, and go, by POSIX rules; on one member and over several.
 use super::net::*;
-use crate::meta::proto::*;
 use crate::meta::steps::LINK_MAX;
 use crate::*;
+use forebay_proto::meta::*;
 use rustix::io::Errno;
 use std::ops::Bound;
 
@@ -83,37 +83,30 @@ fn symlinks_keep_their_target() {
     for (name, target) in [("a", &b"../somewhere"[..]), ("b", &long)] {
         let attr = net.create(Fid::ROOT, name, link(target)).unwrap();
         assert_eq!((attr.mode, attr.size), (0o777, target.len() as u64));
-        match net.ask(0, MetaRequest::ReadLink { fid: attr.fid }).unwrap() {
-            MetaReply::Bytes(read) => assert_eq!(read, target),
-            other => panic!("{other:?}"),
-        }
+        let read = net.ask(0, ReadLink { fid: attr.fid }).unwrap();
+        assert_eq!(read, target);
     }
     assert_eq!(
         errno(net.create(Fid::ROOT, "c", link(&[b'x'; 4096]))),
         Errno::NAMETOOLONG
     );
     assert_eq!(errno(net.create(Fid::ROOT, "c", link(b""))), Errno::NOENT);
-    assert_eq!(
-        errno(net.ask(0, MetaRequest::ReadLink { fid: Fid::ROOT })),
-        Errno::INVAL
-    );
+    assert_eq!(errno(net.ask(0, ReadLink { fid: Fid::ROOT })), Errno::INVAL);
 }
 
 #[test]
 fn create_without_exclusive_answers_what_is_there() {
     let net = Net::new(3);
     let create = |parent: Fid, name: &str| {
-        let request = MetaRequest::Create {
+        let request = Create {
             parent,
             name: name.into(),
             new: file(0o600),
             caller: ROOT,
             exclusive: false,
         };
-        net.ask(parent.owner(), request).map(|reply| match reply {
-            MetaReply::Created(attr, made) => (attr.fid, made),
-            other => panic!("{other:?}"),
-        })
+        let created = net.ask(parent.owner(), request)?;
+        Ok::<_, Error>((created.attr.fid, created.made))
     };
     let [a, b] = [1, 2].map(|m| net.dir_at(Fid::ROOT, m));
     let (f, made) = create(a, "f").unwrap();

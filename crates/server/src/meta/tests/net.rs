@@ -3,10 +3,16 @@ use crate::files::Removal;
 use crate::inodes::{Inode, Inodes};
 use crate::meta::check::{Finding, check};
 use crate::meta::local::LocalNamespace;
-use crate::meta::proto::*;
 use crate::meta::recover::make_root;
-use crate::meta::{FilesHook, Meta, MetaPeers, names};
+use crate::meta::{FilesHook, Meta, names};
 use crate::*;
+use forebay_fabric::Message;
+use forebay_proto::call::ServiceCall;
+use forebay_proto::data::DataService;
+use forebay_proto::files::FilesService;
+use forebay_proto::locks::{GrantNotice, LocksService};
+use forebay_proto::meta::*;
+use forebay_proto::{MemberServices, PeerRpc, Request};
 use forebay_storage::{OsIo, Store};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -50,7 +56,7 @@ struct Port {
     me: Member,
 }
 
-impl MetaPeers for Port {
+impl PeerRpc for Port {
     fn member(&self) -> Member {
         self.me
     }
@@ -60,17 +66,41 @@ impl MetaPeers for Port {
     fn deadline(&self) -> Duration {
         *self.net.upgrade().unwrap().patience.lock()
     }
-    fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
-        assert!(
-            request.is_leaf(),
-            "a member may only ask leaf requests of others: {request:?}"
-        );
+    fn exchange(&self, to: Member, request: Request) -> Result<Message> {
+        let Request::Leaf(request) = request else {
+            panic!("a member may only ask leaf requests of others: {request:?}");
+        };
         let net = self.net.upgrade().unwrap();
         net.interject();
         if net.cut.lock().stopped.contains(&self.me) {
             return Err(forebay_fabric::Error::Closed.into());
         }
-        net.ask(to, request)
+        Ok(request.answer(net.running(to)?.leaf(), self.me))
+    }
+}
+
+/// A member without files.
+struct NamesOnly(Arc<Meta>);
+
+impl MemberServices for NamesOnly {
+    fn operations(&self) -> Result<&(dyn OperationService + 'static)> {
+        Ok(&*self.0)
+    }
+    fn leaf(&self) -> Result<&(dyn LeafService + 'static)> {
+        Ok(self.0.leaf())
+    }
+    fn files(&self) -> Result<&(dyn FilesService + 'static)> {
+        Err(Errno::NOSYS.into())
+    }
+    fn data(&self) -> Result<&(dyn DataService + 'static)> {
+        Err(Errno::NOSYS.into())
+    }
+    fn locks(&self) -> Result<&(dyn LocksService + 'static)> {
+        Err(Errno::NOLCK.into())
+    }
+    fn granted(&self, _: GrantNotice) {}
+    fn invalidate_kernel(&self, _: KernelInvalidation, done: InvalidationDone) {
+        done(Ok(()));
     }
 }
 
@@ -344,15 +374,20 @@ impl Net {
         };
     }
 
-    pub fn ask(&self, to: Member, request: MetaRequest) -> Result<MetaReply> {
-        let dead = Error::Fabric(forebay_fabric::Error::Dead(to.into()));
-        if self.cut.lock().stopped.contains(&to) {
-            return Err(dead);
+    /// The namespace of a member that runs.
+    fn running(&self, member: Member) -> Result<Arc<Meta>> {
+        let dead = || Error::Fabric(forebay_fabric::Error::Dead(member.into()));
+        if self.cut.lock().stopped.contains(&member) {
+            return Err(dead());
         }
-        match self.hosts[usize::from(to)].meta.read().clone() {
-            Some(meta) => meta.handle(request),
-            None => Err(dead),
-        }
+        let meta = self.hosts[usize::from(member)].meta.read().clone();
+        meta.ok_or_else(dead)
+    }
+
+    /// As the delegate of that member asks it.
+    pub fn ask<C: ServiceCall>(&self, to: Member, request: C) -> Result<C::Reply> {
+        let names = NamesOnly(self.running(to)?);
+        request.serve(C::service(&names)?, to)
     }
 
     // The calls of a delegate.
@@ -361,71 +396,48 @@ impl Net {
         self.create_as(parent, name, new, ROOT)
     }
     pub fn create_as(&self, parent: Fid, name: &str, new: NewNode, caller: Caller) -> Result<Attr> {
-        let request = MetaRequest::Create {
+        let request = Create {
             parent,
             name: name.into(),
             new,
             caller,
             exclusive: true,
         };
-        match self.ask(parent.owner(), request)? {
-            MetaReply::Created(attr, true) => Ok(attr),
-            other => panic!("{other:?}"),
-        }
+        let created = self.ask(parent.owner(), request)?;
+        assert!(created.made);
+        Ok(created.attr)
     }
     pub fn lookup(&self, parent: Fid, name: &str) -> Result<Attr> {
-        attr(self.ask(
-            parent.owner(),
-            MetaRequest::Lookup {
-                parent,
-                name: name.into(),
-            },
-        ))
+        let name = name.into();
+        self.ask(parent.owner(), Lookup { parent, name })
     }
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
-        attr(self.ask(fid.owner(), MetaRequest::GetAttr { fid }))
+        self.ask(fid.owner(), GetAttr { fid })
     }
     pub fn setattr(&self, fid: Fid, set: SetAttr) -> Result<Attr> {
-        attr(self.ask(
-            fid.owner(),
-            MetaRequest::SetAttr {
-                fid,
-                set,
-                caller: ROOT,
-            },
-        ))
+        let caller = ROOT;
+        self.ask(fid.owner(), ChangeAttr { fid, set, caller })
     }
     pub fn link(&self, fid: Fid, parent: Fid, name: &str) -> Result<Attr> {
-        attr(self.ask(
-            parent.owner(),
-            MetaRequest::Link {
-                fid,
-                parent,
-                name: name.into(),
-            },
-        ))
+        let name = name.into();
+        self.ask(parent.owner(), Link { fid, parent, name })
     }
     pub fn unlink(&self, parent: Fid, name: &str, caller: Caller) -> Result<()> {
-        self.ask(
-            parent.owner(),
-            MetaRequest::Unlink {
-                parent,
-                name: name.into(),
-                caller,
-            },
-        )
-        .map(drop)
+        let name = name.into();
+        let request = Unlink {
+            parent,
+            name,
+            caller,
+        };
+        self.ask(parent.owner(), request)
     }
     pub fn rmdir(&self, parent: Fid, name: &str) -> Result<()> {
-        self.ask(
-            parent.owner(),
-            MetaRequest::Rmdir {
-                parent,
-                name: name.into(),
-                caller: ROOT,
-            },
-        )
-        .map(drop)
+        let request = RemoveDir {
+            parent,
+            name: name.into(),
+            caller: ROOT,
+        };
+        self.ask(parent.owner(), request)
     }
     pub fn rename(&self, from: (Fid, &str), to: (Fid, &str), flags: RenameFlags) -> Result<()> {
         self.rename_as(from, to, flags, ROOT)
@@ -438,7 +450,7 @@ impl Net {
         caller: Caller,
     ) -> Result<()> {
         let (name, to_name) = (from.1.into(), to.1.into());
-        let request = MetaRequest::Rename {
+        let request = Rename {
             from: from.0,
             name,
             to: to.0,
@@ -446,20 +458,11 @@ impl Net {
             flags,
             caller,
         };
-        self.ask(to.0.owner(), request).map(drop)
+        self.ask(to.0.owner(), request)
     }
     pub fn readdir(&self, fid: Fid, after: Option<&str>, limit: u32) -> Result<Vec<DirEntry>> {
-        match self.ask(
-            fid.owner(),
-            MetaRequest::ReadDir {
-                fid,
-                after: after.map(Into::into),
-                limit,
-            },
-        )? {
-            MetaReply::Entries(entries) => Ok(entries),
-            other => panic!("{other:?}"),
-        }
+        let after = after.map(Into::into);
+        self.ask(fid.owner(), ReadDir { fid, after, limit })
     }
     /// A file of `member` without a name.
     pub fn unnamed(&self, member: Member, uid: u32, linkable: bool) -> Fid {
@@ -546,12 +549,5 @@ impl Net {
 
     pub fn store(&self, member: Member) -> &Store {
         &self.hosts[usize::from(member)].store
-    }
-}
-
-fn attr(reply: Result<MetaReply>) -> Result<Attr> {
-    match reply? {
-        MetaReply::Attr(attr) => Ok(attr),
-        other => panic!("{other:?}"),
     }
 }

@@ -1,28 +1,30 @@
 //! Numbers of intents that no coordinator sends, and looks that never end: neither stops a member, nor takes all its time.
 use super::net::*;
 use crate::meta::attempt::AttemptError;
-use crate::meta::proto::{IntentId, MetaReply, MetaRequest, Part};
 use crate::*;
+use forebay_proto::intents::{IntentId, Part};
+use forebay_proto::meta::{FinishIntent, HoldReply, PrepareIntent};
 use rustix::io::Errno;
 use std::time::Duration;
 
-fn finish(number: u64, below: u64) -> MetaRequest {
-    MetaRequest::Finish {
-        intent: IntentId {
-            coordinator: 0,
-            number,
-        },
+fn intent(number: u64) -> IntentId {
+    IntentId {
+        coordinator: 0,
+        number,
+    }
+}
+
+fn finish(number: u64, below: u64) -> FinishIntent {
+    FinishIntent {
+        intent: intent(number),
         below,
         part: Part::default(),
     }
 }
 
-fn prepare(number: u64, below: u64) -> MetaRequest {
-    MetaRequest::Prepare {
-        intent: IntentId {
-            coordinator: 0,
-            number,
-        },
+fn prepare(number: u64, below: u64) -> PrepareIntent {
+    PrepareIntent {
+        intent: intent(number),
         below,
         needs: Vec::new(),
     }
@@ -32,13 +34,17 @@ fn prepare(number: u64, below: u64) -> MetaRequest {
 fn a_message_from_the_future_ends_no_intent() {
     let net = Net::new(3);
     // An intent is live when a message of it is sent, so all under `below` cannot include itself.
-    for message in [finish(1, 4_194_303), prepare(1, 2)] {
-        let error = net.meta(1).handle(message.clone()).unwrap_err();
+    let meta = net.meta(1);
+    let leaf = meta.leaf();
+    let finished = leaf.finish_intent(0, finish(1, 4_194_303)).unwrap_err();
+    let prepared = leaf.prepare_intent(0, prepare(1, 2)).unwrap_err();
+    for error in [finished, prepared] {
         assert!(
             matches!(&error, Error::Refused(text) if text.contains("member 0")),
-            "{message:?}: {error}"
+            "{error}"
         );
     }
+    drop(meta);
     for _ in 0..3 {
         net.dir_at(Fid::ROOT, 1);
     }
@@ -50,18 +56,15 @@ fn a_message_from_the_future_ends_no_intent() {
 #[test]
 fn an_intent_that_is_over_is_not_prepared_again() {
     let net = Net::new(2);
-    assert!(matches!(
-        net.meta(1).handle(finish(9, 7)),
-        Ok(MetaReply::Done)
-    ));
+    let meta = net.meta(1);
+    let leaf = meta.leaf();
+    leaf.finish_intent(0, finish(9, 7)).unwrap();
     for number in [9, 6] {
-        let error = net.meta(1).handle(prepare(number, 1)).unwrap_err();
+        let error = leaf.prepare_intent(0, prepare(number, 1)).unwrap_err();
         assert!(matches!(error, Error::Refused(_)), "{error}");
     }
-    assert!(matches!(
-        net.meta(1).handle(prepare(8, 7)),
-        Ok(MetaReply::Done)
-    ));
+    let held = leaf.prepare_intent(0, prepare(8, 7)).unwrap();
+    assert_eq!(held, HoldReply::Held);
 }
 
 #[test]
@@ -80,11 +83,16 @@ fn what_changes_at_every_look_is_looked_at_with_pauses() {
 
 #[test]
 fn only_its_coordinator_speaks_of_an_intent() {
-    for message in [finish(3, 1), prepare(3, 1)] {
-        message.check_sender(0).unwrap();
-        let error = message.check_sender(1).unwrap_err();
-        assert!(matches!(error, Error::Refused(_)), "{error}");
+    let net = Net::new(2);
+    let meta = net.meta(1);
+    let leaf = meta.leaf();
+    let refused = [
+        leaf.finish_intent(1, finish(3, 1)),
+        leaf.prepare_intent(1, prepare(3, 1)).map(drop),
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
     }
-    let any = MetaRequest::GetAttr { fid: Fid::ROOT };
-    any.check_sender(1).unwrap();
+    leaf.prepare_intent(0, prepare(3, 1)).unwrap();
+    leaf.finish_intent(0, finish(3, 1)).unwrap();
 }

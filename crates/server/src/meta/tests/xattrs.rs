@@ -1,55 +1,34 @@
 //! Extended attributes: set, read, listed, removed; limits and refusals as on Linux.
 use super::net::*;
-use crate::meta::proto::*;
 use crate::*;
+use forebay_proto::meta::*;
 use rustix::io::Errno;
 
 fn set(net: &Net, fid: Fid, name: &str, value: &[u8], create: bool, replace: bool) -> Result<()> {
-    let request = MetaRequest::SetXattr {
+    let request = SetXattr {
         fid,
         name: name.into(),
         value: value.into(),
         create,
         replace,
     };
-    net.ask(fid.owner(), request).map(drop)
+    net.ask(fid.owner(), request)
 }
 
 fn get(net: &Net, fid: Fid, name: &str) -> Result<Vec<u8>> {
-    match net.ask(
-        fid.owner(),
-        MetaRequest::GetXattr {
-            fid,
-            name: name.into(),
-        },
-    )? {
-        MetaReply::Bytes(value) => Ok(value),
-        other => panic!("{other:?}"),
-    }
+    let name = name.into();
+    net.ask(fid.owner(), GetXattr { fid, name })
 }
 
 fn list(net: &Net, fid: Fid) -> Vec<String> {
-    match net
-        .ask(fid.owner(), MetaRequest::ListXattr { fid })
-        .unwrap()
-    {
-        MetaReply::Names(names) => names
-            .into_iter()
-            .map(|n| String::from_utf8(n).unwrap())
-            .collect(),
-        other => panic!("{other:?}"),
-    }
+    let names = net.ask(fid.owner(), ListXattrs { fid }).unwrap();
+    let text = |name| String::from_utf8(name).unwrap();
+    names.into_iter().map(text).collect()
 }
 
 fn remove(net: &Net, fid: Fid, name: &str) -> Result<()> {
-    net.ask(
-        fid.owner(),
-        MetaRequest::RemoveXattr {
-            fid,
-            name: name.into(),
-        },
-    )
-    .map(drop)
+    let name = name.into();
+    net.ask(fid.owner(), RemoveXattr { fid, name })
 }
 
 #[test]
@@ -178,9 +157,9 @@ fn the_list_of_names_stays_readable() {
 fn the_greatest_fid_of_all_is_as_any_other_that_is_not_there() {
     let net = Net::new(1);
     let fid = Fid(u64::MAX);
-    let list = MetaRequest::ListXattr { fid };
+    let list = ListXattrs { fid };
     assert_eq!(net.ask(0, list).unwrap_err().errno(), Errno::STALE);
-    let read = MetaRequest::ReadDir {
+    let read = ReadDir {
         fid,
         after: None,
         limit: 10,

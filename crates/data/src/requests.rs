@@ -1,0 +1,36 @@
+//! The requests about log bytes that this member answers.
+use crate::{LogRange, LogStore};
+use forebay_proto::data::{
+    DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
+};
+use forebay_proto::{Member, Result};
+
+impl DataService for LogStore {
+    fn read_pieces(&self, _: Member, request: ReadPieces) -> Result<PiecesRead> {
+        let buffers = self.reader.read_pieces(&request.pieces)?;
+        Ok(PiecesRead { buffers })
+    }
+
+    fn free_ranges(&self, _: Member, request: FreeRanges) -> Result<()> {
+        let ranges = request.ranges.into_iter();
+        let ranges: Vec<LogRange> = ranges
+            .map(|(log, addr, len)| (log, addr..addr.saturating_add(len)))
+            .collect();
+        self.free(&ranges)
+    }
+
+    fn sync_logs(&self, _: Member, _: SyncLogs) -> Result<()> {
+        self.sync_all()
+    }
+
+    fn verify_ranges(&self, _: Member, request: VerifyRanges) -> Result<Vec<bool>> {
+        let ranges = request.ranges.into_iter();
+        let readable = |(log, addr, len)| self.reader.is_readable(log, addr, len);
+        Ok(ranges.map(readable).collect())
+    }
+
+    fn get_usage(&self, _: Member, _: GetUsage) -> Result<StoreUsage> {
+        let (live, total, free) = self.space()?;
+        Ok(StoreUsage { live, total, free })
+    }
+}

@@ -1,0 +1,193 @@
+//! A request and the one reply it has; how a part of a member declares the requests that it answers.
+//!
+//! A new request is a struct, a line in the table of its part (`service!` in `meta`, `files`, `data`, `locks`), and a method
+//! of that part's service: the compiler asks for the method. A line at the end of a table keeps the encoding of all others.
+//!
+//! ```text
+//! head of a request   | tag of the part | tag of the request | its fields |          postcard
+//! head of a reply     | 0 | the reply's fields |  or  | 1 | WireError |                postcard
+//! ```
+//!
+//! A reply says nothing of its type: who asked knows it. Bulk bytes travel beside the head, never in it.
+use crate::peers::MemberServices;
+use crate::{Error, Member, Request, Result, WireError};
+use bytes::Bytes;
+use forebay_fabric::Message;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// A request to another member, and the type of its reply.
+pub trait Call: Into<Request> {
+    /// What the member answers.
+    type Reply: Serialize + DeserializeOwned;
+
+    /// Takes the bytes out of a reply that travel beside the head.
+    fn take_bulk(_reply: &mut Self::Reply) -> Vec<Bytes> {
+        Vec::new()
+    }
+
+    /// Puts the bytes back that travelled beside the head.
+    fn put_bulk(_reply: &mut Self::Reply, _bulk: Vec<Bytes>) {}
+
+    /// The message that brings a reply, or an error in its place.
+    fn encode_reply(reply: Result<Self::Reply>) -> Message {
+        let mut bulk = Vec::new();
+        let head = reply.map_err(|e| WireError::from(&e)).map(|mut reply| {
+            bulk = Self::take_bulk(&mut reply);
+            reply
+        });
+        let encoded = postcard::to_stdvec(&head).or_else(|e| {
+            bulk = Vec::new();
+            let error = WireError::Other(format!("the reply cannot be encoded: {e}"));
+            postcard::to_stdvec(&Err::<(), _>(error))
+        });
+        Message {
+            // A text can always be encoded; were it not so, no bytes would be told as an unreadable reply.
+            head: encoded.unwrap_or_default().into(),
+            bulk,
+        }
+    }
+
+    /// The reply of member `from`.
+    ///
+    /// # Errors
+    /// What the member answered in place of a reply; `Peer` if it cannot be read.
+    fn decode_reply(from: Member, message: Message) -> Result<Self::Reply> {
+        match postcard::from_bytes(&message.head) {
+            Ok(Ok(mut reply)) => {
+                Self::put_bulk(&mut reply, message.bulk);
+                Ok(reply)
+            }
+            Ok(Err(error)) => Err(WireError::into_error(error, from)),
+            Err(e) => Err(Error::Peer {
+                member: from,
+                reason: format!("unreadable reply: {e}"),
+            }),
+        }
+    }
+}
+
+/// A request that a part of a member answers in the thread that brings it.
+pub trait ServiceCall: Call {
+    /// The part: one of the `*Service` traits.
+    type Service: ?Sized;
+
+    /// That part of a member.
+    ///
+    /// # Errors
+    /// If the member has no such part.
+    fn service(services: &dyn MemberServices) -> Result<&Self::Service>;
+
+    /// Has the part answer it, for member `from`.
+    ///
+    /// # Errors
+    /// As the request says.
+    fn serve(self, service: &Self::Service, from: Member) -> Result<Self::Reply>;
+}
+
+/// A reply that was read, for tests of the encoding: as text, and encoded once more.
+pub type Reread = Result<(String, Vec<u8>), WireError>;
+
+pub(crate) fn reread<C: Call>(head: &[u8]) -> postcard::Result<Reread>
+where
+    C::Reply: std::fmt::Debug,
+{
+    match postcard::from_bytes::<Result<C::Reply, WireError>>(head)? {
+        Ok(reply) => {
+            let text = format!("{reply:?}");
+            let again = postcard::to_stdvec(&Ok::<_, WireError>(reply))?;
+            Ok(Ok((text, again)))
+        }
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// The requests that one part of a member answers: its service, with a method for each; the enum that travels; and for each
+/// request the type of its reply.
+///
+/// A line is `method(Request) -> Reply;`. `bulk FIELD` behind it names the field of the reply whose bytes travel beside the
+/// head.
+macro_rules! service {
+    (
+        $(#[$about:meta])*
+        $Service:ident ($part:ident), $Requests:ident ($Part:ident) {
+            $( $method:ident($Request:ident) -> $Reply:ty $(, bulk $bulk:ident)?; )*
+        }
+    ) => {
+        $(#[$about])*
+        ///
+        /// # Errors
+        /// Each method fails as its request says, with POSIX errors; any other error is a failure of the member.
+        pub trait $Service: Send + Sync {
+            $(
+                #[doc = concat!("Answers [`", stringify!($Request), "`] of member `from`.")]
+                fn $method(&self, from: $crate::Member, request: $Request) -> $crate::Result<$Reply>;
+            )*
+        }
+
+        #[doc = concat!("The requests to [`", stringify!($Service), "`], as they travel.")]
+        #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+        pub enum $Requests {
+            $(
+                #[doc = concat!("See [`", stringify!($Request), "`].")]
+                $Request($Request),
+            )*
+        }
+
+        impl $Requests {
+            /// Has `service` answer it, for member `from`.
+            pub fn answer(self, service: &dyn $Service, from: $crate::Member) -> forebay_fabric::Message {
+                use $crate::call::Call;
+                match self {
+                    $( $Requests::$Request(request) => $Request::encode_reply(service.$method(from, request)), )*
+                }
+            }
+
+            /// Reads the head of a reply to it, and writes it again.
+            ///
+            /// # Errors
+            /// When it is none.
+            pub fn reread_reply(&self, head: &[u8]) -> postcard::Result<$crate::call::Reread> {
+                match self {
+                    $( $Requests::$Request(_) => $crate::call::reread::<$Request>(head), )*
+                }
+            }
+        }
+
+        $(
+            impl From<$Request> for $Requests {
+                fn from(request: $Request) -> $Requests {
+                    $Requests::$Request(request)
+                }
+            }
+
+            impl From<$Request> for $crate::Request {
+                fn from(request: $Request) -> $crate::Request {
+                    $crate::Request::$Part(request.into())
+                }
+            }
+
+            impl $crate::call::Call for $Request {
+                type Reply = $Reply;
+                $(
+                    fn take_bulk(reply: &mut $Reply) -> Vec<bytes::Bytes> {
+                        std::mem::take(&mut reply.$bulk)
+                    }
+                    fn put_bulk(reply: &mut $Reply, bulk: Vec<bytes::Bytes>) {
+                        reply.$bulk = bulk;
+                    }
+                )?
+            }
+
+            impl $crate::call::ServiceCall for $Request {
+                type Service = dyn $Service;
+                fn service(services: &dyn $crate::peers::MemberServices) -> $crate::Result<&(dyn $Service + 'static)> {
+                    services.$part()
+                }
+                fn serve(self, service: &(dyn $Service + 'static), from: $crate::Member) -> $crate::Result<$Reply> {
+                    service.$method(from, self)
+                }
+            }
+        )*
+    };
+}
+pub(crate) use service;
