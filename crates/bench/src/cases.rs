@@ -1,4 +1,5 @@
 //! The cases, by name.
+use crate::harness::NamedCase;
 
 /// How many processes do what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,23 +88,10 @@ pub const CASES: &[Case] = &[
     files("files-shared-4p", 4, true),
 ];
 
-/// The named cases, or all.
-///
-/// # Errors
-/// Names an unknown case and says what there is.
-pub fn select(names: &[String]) -> Result<Vec<Case>, String> {
-    if names.is_empty() {
-        return Ok(CASES.to_vec());
+impl NamedCase for Case {
+    fn name(&self) -> &'static str {
+        self.name
     }
-    let find = |name: &String| {
-        let known = || CASES.iter().map(|c| c.name).collect::<Vec<_>>().join(", ");
-        CASES
-            .iter()
-            .find(|c| c.name == name)
-            .copied()
-            .ok_or_else(|| format!("no case '{name}'; there are {}", known()))
-    };
-    names.iter().map(find).collect()
 }
 
 #[cfg(test)]
@@ -137,14 +125,5 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn an_unknown_case_is_named() {
-        assert!(select(&["seq-1m-4p".into()]).is_ok_and(|c| c.len() == 1));
-        assert!(
-            select(&["nonsense".into()])
-                .is_err_and(|e| e.contains("nonsense") && e.contains("seq-1m-1p"))
-        );
     }
 }

@@ -13,6 +13,7 @@ mod cpu;
 mod fail;
 mod figures;
 mod gang;
+mod harness;
 mod index;
 mod job;
 mod loggp;
@@ -27,6 +28,7 @@ mod stage;
 mod subjects;
 
 use clap::{Args, Parser, Subcommand};
+use harness::{DirArgs, RunArgs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -74,30 +76,19 @@ enum Verb {
 /// What `mount` does.
 #[derive(Debug, Args)]
 pub struct MountArgs {
-    /// Only these cases (all if none is given)
-    #[arg(long = "case", value_name = "CASE")]
-    cases: Vec<String>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Only these subjects: disk, passthrough, forebay; patterns-off is Forebay without patterns
     #[arg(long = "subject", value_name = "SUBJECT")]
     subjects: Vec<String>,
-    /// Rounds; medians are of this many
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
     /// Bytes of a case with 1 MiB records; small records use a quarter
     #[arg(long, default_value = "256MiB", value_parser = sizes::parse)]
     size: u64,
     /// Files of a case that counts operations
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     files: u64,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Name the cases and end
-    #[arg(long)]
-    list: bool,
-    /// Directory on the disk to measure [default: a new one in /var/tmp]
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    dir: DirArgs,
     /// The program to measure [default: `forebay` beside this program]
     #[arg(long)]
     forebay: Option<PathBuf>,
@@ -112,27 +103,16 @@ pub struct MountArgs {
 /// What `stage` does.
 #[derive(Debug, Args)]
 pub struct StageArgs {
-    /// Only these cases (all if none is given)
-    #[arg(long = "case", value_name = "CASE")]
-    cases: Vec<String>,
-    /// Rounds; medians are of this many
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    run: RunArgs,
     /// Small files, of 8 to 13 KB each
     #[arg(long, default_value_t = 2000)]
     files: u64,
     /// Bytes of the large file
     #[arg(long, default_value = "512MiB", value_parser = sizes::parse)]
     size: u64,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Name the cases and end
-    #[arg(long)]
-    list: bool,
-    /// Directory on the disk to measure [default: a new one in /var/tmp]
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    dir: DirArgs,
     /// The program to measure [default: `forebay` beside this program]
     #[arg(long)]
     forebay: Option<PathBuf>,

@@ -1,13 +1,12 @@
 //! The comparison: every case, some rounds; in a round every subject in turn, in alternating order, so that a slow drift of
 //! the machine touches all alike.
 use crate::cache::Cold;
-use crate::cases::{self, CASES, Case, Pattern, Work};
+use crate::cases::{CASES, Case, Pattern, Work};
 use crate::fail::{Context, Failure, Result};
 use crate::job::Task;
 use crate::report::{Report, cpu_metric};
 use crate::subjects::{self, ForebayOptions, Kind, Subject};
 use crate::{MountArgs, gang, sizes};
-use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -17,11 +16,9 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// # Errors
 /// If a subject cannot be started, a case fails, or the subjects could not be compared.
 pub fn run(args: &MountArgs) -> Result<()> {
-    if args.list {
-        CASES.iter().for_each(|c| println!("{}", c.name));
+    let Some(cases) = args.run.choose(CASES)? else {
         return Ok(());
-    }
-    let cases = cases::select(&args.cases).map_err(Failure::new)?;
+    };
     let kinds = subjects::select(&args.subjects)?;
     comparable(&args.durability, &kinds)?;
     let forebay = ForebayOptions {
@@ -32,22 +29,17 @@ pub fn run(args: &MountArgs) -> Result<()> {
         nodes: args.nodes,
         durability: args.durability.clone(),
     };
-    let place = Place::make(args.dir.as_deref())?;
+    let dir = args.dir.make()?;
     let cold = Cold::choose();
     let mut running = Vec::new();
     for kind in &kinds {
-        running.push(Subject::start(*kind, &place.0, &forebay)?);
+        running.push(Subject::start(*kind, &dir.0, &forebay)?);
     }
-    header(args, &place.0, cold)?;
+    header(args, &dir.0, cold)?;
     let mut report = Report::new("mount", "passthrough");
     for case in &cases {
-        for round in 0..args.runs as usize {
-            say(&format!(
-                "{} round {} of {}",
-                case.name,
-                round + 1,
-                args.runs
-            ));
+        for round in 0..args.run.runs {
+            args.run.progress(case.name, round);
             for i in 0..running.len() {
                 let subject = if round % 2 == 0 {
                     &running[i]
@@ -61,25 +53,10 @@ pub fn run(args: &MountArgs) -> Result<()> {
                 ))?;
             }
         }
-        say("");
-        let text = if args.json {
-            report.json(case.name)
-        } else {
-            report.table(case.name)
-        };
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .doing("standard output")?;
+        args.run
+            .print(&report, case.name, || report.table(case.name))?;
     }
     Ok(())
-}
-
-/// Where the run is, for someone who watches.
-pub fn say(what: &str) {
-    if std::io::stderr().is_terminal() {
-        eprint!("\r{what:40}\r");
-    }
 }
 
 /// Every subject must promise the same, or the numbers say nothing.
@@ -106,7 +83,7 @@ fn header(args: &MountArgs, dir: &Path, cold: Cold) -> Result<()> {
          # reads: {}\n\
          # ratio: median against the pass-through's; read_other: written on one node, read on another\n\
          # cpu: seconds per GiB, the processes and the file system's server together\n",
-        args.runs,
+        args.run.runs,
         sizes::show(args.size as f64),
         args.files,
         dir.display(),
@@ -114,33 +91,7 @@ fn header(args: &MountArgs, dir: &Path, cold: Cold) -> Result<()> {
         args.nodes,
         cold.text(),
     );
-    match args.json {
-        true => eprint!("{text}"),
-        false => write!(std::io::stdout(), "{text}{}", Report::head()).doing("standard output")?,
-    }
-    Ok(())
-}
-
-/// The directory of this run, removed at the end.
-pub struct Place(pub PathBuf);
-
-impl Place {
-    /// A new one in `dir`, or in /var/tmp.
-    ///
-    /// # Errors
-    /// If it cannot be made.
-    pub fn make(dir: Option<&Path>) -> Result<Place> {
-        let parent = dir.unwrap_or(Path::new("/var/tmp"));
-        let path = parent.join(format!("forebay-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path).doing(path.display())?;
-        Ok(Place(path.canonicalize().doing(path.display())?))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    args.run.begin(&text, &Report::head())
 }
 
 fn measure(

@@ -3,7 +3,7 @@
 use crate::StageArgs;
 use crate::cache::Cold;
 use crate::fail::{Context, Failure, Result};
-use crate::mount::{Place, say};
+use crate::harness::NamedCase;
 use crate::report::Report;
 use crate::{sizes, subjects};
 use std::fs::File;
@@ -13,10 +13,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// Name, and what `forebay run` is told of the servers.
-const CASES: [(&str, &[&str]); 3] = [
-    ("out-1n", &["--launcher", "embedded", "--nodes", "1"]),
-    ("out-4n", &["--launcher", "embedded", "--nodes", "4"]),
-    ("out-mpi-4p", &["--launcher", "mpirun", "--nodes", "4"]),
+#[derive(Clone)]
+struct Case(&'static str, &'static [&'static str]);
+
+impl NamedCase for Case {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+}
+
+const CASES: [Case; 3] = [
+    Case("out-1n", &["--launcher", "embedded", "--nodes", "1"]),
+    Case("out-4n", &["--launcher", "embedded", "--nodes", "4"]),
+    Case("out-mpi-4p", &["--launcher", "mpirun", "--nodes", "4"]),
 ];
 
 /// Bytes of a write while the tree is made.
@@ -27,36 +36,26 @@ const CHUNK: usize = 1 << 20;
 /// # Errors
 /// If the service cannot be started, a copy fails, or it is not the same as its source.
 pub fn run(args: &StageArgs) -> Result<()> {
-    if args.list {
-        CASES.iter().for_each(|(name, _)| println!("{name}"));
+    let Some(cases) = args.run.choose(&CASES)? else {
         return Ok(());
-    }
-    let known = |name: &&String| CASES.iter().any(|(case, _)| case == name);
-    if let Some(name) = args.cases.iter().find(|name| !known(name)) {
-        let names: Vec<_> = CASES.iter().map(|(case, _)| *case).collect();
-        let names = names.join(", ");
-        return Err(Failure::new(format!("no case '{name}'; there are {names}")));
-    }
+    };
     let program = subjects::find_forebay(args.forebay.as_deref())?;
-    let place = Place::make(args.dir.as_deref())?;
+    let work = args.dir.make()?;
     let cold = Cold::choose();
-    let source = place.0.join("source");
+    let source = work.0.join("source");
     let bytes = plant(&source, args.files, args.size)?;
-    header(args, &place.0, cold, bytes)?;
+    header(args, &work.0, cold, bytes)?;
     let mut report = Report::new("stage", "cp");
-    for (case, servers) in CASES {
-        if !args.cases.is_empty() && !args.cases.iter().any(|name| name == case) {
-            continue;
-        }
-        let dir = place.0.join(case);
+    for Case(case, servers) in cases {
+        let dir = work.0.join(case);
         let service = Service::start(&program, &dir, servers).doing(case)?;
         let tree = service.mount.join("tree");
         service.stage("in", &source, &tree).doing(case)?;
-        for round in 0..args.runs as usize {
-            say(&format!("{case} round {} of {}", round + 1, args.runs));
+        for round in 0..args.run.runs {
+            args.run.progress(case, round);
             for turn in 0..2 {
                 let staged = (round + turn) % 2 == 0;
-                let to = place.0.join(if staged { "staged" } else { "copied" });
+                let to = work.0.join(if staged { "staged" } else { "copied" });
                 cold.cool(&[&source, &dir]);
                 let begin = Instant::now();
                 match staged {
@@ -74,15 +73,7 @@ pub fn run(args: &StageArgs) -> Result<()> {
         }
         service.stop().doing(case)?;
         std::fs::remove_dir_all(&dir).doing(dir.display())?;
-        say("");
-        let text = match args.json {
-            true => report.json(case),
-            false => report.table(case),
-        };
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .doing("standard output")?;
+        args.run.print(&report, case, || report.table(case))?;
     }
     Ok(())
 }
@@ -94,18 +85,14 @@ fn header(args: &StageArgs, dir: &Path, cold: Cold, bytes: u64) -> Result<()> {
          # memory: the kernel's page cache for both; forebay's servers besides, their default budget\n\
          # reads: {}\n\
          # ratio: median against cp's\n",
-        args.runs,
+        args.run.runs,
         args.files,
         sizes::show(args.size as f64),
         sizes::show(bytes as f64),
         dir.display(),
         cold.text(),
     );
-    match args.json {
-        true => eprint!("{text}"),
-        false => write!(std::io::stdout(), "{text}{}", Report::head()).doing("standard output")?,
-    }
-    Ok(())
+    args.run.begin(&text, &Report::head())
 }
 
 /// Makes the tree; how many bytes it has.

@@ -1,6 +1,6 @@
 //! The cases: who writes which pieces of the file, with bytes or without.
 
-use crate::fail::{Failure, Result};
+use crate::harness::NamedCase;
 use crate::index::Workload;
 
 /// Bytes of a write of FS-TEST.
@@ -67,16 +67,14 @@ pub const CASES: &[Case] = &[
     Case::new("btio-e", Shape::Bt(1020, 20), false, true),
 ];
 
-/// The cases named, or all that are not large.
-pub fn select(names: &[String]) -> Result<Vec<Case>> {
-    if names.is_empty() {
-        return Ok(CASES.iter().copied().filter(|c| !c.large).collect());
+impl NamedCase for Case {
+    fn name(&self) -> &'static str {
+        self.name
     }
-    let find = |name: &String| {
-        let found = CASES.iter().copied().find(|c| c.name == name);
-        found.ok_or_else(|| Failure::new(format!("no case {name:?}; --list names them")))
-    };
-    names.iter().map(find).collect()
+
+    fn is_large(&self) -> bool {
+        self.large
+    }
 }
 
 #[cfg(test)]
@@ -90,8 +88,5 @@ mod tests {
             let shape = format!("fs-test-{}x{}k", work.writers(), work.each(0) / K);
             assert_eq!(case.name, shape);
         }
-        assert!(select(&["fs-test-512x256k".into()]).is_ok_and(|c| c.len() == 1));
-        assert!(select(&["fs-test".into()]).is_err_and(|e| e.0.contains("fs-test")));
-        assert!(select(&[]).is_ok_and(|c| c.iter().all(|c| !c.large)));
     }
 }

@@ -19,8 +19,8 @@ mod cases;
 mod job;
 
 use crate::cache::Cold;
-use crate::fail::{Context, Failure, Result};
-use crate::mount::{Place, say};
+use crate::fail::{Context, Result};
+use crate::harness::{DirArgs, RunArgs, by_name};
 use crate::report::Report;
 use crate::sizes;
 use cases::{Case, SIZE};
@@ -28,36 +28,24 @@ use forebay_server::Config;
 use forebay_storage::Durability;
 use job::{Job, Outcome};
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What `checkpoint` does.
 #[derive(Debug, clap::Args)]
 pub struct CheckpointArgs {
-    /// Only these cases (all but the large ones if none is given); several with commas between
-    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
-    cases: Vec<String>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Only these subjects: forebay, patterns-off
     #[arg(long = "subject", value_name = "SUBJECT", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// Rounds; medians are of this many
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
     /// Nodes of the service, all in this process
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: u16,
     /// Durability of both subjects: none, process, disk
     #[arg(long, default_value = "process", value_parser = durability)]
     durability: Durability,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Name the cases and end
-    #[arg(long)]
-    list: bool,
-    /// Directory on the disk to measure [default: a new one in /var/tmp]
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    dir: DirArgs,
 }
 
 fn durability(text: &str) -> std::result::Result<Durability, String> {
@@ -94,38 +82,28 @@ const METRICS: [Metric; 10] = [
 /// # Errors
 /// If there is no such case or subject, or a service fails or answers wrongly.
 pub fn run(args: &CheckpointArgs) -> Result<()> {
-    if args.list {
-        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+    let Some(chosen) = args.run.choose(cases::CASES)? else {
         return Ok(());
-    }
-    let chosen = cases::select(&args.cases)?;
-    let subjects = select(&args.subjects)?;
-    let place = Place::make(args.dir.as_deref())?;
+    };
+    let hint = format!("there are {}", SUBJECTS.map(|s| s.0).join(", "));
+    let subjects = by_name("subject", &SUBJECTS, |s| s.0, &args.subjects, &hint)?;
+    let dir = args.dir.make()?;
     let cold = Cold::Advised;
-    let mut out = std::io::stdout().lock();
-    let header = header(args, &place.0);
-    match args.json {
-        true => eprint!("{header}"),
-        false => write!(out, "{header}{HEAD}").doing("standard output")?,
-    }
+    let header = header(args, &dir.0);
+    args.run.begin(&header, HEAD)?;
     let mut report = Report::new("checkpoint", "patterns-off");
     for case in chosen {
-        for round in 0..args.runs {
+        for round in 0..args.run.runs {
             let mut order = subjects.clone();
             // Who begins changes from round to round.
             order.rotate_left(round as usize % subjects.len());
             for (name, patterns) in order {
-                say(&format!(
-                    "{} {name} round {} of {}",
-                    case.name,
-                    round + 1,
-                    args.runs
-                ));
+                args.run.progress(&format!("{} {name}", case.name), round);
                 let job = Job {
                     work: case.workload(),
                     data: case.data,
                     config: config(args, patterns),
-                    dir: &place.0.join("run"),
+                    dir: &dir.0.join("run"),
                     cold,
                 };
                 let outcome = job.run().doing(format!("{} on {name}", case.name))?;
@@ -134,28 +112,10 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
                 }
             }
         }
-        say("");
-        let text = match args.json {
-            true => report.json(case.name),
-            false => rows(&report, &case),
-        };
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .doing("standard output")?;
+        args.run
+            .print(&report, case.name, || rows(&report, &case))?;
     }
     Ok(())
-}
-
-fn select(names: &[String]) -> Result<Vec<(&'static str, bool)>> {
-    let find = |name: &String| {
-        let found = SUBJECTS.iter().copied().find(|s| s.0 == name);
-        let known = SUBJECTS.map(|s| s.0).join(", ");
-        found.ok_or_else(|| Failure::new(format!("no subject {name:?}; there are {known}")))
-    };
-    match names {
-        [] => Ok(SUBJECTS.to_vec()),
-        names => names.iter().map(find).collect(),
-    }
 }
 
 /// Both subjects have the same, but for patterns.
@@ -175,7 +135,7 @@ fn header(args: &CheckpointArgs, dir: &Path) -> String {
          # durability: {:?} for both; memory: {} a node for both; patterns are the only difference\n\
          # write_bytes_per_s: until all is published; reads: services started anew, files {}\n\
          # 512 writers, tile-io, btio: metadata only; each writer of a node after another, reads end when it is known where their bytes are\n",
-        args.runs,
+        args.run.runs,
         args.nodes,
         dir.display(),
         args.durability,

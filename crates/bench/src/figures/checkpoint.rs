@@ -2,11 +2,11 @@
 //!
 //! In place of the paper's two file systems stand patterns and records for every write, in one.
 
-use super::axis::{Axis, show};
-use super::drawing::Mark;
 use super::figure::Figure;
-use super::panel::{Content, Look, Panel};
+use super::panel::{Content, Panel, SeriesStyle};
 use super::results::{Results, Spread};
+use forebay_trace::plot::axis::{Axis, three_digits};
+use forebay_trace::plot::svg::PointShape;
 
 const BENCH: &str = "checkpoint";
 /// The cases: what comes before and behind the thousands of writes.
@@ -15,28 +15,22 @@ const WRITERS: f64 = 512.0;
 /// Bytes of an entry of PLFS's index, as the paper counts.
 const ENTRY: f64 = 56.0;
 
-const SUBJECTS: [(&str, Look); 2] = [
+const SUBJECTS: [(&str, SeriesStyle); 2] = [
     (
         "patterns-off",
-        look("a record for every write", "#d55e00", Mark::Square, false),
+        SeriesStyle::new("a record for every write", "#d55e00", PointShape::Square),
     ),
-    ("forebay", look("patterns", "#0072b2", Mark::Circle, false)),
+    (
+        "forebay",
+        SeriesStyle::new("patterns", "#0072b2", PointShape::Circle),
+    ),
 ];
-const RAW: Look = look(
+const RAW: SeriesStyle = SeriesStyle::new(
     "entries of 56 bytes (computed)",
     "#888888",
-    Mark::Cross,
-    true,
-);
-
-const fn look(name: &'static str, colour: &'static str, mark: Mark, dashed: bool) -> Look {
-    Look {
-        name,
-        colour,
-        mark,
-        dashed,
-    }
-}
+    PointShape::Cross,
+)
+.dashed();
 
 const WRITE: [(&str, &str, &str); 3] = [
     ("write_open_s", "open of all", "seconds"),
@@ -119,15 +113,15 @@ fn panel(results: &Results, metric: &str, title: &str, unit: &str) -> Option<Pan
         .filter_map(|c| Some((thousands(c)?, c)))
         .collect();
     cases.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut curves: Vec<(Look, Vec<(f64, Spread)>)> = Vec::new();
-    for (who, look) in SUBJECTS {
+    let mut curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)> = Vec::new();
+    for (who, style) in SUBJECTS {
         let point = |(n, case): &(f64, &str)| {
             let found = results.get(BENCH, case, metric, who)?;
             (found.min > 0.0).then_some((*n, found))
         };
         let points: Vec<_> = cases.iter().filter_map(point).collect();
         if !points.is_empty() {
-            curves.push((look, points));
+            curves.push((style, points));
         }
     }
     if curves.is_empty() {
@@ -140,13 +134,13 @@ fn panel(results: &Results, metric: &str, title: &str, unit: &str) -> Option<Pan
     let all = || curves.iter().flat_map(|c| &c.1).map(|p| p.1);
     let low = all().map(|s| s.min).fold(f64::INFINITY, f64::min);
     let high = all().map(|s| s.max).fold(0.0, f64::max);
-    let ticks: Vec<_> = cases.iter().map(|c| (c.0, show(c.0))).collect();
+    let ticks: Vec<_> = cases.iter().map(|c| (c.0, three_digits(c.0))).collect();
     Some(Panel {
         title: title.into(),
         y: Axis::log(unit, low, high),
         measured: true,
         content: Content::Curves {
-            x: Axis::log_at("writes of each process (x 1024)", &ticks),
+            x: Axis::log_at("writes of each process (x 1024)", ticks),
             curves,
         },
     })

@@ -1,7 +1,7 @@
 //! A figure: title, legend, panels in a grid, and a caption below. Nothing is drawn over the data.
 
-use super::drawing::{self, Anchor, Drawing, Stroke};
-use super::panel::{Content, Frame, Look, Panel};
+use super::panel::{Content, Frame, Panel, SeriesStyle};
+use forebay_trace::plot::svg::{Anchor, Svg, TextStyle, text_width, wrap};
 
 /// A figure as it is drawn; at least one panel.
 #[derive(Debug)]
@@ -21,17 +21,20 @@ const CELL: (f64, f64) = (330.0, 270.0);
 const TITLE: f64 = 15.0;
 const LEGEND: f64 = 12.0;
 const CAPTION: f64 = 11.0;
+const TITLE_STYLE: TextStyle = TextStyle::new(Anchor::Start, TITLE).bold();
+const LEGEND_STYLE: TextStyle = TextStyle::new(Anchor::Start, LEGEND);
+const CAPTION_STYLE: TextStyle = TextStyle::new(Anchor::Start, CAPTION);
 
 impl Figure {
     /// Who is in it, each once.
-    fn looks(&self) -> Vec<Look> {
-        let mut looks: Vec<Look> = Vec::new();
-        for look in self.panels.iter().flat_map(Panel::looks) {
-            if !looks.contains(&look) {
-                looks.push(look);
+    fn styles(&self) -> Vec<SeriesStyle> {
+        let mut styles: Vec<SeriesStyle> = Vec::new();
+        for style in self.panels.iter().flat_map(Panel::styles) {
+            if !styles.contains(&style) {
+                styles.push(style);
             }
         }
-        looks
+        styles
     }
 
     /// As an SVG file.
@@ -42,24 +45,18 @@ impl Figure {
         let width = (2.0 * EDGE + columns as f64 * CELL.0).max(560.0);
         let legend = self.legend(width);
         let top = EDGE + TITLE + 8.0 + legend.len() as f64 * (LEGEND + 8.0) + 8.0;
-        let caption = drawing::wrap(&self.caption, CAPTION, width - 2.0 * EDGE);
+        let caption = wrap(&self.caption, CAPTION, width - 2.0 * EDGE);
         let bottom = top + rows as f64 * CELL.1;
         let height = bottom + caption.len() as f64 * (CAPTION + 4.0) + EDGE;
-        let mut out = Drawing::new(width, height, &self.title);
-        out.text(
-            (EDGE, EDGE + TITLE),
-            Anchor::Start,
-            TITLE,
-            true,
-            &self.title,
-        );
-        for (row, looks) in legend.iter().enumerate() {
+        let mut out = Svg::new(width, height, &self.title);
+        out.text((EDGE, EDGE + TITLE), TITLE_STYLE, &self.title);
+        for (row, styles) in legend.iter().enumerate() {
             let y = EDGE + TITLE + 8.0 + (row as f64 + 1.0) * (LEGEND + 8.0) - 5.0;
             let mut x = EDGE + 4.0;
-            for look in looks {
-                self.sample(&mut out, (x, y - 4.0), look);
-                out.text((x + 34.0, y), Anchor::Start, LEGEND, false, look.name);
-                x += entry(look);
+            for style in styles {
+                self.sample(&mut out, (x, y - 4.0), style);
+                out.text((x + 34.0, y), LEGEND_STYLE, style.name);
+                x += entry(style);
             }
         }
         let cell = (width - 2.0 * EDGE) / columns as f64;
@@ -74,47 +71,42 @@ impl Figure {
         }
         for (i, line) in caption.iter().enumerate() {
             let y = bottom + (i as f64 + 1.0) * (CAPTION + 4.0) - 2.0;
-            out.text((EDGE, y), Anchor::Start, CAPTION, false, line);
+            out.text((EDGE, y), CAPTION_STYLE, line);
         }
         out.finish()
     }
 
     /// In rows that fit.
-    fn legend(&self, width: f64) -> Vec<Vec<Look>> {
-        let mut rows: Vec<Vec<Look>> = Vec::new();
+    fn legend(&self, width: f64) -> Vec<Vec<SeriesStyle>> {
+        let mut rows: Vec<Vec<SeriesStyle>> = Vec::new();
         let mut used = f64::INFINITY;
-        for look in self.looks() {
-            if used + entry(&look) > width - 2.0 * EDGE {
+        for style in self.styles() {
+            if used + entry(&style) > width - 2.0 * EDGE {
                 rows.push(Vec::new());
                 used = 0.0;
             }
-            used += entry(&look);
+            used += entry(&style);
             if let Some(row) = rows.last_mut() {
-                row.push(look);
+                row.push(style);
             }
         }
         rows
     }
 
     /// A piece of what the legend names.
-    fn sample(&self, out: &mut Drawing, at: (f64, f64), look: &Look) {
+    fn sample(&self, out: &mut Svg, at: (f64, f64), style: &SeriesStyle) {
         let bars = |p: &Panel| matches!(p.content, Content::Bars { .. });
         if self.panels.iter().all(bars) {
             let (x, y) = at;
-            out.area((x + 8.0, y - 6.0), (x + 26.0, y + 6.0), look.colour);
+            out.area((x + 8.0, y - 6.0), (x + 26.0, y + 6.0), style.colour);
             return;
         }
-        let stroke = Stroke {
-            colour: look.colour,
-            width: 2.0,
-            dashed: look.dashed,
-        };
-        out.line(at, (at.0 + 28.0, at.1), stroke);
-        out.mark(look.mark, (at.0 + 14.0, at.1), look.colour);
+        out.line(at, (at.0 + 28.0, at.1), style.stroke());
+        out.point(style.shape, (at.0 + 14.0, at.1), style.colour);
     }
 }
 
 /// The room of one name in the legend.
-fn entry(look: &Look) -> f64 {
-    34.0 + drawing::width(look.name, LEGEND) + 20.0
+fn entry(style: &SeriesStyle) -> f64 {
+    34.0 + text_width(style.name, LEGEND) + 20.0
 }

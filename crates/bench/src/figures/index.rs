@@ -3,11 +3,11 @@
 //! The paper draws the time that all operations take. So do 3 and 9, over the number of records; the others show the time
 //! of one operation, because their cases differ in size.
 
-use super::axis::Axis;
-use super::drawing::Mark;
 use super::figure::Figure;
-use super::panel::{Content, Look, Panel};
+use super::panel::{Content, Panel, SeriesStyle};
 use super::results::{Results, Spread};
+use forebay_trace::plot::Axis;
+use forebay_trace::plot::svg::PointShape;
 
 const BENCH: &str = "index";
 
@@ -30,26 +30,26 @@ const ORDERS: [(&str, &str); 3] = [
 ];
 
 /// Colours that people see apart who do not see all colours (Okabe and Ito), and another mark each.
-const SUBJECTS: [(&str, Look); 3] = [
-    ("leveldb", look("LevelDB", "#e69f00", Mark::Square)),
-    ("rocksdb", look("RocksDB", "#009e73", Mark::Triangle)),
-    ("forebay", look("Forebay", "#0072b2", Mark::Circle)),
+const SUBJECTS: [(&str, SeriesStyle); 3] = [
+    (
+        "leveldb",
+        SeriesStyle::new("LevelDB", "#e69f00", PointShape::Square),
+    ),
+    (
+        "rocksdb",
+        SeriesStyle::new("RocksDB", "#009e73", PointShape::Triangle),
+    ),
+    (
+        "forebay",
+        SeriesStyle::new("Forebay", "#0072b2", PointShape::Circle),
+    ),
 ];
 
-const ORDER_LOOKS: [Look; 3] = [
-    look("writers in lockstep", "#0072b2", Mark::Circle),
-    look("drifting writers", "#d55e00", Mark::Diamond),
-    look("random order", "#56b4e9", Mark::Triangle),
+const ORDER_LOOKS: [SeriesStyle; 3] = [
+    SeriesStyle::new("writers in lockstep", "#0072b2", PointShape::Circle),
+    SeriesStyle::new("drifting writers", "#d55e00", PointShape::Diamond),
+    SeriesStyle::new("random order", "#56b4e9", PointShape::Triangle),
 ];
-
-const fn look(name: &'static str, colour: &'static str, mark: Mark) -> Look {
-    Look {
-        name,
-        colour,
-        mark,
-        dashed: false,
-    }
-}
 
 const CAPTION: &str = "One server that holds the index. All stores get the same batches in the same order and keep a log that is not synced.";
 
@@ -114,7 +114,7 @@ fn points(results: &Results, order: &str, metric: &str, who: &str) -> Vec<(f64, 
     sizes.filter_map(point).collect()
 }
 
-fn curves_panel(title: String, curves: Vec<(Look, Vec<(f64, Spread)>)>, y: Axis) -> Panel {
+fn curves_panel(title: String, curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)>, y: Axis) -> Panel {
     let there = |records: f64| curves.iter().any(|c| c.1.iter().any(|p| p.0 == records));
     let sizes = SIZES.iter().filter(|s| there(s.1));
     let sizes: Vec<_> = sizes.map(|s| (s.1, s.2.to_string())).collect();
@@ -123,7 +123,7 @@ fn curves_panel(title: String, curves: Vec<(Look, Vec<(f64, Spread)>)>, y: Axis)
         y,
         measured: true,
         content: Content::Curves {
-            x: Axis::log_at("records", &sizes),
+            x: Axis::log_at("records", sizes),
             curves,
         },
     }
@@ -144,9 +144,9 @@ fn leveldb(results: &Results) -> Option<Figure> {
     let mut panels = Vec::new();
     for (metric, title) in METRICS {
         let curves = ORDERS.iter().zip(ORDER_LOOKS);
-        let curves = curves.map(|((order, _), look)| {
+        let curves = curves.map(|((order, _), style)| {
             let points = points(results, order, metric, "leveldb");
-            (look, points)
+            (style, points)
         });
         let curves: Vec<_> = curves.filter(|c| !c.1.is_empty()).collect();
         if let Some(y) = seconds(curves.iter().flat_map(|c| &c.1).map(|p| &p.1)) {
@@ -169,13 +169,13 @@ fn ior(results: &Results) -> Option<Figure> {
     for (order, words) in ORDERS {
         for (metric, title) in METRICS {
             let every = ORDERS.iter().flat_map(|(order, _)| {
-                let of = |(who, _): &(&str, Look)| points(results, order, metric, who);
+                let of = |(who, _): &(&str, SeriesStyle)| points(results, order, metric, who);
                 SUBJECTS.iter().flat_map(of)
             });
             let every: Vec<Spread> = every.map(|p| p.1).collect();
             let curves = SUBJECTS
                 .iter()
-                .map(|(who, look)| (*look, points(results, order, metric, who)));
+                .map(|(who, style)| (*style, points(results, order, metric, who)));
             let curves: Vec<_> = curves.filter(|c| !c.1.is_empty()).collect();
             if let (Some(y), false) = (seconds(every.iter()), curves.is_empty()) {
                 panels.push(curves_panel(format!("{title}: {words}"), curves, y));
@@ -240,9 +240,9 @@ fn bars(
     let cases: Vec<_> = cases.iter().filter(there).collect();
     let mut panels = Vec::new();
     for (metric, panel) in METRICS {
-        let sets = SUBJECTS.map(|(who, look)| {
+        let sets = SUBJECTS.map(|(who, style)| {
             let values = cases.iter().map(|case| of(&case.0, metric, who));
-            (look, values.collect::<Vec<_>>())
+            (style, values.collect::<Vec<_>>())
         });
         let sets: Vec<_> = sets
             .into_iter()

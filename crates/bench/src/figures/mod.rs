@@ -4,15 +4,11 @@
 //! A figure has what was measured, and nothing else: a case without a result is named and left out, a figure without any is not
 //! drawn. Two runs over the same lines make the same bytes.
 
-mod axis;
 mod checkpoint;
-mod drawing;
 mod figure;
 mod index;
 mod panel;
 mod patterns;
-#[cfg(feature = "png")]
-mod png;
 mod prefetch;
 mod results;
 mod ring;
@@ -52,7 +48,7 @@ pub fn run(args: &FiguresArgs) -> Result<()> {
     std::fs::create_dir_all(&args.to).doing(args.to.display())?;
     let mut drawn = 0;
     #[cfg(feature = "png")]
-    let maker = (!args.svg_only).then(png::Maker::new).transpose()?;
+    let renderer = (!args.svg_only).then(png_renderer).transpose()?;
     for (name, figure) in all(&results) {
         let Some(mut figure) = figure else {
             eprintln!("{name}: not drawn, for there are no results");
@@ -63,9 +59,10 @@ pub fn run(args: &FiguresArgs) -> Result<()> {
         let path = args.to.join(format!("{name}.svg"));
         std::fs::write(&path, &svg).doing(path.display())?;
         #[cfg(feature = "png")]
-        if let Some(maker) = &maker {
+        if let Some(renderer) = &renderer {
             let path = args.to.join(format!("{name}.png"));
-            std::fs::write(&path, maker.png(&svg)?).doing(path.display())?;
+            let png = renderer.png(&svg).doing("the PNG")?;
+            std::fs::write(&path, png).doing(path.display())?;
         }
         println!("{}", path.display());
         if !figure.missing.is_empty() {
@@ -84,6 +81,17 @@ pub fn run(args: &FiguresArgs) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+#[cfg(feature = "png")]
+fn png_renderer() -> Result<forebay_trace::plot::png::PngRenderer> {
+    use forebay_trace::plot::png::{FONT, PngRenderer};
+    let renderer = PngRenderer::new().ok().filter(PngRenderer::has_font);
+    renderer.ok_or_else(|| {
+        Failure::new(format!(
+            "the font {FONT} is not installed; install the package fonts-dejavu-core (`make setup` does)"
+        ))
+    })
 }
 
 /// Every figure, in the order of the papers.

@@ -2,17 +2,44 @@
 //!
 //! Every value is a median, with a thin line from the least to the most of its runs.
 
-use super::axis::{self, Axis, show};
-use super::drawing::{Anchor, Drawing, Mark, Stroke};
 use super::results::Spread;
+use forebay_trace::plot::axis::{Axis, three_digits, with_unit_letter};
+use forebay_trace::plot::svg::{Anchor, PointShape, Stroke, Svg, TextStyle};
 
-/// How a subject looks, the same in all figures.
+/// How a subject is drawn, the same in all figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+pub struct SeriesStyle {
     pub name: &'static str,
     pub colour: &'static str,
-    pub mark: Mark,
+    pub shape: PointShape,
     pub dashed: bool,
+}
+
+impl SeriesStyle {
+    pub const fn new(name: &'static str, colour: &'static str, shape: PointShape) -> SeriesStyle {
+        SeriesStyle {
+            name,
+            colour,
+            shape,
+            dashed: false,
+        }
+    }
+
+    /// With a dashed line.
+    pub const fn dashed(self) -> SeriesStyle {
+        SeriesStyle {
+            dashed: true,
+            ..self
+        }
+    }
+
+    pub fn stroke(&self) -> Stroke {
+        Stroke {
+            colour: self.colour,
+            width: 2.0,
+            dashed: self.dashed,
+        }
+    }
 }
 
 /// What a panel shows.
@@ -21,7 +48,7 @@ pub enum Content {
     /// `x` against spread, ascending.
     Curves {
         x: Axis,
-        curves: Vec<(Look, Vec<(f64, Spread)>)>,
+        curves: Vec<(SeriesStyle, Vec<(f64, Spread)>)>,
     },
     /// Dots of many series, which the legend does not name.
     Points { x: Axis, series: Vec<Series> },
@@ -29,7 +56,7 @@ pub enum Content {
     Bars {
         x_title: String,
         groups: Vec<String>,
-        sets: Vec<(Look, Vec<Option<Spread>>)>,
+        sets: Vec<(SeriesStyle, Vec<Option<Spread>>)>,
     },
 }
 
@@ -64,14 +91,17 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 46.0;
-const SMALL: f64 = 11.0;
+const TITLE: TextStyle = TextStyle::new(Anchor::Middle, 12.5).bold();
+const SMALL: TextStyle = TextStyle::new(Anchor::Middle, 11.0);
+const BESIDE: TextStyle = TextStyle::new(Anchor::End, 11.0);
+const OVER_A_BAR: TextStyle = TextStyle::new(Anchor::Middle, 9.5);
 const GRID: Stroke = Stroke::solid("#e4e4e4", 1.0);
 const EDGE: Stroke = Stroke::solid("#444444", 1.0);
 const SPREAD: Stroke = Stroke::solid("#222222", 1.0);
 
 impl Panel {
     /// Who is in it.
-    pub fn looks(&self) -> Vec<Look> {
+    pub fn styles(&self) -> Vec<SeriesStyle> {
         match &self.content {
             Content::Curves { curves, .. } => curves.iter().map(|c| c.0).collect(),
             Content::Points { .. } => Vec::new(),
@@ -98,7 +128,7 @@ impl Panel {
     }
 
     /// Draws all of it.
-    pub fn draw(&self, out: &mut Drawing, frame: Frame) {
+    pub fn draw(&self, out: &mut Svg, frame: Frame) {
         let inner = Frame {
             left: frame.left + LEFT,
             top: frame.top + TOP,
@@ -106,23 +136,11 @@ impl Panel {
             height: frame.height - TOP - BOTTOM,
         };
         let middle = inner.left + inner.width / 2.0;
-        out.text(
-            (middle, frame.top + 15.0),
-            Anchor::Middle,
-            12.5,
-            true,
-            &self.title,
-        );
+        out.text((middle, frame.top + 15.0), TITLE, &self.title);
         for (place, words) in self.y.ticks() {
             let y = inner.y(place);
             out.line((inner.left, y), (inner.right(), y), GRID);
-            out.text(
-                (inner.left - 6.0, y + 4.0),
-                Anchor::End,
-                SMALL,
-                false,
-                words,
-            );
+            out.text((inner.left - 6.0, y + 4.0), BESIDE, words);
         }
         let beside = (frame.left + 13.0, inner.top + inner.height / 2.0);
         out.upright(beside, SMALL, self.y.title());
@@ -149,14 +167,14 @@ impl Panel {
 
     fn curves(
         &self,
-        out: &mut Drawing,
+        out: &mut Svg,
         inner: Frame,
         x: &Axis,
-        curves: &[(Look, Vec<(f64, Spread)>)],
+        curves: &[(SeriesStyle, Vec<(f64, Spread)>)],
     ) {
         let across = |place: f64| inner.across(place);
         numbers(out, inner, x);
-        for (look, points) in curves {
+        for (style, points) in curves {
             let places: Vec<(f64, f64)> = points
                 .iter()
                 .map(|(value, spread)| {
@@ -166,20 +184,15 @@ impl Panel {
                     )
                 })
                 .collect();
-            let stroke = Stroke {
-                colour: look.colour,
-                width: 2.0,
-                dashed: look.dashed,
-            };
-            out.polyline(&places, stroke);
+            out.polyline(&places, style.stroke());
             for (at, (_, spread)) in places.iter().zip(points) {
                 self.spread(out, inner, at.0, *spread, 3.0);
-                out.mark(look.mark, *at, look.colour);
+                out.point(style.shape, *at, style.colour);
             }
         }
     }
 
-    fn points(&self, out: &mut Drawing, inner: Frame, x: &Axis, series: &[Series]) {
+    fn points(&self, out: &mut Svg, inner: Frame, x: &Axis, series: &[Series]) {
         numbers(out, inner, x);
         for Series { colour, points } in series {
             let at = |(a, b): &(f64, f64)| (inner.across(x.place(*a)), inner.y(self.y.place(*b)));
@@ -189,10 +202,10 @@ impl Panel {
 
     fn bars(
         &self,
-        out: &mut Drawing,
+        out: &mut Svg,
         inner: Frame,
         groups: &[String],
-        sets: &[(Look, Vec<Option<Spread>>)],
+        sets: &[(SeriesStyle, Vec<Option<Spread>>)],
     ) {
         let bottom = inner.top + inner.height;
         let group = inner.width / groups.len().max(1) as f64;
@@ -200,26 +213,26 @@ impl Panel {
         let wide = (group * 0.84 / sets.len().max(1) as f64).min(46.0);
         for (g, name) in groups.iter().enumerate() {
             let middle = inner.left + group * (g as f64 + 0.5);
-            out.text((middle, bottom + 17.0), Anchor::Middle, SMALL, false, name);
+            out.text((middle, bottom + 17.0), SMALL, name);
             let first = middle - wide * sets.len() as f64 / 2.0;
-            for (s, (look, values)) in sets.iter().enumerate() {
+            for (s, (style, values)) in sets.iter().enumerate() {
                 let Some(spread) = values.get(g).copied().flatten() else {
                     continue;
                 };
                 let left = first + wide * s as f64;
                 let top = inner.y(self.y.place(spread.median));
-                out.area((left + 1.5, top), (left + wide - 1.5, bottom), look.colour);
+                out.area((left + 1.5, top), (left + wide - 1.5, bottom), style.colour);
                 let center = left + wide / 2.0;
                 self.spread(out, inner, center, spread, 4.0);
                 let over = inner.y(self.y.place(spread.max)).min(top) - 4.0;
-                let words = brief(spread.median);
-                out.text((center, over), Anchor::Middle, 9.5, false, &words);
+                let words = two_digits(spread.median);
+                out.text((center, over), OVER_A_BAR, &words);
             }
         }
     }
 
     /// The thin line from the least to the most; none where they are the same to the eye.
-    fn spread(&self, out: &mut Drawing, inner: Frame, x: f64, spread: Spread, cap: f64) {
+    fn spread(&self, out: &mut Svg, inner: Frame, x: f64, spread: Spread, cap: f64) {
         let [low, high] = [spread.min, spread.max].map(|v| inner.y(self.y.place(v)));
         if low - high < 1.0 {
             return;
@@ -247,32 +260,32 @@ impl Frame {
 }
 
 /// An axis of numbers below.
-fn numbers(out: &mut Drawing, inner: Frame, x: &Axis) {
+fn numbers(out: &mut Svg, inner: Frame, x: &Axis) {
     let bottom = inner.top + inner.height;
     for (place, words) in x.ticks() {
         let x = inner.across(place);
         out.line((x, bottom), (x, bottom + 4.0), EDGE);
-        out.text((x, bottom + 17.0), Anchor::Middle, SMALL, false, words);
+        out.text((x, bottom + 17.0), SMALL, words);
     }
     below(out, inner, x.title());
 }
 
-fn below(out: &mut Drawing, inner: Frame, title: &str) {
+fn below(out: &mut Svg, inner: Frame, title: &str) {
     let at = (
         inner.left + inner.width / 2.0,
         inner.top + inner.height + 36.0,
     );
-    out.text(at, Anchor::Middle, SMALL, false, title);
+    out.text(at, SMALL, title);
 }
 
 /// Two digits that count: there is little room over a bar.
-fn brief(value: f64) -> String {
+fn two_digits(value: f64) -> String {
     if value <= 0.0 || (100.0..1e4).contains(&value) {
-        return show(value.round());
+        return three_digits(value.round());
     }
     let power = 10f64.powi(value.log10().floor() as i32 - 1);
     let rounded = (value / power).round() * power;
-    axis::brief(rounded)
+    with_unit_letter(rounded)
 }
 
 #[cfg(test)]
@@ -281,7 +294,7 @@ mod tests {
 
     #[test]
     fn little_is_written_over_a_bar() {
-        let written = [0.0, 0.1234, 3.96, 12.3, 1234.5, 45_678.0, 22_369_621.0].map(brief);
+        let written = [0.0, 0.1234, 3.96, 12.3, 1234.5, 45_678.0, 22_369_621.0].map(two_digits);
         assert_eq!(
             written,
             ["0", "0.12", "4", "12", "1,235", "46,000", "22 M"].map(String::from)

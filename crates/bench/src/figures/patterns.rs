@@ -1,28 +1,25 @@
 //! The figures about patterns: 1 (how much smaller an index becomes) and 16 (how MILC writes) of Pattern PLFS.
 
-use super::axis::Axis;
-use super::drawing::Mark;
 use super::figure::Figure;
-use super::panel::{Content, Look, Panel, Series};
+use super::panel::{Content, Panel, Series, SeriesStyle};
 use super::results::{Results, Spread};
+use forebay_trace::plot::axis::{Axis, three_digits};
+use forebay_trace::plot::svg::PointShape;
 use forebay_trace::workload;
 
 const BENCH: &str = "pattern";
 const METRIC: &str = "merged_bytes";
 
-const SUBJECTS: [(&str, Look); 2] = [
-    ("published", look("the published algorithm", "#d55e00")),
-    ("forebay", look("Forebay", "#0072b2")),
+const SUBJECTS: [(&str, SeriesStyle); 2] = [
+    (
+        "published",
+        SeriesStyle::new("the published algorithm", "#d55e00", PointShape::Circle),
+    ),
+    (
+        "forebay",
+        SeriesStyle::new("Forebay", "#0072b2", PointShape::Circle),
+    ),
 ];
-
-const fn look(name: &'static str, colour: &'static str) -> Look {
-    Look {
-        name,
-        colour,
-        mark: Mark::Circle,
-        dashed: false,
-    }
-}
 
 /// What is written under the bars of a case.
 const NAMES: [(&str, &str); 13] = [
@@ -93,9 +90,9 @@ fn rates(results: &Results) -> Option<Figure> {
     });
     for (title, together, cases) in &sets {
         for cases in cases.chunks(*together) {
-            let sets = SUBJECTS.map(|(who, look)| {
+            let sets = SUBJECTS.map(|(who, style)| {
                 let values = cases.iter().map(|(case, _)| rate(results, case, who));
-                (look, values.collect::<Vec<_>>())
+                (style, values.collect::<Vec<_>>())
             });
             panels.push(Panel {
                 title: (*title).into(),
@@ -195,7 +192,7 @@ fn scatter(case: &str, letter: &str, rate: Spread) -> Option<Panel> {
     Some(Panel {
         title: format!(
             "({letter}) {} times smaller",
-            super::axis::show(rate.median.round())
+            three_digits(rate.median.round())
         ),
         y: Axis::linear("offset (KiB)", high),
         measured: false,

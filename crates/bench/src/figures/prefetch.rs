@@ -1,36 +1,36 @@
 //! The paper's Figures 20 and 21: what one process asks for over time, and what fetching ahead makes of the time that it waits.
 
-use super::axis::Axis;
-use super::drawing::Mark;
 use super::figure::Figure;
-use super::panel::{Content, Look, Panel, Series};
+use super::panel::{Content, Panel, Series, SeriesStyle};
 use super::results::{Results, Spread};
+use forebay_trace::plot::Axis;
+use forebay_trace::plot::svg::PointShape;
 use forebay_trace::workload::{self, Layout};
 
 const BENCH: &str = "prefetch";
 
-const SUBJECTS: [(&str, Look); 5] = [
-    ("none", look("no prefetching", "#d55e00", Mark::Square)),
-    ("readahead", look("readahead", "#e69f00", Mark::Triangle)),
+const SUBJECTS: [(&str, SeriesStyle); 5] = [
+    (
+        "none",
+        SeriesStyle::new("no prefetching", "#d55e00", PointShape::Square),
+    ),
+    (
+        "readahead",
+        SeriesStyle::new("readahead", "#e69f00", PointShape::Triangle),
+    ),
     (
         "markov",
-        look("Markov, second run", "#cc79a7", Mark::Diamond),
+        SeriesStyle::new("Markov, second run", "#cc79a7", PointShape::Diamond),
     ),
     (
         "forebay",
-        look("Forebay: patterns", "#0072b2", Mark::Circle),
+        SeriesStyle::new("Forebay: patterns", "#0072b2", PointShape::Circle),
     ),
-    ("perfect", look("perfect", "#222222", Mark::Cross)),
+    (
+        "perfect",
+        SeriesStyle::new("perfect", "#222222", PointShape::Cross),
+    ),
 ];
-
-const fn look(name: &'static str, colour: &'static str, mark: Mark) -> Look {
-    Look {
-        name,
-        colour,
-        mark,
-        dashed: false,
-    }
-}
 
 const CASES: [(&str, &str); 3] = [
     ("pagoda", "like Pagoda (generated)"),
@@ -125,7 +125,7 @@ fn bars(
         runs: s.runs,
     };
     let found = |who| results.get(BENCH, case, metric, who).map(scaled);
-    let sets = SUBJECTS.map(|(who, look)| (look, vec![found(who)]));
+    let sets = SUBJECTS.map(|(who, style)| (style, vec![found(who)]));
     let sets: Vec<_> = sets.into_iter().filter(|s| s.1[0].is_some()).collect();
     let most = sets.iter().flat_map(|s| &s.1).flatten().map(|s| s.max);
     Panel {

@@ -1,32 +1,35 @@
 //! The paper's Figure 12: how long an operation of all servers takes, over their number; measured and simulated.
 
-use super::axis::{Axis, show};
-use super::drawing::Mark;
 use super::figure::Figure;
-use super::panel::{Content, Look, Panel};
+use super::panel::{Content, Panel, SeriesStyle};
 use super::results::{Results, Spread};
+use forebay_trace::plot::axis::{Axis, three_digits};
+use forebay_trace::plot::svg::PointShape;
 
 const BENCH: &str = "ring";
 
-const SUBJECTS: [(&str, Look); 5] = [
-    ("mdhim", look("MDHIM-like", "#cc79a7", Mark::Square, false)),
-    ("direct", look("direct", "#d55e00", Mark::Triangle, false)),
-    ("ring", look("log-ring", "#56b4e9", Mark::Diamond, false)),
+const SUBJECTS: [(&str, SeriesStyle); 5] = [
+    (
+        "mdhim",
+        SeriesStyle::new("MDHIM-like", "#cc79a7", PointShape::Square),
+    ),
+    (
+        "direct",
+        SeriesStyle::new("direct", "#d55e00", PointShape::Triangle),
+    ),
+    (
+        "ring",
+        SeriesStyle::new("log-ring", "#56b4e9", PointShape::Diamond),
+    ),
     (
         "ring-fitted",
-        look("log-ring, fitted", "#0072b2", Mark::Circle, false),
+        SeriesStyle::new("log-ring, fitted", "#0072b2", PointShape::Circle),
     ),
-    ("best-tree", look("best tree", "#222222", Mark::Cross, true)),
+    (
+        "best-tree",
+        SeriesStyle::new("best tree", "#222222", PointShape::Cross).dashed(),
+    ),
 ];
-
-const fn look(name: &'static str, colour: &'static str, mark: Mark, dashed: bool) -> Look {
-    Look {
-        name,
-        colour,
-        mark,
-        dashed,
-    }
-}
 
 /// The part of a case's name before the number of servers, the metric, and the words over the panel.
 const PANELS: [(&str, &str, &str); 4] = [
@@ -70,7 +73,7 @@ fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<P
     servers.sort_unstable();
     let (first, last) = (servers.first()?.0, servers.last()?.0);
     let mut curves = Vec::new();
-    for (who, look) in SUBJECTS {
+    for (who, style) in SUBJECTS {
         let point = |(n, case): &(u32, &str)| {
             let found = results.get(BENCH, case, metric, who)?;
             (found.min > 0.0).then_some((f64::from(*n), found))
@@ -78,7 +81,7 @@ fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<P
         let points: Vec<(f64, Spread)> = servers.iter().filter_map(point).collect();
         // The root of the best tree has as many messages as are fastest: no matter here.
         if !points.is_empty() && (metric, who) != ("root_messages", "best-tree") {
-            curves.push((look, points));
+            curves.push((style, points));
         }
     }
     let all = || curves.iter().flat_map(|c| &c.1).map(|p| p.1);
@@ -96,7 +99,7 @@ fn panel(results: &Results, prefix: &str, metric: &str, title: &str) -> Option<P
         y: Axis::log(y_title, low, high),
         measured: metric == "latency_us" && !prefix.contains("sim"),
         content: Content::Curves {
-            x: Axis::log_at("servers", &powers(first, last)),
+            x: Axis::log_at("servers", powers(first, last)),
             curves,
         },
     })
@@ -111,6 +114,6 @@ fn powers(first: u32, last: u32) -> Vec<(f64, String)> {
     let ticks = (low..=high).step_by(step as usize);
     ticks
         .map(|k| f64::from(1u32 << k))
-        .map(|n| (n, show(n)))
+        .map(|n| (n, three_digits(n)))
         .collect()
 }

@@ -225,12 +225,12 @@ fn files_are_written_and_nothing_to_draw_is_an_error() {
 #[cfg(feature = "png")]
 #[test]
 fn a_png_has_text() {
-    let maker = png::Maker::new().unwrap();
+    let renderer = png_renderer().unwrap();
     let figure = named(&index(&["tile-io"]), "figure-10").unwrap();
-    let with = maker.png(&figure.svg()).unwrap();
+    let with = renderer.png(&figure.svg()).unwrap();
     let no_words = figure
         .svg()
         .replace("font-size", "display=\"none\" font-size");
-    let without = maker.png(&no_words).unwrap();
+    let without = renderer.png(&no_words).unwrap();
     assert!(with.starts_with(b"\x89PNG") && with.len() > without.len() + 1000);
 }

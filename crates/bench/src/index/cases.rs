@@ -2,9 +2,10 @@
 use super::order::Order;
 use super::workload::Workload;
 use crate::fail::{Failure, Result};
+use crate::harness::NamedCase;
 
 /// A case: what is written, and in which order it arrives.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Case {
     /// Its name.
     pub name: &'static str,
@@ -13,7 +14,7 @@ pub struct Case {
     pub order: Order,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Kind {
     /// 16 writers, transfers of 1 KiB; millions (of 2^20) of records.
     Ior(u64),
@@ -60,15 +61,10 @@ pub const CASES: &[Case] = &[
     case("btio-e", Kind::Bt(1020, 20), Order::Drift),
 ];
 
-/// The named cases, or all.
-///
-/// # Errors
-/// Names the one that there is not.
-pub fn select(names: &[String]) -> Result<Vec<&'static Case>> {
-    if names.is_empty() {
-        return Ok(CASES.iter().collect());
+impl NamedCase for Case {
+    fn name(&self) -> &'static str {
+        self.name
     }
-    names.iter().map(|name| find(name)).collect()
 }
 
 /// The case of this name.
@@ -91,6 +87,6 @@ mod tests {
         assert_eq!(total("ior-32m-random"), 32 << 20);
         assert_eq!(total("tile-io"), 1 << 19);
         assert_eq!(total("btio-d"), 1_997_568);
-        assert!(select(&["ior-2m".into()]).is_err_and(|e| e.0.contains("ior-2m")));
+        assert!(find("ior-2m").is_err_and(|e| e.0.contains("ior-2m")));
     }
 }

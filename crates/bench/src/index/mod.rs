@@ -21,12 +21,11 @@ mod table;
 mod workload;
 
 use crate::fail::{Context, Failure, Result};
-use crate::mount::{Place, say};
+use crate::harness::{DirArgs, RunArgs};
 use crate::report::Report;
 use crate::sizes;
 use measure::{Job, Load, Outcome};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use subject::{Kind, Tuning};
 use table::{METRICS, Metric};
@@ -35,20 +34,11 @@ pub use workload::Workload;
 /// What `index` does.
 #[derive(Debug, clap::Args)]
 pub struct IndexArgs {
-    /// Only these cases (all if none is given); several with commas between
-    #[arg(
-        long = "case",
-        visible_alias = "cases",
-        value_name = "CASE",
-        value_delimiter = ','
-    )]
-    cases: Vec<String>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Only these subjects: forebay, leveldb, rocksdb
     #[arg(long = "subject", value_name = "SUBJECT", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// Rounds; medians are of this many
-    #[arg(long, visible_alias = "rounds", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
     #[command(flatten)]
     load: Load,
     #[command(flatten)]
@@ -56,15 +46,8 @@ pub struct IndexArgs {
     /// Of the orders of arrival; each round has the next
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Name the cases and end
-    #[arg(long)]
-    list: bool,
-    /// Directory on the disk to measure [default: a new one in /var/tmp]
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    dir: DirArgs,
 }
 
 /// Runs the verb.
@@ -72,29 +55,18 @@ pub struct IndexArgs {
 /// # Errors
 /// If there is no such case or subject, or a subject fails or answers wrongly.
 pub fn run(args: &IndexArgs) -> Result<()> {
-    if args.list {
-        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+    let Some(cases) = args.run.choose(cases::CASES)? else {
         return Ok(());
-    }
-    let cases = cases::select(&args.cases)?;
+    };
     let kinds = subject::select(&args.subjects)?;
     let names: Vec<&str> = kinds.iter().map(|k| k.name()).collect();
-    let place = Place::make(args.dir.as_deref())?;
-    let mut out = std::io::stdout().lock();
-    let header = header(args, &kinds, &place.0);
-    match args.json {
-        true => eprint!("{header}"),
-        false => write!(out, "{header}{}", table::HEAD).doing("standard output")?,
-    }
+    let dir = args.dir.make()?;
+    let header = header(args, &kinds, &dir.0);
+    args.run.begin(&header, table::HEAD)?;
     let mut report = Report::new("index", "forebay");
     for case in cases {
-        for round in 0..args.runs {
-            say(&format!(
-                "{} round {} of {}",
-                case.name,
-                round + 1,
-                args.runs
-            ));
+        for round in 0..args.run.runs {
+            args.run.progress(case.name, round);
             let mut order = kinds.clone();
             // Who begins changes from round to round.
             order.rotate_left(round as usize % kinds.len());
@@ -106,9 +78,7 @@ pub fn run(args: &IndexArgs) -> Result<()> {
                     load: args.load.clone(),
                     // The gets' order has the next one.
                     seed: args.seed + 2 * u64::from(round),
-                    dir: place
-                        .0
-                        .join(format!("{}-{round}-{}", case.name, kind.name())),
+                    dir: dir.0.join(format!("{}-{round}-{}", case.name, kind.name())),
                 };
                 let outcome = in_child(&job).doing(format!("{} on {}", case.name, kind.name()))?;
                 tell(case.name, kind, round, &outcome);
@@ -117,14 +87,9 @@ pub fn run(args: &IndexArgs) -> Result<()> {
                 }
             }
         }
-        say("");
-        let text = match args.json {
-            true => report.json(case.name),
-            false => table::rows(&report, case.name, &names),
-        };
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .doing("standard output")?;
+        args.run.print(&report, case.name, || {
+            table::rows(&report, case.name, &names)
+        })?;
     }
     Ok(())
 }
@@ -234,7 +199,7 @@ fn header(args: &IndexArgs, kinds: &[Kind], dir: &Path) -> String {
          # gets: {}; cold: files synced, pages dropped by posix_fadvise, store opened anew; warm: the same gets again; all answers checked\n\
          # bytes_per_record: all table files; write_amplification: bytes written to table files (_with_log: to all files) by {USER_BYTES} B a record\n\
          # forebay: how many times better than the subject of the row\n",
-        args.runs,
+        args.run.runs,
         load.batch,
         load.threads,
         dir.display(),

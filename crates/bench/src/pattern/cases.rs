@@ -1,6 +1,7 @@
 //! What is indexed: generated workloads, and the calls of traces.
 
-use crate::fail::{Context, Failure, Result};
+use crate::fail::{Context, Result};
+use crate::harness::NamedCase;
 use forebay_pattern::Element;
 use forebay_trace::{Kind, NO_OFFSET, Op, workload};
 use std::collections::BTreeMap;
@@ -85,22 +86,12 @@ pub fn all(traces: Option<&Path>) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The cases named, or all.
-pub fn select(all: Vec<Case>, names: &[String]) -> Result<Vec<Case>> {
-    if names.is_empty() {
-        return Ok(all);
+impl NamedCase for Case {
+    const HINT: &'static str = ", --traces DIR adds those of traces";
+
+    fn name(&self) -> &'static str {
+        self.name
     }
-    names
-        .iter()
-        .map(|name| {
-            let found = all.iter().find(|c| c.name == name);
-            found.cloned().ok_or_else(|| {
-                Failure::new(format!(
-                    "no case {name:?}; --list names them, --traces DIR adds those of traces"
-                ))
-            })
-        })
-        .collect()
 }
 
 impl Case {

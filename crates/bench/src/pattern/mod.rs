@@ -16,32 +16,22 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
-use crate::fail::{Context, Result};
+use crate::fail::Result;
+use crate::harness::RunArgs;
 use crate::report::Report;
 use cases::Case;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 use subjects::{Measured, SUBJECTS};
 
 /// What `pattern` does.
 #[derive(Debug, clap::Args)]
 pub struct PatternArgs {
-    /// Only these cases (all if none is given)
-    #[arg(long = "case", value_name = "CASE")]
-    cases: Vec<String>,
-    /// Runs; medians are of this many
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    run: RunArgs,
     /// Directory of traces (CSV exports of Darshan DXT): each is two cases, its reads and its writes
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Name the cases and end
-    #[arg(long)]
-    list: bool,
 }
 
 /// Runs the verb.
@@ -49,39 +39,27 @@ pub struct PatternArgs {
 /// # Errors
 /// If there is no such case, or a trace cannot be read.
 pub fn run(args: &PatternArgs) -> Result<()> {
-    let all = cases::all(args.traces.as_deref())?;
-    if args.list {
-        all.iter().for_each(|c| println!("{}", c.name));
+    let Some(chosen) = args.run.choose(&cases::all(args.traces.as_deref())?)? else {
         return Ok(());
-    }
-    let chosen = cases::select(all, &args.cases)?;
+    };
     let header = format!(
         "# pattern: {} runs; one core; everything in memory, nothing is stored, so durability and caches are the same for all\n\
          # forebay and published write varints, forebay with checksum, version and commit; raw: 48 bytes an extent; zstd: level 3 of raw\n",
-        args.runs
+        args.run.runs
     );
-    let mut out = std::io::stdout().lock();
-    match args.json {
-        true => eprint!("{header}"),
-        false => write!(out, "{header}{HEAD}").doing("standard output")?,
-    }
+    args.run.begin(&header, HEAD)?;
     let mut report = Report::new("pattern", "published");
     for case in chosen {
         let Some(files) = case.load()? else {
             continue;
         };
-        for _ in 0..args.runs {
+        for _ in 0..args.run.runs {
             for subject in SUBJECTS {
                 add(&mut report, &case, subject, &(subject.measure)(&files)?);
             }
         }
-        let text = match args.json {
-            true => report.json(case.name),
-            false => rows(&report, case.name),
-        };
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .doing("standard output")?;
+        args.run
+            .print(&report, case.name, || rows(&report, case.name))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Who reads what: a generated trace like Pagoda's, the metadata reads of a real one, random reads.
 
-use crate::fail::{Context, Failure, Result};
+use crate::fail::{Context, Result};
+use crate::harness::NamedCase;
 use forebay_pattern::Request;
 use forebay_trace::{Kind, NO_OFFSET, workload};
 use std::collections::BTreeMap;
@@ -93,17 +94,10 @@ impl Case {
     }
 }
 
-/// The cases named, or all.
-pub fn select(names: &[String]) -> Result<Vec<Case>> {
-    if names.is_empty() {
-        return Ok(CASES.to_vec());
+impl NamedCase for Case {
+    fn name(&self) -> &'static str {
+        self.name
     }
-    let find = |name: &String| {
-        let found = CASES.iter().find(|c| c.name == name);
-        let missing = || Failure::new(format!("no case {name:?}; --list names them"));
-        found.copied().ok_or_else(missing)
-    };
-    names.iter().map(find).collect()
 }
 
 impl Reads {
@@ -146,6 +140,5 @@ mod tests {
             };
             assert!(reads.readers.iter().flatten().all(inside));
         }
-        assert!(select(&["nothing".into()]).is_err());
     }
 }

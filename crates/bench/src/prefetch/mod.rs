@@ -14,25 +14,21 @@
 mod cases;
 mod replay;
 
-use crate::fail::{Context, Result};
+use crate::fail::Result;
+use crate::harness::{DirArgs, RunArgs};
 use crate::report::Report;
 use cases::{Case, Reads};
 use forebay_server::delegate::Policy;
 use replay::{Measured, Way};
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What `prefetch` does.
 #[derive(Debug, clap::Args)]
 pub struct PrefetchArgs {
-    /// Only these cases (all if none is given)
-    #[arg(long = "case", value_name = "CASE", value_delimiter = ',')]
-    cases: Vec<String>,
-    /// Rounds; medians are of this many
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    run: RunArgs,
     /// Injected between the two members, for each request and its answer; microseconds
     #[arg(long, default_value_t = 200, value_name = "US")]
     latency: u64,
@@ -42,15 +38,8 @@ pub struct PrefetchArgs {
     /// Directory with the Darshan DXT export of openPMD
     #[arg(long, value_name = "DIR", default_value = "../shared/data/dxt")]
     traces: PathBuf,
-    /// Directory on the disk to measure [default: a new one in /var/tmp]
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Name the cases and end
-    #[arg(long)]
-    list: bool,
+    #[command(flatten)]
+    dir: DirArgs,
 }
 
 const SUBJECTS: [(&str, Policy); 5] = [
@@ -66,18 +55,12 @@ const SUBJECTS: [(&str, Policy); 5] = [
 /// # Errors
 /// If there is no such case, or the service fails.
 pub fn run(args: &PrefetchArgs) -> Result<()> {
-    if args.list {
-        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+    let Some(chosen) = args.run.choose(&cases::CASES)? else {
         return Ok(());
-    }
-    let chosen = cases::select(&args.cases)?;
+    };
     replay::sleep_exactly()?;
     let header = header(args, &chosen);
-    let mut out = std::io::stdout().lock();
-    match args.json {
-        true => eprint!("{header}"),
-        false => write!(out, "{header}{HEAD}").doing("standard output")?,
-    }
+    args.run.begin(&header, HEAD)?;
     let mut report = Report::new("prefetch", "none");
     for case in chosen {
         let Some(reads) = case.load(&args.traces, args.calls)? else {
@@ -89,13 +72,8 @@ pub fn run(args: &PrefetchArgs) -> Result<()> {
             continue;
         };
         measure(args, &case, &reads, &mut report)?;
-        let text = match args.json {
-            true => report.json(case.name),
-            false => rows(&report, case.name),
-        };
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .doing("standard output")?;
+        args.run
+            .print(&report, case.name, || rows(&report, case.name))?;
     }
     Ok(())
 }
@@ -105,7 +83,7 @@ fn header(args: &PrefetchArgs, chosen: &[Case]) -> String {
         "# prefetch: {} runs; two members in one process, {} us apart, readers on the one, data on the other; through the library\n\
          # all subjects: durability process, 192 MiB of memory (12 MiB for what is fetched ahead, none for `none`), segment files cold (sync, then posix_fadvise), \
          nothing else in memory\n# before each read a rank sleeps for the mean time of an uncached read, measured at the start of each round\n",
-        args.runs, args.latency
+        args.run.runs, args.latency
     );
     for case in chosen {
         let _ = writeln!(out, "# {}: {}", case.name, case.about);
@@ -114,14 +92,10 @@ fn header(args: &PrefetchArgs, chosen: &[Case]) -> String {
 }
 
 fn measure(args: &PrefetchArgs, case: &Case, reads: &Reads, report: &mut Report) -> Result<()> {
-    let base = args.dir.as_deref().unwrap_or(Path::new("/var/tmp"));
-    let dir = base.join(format!("forebay-bench-prefetch-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).doing(dir.display())?;
-    let store = dir.join("store");
-    let done =
-        replay::prepare(&store, reads).and_then(|()| rounds(args, case, reads, &store, report));
-    let removed = std::fs::remove_dir_all(&dir).doing(dir.display());
-    done.and(removed)
+    let dir = args.dir.make()?;
+    let store = dir.0.join("store");
+    replay::prepare(&store, reads)?;
+    rounds(args, case, reads, &store, report)
 }
 
 fn rounds(
@@ -132,7 +106,7 @@ fn rounds(
     report: &mut Report,
 ) -> Result<()> {
     let latency = Duration::from_micros(args.latency);
-    for round in 0..args.runs {
+    for round in 0..args.run.runs {
         let bare = Way {
             policy: Policy::None,
             delay: Duration::ZERO,

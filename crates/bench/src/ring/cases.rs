@@ -1,6 +1,6 @@
 //! The cases, by name.
 
-use crate::fail::{Failure, Result};
+use crate::harness::NamedCase;
 
 /// Where the servers are, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 /// A case.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// Its name.
     pub name: &'static str,
@@ -66,34 +66,13 @@ pub const CASES: &[Case] = &[
     case("ring-sim-every", Kind::Every(16_384)),
 ];
 
-/// The named cases, or all.
-///
-/// # Errors
-/// Names the one that there is not.
-pub fn select(names: &[String]) -> Result<Vec<&'static Case>> {
-    if names.is_empty() {
-        return Ok(CASES.iter().collect());
-    }
-    let find = |name: &String| {
-        let found = CASES.iter().find(|c| c.name == name);
-        let hint = match name.starts_with("ring-mpi") && cfg!(not(feature = "mpi")) {
-            true => "; this program was built without the feature `mpi`",
-            false => "",
-        };
-        found.ok_or_else(|| Failure::new(format!("no case '{name}'; --list names them{hint}")))
+impl NamedCase for Case {
+    const HINT: &'static str = match cfg!(feature = "mpi") {
+        true => "",
+        false => "; this program was built without the feature `mpi`",
     };
-    names.iter().map(find).collect()
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cases_are_found_by_name() {
-        let one = select(&["ring-sim-1024".into()]).unwrap();
-        assert_eq!(one[0].kind, Kind::Simulated(1024));
-        assert_eq!(select(&[]).unwrap().len(), CASES.len());
-        assert!(select(&["ring-sim-5".into()]).is_err_and(|e| e.0.contains("ring-sim-5")));
+    fn name(&self) -> &'static str {
+        self.name
     }
 }

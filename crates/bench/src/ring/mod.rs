@@ -23,31 +23,21 @@ pub use measure::Work;
 pub use processes::rank;
 
 use crate::fail::{Context, Result};
+use crate::harness::RunArgs;
 use crate::loggp::{self, Best, Network};
 use crate::report::Report;
 use cases::{Case, Kind};
 use forebay_fabric::ring::{NetworkCost, Shape, Tree};
-use std::io::Write as _;
 
 /// What `ring` does.
 #[derive(Debug, clap::Args)]
 pub struct RingArgs {
-    /// Only these cases (all if none is given)
-    #[arg(long = "case", value_name = "CASE")]
-    cases: Vec<String>,
-    /// Runs of a measured case; medians are of this many
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    run: RunArgs,
     #[command(flatten)]
     work: Work,
     #[command(flatten)]
     network: Network,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Name the cases and end
-    #[arg(long)]
-    list: bool,
 }
 
 /// Runs the verb.
@@ -55,33 +45,22 @@ pub struct RingArgs {
 /// # Errors
 /// If there is no such case, or MPI does not run.
 pub fn run(args: &RingArgs) -> Result<()> {
-    if args.list {
-        cases::CASES.iter().for_each(|c| println!("{}", c.name));
+    let Some(chosen) = args.run.choose(cases::CASES)? else {
         return Ok(());
-    }
-    let chosen = cases::select(&args.cases)?;
+    };
     let header = header(args);
-    let mut out = std::io::stdout().lock();
-    match args.json {
-        true => eprint!("{header}"),
-        false => write!(out, "{header}{}", table::HEAD).doing("standard output")?,
-    }
+    args.run.begin(&header, table::HEAD)?;
     let mut report = Report::new("ring", "direct");
     for case in chosen {
         match case.kind {
-            Kind::Local(n) => measured(case, args, &mut report, |work| measure::local(n, work))?,
+            Kind::Local(n) => measured(&case, args, &mut report, |work| measure::local(n, work))?,
             #[cfg(feature = "mpi")]
-            Kind::Mpi(n) => measured(case, args, &mut report, |work| processes::start(n, work))?,
-            Kind::Simulated(n) => simulated(case, n, args, &mut report),
-            Kind::Every(last) => every(case, last, &args.network, &mut report),
+            Kind::Mpi(n) => measured(&case, args, &mut report, |work| processes::start(n, work))?,
+            Kind::Simulated(n) => simulated(&case, n, args, &mut report),
+            Kind::Every(last) => every(&case, last, &args.network, &mut report),
         }
-        let text = match args.json {
-            true => report.json(case.name),
-            false => table::rows(&report, case.name),
-        };
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .doing("standard output")?;
+        args.run
+            .print(&report, case.name, || table::rows(&report, case.name))?;
     }
     Ok(())
 }
@@ -94,7 +73,7 @@ fn header(args: &RingArgs) -> String {
          # local: servers are threads of this process, so a message is a call, and all share its processors\n\
          # sim: LogGP, L {} ns, o {} + {} ns, g {} ns, G {} ps/B, messages of {} B, {} ns to combine or carry out one\n\
          # best: times the best tree's; direct: how many times faster than direct\n",
-        args.runs,
+        args.run.runs,
         args.work.rounds,
         args.work.clients,
         net.latency,
@@ -108,12 +87,12 @@ fn header(args: &RingArgs) -> String {
 }
 
 fn measured(
-    case: &'static Case,
+    case: &Case,
     args: &RingArgs,
     report: &mut Report,
     measure: impl Fn(&Work) -> Result<Vec<measure::Measured>>,
 ) -> Result<()> {
-    for _ in 0..args.runs {
+    for _ in 0..args.run.runs {
         for found in measure(&args.work).doing(case.name)? {
             let subject = found.subject.name();
             report.add(case.name, "latency_us", subject, "us", found.latency_us);
@@ -129,7 +108,7 @@ fn fitted() -> Shape {
     Shape::Fitted(NetworkCost::default())
 }
 
-fn simulated(case: &'static Case, n: u32, args: &RingArgs, report: &mut Report) {
+fn simulated(case: &Case, n: u32, args: &RingArgs, report: &mut Report) {
     let net = &args.network;
     let outcomes = [
         ("ring", loggp::collective(net, Shape::Ring, n)),
@@ -147,7 +126,7 @@ fn simulated(case: &'static Case, n: u32, args: &RingArgs, report: &mut Report) 
 }
 
 /// The largest ratio to the best tree over every number of servers, and where it is.
-fn every(case: &'static Case, last: u32, net: &Network, report: &mut Report) {
+fn every(case: &Case, last: u32, net: &Network, report: &mut Report) {
     let best = Best::new(net, last);
     for (subject, shape) in [("ring", Shape::Ring), ("ring-fitted", fitted())] {
         let mut worst = (0.0, 0);

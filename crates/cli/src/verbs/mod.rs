@@ -8,8 +8,6 @@ mod library;
 pub mod mount;
 mod on_mount;
 mod patterns;
-#[cfg(feature = "png")]
-mod picture;
 pub mod plot;
 pub mod record;
 pub mod replay;

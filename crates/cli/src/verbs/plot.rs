@@ -6,7 +6,7 @@ use crate::output::{name, tell};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::count;
 use forebay_trace::Kind;
-use forebay_trace::plot::{Chart, Horizontal, Selection, html, svg};
+use forebay_trace::plot::{Chart, Horizontal, Selection};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -54,9 +54,9 @@ pub fn run(args: &PlotArgs) -> Result {
     }
     for (path, form) in outputs {
         let bytes = match form {
-            Form::Svg => svg::draw(&chart).into_bytes(),
-            Form::Page => html::page(&chart).into_bytes(),
-            Form::Png => png(&svg::draw(&chart))?,
+            Form::Svg => chart.svg().into_bytes(),
+            Form::Page => chart.page().into_bytes(),
+            Form::Png => png(&chart.svg())?,
         };
         let shown = name(&path);
         let next = "name a file in a directory of your own with -o";
@@ -88,7 +88,19 @@ fn form(path: &Path) -> Result<Form> {
 }
 
 #[cfg(feature = "png")]
-use super::picture::png;
+fn png(svg: &str) -> Result<Vec<u8>> {
+    use forebay_trace::plot::png::{PngError, PngRenderer};
+    let next = "write an SVG or a page instead";
+    let made = PngRenderer::new().and_then(|renderer| renderer.png(svg));
+    made.map_err(|e| match e {
+        PngError::NoFont => Failure::new(
+            "no font is installed, so a PNG would have no text",
+            "install the package fonts-dejavu-core, or write an SVG",
+        ),
+        PngError::Size => Failure::new("the plot is too large for a PNG", next),
+        e => Failure::new(format!("cannot draw the plot: {e}"), next),
+    })
+}
 
 #[cfg(not(feature = "png"))]
 fn png(_: &str) -> Result<Vec<u8>> {

@@ -3,7 +3,7 @@ use super::stage_paths;
 use crate::args::StageArgs;
 use crate::output::{json, name, print, tell};
 use crate::progress;
-use forebay_client::stage::{Counts, Line, LineKind};
+use forebay_client::stage::{Counts, LineKind, ReportLine};
 use forebay_node::control::{
     Answer, Ask, Client, NoServer, StageAnswer, StageAsk, StageJob, StageSpec, StageState,
 };
@@ -96,7 +96,7 @@ fn follow(
     store: &Path,
     job: u64,
     asked: &AtomicBool,
-    lines: &mut Vec<Line>,
+    lines: &mut Vec<ReportLine>,
 ) -> Result<StageJob> {
     let bar = progress::bytes("staging", 0);
     let (since, mut cancelled) = (Instant::now(), false);
@@ -134,7 +134,7 @@ fn show(bar: &ProgressBar, c: &Counts) {
     bar.set_position(c.bytes + c.kept_bytes);
 }
 
-fn told(line: &Line) -> String {
+fn told(line: &ReportLine) -> String {
     match line.kind {
         LineKind::Failed => line.text.clone(),
         LineKind::Skipped => format!("skipped {}", line.text),

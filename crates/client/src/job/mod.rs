@@ -18,7 +18,6 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use wire::{COMMAND, DIRECTORY, LEN, Op, Shown, bits, grant};
 
 /// The number of the job's own team; `forebay run` sets it.
@@ -35,9 +34,6 @@ const PLACES: [(&str, &str); 3] = [
 
 /// What is the same at all ranks of one step of a job, and different in each: PMIx (OpenMPI, Slurm), Slurm.
 const STEPS: [&str; 2] = ["PMIX_NAMESPACE", "SLURM_STEP_ID"];
-
-/// Before a process tries again to take a seat when all are taken, milliseconds.
-const AGAIN: [u64; 8] = [1, 5, 20, 50, 100, 200, 400, 800];
 
 /// One process's place in a team.
 pub struct Rank {
@@ -143,11 +139,11 @@ impl How {
 
 impl Rank {
     /// Takes a seat in team `number`, of which `here` processes use the mount `mount`; it has some at `members` (none named:
-    /// at all nodes).
+    /// at all nodes). Waits for a seat as long as a request may take: those who had it may have ended just now.
     ///
     /// # Errors
     /// `ENOENT` if there is no mount of Forebay; `EACCES` for another user than the service's; `EINVAL` for a team that cannot be,
-    /// `EBUSY` if all seats are taken, or the number is another team's whose processes have not ended: the server's log says more.
+    /// `EBUSY` if all seats stay taken, or the number is another team's whose processes do not end: the server's log says more.
     pub fn join(mount: &Path, number: u32, here: u32, members: &[u16]) -> io::Result<Rank> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(mount.join(DIRECTORY), flags, Mode::empty())?;
@@ -157,14 +153,6 @@ impl Rank {
             here,
             members: members.to_vec(),
         };
-        for pause in AGAIN {
-            match rank.call(&join) {
-                // The server hears a moment later that the processes before have ended.
-                Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
-                done => return done.map(|_| rank),
-            }
-            std::thread::sleep(Duration::from_millis(pause));
-        }
         rank.call(&join).map(|_| rank)
     }
 

@@ -1,154 +1,104 @@
-//! Copying one file, or one piece of a large one, to its temporary name; links and pipes at once to their own.
-use super::hash::Hash;
-use super::job::{Job, Side};
+//! Copies one file, or one piece of a large one, to its temporary name. Links, pipes and devices get their own names at once.
+use super::batch::{ChunkChecksum, WrittenFile};
+use super::error::{AtPath, StageError};
 use super::journal::Progress;
-use super::land::{self, Ready, Sum};
-use super::report::{Step, Trouble, count};
-use super::task::{Task, stamp};
-use super::tree::{CHUNK, SourceFile, Stat, TargetFile, What};
+use super::report::count;
+use super::task::{Task, source_stamp};
+use super::tree::{CHUNK, ObjectKind, SourceFile, Stat, TargetFile};
+use super::verify::{compare_bytes, void_damaged};
+use super::worker::NodeWorker;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::ops::Range;
 
 /// How often a file that changes under the copy is begun again.
-const TRIES: usize = 3;
+const MOST_TRIES: usize = 3;
 /// Shorter runs of bytes are not worth reserving room for.
-const RESERVE: u64 = 4 << 20;
+const LEAST_RESERVED: u64 = 4 << 20;
 
-/// Does what the task says, or finds that an earlier run has.
-pub fn one(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
-    if task.stat.what != What::File {
-        return special(job, side, task);
+/// Does what the task says, or finds that an earlier run has. Gives what is written under a temporary name now.
+pub fn copy_task(worker: &NodeWorker, task: &Task) -> Result<Option<WrittenFile>, StageError> {
+    if task.stat.kind != ObjectKind::File {
+        return make_special(worker, task).map(|()| None);
     }
-    let temporary = task.temporary(job.number, task.piece.is_some());
-    let known = mark(job, side, task, &task.stat);
-    let noted = known.and_then(|known| side.journal.find(task.record(), known.stamp));
+    let run = &worker.run;
+    let temporary = task.temporary(run.number, task.piece.is_some());
+    let known = worker.copy_stamp(task, &task.stat);
+    let noted = known.and_then(|known| worker.journal.find(task.journal_key(), known.stamp));
     match noted {
-        Some(Progress::Done { .. }) if task.piece.is_some() || is_there(side, task) => {
-            if task.piece.is_none() {
-                return kept(job, side, task);
-            }
+        Some(Progress::Done { .. }) if task.piece.is_none() && worker.has_target(task) => {
+            return keep_finished(worker, task).map(|()| None);
+        }
+        Some(Progress::Done { .. }) if task.piece.is_some() => {
             if known.is_some_and(|known| known.finished) {
-                job.broken.lock().insert(task.finished());
+                run.broken.lock().insert(task.finished_key());
             }
-            let ready = Ready::kept(task, temporary);
-            return land::push(job, side, ready);
+            return Ok(Some(WrittenFile::kept(task, temporary)));
         }
         Some(_) => {
-            if let Ok((_, there)) = side.to.child(&task.folder.to, &temporary)
+            if let Ok((_, there)) = worker.to.lookup(&task.folder.to, &temporary)
                 && (task.piece.is_some() || there.same_content(&task.stat))
             {
-                return land::push(job, side, Ready::kept(task, temporary));
+                return Ok(Some(WrittenFile::kept(task, temporary)));
             }
         }
         None => {}
     }
-    let ready = match &task.piece {
+    let written = match &task.piece {
         Some(piece) => {
-            let sums = bytes(job, side, task, &task.stat, &temporary, piece.range.clone());
-            Ready::new(task, temporary, task.stat.clone(), sums?)
+            let sums = copy_range(worker, task, &task.stat, &temporary, piece.range.clone());
+            WrittenFile::new(task, temporary, task.stat.clone(), sums?)
         }
-        None => match as_seen(job, side, task, &temporary) {
-            Ok((stat, sums)) => Ready::new(task, temporary, stat, sums),
-            Err(trouble) => {
+        None => match copy_as_walked(worker, task, &temporary) {
+            Ok((stat, sums)) => WrittenFile::new(task, temporary, stat, sums),
+            Err(error) => {
                 // It may not even have been made.
-                let _ = side.to.remove(&task.folder.to, &temporary);
-                return Err(trouble);
+                let _ = worker.to.remove(&task.folder.to, &temporary);
+                return Err(error);
             }
         },
     };
-    if let Some(hook) = &job.options.hook {
-        hook(
-            &task.target_path(),
-            &task.folder.to_path.join(&ready.temporary),
-        );
+    if let Some(hook) = &run.options.hook {
+        let temporary = task.folder.to_path.join(&written.temporary);
+        hook(&task.target_path(), &temporary);
     }
-    note(job, side, task, &ready.stat, Progress::Written)?;
-    land::push(job, side, ready)
-}
-
-/// Whether the target of a finished file is there as it was left.
-pub(super) fn is_there(side: &Side, task: &Task) -> bool {
-    let there = side.to.child(&task.folder.to, &task.target);
-    there.is_ok_and(|(_, there)| there.same_content(&task.stat))
-}
-
-/// What the journal knows a copy by.
-#[derive(Clone, Copy)]
-pub(super) struct Mark {
-    stamp: u64,
-    /// Of a piece: the file that it is in has its own name already.
-    pub finished: bool,
-}
-
-/// The mark of a copy of this source. A piece is in one file only: under its temporary name, or under its own once it is whole.
-/// If somebody has begun another, what the journal says of the piece is of no use, and it is copied again. So it is where the
-/// target does not tell files apart for ever.
-pub(super) fn mark(job: &Job, side: &Side, task: &Task, stat: &Stat) -> Option<Mark> {
-    if task.piece.is_none() {
-        let (stamp, finished) = (stamp(stat), false);
-        return Some(Mark { stamp, finished });
-    }
-    let dir = &task.folder.to;
-    let (there, finished) = match side.to.child(dir, &task.temporary(job.number, true)) {
-        Ok((_, there)) => (there, false),
-        Err(_) => {
-            let (_, there) = side.to.child(dir, &task.target).ok()?;
-            (there.same_content(&task.stat).then_some(there)?, true)
-        }
-    };
-    let born = there.born?;
-    let hash = Hash::new(stamp(stat)).number(there.id.0).number(there.id.1);
-    let stamp = hash
-        .number(born.secs as u64)
-        .number(born.nanos.into())
-        .end();
-    Some(Mark { stamp, finished })
+    worker.note(task, &written.stat, Progress::Written)?;
+    Ok(Some(written))
 }
 
 /// A whole file that an earlier run has finished.
-fn kept(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
-    if job.options.verify {
-        let (place, _) = side
+fn keep_finished(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
+    if worker.run.options.verify {
+        let (place, _) = worker
             .to
-            .child(&task.folder.to, &task.target)
-            .to("open", &task.target_path())?;
-        land::compare(job, side, task, &place)
-            .inspect_err(|trouble| land::disown(job, side, task, &task.stat, trouble))?;
-        count(&job.report.counters.verified_files, 1);
+            .lookup(&task.folder.to, &task.target)
+            .on_target("open", &task.target_path())?;
+        compare_bytes(worker, task, &place)
+            .inspect_err(|error| void_damaged(worker, task, &task.stat, error))?;
+        count(&worker.run.report.counters.verified_files, 1);
     }
-    count(&job.report.counters.kept_files, 1);
-    count(&job.report.counters.kept_bytes, task.stat.data());
+    count(&worker.run.report.counters.kept_files, 1);
+    count(
+        &worker.run.report.counters.kept_bytes,
+        task.stat.bytes_to_copy(),
+    );
     Ok(())
 }
 
-pub(super) fn note(
-    job: &Job,
-    side: &Side,
+/// Copies a whole file with the attributes that the walk saw. Whether it has changed since is asked for a batch of files at once.
+fn copy_as_walked(
+    worker: &NodeWorker,
     task: &Task,
-    stat: &Stat,
-    progress: Progress,
-) -> Result<(), Trouble> {
-    let Some(known) = mark(job, side, task, stat) else {
-        return Ok(());
-    };
-    let noted = side.journal.add(task.record(), known.stamp, progress);
-    // A full store must not end in copies that look unfinished: it is told as what it is.
-    noted.to("write the journal for", &task.target_path())
-}
-
-/// Copies a whole file with the attributes that the walk saw. Whether it has changed is asked for many together, before they
-/// land.
-fn as_seen(
-    job: &Job,
-    side: &Side,
-    task: &Task,
-    temporary: &std::ffi::OsStr,
-) -> Result<(Stat, Vec<Sum>), Trouble> {
+    temporary: &OsStr,
+) -> Result<(Stat, Vec<ChunkChecksum>), StageError> {
     let stat = task.stat.clone();
-    match bytes(job, side, task, &stat, temporary, 0..stat.size) {
-        Err(Trouble::Changed { path }) => {
-            let now = side.from.stat(&task.from).from("look again at", &path)?;
-            whole(job, side, task, temporary, now)
+    match copy_range(worker, task, &stat, temporary, 0..stat.size) {
+        Err(StageError::Changed { path }) => {
+            let now = worker
+                .from
+                .stat(&task.from)
+                .on_source("look again at", &path)?;
+            copy_until_unchanged(worker, task, temporary, now)
         }
         copied => Ok((stat, copied?)),
     }
@@ -156,67 +106,68 @@ fn as_seen(
 
 /// Copies a whole file, last seen as `stat`, with its attributes; again if it changes meanwhile. Gives the attributes it was
 /// copied with.
-pub fn whole(
-    job: &Job,
-    side: &Side,
+pub fn copy_until_unchanged(
+    worker: &NodeWorker,
     task: &Task,
-    temporary: &std::ffi::OsStr,
+    temporary: &OsStr,
     mut stat: Stat,
-) -> Result<(Stat, Vec<Sum>), Trouble> {
+) -> Result<(Stat, Vec<ChunkChecksum>), StageError> {
     let path = task.source_path();
-    for _ in 0..TRIES {
-        let copied = bytes(job, side, task, &stat, temporary, 0..stat.size);
-        let after = side.from.stat(&task.from).from("look again at", &path)?;
-        let same = stamp(&after) == stamp(&stat);
+    for _ in 0..MOST_TRIES {
+        let copied = copy_range(worker, task, &stat, temporary, 0..stat.size);
+        let after = worker
+            .from
+            .stat(&task.from)
+            .on_source("look again at", &path)?;
+        let same = source_stamp(&after) == source_stamp(&stat);
         match copied {
             Ok(sums) if same => return Ok((stat, sums)),
-            Err(Trouble::Changed { .. }) | Ok(_) => stat = after,
+            Err(StageError::Changed { .. }) | Ok(_) => stat = after,
             Err(other) => return Err(other),
         }
     }
-    Err(Trouble::Changed { path })
+    Err(StageError::Changed { path })
 }
 
 /// Copies the stored bytes of a range. A whole file begins empty, and gets its length and attributes.
-fn bytes(
-    job: &Job,
-    side: &Side,
+fn copy_range(
+    worker: &NodeWorker,
     task: &Task,
     stat: &Stat,
-    temporary: &std::ffi::OsStr,
+    temporary: &OsStr,
     range: Range<u64>,
-) -> Result<Vec<Sum>, Trouble> {
+) -> Result<Vec<ChunkChecksum>, StageError> {
     let (from_path, to_path) = (task.source_path(), task.target_path());
     let is_whole = task.piece.is_none();
     let xattrs = match is_whole && stat.xattrs {
-        true => side
+        true => worker
             .from
             .xattrs(&task.from)
-            .from("read attributes of", &from_path)?,
+            .on_source("read attributes of", &from_path)?,
         false => Vec::new(),
     };
-    let created = side.to.create(&task.folder.to, temporary, is_whole);
-    let mut target = created.to("create", &to_path)?;
+    let created = worker.to.create(&task.folder.to, temporary, is_whole);
+    let mut target = created.on_target("create", &to_path)?;
     let mut sums = Vec::new();
     let mut end = 0;
     if !range.is_empty() {
         // Of pieces, only the end looks again.
         let source = match is_whole {
-            true => side.from.peek(&task.from, stat),
-            false => side.from.open(&task.from, false),
+            true => worker.from.open_seen(&task.from, stat),
+            false => worker.from.open(&task.from, false),
         };
-        let mut source = source.from("open", &from_path)?;
+        let mut source = source.on_source("open", &from_path)?;
         let mut at = range.start;
         while at < range.end {
-            let data = match stat.sparse() {
+            let data = match stat.is_sparse() {
                 true => source
-                    .data(at, range.end)
-                    .from("look for holes in", &from_path)?,
+                    .next_data(at, range.end)
+                    .on_source("look for holes in", &from_path)?,
                 false => Some(at..range.end),
             };
             let Some(data) = data else { break };
-            stretch(
-                job,
+            copy_data(
+                worker,
                 task,
                 &mut *source,
                 &mut *target,
@@ -231,102 +182,99 @@ fn bytes(
             if end < stat.size {
                 target
                     .set_len(stat.size)
-                    .to("set the length of", &to_path)?;
+                    .on_target("set the length of", &to_path)?;
             }
             Some((stat, &xattrs[..]))
         }
         false => None,
     };
-    let notes = target.finish(attributes).to("finish", &to_path)?;
-    job.report.notes(&to_path, &notes);
+    let notes = target.finish(attributes).on_target("finish", &to_path)?;
+    worker.run.report.not_kept(&to_path, &notes);
     Ok(sums)
 }
 
 /// Copies bytes without holes, in calls that end at multiples of [`CHUNK`].
-fn stretch(
-    job: &Job,
+fn copy_data(
+    worker: &NodeWorker,
     task: &Task,
     source: &mut dyn SourceFile,
     target: &mut dyn TargetFile,
     data: Range<u64>,
-    sums: &mut Vec<Sum>,
-) -> Result<(), Trouble> {
-    if data.end - data.start >= RESERVE {
+    sums: &mut Vec<ChunkChecksum>,
+) -> Result<(), StageError> {
+    if data.end - data.start >= LEAST_RESERVED {
         target
             .reserve(data.clone())
-            .to("reserve room for", &task.target_path())?;
+            .on_target("reserve room for", &task.target_path())?;
     }
     let mut at = data.start;
     while at < data.end {
-        if job.report.stopped() {
-            return Err(Trouble::Stopped);
+        if worker.run.report.stopped() {
+            return Err(StageError::Stopped);
         }
         let len = (CHUNK - at % CHUNK).min(data.end - at);
-        let bytes = source.read(at, len).from("read", &task.source_path())?;
+        let bytes = source
+            .read(at, len)
+            .on_source("read", &task.source_path())?;
         if bytes.len() as u64 != len {
             let path = task.source_path();
-            return Err(Trouble::Changed { path });
+            return Err(StageError::Changed { path });
         }
-        target.write(at, bytes).to("write", &task.target_path())?;
-        if job.options.verify {
-            sums.push(Sum {
+        target
+            .write(at, bytes)
+            .on_target("write", &task.target_path())?;
+        if worker.run.options.verify {
+            sums.push(ChunkChecksum {
                 offset: at,
                 len,
                 crc: crc32c::crc32c(bytes),
             });
         }
-        count(&job.report.counters.bytes, len);
+        count(&worker.run.report.counters.bytes, len);
         at += len;
     }
     Ok(())
 }
 
 /// A symbolic link, a named pipe or a device file.
-fn special(job: &Job, side: &Side, task: &Task) -> Result<(), Trouble> {
+fn make_special(worker: &NodeWorker, task: &Task) -> Result<(), StageError> {
     let (from_path, to_path) = (task.source_path(), task.target_path());
-    let (dir, temporary) = (&task.folder.to, task.temporary(job.number, false));
+    let (dir, temporary) = (&task.folder.to, task.temporary(worker.run.number, false));
     // Left by a run that was cut off just here.
-    let _ = side.to.remove(dir, &temporary);
-    let (place, counter) = if task.stat.what == What::Symlink {
-        let says = side
+    let _ = worker.to.remove(dir, &temporary);
+    let (place, counter) = if task.stat.kind == ObjectKind::Symlink {
+        let says = worker
             .from
             .read_link(&task.from)
-            .from("read the link", &from_path)?;
-        let made = side.to.symlink(dir, &temporary, &says);
+            .on_source("read the link", &from_path)?;
+        let made = worker.to.symlink(dir, &temporary, &says);
         (
-            made.to("make the link", &to_path)?,
-            &job.report.counters.symlinks,
+            made.on_target("make the link", &to_path)?,
+            &worker.run.report.counters.symlinks,
         )
     } else {
-        let device = task.stat.what != What::Fifo;
-        let made = match side.to.node(dir, &temporary, &task.stat) {
+        let device = task.stat.kind != ObjectKind::Fifo;
+        let made = match worker.to.mknod(dir, &temporary, &task.stat) {
             Err(e) if device && e.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                 let what = "a device, which only root can make; not copied";
-                job.report.skipped(&from_path, what);
+                worker.run.report.skipped(&from_path, what);
                 return Ok(());
             }
             made => made,
         };
         let (step, counter) = match device {
-            true => ("make the device", &job.report.counters.devices),
-            false => ("make the pipe", &job.report.counters.fifos),
+            true => ("make the device", &worker.run.report.counters.devices),
+            false => ("make the pipe", &worker.run.report.counters.fifos),
         };
-        (made.to(step, &to_path)?, counter)
+        (made.on_target(step, &to_path)?, counter)
     };
-    let finish = || -> Result<(), Trouble> {
-        let xattrs = side
-            .from
-            .xattrs(&task.from)
-            .from("read attributes of", &from_path)?;
-        let set = side.to.set_attributes(&place, &task.stat, &xattrs);
-        let notes = set.to("set attributes of", &to_path)?;
-        job.report.notes(&to_path, &notes);
-        side.to
-            .rename(dir, &temporary, &task.target)
-            .to("give its name to", &to_path)
+    let finish = || -> Result<(), StageError> {
+        worker.copy_attributes((&task.from, &from_path), (&place, &to_path), &task.stat)?;
+        let renamed = worker.to.rename(dir, &temporary, &task.target);
+        renamed.on_target("give its name to", &to_path)
     };
     finish().inspect_err(|_| {
-        let _ = side.to.remove(dir, &temporary);
+        let _ = worker.to.remove(dir, &temporary);
     })?;
     count(counter, 1);
     Ok(())

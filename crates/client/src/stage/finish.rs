@@ -1,173 +1,184 @@
-//! What must wait until everything is copied: names of large files, further names of files, attributes of directories.
-use super::copy::{is_there, note};
-use super::job::{Job, Left, Side};
+//! Ends a run once everything is copied: names of large files, further names of files, attributes of directories.
+use super::error::{AtPath, StageError};
 use super::journal::Progress;
-use super::report::{Step, Trouble, count};
-use super::task::{Folder, Link, Task, is_temporary, stamp};
-use super::tree::{Name, Place, Stat, What};
-use super::walk::{Found, LOOK};
+use super::report::count;
+use super::task::{DirectoryPair, HardLink, Task, is_temporary, source_stamp};
+use super::tree::{ListedName, ObjectKind, ObjectRef, Stat};
+use super::walk::{NAMES_PER_LOOKUP, WalkResult};
+use super::worker::NodeWorker;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
-use std::sync::Arc;
 
-/// Does it, naming what fails. `left`: what the parts of all processes left.
-pub fn finish(job: &Job, found: &Found, left: &Left) -> Result<(), Trouble> {
-    let broken = &left.broken;
-    let Some(side) = job.sides.first() else {
-        return Ok(());
-    };
-    let report = &job.report;
-    let tell = |done: Result<(), Trouble>| {
-        if let Err(trouble) = done {
-            report.failed(&trouble);
+/// What the parts of a process leave that the end must know. Grows with large files that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartSummary {
+    /// Large files, by key, of which a piece failed; and, by another key of theirs, those that an earlier run has finished. Those of all processes together decide.
+    pub broken: BTreeSet<u64>,
+    /// Of what the walk saw, and which node each task is of.
+    pub digest: u64,
+    /// The first name that the walk of a process that does not lead could not look at.
+    pub walk_failure: Option<String>,
+    /// No earlier run has left anything.
+    pub fresh: bool,
+    /// Names that failed in other processes.
+    pub failed: u64,
+}
+
+/// Does it, naming what fails. `all`: what the parts of all processes left.
+pub fn finish(
+    worker: &NodeWorker,
+    found: &WalkResult,
+    all: &PartSummary,
+) -> Result<(), StageError> {
+    let (run, broken) = (&worker.run, &all.broken);
+    let tell = |done: Result<(), StageError>| {
+        if let Err(error) = done {
+            run.report.failed(&error);
         }
-        match report.stopped() {
-            true => Err(Trouble::Stopped),
+        match run.report.stopped() {
+            true => Err(StageError::Stopped),
             false => Ok(()),
         }
     };
-    for task in found
+    let (unfinished, whole): (Vec<&Task>, Vec<&Task>) = found
         .large
         .iter()
-        .filter(|task| !broken.contains(&task.key))
-    {
-        tell(large(job, side, task, broken.contains(&task.finished())))?;
+        .partition(|task| broken.contains(&task.key));
+    for task in whole {
+        let finished = broken.contains(&task.finished_key());
+        tell(finish_large(worker, task, finished))?;
     }
-    for one in &found.links {
-        tell(link(job, side, one))?;
+    for link in &found.links {
+        tell(make_link(worker, link))?;
     }
     // The next run goes on with these.
-    let unfinished = found.large.iter().filter(|task| broken.contains(&task.key));
-    let wanted: BTreeSet<OsString> = unfinished.map(|t| t.temporary(job.number, true)).collect();
+    let kept = unfinished.iter().map(|t| t.temporary(run.number, true));
+    let kept: BTreeSet<OsString> = kept.collect();
+    let kept = (!all.fresh).then_some(&kept);
     // From the bottom up: taking rights away from a directory must not lock out what is below it.
-    for folders in found.folders.rchunks(LOOK) {
-        let places: Vec<Place> = folders.iter().map(|f| f.from.clone()).collect();
-        let seen = side.from.again(&places);
+    for folders in found.folders.rchunks(NAMES_PER_LOOKUP) {
+        let places: Vec<ObjectRef> = folders.iter().map(|f| f.from.clone()).collect();
+        let seen = worker.from.stat_many(&places);
         for (folder, seen) in folders.iter().zip(seen).rev() {
-            let leftovers = (!left.fresh).then_some(&wanted);
-            tell(directory(job, side, folder, seen, leftovers))?;
+            tell(finish_directory(worker, folder, seen, kept))?;
         }
     }
-    if job.options.sync {
-        let path = job.pairs.first().map(|p| p.to.clone()).unwrap_or_default();
-        tell(side.to.sync_names().to("bring names to disk in", &path))?;
+    if run.options.sync {
+        tell(worker.sync_names())?;
     }
     Ok(())
 }
 
 /// Gives a large file, whose pieces are all written, its length, attributes and name.
-fn large(job: &Job, side: &Side, task: &Task, finished: bool) -> Result<(), Trouble> {
+fn finish_large(worker: &NodeWorker, task: &Task, finished: bool) -> Result<(), StageError> {
     let (path, dir) = (task.target_path(), &task.folder.to);
-    let temporary = task.temporary(job.number, true);
-    let (place, written) = match side.to.child(dir, &temporary) {
-        Ok((_, _)) if finished && is_there(side, task) => {
+    let temporary = task.temporary(worker.run.number, true);
+    let (place, written) = match worker.to.lookup(dir, &temporary) {
+        Ok((_, _)) if finished && worker.has_target(task) => {
             // One process has begun it again, not knowing that it was finished: there is a journal that knows.
-            let _ = side.to.remove(dir, &temporary);
-            count(&job.report.counters.kept_files, 1);
+            let _ = worker.to.remove(dir, &temporary);
+            count(&worker.run.report.counters.kept_files, 1);
             return Ok(());
         }
         Ok(found) => found,
         // An earlier run was cut off after this step.
         Err(e) => {
-            if !is_there(side, task) {
-                return Err(e).to("find what was written of", &path);
+            if !worker.has_target(task) {
+                return Err(e).on_target("find what was written of", &path);
             }
-            count(&job.report.counters.kept_files, 1);
+            count(&worker.run.report.counters.kept_files, 1);
             return Ok(());
         }
     };
-    let now = side
+    let now = worker
         .from
         .stat(&task.from)
-        .from("look again at", &task.source_path())?;
-    if stamp(&now) != stamp(&task.stat) {
+        .on_source("look again at", &task.source_path())?;
+    if source_stamp(&now) != source_stamp(&task.stat) {
         let path = task.source_path();
         // The next run begins it again under another temporary name.
-        let _ = side.to.remove(dir, &temporary);
-        return Err(Trouble::Changed { path });
+        let _ = worker.to.remove(dir, &temporary);
+        return Err(StageError::Changed { path });
     }
     if written.size != task.stat.size {
-        let mut file = side.to.create(dir, &temporary, false).to("open", &path)?;
+        let mut file = worker
+            .to
+            .create(dir, &temporary, false)
+            .on_target("open", &path)?;
         file.set_len(task.stat.size)
-            .to("set the length of", &path)?;
-        file.finish(None).to("finish", &path)?;
+            .on_target("set the length of", &path)?;
+        file.finish(None).on_target("finish", &path)?;
     }
-    let xattrs = side
-        .from
-        .xattrs(&task.from)
-        .from("read attributes of", &task.source_path())?;
-    let set = side.to.set_attributes(&place, &task.stat, &xattrs);
-    job.report
-        .notes(&path, &set.to("set attributes of", &path)?);
-    if job.options.sync {
+    worker.copy_attributes(
+        (&task.from, &task.source_path()),
+        (&place, &path),
+        &task.stat,
+    )?;
+    if worker.run.options.sync {
         let file = [(dir.clone(), temporary.clone())];
-        side.to.sync(&file).to("bring to disk", &path)?;
+        worker.to.sync(&file).on_target("bring to disk", &path)?;
     }
-    side.to
+    worker
+        .to
         .rename(dir, &temporary, &task.target)
-        .to("give its name to", &path)?;
-    let synced = job.options.sync;
-    note(job, side, task, &task.stat, Progress::Done { synced })?;
-    count(&job.report.counters.files, 1);
-    if job.options.verify {
-        count(&job.report.counters.verified_files, 1);
+        .on_target("give its name to", &path)?;
+    let synced = worker.run.options.sync;
+    worker.note(task, &task.stat, Progress::Done { synced })?;
+    count(&worker.run.report.counters.files, 1);
+    if worker.run.options.verify {
+        count(&worker.run.report.counters.verified_files, 1);
     }
     Ok(())
 }
 
 /// Gives a copied file its further name.
-fn link(job: &Job, side: &Side, link: &Link) -> Result<(), Trouble> {
+fn make_link(worker: &NodeWorker, link: &HardLink) -> Result<(), StageError> {
     let (path, dir) = (link.task.target_path(), &link.task.folder.to);
     let (folder, name) = &link.first;
-    let first = side.to.child(&folder.to, name);
-    let (first, stat) = first.to("find the first name of", &path)?;
+    let first = worker.to.lookup(&folder.to, name);
+    let (first, stat) = first.on_target("find the first name of", &path)?;
     if !stat.same_content(&link.task.stat) {
         // The first name was not copied: what has it is something older.
-        return Err(Trouble::Uncopied { path });
+        return Err(StageError::Uncopied { path });
     }
-    let there = side.to.child(dir, &link.task.target);
+    let there = worker.to.lookup(dir, &link.task.target);
     if !there.is_ok_and(|(_, there)| there.id == stat.id) {
-        let temporary = link.task.temporary(job.number, false);
+        let temporary = link.task.temporary(worker.run.number, false);
         // Left by a run that was cut off just here.
-        let _ = side.to.remove(dir, &temporary);
-        side.to.link(&first, dir, &temporary).to("link", &path)?;
-        let renamed = side.to.rename(dir, &temporary, &link.task.target);
-        renamed.to("give its name to", &path)?;
+        let _ = worker.to.remove(dir, &temporary);
+        worker
+            .to
+            .link(&first, dir, &temporary)
+            .on_target("link", &path)?;
+        let renamed = worker.to.rename(dir, &temporary, &link.task.target);
+        renamed.on_target("give its name to", &path)?;
     }
-    count(&job.report.counters.hard_links, 1);
+    count(&worker.run.report.counters.hard_links, 1);
     Ok(())
 }
 
-/// Removes what cut-off runs left in a directory, but for what is `wanted`, and gives it the attributes of its source, `seen`
-/// just now.
-fn directory(
-    job: &Job,
-    side: &Side,
-    folder: &Arc<Folder>,
+/// Removes the temporary files that cut-off runs left in a directory, but for those that are `kept` (all, if that is not said), and
+/// gives it the attributes of its source, `seen` just now.
+fn finish_directory(
+    worker: &NodeWorker,
+    folder: &DirectoryPair,
     seen: io::Result<Stat>,
-    wanted: Option<&BTreeSet<OsString>>,
-) -> Result<(), Trouble> {
+    kept: Option<&BTreeSet<OsString>>,
+) -> Result<(), StageError> {
     let path = &folder.to_path;
-    if let Some(wanted) = wanted {
-        for Name { name, .. } in side.to.list(&folder.to).to("list", path)? {
-            if is_temporary(&name, job.number) && !wanted.contains(&name) {
-                side.to
+    if let Some(kept) = kept {
+        for ListedName { name, .. } in worker.to.list(&folder.to).on_target("list", path)? {
+            if is_temporary(&name, worker.run.number) && !kept.contains(&name) {
+                worker
+                    .to
                     .remove(&folder.to, &name)
-                    .to("remove a leftover in", path)?;
+                    .on_target("remove a leftover in", path)?;
             }
         }
     }
-    let stat = seen.from("look again at", &folder.from_path)?;
-    debug_assert_eq!(stat.what, What::Dir);
-    let xattrs = match stat.xattrs {
-        true => side
-            .from
-            .xattrs(&folder.from)
-            .from("read attributes of", &folder.from_path)?,
-        false => Vec::new(),
-    };
-    let set = side.to.set_attributes(&folder.to, &stat, &xattrs);
-    job.report.notes(path, &set.to("set attributes of", path)?);
-    Ok(())
+    let stat = seen.on_source("look again at", &folder.from_path)?;
+    debug_assert_eq!(stat.kind, ObjectKind::Dir);
+    worker.copy_attributes((&folder.from, &folder.from_path), (&folder.to, path), &stat)
 }

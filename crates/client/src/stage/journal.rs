@@ -29,7 +29,7 @@
 //! one has a wrong checksum; it and what follows is cut off. A killed process loses nothing that the system has, so all records of
 //! this boot count. After a power loss records may tell of bytes that never reached the disk: of another boot only `done` counts,
 //! whose bytes were synced first. Whoever asks also looks whether the target is there with the size and time it was given.
-use super::hash::Hash;
+use super::hash::StableHash;
 use parking_lot::Mutex;
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -41,7 +41,7 @@ const VERSION: u32 = 1;
 const HEADER: usize = 20;
 const RECORD: usize = 24;
 /// Longest description believed.
-const DESCRIPTION: u32 = 1 << 20;
+const MOST_DESCRIPTION: u32 = 1 << 20;
 
 const BOOT: u8 = 1;
 const WRITTEN: u8 = 2;
@@ -204,7 +204,7 @@ pub fn forget(dir: &Path, job: u64) -> io::Result<()> {
 }
 
 /// The jobs in `dir` that were cut off: number and description. What cannot be read is left out.
-pub fn left(dir: &Path) -> Vec<(u64, Vec<u8>)> {
+pub fn unfinished(dir: &Path) -> Vec<(u64, Vec<u8>)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let one = |entry: std::fs::DirEntry| {
         let job = u64::from_str_radix(entry.file_name().to_str()?, 16).ok()?;
@@ -212,7 +212,7 @@ pub fn left(dir: &Path) -> Vec<(u64, Vec<u8>)> {
         let mut head = [0; HEADER];
         file.read_exact(&mut head).ok()?;
         let length = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
-        if length > DESCRIPTION {
+        if length > MOST_DESCRIPTION {
             return None;
         }
         let mut description = vec![0; length as usize];
@@ -258,7 +258,10 @@ fn parse(bytes: &[u8; RECORD]) -> Option<(u8, u64, u64)> {
 /// The boot of this machine. Where it has no name, every run is taken for one of another boot.
 fn boot() -> (u64, u64) {
     match std::fs::read("/proc/sys/kernel/random/boot_id") {
-        Ok(id) => (Hash::new(0).add(&id).end(), Hash::new(1).add(&id).end()),
+        Ok(id) => (
+            StableHash::new(0).add(&id).finish(),
+            StableHash::new(1).add(&id).finish(),
+        ),
         Err(_) => {
             let now = forebay_server::Time::now();
             (now.secs as u64, u64::from(now.nanos))
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!(second.find(11, 1), Some(DONE_SYNCED));
         assert_eq!(second.find(12, 1), Some(DONE_SYNCED));
         assert_eq!(second.find(11, 2), None, "the source has changed");
-        assert_eq!(left(dir.path()), [(7, b"in /a /b".to_vec())]);
+        assert_eq!(unfinished(dir.path()), [(7, b"in /a /b".to_vec())]);
         second.add(10, 1, Progress::Void).unwrap();
         assert_eq!(
             open(dir.path(), 1).find(10, 1),
@@ -303,7 +306,7 @@ mod tests {
         let other = Journal::open_in_boot(dir.path(), 7, b"in /a /c", (2, 0)).unwrap();
         assert!(other.is_fresh());
         other.remove().unwrap();
-        assert!(left(dir.path()).is_empty());
+        assert!(unfinished(dir.path()).is_empty());
     }
 
     proptest! {

@@ -1,16 +1,18 @@
 //! What a run tells while it goes on: counts, and a line for everything that failed, was skipped or not kept.
+use super::error::StageError;
+use super::tree::NotKept;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Lines kept; more are only counted (and are in the server's log).
 const MOST_LINES: usize = 10_000;
 
 /// Said once a run.
-const OWNERS: &str = "owners are not kept: only root may give files to others (said once)";
+const OWNERS_NOT_KEPT: &str = "owners are not kept: only root may give files to others (said once)";
 
 /// Counts of one moment. Bytes are those stored, without holes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +101,7 @@ pub enum LineKind {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ReportLine {
     /// What it is about.
     pub kind: LineKind,
     /// Which name, and what.
@@ -108,7 +110,7 @@ pub struct Line {
 
 /// Why a run ended before its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stop {
+pub enum StopReason {
     /// It was asked to.
     Cancelled,
     /// Nothing more can be done: what, and what next.
@@ -119,61 +121,10 @@ pub enum Stop {
 #[derive(Debug, Default)]
 pub struct Report {
     pub(super) counters: Counters,
-    lines: Mutex<Vec<Line>>,
+    lines: Mutex<Vec<ReportLine>>,
     stopped: AtomicBool,
-    stop: Mutex<Option<Stop>>,
+    stop: Mutex<Option<StopReason>>,
     owner_noted: AtomicBool,
-}
-
-/// What went wrong with one name.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
-    #[error("cannot {step} {}: {error}", path.display())]
-    Io {
-        step: &'static str,
-        path: PathBuf,
-        error: io::Error,
-        target: bool,
-    },
-    #[error("{}: it changed while it was copied; stage it again when it is at rest", path.display())]
-    Changed { path: PathBuf },
-    #[error("{}: the copy differs from the source in the {len} bytes at {offset}; look at the target's disk, and stage it again", path.display())]
-    Differs {
-        path: PathBuf,
-        offset: u64,
-        len: u64,
-    },
-    #[error("{}: the file it is another name of was not copied; see the line about that one", path.display())]
-    Uncopied { path: PathBuf },
-    /// The run is ending; nobody needs to hear of this name.
-    #[error("stopped")]
-    Stopped,
-}
-
-/// Adds what was done, and to what, to an error.
-pub(super) trait Step<T> {
-    /// On the source.
-    fn from(self, step: &'static str, path: &Path) -> Result<T, Trouble>;
-    /// On the target.
-    fn to(self, step: &'static str, path: &Path) -> Result<T, Trouble>;
-}
-
-impl<T> Step<T> for io::Result<T> {
-    fn from(self, step: &'static str, path: &Path) -> Result<T, Trouble> {
-        self.map_err(|error| trouble(step, path, error, false))
-    }
-    fn to(self, step: &'static str, path: &Path) -> Result<T, Trouble> {
-        self.map_err(|error| trouble(step, path, error, true))
-    }
-}
-
-fn trouble(step: &'static str, path: &Path, error: io::Error, target: bool) -> Trouble {
-    Trouble::Io {
-        step,
-        path: path.to_path_buf(),
-        error,
-        target,
-    }
 }
 
 pub(super) fn count(counter: &AtomicU64, by: u64) {
@@ -187,18 +138,18 @@ impl Report {
     }
 
     /// The lines from the `from`-th on, at most `most`.
-    pub fn lines(&self, from: usize, most: usize) -> Vec<Line> {
+    pub fn lines(&self, from: usize, most: usize) -> Vec<ReportLine> {
         let lines = self.lines.lock();
         lines.iter().skip(from).take(most).cloned().collect()
     }
 
     /// Asks the run to end soon; what is finished stays.
     pub fn cancel(&self) {
-        self.end(Stop::Cancelled);
+        self.end(StopReason::Cancelled);
     }
 
     /// Why the run ended, or is ending, before its end.
-    pub fn stop(&self) -> Option<Stop> {
+    pub fn stop(&self) -> Option<StopReason> {
         self.stop.lock().clone()
     }
 
@@ -209,10 +160,10 @@ impl Report {
 
     /// Ends the run soon: nothing more can be done, and why.
     pub fn fatal(&self, text: String) {
-        self.end(Stop::Fatal(text));
+        self.end(StopReason::Fatal(text));
     }
 
-    fn end(&self, stop: Stop) {
+    fn end(&self, stop: StopReason) {
         self.stop.lock().get_or_insert(stop);
         self.stopped.store(true, Relaxed);
     }
@@ -220,13 +171,13 @@ impl Report {
     fn line(&self, kind: LineKind, text: String) {
         let mut lines = self.lines.lock();
         if lines.len() < MOST_LINES {
-            lines.push(Line { kind, text });
+            lines.push(ReportLine { kind, text });
         }
     }
 
     /// A line of another process of the run. Its counts are told elsewhere.
-    pub fn adopt(&self, line: Line) {
-        let owners = line.kind == LineKind::Note && line.text.ends_with(OWNERS);
+    pub fn add_line(&self, line: ReportLine) {
+        let owners = line.kind == LineKind::Note && line.text.ends_with(OWNERS_NOT_KEPT);
         if !owners || !self.owner_noted.swap(true, Relaxed) {
             self.line(line.kind, line.text);
         }
@@ -238,29 +189,29 @@ impl Report {
     }
 
     /// An attribute that was not kept. That a plain user cannot give files away is said once.
-    pub(super) fn notes(&self, path: &Path, notes: &[super::tree::Note]) {
-        for note in notes {
+    pub(super) fn not_kept(&self, path: &Path, lost: &[NotKept]) {
+        for what in lost {
             count(&self.counters.notes, 1);
-            let text = match note {
-                super::tree::Note::Owner if self.owner_noted.swap(true, Relaxed) => continue,
-                super::tree::Note::Owner => String::from(OWNERS),
-                super::tree::Note::Xattr(what) => format!("not kept: attribute {what}"),
+            let text = match what {
+                NotKept::Owner if self.owner_noted.swap(true, Relaxed) => continue,
+                NotKept::Owner => String::from(OWNERS_NOT_KEPT),
+                NotKept::Xattr(name) => format!("not kept: attribute {name}"),
             };
             self.line(LineKind::Note, format!("{}: {text}", path.display()));
         }
     }
 
     /// A name failed; or, if the target takes nothing more, everything.
-    pub(super) fn failed(&self, trouble: &Trouble) {
-        if let Trouble::Stopped = trouble {
+    pub(super) fn failed(&self, failure: &StageError) {
+        if let StageError::Stopped = failure {
             return;
         }
-        if let Trouble::Io {
+        if let StageError::Io {
             path,
             error,
             target: true,
             ..
-        } = trouble
+        } = failure
         {
             let end = match Errno::from_io_error(error) {
                 Some(Errno::NOSPC) => "full",
@@ -282,6 +233,6 @@ impl Report {
             }
         }
         count(&self.counters.failed, 1);
-        self.line(LineKind::Failed, trouble.to_string());
+        self.line(LineKind::Failed, failure.to_string());
     }
 }

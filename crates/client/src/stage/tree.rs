@@ -14,7 +14,7 @@ pub const CHUNK: u64 = 1 << 20;
 
 /// An object of one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ObjectRef {
     /// In a plain directory.
     Path(PathBuf),
     /// In the service.
@@ -23,7 +23,7 @@ pub enum Place {
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum ObjectKind {
     /// A regular file.
     File,
     /// A directory.
@@ -44,7 +44,7 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// What it is.
-    pub what: What,
+    pub kind: ObjectKind,
     /// Permission and set-id bits.
     pub mode: u32,
     /// Its user.
@@ -68,7 +68,7 @@ pub struct Stat {
     /// Its file system and number there.
     pub id: (u64, u64),
     /// When it was made, where that is told. With `id` it names a file for ever, for numbers are given again.
-    pub born: Option<Time>,
+    pub created: Option<Time>,
     /// It may have extended attributes.
     pub xattrs: bool,
     /// What the service says of it, for its own calls.
@@ -77,18 +77,18 @@ pub struct Stat {
 
 impl Stat {
     /// Bytes to copy, as far as they can be told before.
-    pub fn data(&self) -> u64 {
+    pub fn bytes_to_copy(&self) -> u64 {
         self.size.min(self.stored)
     }
 
     /// Whether holes must be looked for.
-    pub fn sparse(&self) -> bool {
+    pub fn is_sparse(&self) -> bool {
         self.stored < self.size
     }
 
     /// Whether the content of `self` and of `other` is taken to be the same, because size and time are.
     pub fn same_content(&self, other: &Stat) -> bool {
-        (self.what, self.size, self.mtime) == (other.what, other.size, other.mtime)
+        (self.kind, self.size, self.mtime) == (other.kind, other.size, other.mtime)
     }
 }
 
@@ -97,7 +97,7 @@ pub type Xattr = (OsString, Vec<u8>);
 
 /// What could not be kept of an object's attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Note {
+pub enum NotKept {
     /// Its user or group.
     Owner,
     /// An extended attribute, and why.
@@ -106,18 +106,18 @@ pub enum Note {
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name {
+pub struct ListedName {
     /// The name.
     pub name: OsString,
     /// What had it when the directory was listed, where listing tells.
-    pub place: Option<Place>,
+    pub place: Option<ObjectRef>,
 }
 
 /// What a walk sees of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct NamedObject {
     /// What has it.
-    pub place: Place,
+    pub place: ObjectRef,
     /// Its attributes.
     pub stat: Stat,
     /// All its bytes by the member that stores them; `None`: to be asked for.
@@ -129,7 +129,7 @@ pub trait SourceFile {
     /// Up to `len` bytes at `offset`; fewer at the end only.
     fn read(&mut self, offset: u64, len: u64) -> io::Result<&[u8]>;
     /// The next stored bytes at or after `from`, cut at `end`; `None` if there are none.
-    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>>;
+    fn next_data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>>;
 }
 
 /// A file that is written.
@@ -141,67 +141,76 @@ pub trait TargetFile {
     /// Makes it exactly so long.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
     /// Closes it, with these attributes if any; says what could not be kept.
-    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>>;
+    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<NotKept>>;
 }
 
 /// The name the user gave.
-pub struct Resolved {
+pub struct ResolvedPath {
     /// The directory above it; for a root, the root.
-    pub parent: Place,
+    pub parent: ObjectRef,
     /// The name; empty for a root.
     pub name: OsString,
     /// What is there.
-    pub found: Option<(Place, Stat)>,
+    pub found: Option<(ObjectRef, Stat)>,
 }
 
 /// See the head of this file.
 pub trait Tree: Send + Sync {
     /// The name the user gave as a source.
-    fn resolve(&self, path: &Path) -> io::Result<Resolved>;
+    fn resolve(&self, path: &Path) -> io::Result<ResolvedPath>;
     /// The name the user gave as a target: a link to a directory counts as the directory.
-    fn resolve_target(&self, path: &Path) -> io::Result<Resolved>;
+    fn resolve_target(&self, path: &Path) -> io::Result<ResolvedPath>;
     /// A name in a directory.
-    fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)>;
+    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)>;
     /// The object again.
-    fn stat(&self, place: &Place) -> io::Result<Stat>;
+    fn stat(&self, place: &ObjectRef) -> io::Result<Stat>;
     /// These objects again: as `stat`, with fewer requests where it can be.
-    fn again(&self, places: &[Place]) -> Vec<io::Result<Stat>>;
+    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>>;
     /// The names in a directory, sorted: so all nodes walk in the same order.
-    fn list(&self, dir: &Place) -> io::Result<Vec<Name>>;
+    fn list(&self, dir: &ObjectRef) -> io::Result<Vec<ListedName>>;
     /// What each of these names in a directory is: as `child`, with fewer requests where it can be.
-    fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>>;
+    fn lookup_many(&self, dir: &ObjectRef, names: &[ListedName]) -> Vec<io::Result<NamedObject>>;
     /// What a symbolic link says.
-    fn read_link(&self, place: &Place) -> io::Result<OsString>;
+    fn read_link(&self, place: &ObjectRef) -> io::Result<OsString>;
     /// All extended attributes that can be read.
-    fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>>;
+    fn xattrs(&self, place: &ObjectRef) -> io::Result<Vec<Xattr>>;
     /// Opens a file for reading. `fresh`: from the disk, not from a cache, as far as that can be asked for.
-    fn open(&self, place: &Place, fresh: bool) -> io::Result<Box<dyn SourceFile>>;
+    fn open(&self, place: &ObjectRef, fresh: bool) -> io::Result<Box<dyn SourceFile>>;
     /// Opens a file for reading that was seen as `stat`, for who looks at it again after.
-    fn peek(&self, place: &Place, stat: &Stat) -> io::Result<Box<dyn SourceFile>>;
+    fn open_seen(&self, place: &ObjectRef, stat: &Stat) -> io::Result<Box<dyn SourceFile>>;
     /// Bytes of the range by the member that stores them; empty where that means nothing.
-    fn holders(&self, place: &Place, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>>;
+    fn holders(&self, place: &ObjectRef, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>>;
     /// Whether a walk must not go there: the service's own mounts and store.
-    fn avoid(&self, place: &Place) -> bool;
+    fn is_avoided(&self, place: &ObjectRef) -> bool;
 
     /// Makes a directory for its user only; one that is there is fine. Gives it, and whether it was made.
-    fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)>;
+    fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)>;
     /// Creates or opens a file for writing, for its user only. `truncate`: empty.
-    fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>>;
+    fn create(
+        &self,
+        dir: &ObjectRef,
+        name: &OsStr,
+        truncate: bool,
+    ) -> io::Result<Box<dyn TargetFile>>;
     /// Makes a symbolic link.
-    fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place>;
+    fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef>;
     /// Makes a named pipe, or a device file like `stat`, for its user only. `EPERM` for a device file if this user may not make it.
-    fn node(&self, dir: &Place, name: &OsStr, stat: &Stat) -> io::Result<Place>;
+    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef>;
     /// Gives an object another name.
-    fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()>;
+    fn link(&self, place: &ObjectRef, dir: &ObjectRef, name: &OsStr) -> io::Result<()>;
     /// Renames within a directory, over what is there.
-    fn rename(&self, dir: &Place, from: &OsStr, to: &OsStr) -> io::Result<()>;
+    fn rename(&self, dir: &ObjectRef, from: &OsStr, to: &OsStr) -> io::Result<()>;
     /// Removes a name.
-    fn remove(&self, dir: &Place, name: &OsStr) -> io::Result<()>;
+    fn remove(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<()>;
     /// Sets owner, extended attributes, times and mode, in this order, each as far as allowed.
-    fn set_attributes(&self, place: &Place, stat: &Stat, xattrs: &[Xattr])
-    -> io::Result<Vec<Note>>;
+    fn set_attributes(
+        &self,
+        place: &ObjectRef,
+        stat: &Stat,
+        xattrs: &[Xattr],
+    ) -> io::Result<Vec<NotKept>>;
     /// These files are on disk when it returns.
-    fn sync(&self, files: &[(Place, OsString)]) -> io::Result<()>;
+    fn sync(&self, files: &[(ObjectRef, OsString)]) -> io::Result<()>;
     /// Every name and attribute set before is on disk when it returns.
     fn sync_names(&self) -> io::Result<()>;
 }

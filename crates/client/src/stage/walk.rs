@@ -1,10 +1,10 @@
-//! Finding what there is to do: the source's directories from the top, names in order, targets' directories made on the way.
-use super::hash::Hash;
-use super::job::{Job, Side};
-use super::report::{Step, Trouble, count};
-use super::task::{Folder, Link, Piece, Task, stamp};
-use super::tree::{Name, Place, Seen, What};
-use super::{partition, tree};
+//! Finds what there is to do: the source's directories from the top, names in order, targets' directories made on the way.
+use super::error::{AtPath, StageError};
+use super::hash::StableHash;
+use super::report::count;
+use super::task::{DirectoryPair, FilePiece, HardLink, Task, source_stamp};
+use super::tree::{CHUNK, ListedName, NamedObject, ObjectKind, ObjectRef};
+use super::worker::{NodeWorker, RunContext};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,78 +12,79 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Names looked at together.
-pub(super) const LOOK: usize = 1024;
+pub const NAMES_PER_LOOKUP: usize = 1024;
 
 /// What must wait for the end.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct WalkResult {
     /// Every directory, each after the one it is in.
-    pub folders: Vec<Arc<Folder>>,
+    pub folders: Vec<Arc<DirectoryPair>>,
     /// Large files, whole.
     pub large: Vec<Task>,
     /// Further names of files.
-    pub links: Vec<Link>,
+    pub links: Vec<HardLink>,
     /// Of all tasks and their nodes, in whatever order: processes whose walks saw the same have the same.
     pub digest: u64,
 }
 
 struct Walk<'a, F> {
-    job: &'a Job,
-    side: &'a Side,
-    found: Found,
+    run: &'a RunContext,
+    worker: &'a NodeWorker,
+    found: WalkResult,
     /// Where each file with several names goes first, by file system and number.
-    several: HashMap<(u64, u64), (Arc<Folder>, OsString)>,
+    first_names: HashMap<(u64, u64), (Arc<DirectoryPair>, OsString)>,
     sink: F,
 }
 
-/// Walks all pairs. `sink` takes a task and its node, and says whether to go on.
-pub fn walk(job: &Job, sink: impl FnMut(u16, Task) -> bool) -> Found {
-    let Some(side) = job.sides.first() else {
-        return Found::default();
-    };
+/// Walks all pairs, as `worker` sees the sides. `sink` takes a task and its node, and says whether to go on.
+pub fn walk(worker: &NodeWorker, sink: impl FnMut(u16, Task) -> bool) -> WalkResult {
+    let run = &*worker.run;
     let mut walk = Walk {
-        job,
-        side,
-        found: Found::default(),
-        several: HashMap::new(),
+        run,
+        worker,
+        found: WalkResult::default(),
+        first_names: HashMap::new(),
         sink,
     };
-    for pair in &job.pairs {
+    for pair in &run.pairs {
         match walk.pair(&pair.from, &pair.to) {
             Ok(()) => {}
-            Err(Trouble::Stopped) => break,
-            Err(trouble) => job.seen.failed(&trouble),
+            Err(StageError::Stopped) => break,
+            Err(error) => run.walk_report.failed(&error),
         }
     }
-    count(&job.seen.counters.all_found, 1);
+    count(&run.walk_report.counters.all_found, 1);
     walk.found
 }
 
 impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
-    fn pair(&mut self, from_path: &Path, to_path: &Path) -> Result<(), Trouble> {
-        let (from, to) = (&self.side.from, &self.side.to);
-        let source = from.resolve(from_path).from("open", from_path)?;
-        let missing = || std::io::Error::from(rustix::io::Errno::NOENT);
-        let (place, stat) = source.found.ok_or_else(missing).from("open", from_path)?;
-        let target = to.resolve_target(to_path).to("open", to_path)?;
-        if stat.what != What::Dir {
+    fn pair(&mut self, from_path: &Path, to_path: &Path) -> Result<(), StageError> {
+        let (from, to) = (&self.worker.from, &self.worker.to);
+        let source = from.resolve(from_path).on_source("open", from_path)?;
+        let missing = || io::Error::from(rustix::io::Errno::NOENT);
+        let (place, stat) = source
+            .found
+            .ok_or_else(missing)
+            .on_source("open", from_path)?;
+        let target = to.resolve_target(to_path).on_target("open", to_path)?;
+        if stat.kind != ObjectKind::Dir {
             if let Some((_, there)) = &target.found
-                && there.what == What::Dir
+                && there.kind == ObjectKind::Dir
             {
-                let error = std::io::Error::new(
-                    std::io::ErrorKind::IsADirectory,
+                let error = io::Error::new(
+                    io::ErrorKind::IsADirectory,
                     "Is a directory; name the file in it",
                 );
-                return Err(error).to("write the file", to_path);
+                return Err(error).on_target("write the file", to_path);
             }
             let parent = |path: &Path| path.parent().unwrap_or(path).to_path_buf();
-            let folder = Arc::new(Folder {
+            let folder = Arc::new(DirectoryPair {
                 from: source.parent,
                 to: target.parent,
                 from_path: parent(from_path),
                 to_path: parent(to_path),
             });
-            let seen = Seen {
+            let seen = NamedObject {
                 place,
                 stat,
                 held: None,
@@ -91,17 +92,17 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
             return self.object(&folder, source.name, target.name, seen);
         }
         let into = match target.found {
-            Some((into, there)) if there.what == What::Dir => into,
+            Some((into, there)) if there.kind == ObjectKind::Dir => into,
             Some(_) => {
                 let error = rustix::io::Errno::NOTDIR.into();
-                return Err(error).to("make the directory", to_path);
+                return Err(error).on_target("make the directory", to_path);
             }
             None => {
                 let made = to.mkdir(&target.parent, &target.name);
-                made.to("make the directory", to_path)?.0
+                made.on_target("make the directory", to_path)?.0
             }
         };
-        self.tree(Folder {
+        self.tree(DirectoryPair {
             from: place,
             to: into,
             from_path: from_path.to_path_buf(),
@@ -110,35 +111,35 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     }
 
     /// A directory with everything below it.
-    fn tree(&mut self, top: Folder) -> Result<(), Trouble> {
+    fn tree(&mut self, top: DirectoryPair) -> Result<(), StageError> {
         let mut todo = vec![Arc::new(top)];
         while let Some(folder) = todo.pop() {
-            count(&self.job.seen.counters.directories, 1);
+            count(&self.run.walk_report.counters.directories, 1);
             self.found.folders.push(folder.clone());
             let names = match self
-                .side
+                .worker
                 .from
                 .list(&folder.from)
-                .from("list", &folder.from_path)
+                .on_source("list", &folder.from_path)
             {
                 Ok(names) => names,
-                Err(trouble) => {
-                    self.job.seen.failed(&trouble);
+                Err(error) => {
+                    self.run.walk_report.failed(&error);
                     continue;
                 }
             };
-            let names: Vec<Name> = names
+            let names: Vec<ListedName> = names
                 .into_iter()
-                .filter(|n| !self.avoid(&folder, n))
+                .filter(|n| !self.is_avoided(&folder, n))
                 .collect();
             let first = todo.len();
-            for names in names.chunks(LOOK) {
-                let seen = self.side.from.look(&folder.from, names);
+            for names in names.chunks(NAMES_PER_LOOKUP) {
+                let seen = self.worker.from.lookup_many(&folder.from, names);
                 for (name, seen) in names.iter().zip(seen) {
                     match self.entry(&folder, &name.name, seen) {
                         Ok(below) => todo.extend(below),
-                        Err(Trouble::Stopped) => return Err(Trouble::Stopped),
-                        Err(trouble) => self.job.seen.failed(&trouble),
+                        Err(StageError::Stopped) => return Err(StageError::Stopped),
+                        Err(error) => self.run.walk_report.failed(&error),
                     }
                 }
             }
@@ -149,15 +150,18 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     }
 
     /// Whether a name must not even be looked at; it is named.
-    fn avoid(&self, folder: &Folder, name: &Name) -> bool {
-        let Place::Path(dir) = &folder.from else {
+    fn is_avoided(&self, folder: &DirectoryPair, name: &ListedName) -> bool {
+        let ObjectRef::Path(dir) = &folder.from else {
             return false;
         };
-        let avoid = self.side.from.avoid(&Place::Path(dir.join(&name.name)));
+        let avoid = self
+            .worker
+            .from
+            .is_avoided(&ObjectRef::Path(dir.join(&name.name)));
         if avoid {
             let path = folder.from_path.join(&name.name);
             let what = "belongs to this service (its store or a mount); not copied";
-            self.job.seen.skipped(&path, what);
+            self.run.walk_report.skipped(&path, what);
         }
         avoid
     }
@@ -165,27 +169,27 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     /// One name; a directory is given back.
     fn entry(
         &mut self,
-        folder: &Arc<Folder>,
+        folder: &Arc<DirectoryPair>,
         name: &OsStr,
-        seen: io::Result<Seen>,
-    ) -> Result<Option<Arc<Folder>>, Trouble> {
-        if self.job.stopped() {
-            return Err(Trouble::Stopped);
+        seen: io::Result<NamedObject>,
+    ) -> Result<Option<Arc<DirectoryPair>>, StageError> {
+        if self.run.stopped() {
+            return Err(StageError::Stopped);
         }
         let path = || folder.from_path.join(name);
         let seen = match seen {
             // Removed since the directory was listed.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            seen => seen.from("open", &path())?,
+            seen => seen.on_source("open", &path())?,
         };
-        if seen.stat.what != What::Dir {
+        if seen.stat.kind != ObjectKind::Dir {
             self.object(folder, name.into(), name.into(), seen)?;
             return Ok(None);
         }
         let to_path = folder.to_path.join(name);
-        let made = self.side.to.mkdir(&folder.to, name);
-        let (to, _) = made.to("make the directory", &to_path)?;
-        Ok(Some(Arc::new(Folder {
+        let made = self.worker.to.mkdir(&folder.to, name);
+        let (to, _) = made.on_target("make the directory", &to_path)?;
+        Ok(Some(Arc::new(DirectoryPair {
             from: seen.place,
             to,
             from_path: path(),
@@ -196,43 +200,45 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     /// Anything but a directory.
     fn object(
         &mut self,
-        folder: &Arc<Folder>,
+        folder: &Arc<DirectoryPair>,
         name: OsString,
         target: OsString,
-        seen: Seen,
-    ) -> Result<(), Trouble> {
-        let Seen { place, stat, held } = seen;
+        seen: NamedObject,
+    ) -> Result<(), StageError> {
+        let NamedObject { place, stat, held } = seen;
         let task = Task::new(folder, name, target, place, stat);
-        if task.stat.what == What::Socket {
+        if task.stat.kind == ObjectKind::Socket {
             let path = task.source_path();
-            self.job.seen.skipped(&path, "a socket; not copied");
+            self.run.walk_report.skipped(&path, "a socket; not copied");
             return Ok(());
         }
         if task.stat.nlink > 1 {
             let here = (folder.clone(), task.target.clone());
-            match self.several.get(&task.stat.id) {
+            match self.first_names.get(&task.stat.id) {
                 Some(first) => {
                     let first = first.clone();
-                    self.found.links.push(Link { task, first });
+                    self.found.links.push(HardLink { task, first });
                     return Ok(());
                 }
                 None => {
-                    self.several.insert(task.stat.id, here);
+                    self.first_names.insert(task.stat.id, here);
                 }
             }
         }
-        if task.stat.what != What::File {
-            return self.give(task, held);
+        if task.stat.kind != ObjectKind::File {
+            return self.assign(task, held);
         }
-        self.job.found(1, task.stat.data());
-        if task.stat.size <= self.job.options.large {
-            return self.give(task, held);
+        let counters = &self.run.walk_report.counters;
+        count(&counters.found_files, 1);
+        count(&counters.found_bytes, task.stat.bytes_to_copy());
+        if task.stat.size <= self.run.options.large {
+            return self.assign(task, held);
         }
         let mut start = 0;
         let mut index = 0;
         while start < task.stat.size {
-            let end = (start + self.job.options.piece.max(tree::CHUNK)).min(task.stat.size);
-            let piece = Some(Piece {
+            let end = (start + self.run.options.piece.max(CHUNK)).min(task.stat.size);
+            let piece = Some(FilePiece {
                 index,
                 range: start..end,
             });
@@ -240,7 +246,7 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
                 piece,
                 ..task.clone()
             };
-            self.give(task, None)?;
+            self.assign(task, None)?;
             (start, index) = (end, index + 1);
         }
         self.found.large.push(task);
@@ -248,32 +254,28 @@ impl<F: FnMut(u16, Task) -> bool> Walk<'_, F> {
     }
 
     /// `held`: bytes of it by the member that stores them, if that is known.
-    fn give(&mut self, task: Task, held: Option<BTreeMap<u16, u64>>) -> Result<(), Trouble> {
-        let held = match (self.job.nodes, task.stat.what, held) {
-            (2.., What::File, Some(held)) => held,
-            (2.., What::File, None) => {
-                let range = task
-                    .piece
-                    .as_ref()
-                    .map_or(0..task.stat.size, |p| p.range.clone());
+    fn assign(&mut self, task: Task, held: Option<BTreeMap<u16, u64>>) -> Result<(), StageError> {
+        let held = match (self.run.nodes, task.stat.kind, held) {
+            (2.., ObjectKind::File, Some(held)) => held,
+            (2.., ObjectKind::File, None) => {
                 // Who holds what is a hint: whatever is wrong with the file, its node will find and tell.
-                self.side
-                    .from
-                    .holders(&task.from, range)
-                    .unwrap_or_default()
+                let held = self.worker.from.holders(&task.from, task.range());
+                held.unwrap_or_default()
             }
             _ => BTreeMap::new(),
         };
-        let node = partition::node(&task, &held, self.job.nodes);
-        let mut hash = Hash::new(4).number(task.record()).number(node.into());
+        let node = task.node(&held, self.run.nodes);
+        let mut hash = StableHash::new(4)
+            .number(task.journal_key())
+            .number(node.into());
         if task.piece.is_some() {
             // Pieces of one file must be of one state of it, whoever copies them.
-            hash = hash.number(stamp(&task.stat));
+            hash = hash.number(source_stamp(&task.stat));
         }
-        self.found.digest = self.found.digest.wrapping_add(hash.end());
+        self.found.digest = self.found.digest.wrapping_add(hash.finish());
         match (self.sink)(node, task) {
             true => Ok(()),
-            false => Err(Trouble::Stopped),
+            false => Err(StageError::Stopped),
         }
     }
 }

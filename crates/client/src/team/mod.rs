@@ -40,10 +40,10 @@ pub struct Team {
 }
 
 impl Client {
-    /// Takes one of the seats of a team at this node.
+    /// Takes one of the seats of a team at this node; waits for one as long as a request may take.
     ///
     /// # Errors
-    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all seats at this node are taken, or the number is another team's
+    /// `EIO` with the reason for a plan that cannot be; `EBUSY` if all seats at this node stay taken, or the number is another team's
     /// that has clients here.
     pub fn team(&self, plan: &TeamPlan) -> Result<Team> {
         let seat = self

@@ -2,7 +2,7 @@
 
 use crate::staging::{Place, assert_same, plant, temporary_names};
 use forebay_client::OpenOptions;
-use forebay_client::stage::{Direction, LineKind, Options, Outcome, Stop};
+use forebay_client::stage::{Direction, LineKind, Options, Outcome, StopReason};
 use forebay_testkit::random::seeded_bytes;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -193,7 +193,7 @@ fn cut_off(
     let job = place.job(direction, from, to, &options);
     report.set(job.report()).unwrap();
     let outcome = job.run();
-    assert_eq!(job.report().stop(), Some(Stop::Cancelled));
+    assert_eq!(job.report().stop(), Some(StopReason::Cancelled));
     crate::staging::Run::of(&job, outcome)
 }
 
@@ -424,7 +424,7 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
     let to = disk.join("out");
     let run = place.run(Direction::Out, Path::new("/tree"), &to, &small());
     assert_eq!(run.outcome, Outcome::Stopped);
-    let Some(Stop::Fatal(text)) = &run.stop else {
+    let Some(StopReason::Fatal(text)) = &run.stop else {
         panic!("{:?}", run.stop);
     };
     assert!(
@@ -446,7 +446,7 @@ fn a_full_target_ends_the_run_with_one_message_and_a_later_run_goes_on() {
         &small(),
     );
     assert!(
-        matches!(&run.stop, Some(Stop::Fatal(text)) if text.contains("read-only")),
+        matches!(&run.stop, Some(StopReason::Fatal(text)) if text.contains("read-only")),
         "{:?}",
         run.stop
     );
@@ -458,7 +458,7 @@ fn a_service_over_its_quota_ends_the_run_and_keeps_what_is_whole() {
     let source = source_of(&place, 40, 100_000);
     let run = place.run(Direction::In, &source, Path::new("/tree"), &small());
     assert!(
-        matches!(&run.stop, Some(Stop::Fatal(text)) if text.contains("full")),
+        matches!(&run.stop, Some(StopReason::Fatal(text)) if text.contains("full")),
         "{:?}",
         run.stop
     );

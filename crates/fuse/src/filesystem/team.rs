@@ -26,6 +26,7 @@ use forebay_server::delegate::{Delegate, Handle, Opened};
 use forebay_server::{Attr, Caller, Fid, Kind, Lamination, Layout, OpenFlags, Result, Time};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -57,6 +58,14 @@ struct Seat {
     team: Option<Team>,
     /// The last handle on each file.
     open: HashMap<u64, Handle>,
+}
+
+/// What a process asks for.
+enum TeamCall {
+    /// A seat; with its groups.
+    Join(Vec<u32>),
+    /// A call of the team that it is in.
+    Of(Team),
 }
 
 struct Granted {
@@ -145,9 +154,10 @@ impl TeamDesk {
         else {
             return Err(Errno::EINVAL);
         };
-        let mut seats = self.seats.lock();
-        if seats.contains_key(&directory) {
-            return Err(Errno::EISCONN);
+        // Not locked while a seat is waited for.
+        match self.seats.lock().entry(directory) {
+            Entry::Occupied(_) => return Err(Errno::EISCONN),
+            Entry::Vacant(entry) => _ = entry.insert(Seat::default()),
         }
         let client = Client::new(self.delegate.clone()).with_owner(caller.uid, caller.gid);
         let all = client.plan_of_all(*number, *here);
@@ -158,22 +168,20 @@ impl TeamDesk {
                 ..all
             },
         };
-        match client.team(&plan) {
+        let joined = client.team(&plan);
+        let mut seats = self.seats.lock();
+        match joined {
             Ok(team) => {
-                let seat = Seat {
-                    team: Some(team.by_mode(groups)),
-                    ..Seat::default()
-                };
-                seats.insert(directory, seat);
+                // Unless the process is gone.
+                if let Some(seat) = seats.get_mut(&directory) {
+                    seat.team = Some(team.by_mode(groups));
+                }
                 Ok(Shown::default())
             }
             Err(e) => {
+                seats.remove(&directory);
+                tracing::warn!(error = %e, "a process cannot join a team");
                 let busy = e.errno() == rustix::io::Errno::BUSY;
-                match busy {
-                    // Usual for a moment, so the process tries again.
-                    true => tracing::debug!(error = %e, "a process cannot join a team yet"),
-                    false => tracing::warn!(error = %e, "a process cannot join a team"),
-                }
                 Err(if busy { Errno::EBUSY } else { Errno::EINVAL })
             }
         }
@@ -250,30 +258,35 @@ impl Filesystem {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let (desk, directory) = (self.teams.clone(), fh.0);
-        if let Op::Join { .. } = op {
-            return match Thread::new(thread).groups() {
-                Some(groups) => answer_with(reply, &op, desk.join(directory, &op, caller, groups)),
-                None => reply.error(Errno::EOPNOTSUPP),
-            };
-        }
-        let team = desk.seats.lock().get_mut(&directory).map(|s| s.team.take());
-        let mut team = match team {
-            Some(Some(team)) => team,
-            // Another thread of the process makes one; or it has not joined.
-            Some(None) => return reply.error(Errno::EBUSY),
-            None => return reply.error(Errno::ENOTCONN),
+        let call = match op {
+            Op::Join { .. } => match Thread::new(thread).groups() {
+                Some(groups) => TeamCall::Join(groups),
+                None => return reply.error(Errno::EOPNOTSUPP),
+            },
+            _ => match desk.seats.lock().get_mut(&directory).map(|s| s.team.take()) {
+                Some(Some(team)) => TeamCall::Of(team),
+                // Another thread of the process makes one; or it has not joined.
+                Some(None) => return reply.error(Errno::EBUSY),
+                None => return reply.error(Errno::ENOTCONN),
+            },
         };
         let answer = desk.calls.begin(thread, reply);
         let started = std::thread::Builder::new()
             .name("team call".into())
             .stack_size(STACK)
             .spawn(move || {
-                let outcome = attempt("team call", INodeNo(Fid::ROOT.0), || {
-                    desk.call(&mut team, directory, &op, thread)
-                });
-                if let Some(seat) = desk.seats.lock().get_mut(&directory) {
-                    seat.team = Some(team);
-                }
+                let outcome = match call {
+                    TeamCall::Join(groups) => desk.join(directory, &op, caller, groups),
+                    TeamCall::Of(mut team) => {
+                        let outcome = attempt("team call", INodeNo(Fid::ROOT.0), || {
+                            desk.call(&mut team, directory, &op, thread)
+                        });
+                        if let Some(seat) = desk.seats.lock().get_mut(&directory) {
+                            seat.team = Some(team);
+                        }
+                        outcome
+                    }
+                };
                 // Unless it was killed meanwhile.
                 if let Some(reply) = answer.take() {
                     answer_with(reply, &op, outcome);

@@ -1,5 +1,5 @@
 //! Stage jobs over the control socket: start, look, cancel. See [`super`].
-use forebay_client::stage::{Counts, Line};
+use forebay_client::stage::{Counts, ReportLine};
 use serde::{Deserialize, Serialize};
 
 /// What to copy, and how. Paths are absolute; those in the service begin at its root.
@@ -87,5 +87,5 @@ pub struct StageJob {
     /// What it has done.
     pub counts: Counts,
     /// What failed, was skipped, or not kept: those asked for.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ReportLine>,
 }

@@ -5,7 +5,7 @@
 use super::messages::{PartAsk, PartSeen, PartSpec};
 use super::part::Part;
 use crate::peer_rpc::{Office, Question};
-use forebay_client::stage::{Counts, Left, Outcome, Stop};
+use forebay_client::stage::{Counts, Outcome, PartSummary, StopReason};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub struct Coordinator<'a> {
 struct Other {
     lines: usize,
     counts: Counts,
-    left: Option<Left>,
+    left: Option<PartSummary>,
     /// Ended, and all its lines are here.
     ended: bool,
     lost: bool,
@@ -186,11 +186,15 @@ impl Coordinator<'_> {
         other.counts = seen.counts;
         other.lines += seen.lines.len();
         let all = seen.lines.len() < self.lines;
-        seen.lines.into_iter().for_each(|line| report.adopt(line));
+        seen.lines
+            .into_iter()
+            .for_each(|line| report.add_line(line));
         match seen.stop {
-            Some(Stop::Fatal(why)) => report.fatal(format!("member {member}: {why}")),
+            Some(StopReason::Fatal(why)) => report.fatal(format!("member {member}: {why}")),
             // If it was this server that asked for it, it has stopped already.
-            Some(Stop::Cancelled) => report.fatal(format!("member {member} has stopped; {NEXT}")),
+            Some(StopReason::Cancelled) => {
+                report.fatal(format!("member {member} has stopped; {NEXT}"))
+            }
             None => {}
         }
         other.ended = seen.ended && all;

@@ -2,7 +2,7 @@
 use crate::control::StageSpec;
 use crate::members::{Hosted, Running};
 use forebay_client::Client;
-use forebay_client::stage::{self, Direction, Job, Local, Options, Pair, job_number};
+use forebay_client::stage::{self, Direction, LocalNode, Options, PathPair, StageRun, job_number};
 use std::path::PathBuf;
 use std::sync::PoisonError;
 
@@ -23,7 +23,7 @@ pub struct Plan {
     /// Which way.
     pub direction: Direction,
     /// What becomes what.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<PathPair>,
     /// The same whenever and wherever the same is copied.
     pub key: u64,
     /// For people.
@@ -40,11 +40,11 @@ impl Plan {
             true => Direction::In,
             false => Direction::Out,
         };
-        let pair = |(from, to): &(String, String)| Pair {
+        let pair = |(from, to): &(String, String)| PathPair {
             from: from.into(),
             to: to.into(),
         };
-        let pairs: Vec<Pair> = spec.pairs.iter().map(pair).collect();
+        let pairs: Vec<PathPair> = spec.pairs.iter().map(pair).collect();
         Ok(Plan {
             direction,
             key: job_number(direction, &pairs),
@@ -96,11 +96,11 @@ impl Hosting {
         plan: &Plan,
         avoid: &[PathBuf],
         follows: bool,
-    ) -> Result<Job, String> {
+    ) -> Result<StageRun, String> {
         let shown = self.store.display();
         let made = self.with(|service| {
             let nodes = service.members();
-            let local = |(node, delegate)| Local {
+            let local = |(node, delegate)| LocalNode {
                 node,
                 client: Client::new(delegate),
                 journals: self.journals(service, node),
@@ -120,7 +120,7 @@ impl Hosting {
             };
             let local = service.delegates().into_iter().map(local).collect();
             let pairs = plan.pairs.clone();
-            Job::new(plan.direction, pairs, options, nodes, local, &plan.what)
+            StageRun::new(plan.direction, pairs, options, nodes, local, &plan.what)
         });
         match made {
             None => Err(format!(
@@ -141,7 +141,9 @@ impl Hosting {
             Some(self.journals(service, member))
         });
         let first = first.flatten();
-        let left = first.iter().flat_map(|journals| stage::left(journals));
+        let left = first
+            .iter()
+            .flat_map(|journals| stage::unfinished(journals));
         left.map(|(key, what)| (key, String::from_utf8_lossy(&what).into_owned()))
             .collect()
     }

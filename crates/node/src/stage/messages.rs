@@ -1,6 +1,6 @@
 //! What the servers of one service say to each other about stage jobs. See [`super`]; how it travels: [`crate::peer_rpc`].
 use crate::control::{StageJob, StageSpec};
-use forebay_client::stage::{Counts, Left, Line, Stop};
+use forebay_client::stage::{Counts, PartSummary, ReportLine, StopReason};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -58,13 +58,13 @@ pub struct PartSeen {
     /// What it has done, without what the walk found.
     pub counts: Counts,
     /// Those asked for.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ReportLine>,
     /// Why it ended, or is ending, before its end.
-    pub stop: Option<Stop>,
+    pub stop: Option<StopReason>,
     /// It does nothing any more.
     pub ended: bool,
     /// What it leaves, once it has ended; nothing if it broke.
-    pub left: Option<Left>,
+    pub left: Option<PartSummary>,
 }
 
 /// A job in a list.

@@ -3,7 +3,7 @@
 //! Invariants: a part for another server ends by itself once nobody has looked at it for a while; what it leaves stays
 //! until then, or until its coordinator says that it ends.
 use super::messages::PartSeen;
-use forebay_client::stage::{Job, Parts, Report};
+use forebay_client::stage::{PartResult, Report, StageRun};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,14 +18,14 @@ pub struct Part {
     pub key: u64,
     /// What is copied, for people.
     pub what: String,
-    engine: Job,
+    engine: StageRun,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
     /// Of a part that has ended, until they are taken.
-    parts: Option<Parts>,
+    parts: Option<PartResult>,
     ended: bool,
     looked: Instant,
     released: bool,
@@ -33,7 +33,7 @@ struct State {
 
 impl Part {
     /// One that has not begun.
-    pub fn new(job: u64, key: u64, what: String, engine: Job) -> Arc<Part> {
+    pub fn new(job: u64, key: u64, what: String, engine: StageRun) -> Arc<Part> {
         Arc::new(Part {
             job,
             key,
@@ -84,7 +84,7 @@ impl Part {
     }
 
     /// The engine's job, for the end.
-    pub fn engine(&self) -> &Job {
+    pub fn engine(&self) -> &StageRun {
         &self.engine
     }
 
@@ -93,7 +93,7 @@ impl Part {
         let mut state = self.state();
         state.looked = Instant::now();
         let parts = state.parts.as_ref();
-        let left = parts.map(|parts| parts.left.clone());
+        let left = parts.map(|parts| parts.summary.clone());
         let ended = state.ended;
         drop(state);
         let report = self.report();
@@ -131,7 +131,7 @@ impl Part {
     }
 
     /// What it leaves, once.
-    pub fn take(&self) -> Option<Parts> {
+    pub fn take(&self) -> Option<PartResult> {
         self.state().parts.take()
     }
 

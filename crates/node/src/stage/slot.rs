@@ -1,7 +1,7 @@
 //! A job as the server that leads it keeps it: what is shown of it, while it runs and for a while after.
 use super::part::Part;
 use crate::control::{StageJob, StageState};
-use forebay_client::stage::{Counts, Outcome, Report, Stop};
+use forebay_client::stage::{Counts, Outcome, Report, StopReason};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,8 +70,8 @@ impl Slot {
             Some(Outcome::Stopped) => StageState::Stopped,
         };
         let why = match self.report.stop() {
-            Some(Stop::Fatal(text)) => Some(text),
-            Some(Stop::Cancelled) => Some(String::from("it was cancelled")),
+            Some(StopReason::Fatal(text)) => Some(text),
+            Some(StopReason::Cancelled) => Some(String::from("it was cancelled")),
             None => None,
         };
         let seconds = ended.map_or_else(|| self.since.elapsed(), |(_, took)| took);

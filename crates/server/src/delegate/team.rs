@@ -19,10 +19,10 @@ pub fn team_token(plan: &TeamPlan, round: u64) -> u64 {
 }
 
 impl Delegate {
-    /// Takes one of the seats of a team at this node.
+    /// Takes one of the seats of a team at this node; waits for one as long as a request may take.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken, or the number is another team's that has clients here.
+    /// `Refused` for a plan that cannot be; `EBUSY` if all seats stay taken, or the number is another team's that has clients here.
     pub fn join_team(&self, plan: &TeamPlan) -> Result<TeamSeat> {
         let members = self.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {

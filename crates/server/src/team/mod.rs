@@ -22,13 +22,13 @@ use bytes::Bytes;
 use forebay_fabric::Rank;
 use forebay_fabric::ring::{Collectives, Group, Limits, NetworkCost, Operation, Shape};
 use local_team::{ClientCall, LocalTeam};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use past_rounds::PastRounds;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The highest number that a team may have.
 pub const MAX_NUMBER: u32 = (1 << 31) - 1;
@@ -101,6 +101,8 @@ pub struct Teams {
     client_wait: Duration,
     limits: Limits,
     table: Mutex<TeamTable>,
+    /// A client has given up its seat.
+    left: Condvar,
     calls: AtomicU64,
     failed: AtomicU64,
 }
@@ -119,16 +121,34 @@ impl Teams {
                 per_level,
             },
             table: Mutex::default(),
+            left: Condvar::new(),
             calls: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })
     }
 
-    /// Takes one of the seats of a team at this node.
+    /// Takes one of the seats of a team at this node. Waits for one as long as a request may take, because the server hears a moment
+    /// late that the processes which had the seats before have ended.
     ///
     /// # Errors
-    /// `Refused` for a plan that cannot be; `EBUSY` if all seats are taken, or the number is another team's that has clients here.
+    /// `Refused` for a plan that cannot be; `EBUSY` if all seats stay taken, or the number is another team's that has clients here.
     pub fn join(self: &Arc<Teams>, plan: &TeamPlan) -> Result<TeamSeat> {
+        self.join_within(plan, self.client_wait)
+    }
+
+    fn join_within(self: &Arc<Teams>, plan: &TeamPlan, wait: Duration) -> Result<TeamSeat> {
+        let deadline = Instant::now() + wait;
+        let mut table = self.table.lock();
+        loop {
+            let joined = self.try_join(&mut table, plan);
+            let busy = matches!(&joined, Err(e) if e.errno() == Errno::BUSY);
+            if !busy || self.left.wait_until(&mut table, deadline).timed_out() {
+                return joined;
+            }
+        }
+    }
+
+    fn try_join(self: &Arc<Teams>, table: &mut TeamTable, plan: &TeamPlan) -> Result<TeamSeat> {
         let refuse = |why: String| Err(Error::Refused(format!("team {}: {why}", plan.number)));
         if plan.number > MAX_NUMBER {
             return refuse(format!("the highest number is {MAX_NUMBER}"));
@@ -136,7 +156,6 @@ impl Teams {
         if plan.here == 0 || !plan.members.contains(&self.me) {
             return refuse("it has no client at this node".into());
         }
-        let mut table = self.table.lock();
         let local = match table.teams.get(&plan.number) {
             Some(local) if local.plan == *plan => local.clone(),
             Some(other) if !other.empty() => {
@@ -264,6 +283,9 @@ impl TeamSeat {
 impl Drop for TeamSeat {
     fn drop(&mut self) {
         self.local.leave(self.next);
+        // With the table locked, so that nobody who has just found all seats taken misses it.
+        let _table = self.teams.table.lock();
+        self.teams.left.notify_all();
     }
 }
 

@@ -82,9 +82,10 @@ fn seats_are_given_out_once_and_again_when_left() {
         Err(Error::Refused(why)) => why,
         _ => panic!("a seat too many"),
     };
-    let taken = node.join(&plan(3, 1, 2)).err().unwrap();
+    let at_once = |plan: &TeamPlan| node.join_within(plan, Duration::ZERO).err().unwrap();
+    let taken = at_once(&plan(3, 1, 2));
     assert_eq!(taken.errno(), Errno::BUSY);
-    let other = node.join(&plan(3, 1, 3)).err().unwrap();
+    let other = at_once(&plan(3, 1, 3));
     assert_eq!(other.errno(), Errno::BUSY);
     assert!(other.to_string().contains("another team's"), "{other}");
     assert!(refused(&plan(MAX_NUMBER + 1, 1, 1)).contains("highest"));
@@ -101,6 +102,20 @@ fn seats_are_given_out_once_and_again_when_left() {
     assert_eq!(count(&mut only, 0).unwrap(), 2);
     drop(only);
     assert_eq!(node.join(&plan(3, 1, 2)).unwrap().round(), 1);
+}
+
+#[test]
+fn who_finds_all_seats_taken_gets_the_first_that_is_left() {
+    let node = nodes(1, LONG).remove(0);
+    let taken = node.join(&plan(3, 1, 1)).unwrap();
+    let node = &node;
+    std::thread::scope(|scope| {
+        // Of the same team, and of another with its number: one after the other.
+        for here in [1, 2] {
+            scope.spawn(move || drop(node.join(&plan(3, 1, here)).unwrap()));
+        }
+        drop(taken);
+    });
 }
 
 #[test]

@@ -1,18 +1,22 @@
 //! Plots of traces: which bytes of a file each rank touched, and when.
 //!
 //! A [`Chart`] is what a [`Selection`] takes out of a recording: a panel for the reads and one for the writes of each file, a mark
-//! for each call, from its start to its end and over the bytes it touched. [`svg`] draws it; [`html`] makes a page of its own
-//! that lets one look closer.
+//! for each call, from its start to its end and over the bytes it touched. [`Chart::svg`] draws it; [`Chart::page`] makes a page of
+//! its own that lets one look closer.
+//!
+//! [`svg`], [`axis`] and [`png`] know nothing of traces: whatever else draws figures uses them too.
 
-mod axis;
+pub mod axis;
 mod colour;
-pub mod html;
+mod page;
+#[cfg(feature = "png")]
+pub mod png;
 pub mod svg;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 pub use axis::Axis;
-pub use colour::colour;
 
 use crate::{Call, Kind, NO_OFFSET, Recording};
 use std::cmp::Reverse;
@@ -152,6 +156,16 @@ impl Chart {
     }
 }
 
+impl Chart {
+    /// The trace's name, or what stands for it.
+    fn title(&self) -> &str {
+        match self.name.is_empty() {
+            true => "Trace",
+            false => &self.name,
+        }
+    }
+}
+
 impl Selection {
     fn has(&self, recording: &Recording, call: &Call) -> bool {
         let Some(op) = call.data() else {
@@ -180,17 +194,4 @@ fn file_name(recording: &Recording, file: u32) -> String {
         Some(known) if !known.path.is_empty() => known.path.clone(),
         _ => format!("file {file}"),
     }
-}
-
-/// A number for people: `1,234,567`.
-fn count(n: usize) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

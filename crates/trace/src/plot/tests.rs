@@ -1,5 +1,6 @@
 //! What is selected is in the chart; what is in the chart is in the drawing and on the page.
-use super::html::page_of;
+use super::colour::colour;
+use super::page::page_of;
 use super::*;
 use crate::{Action, Process, TraceFile};
 
@@ -119,7 +120,7 @@ fn calls_can_be_counted_instead_of_timed() {
 #[test]
 fn a_drawing_has_a_rectangle_a_call_and_is_sound_xml() {
     let chart = Chart::of(&recording(), &Selection::default());
-    let drawing = svg::draw(&chart);
+    let drawing = chart.svg();
     assert!(drawing.starts_with("<svg ") && drawing.ends_with("</svg>\n"));
     assert!(drawing.contains("a &lt;b&gt; &amp; c"), "{drawing}");
     assert!(drawing.contains("d/x, writes: 3 calls of 2 ranks, 300 B"));
@@ -132,7 +133,7 @@ fn a_drawing_has_a_rectangle_a_call_and_is_sound_xml() {
         assert!(drawing.contains(unit), "{unit} in {drawing}");
     }
     let none = Chart::of(&Recording::default(), &Selection::default());
-    assert!(svg::draw(&none).contains("no reads or writes"));
+    assert!(none.svg().contains("no reads or writes"));
 }
 
 #[test]
@@ -151,34 +152,9 @@ fn a_drawing_of_many_calls_stays_small() {
         })
         .collect();
     let chart = Chart::of(&recording, &Selection::default());
-    let drawing = svg::draw(&chart);
+    let drawing = chart.svg();
     assert!(drawing.contains("300,000 calls of 500 ranks"));
     assert!(drawing.len() < 3 << 20, "{} bytes", drawing.len());
-}
-
-#[test]
-fn axes_have_round_marks_in_units_that_fit() {
-    let texts = |axis: &Axis| {
-        let texts: Vec<&str> = axis.ticks.iter().map(|(_, t)| t.as_str()).collect();
-        (texts.join(" "), axis.unit)
-    };
-    assert_eq!(
-        texts(&Axis::time(0, 3_000_000_000)),
-        ("0.0 0.5 1.0 1.5 2.0 2.5 3.0".into(), "s")
-    );
-    assert_eq!(
-        texts(&Axis::bytes(0, 10 << 20)),
-        ("0 2 4 6 8 10".into(), "MiB")
-    );
-    assert_eq!(texts(&Axis::calls(0, 12)), ("0 2 4 6 8 10 12".into(), ""));
-    // No range at all, and the largest there is.
-    assert!(!Axis::bytes(7, 7).ticks.is_empty());
-    assert!((5..15).contains(&Axis::bytes(0, u64::MAX).ticks.len()));
-    let axis = Axis::time(100, 300);
-    assert_eq!(
-        (axis.place(100.0), axis.place(200.0), axis.place(900.0)),
-        (0.0, 0.5, 1.0)
-    );
 }
 
 #[test]
@@ -192,7 +168,7 @@ fn ranks_have_colours_of_their_own() {
 #[test]
 fn a_page_needs_nothing_else_and_says_what_it_leaves_out() {
     let chart = Chart::of(&recording(), &Selection::default());
-    let page = html::page(&chart);
+    let page = chart.page();
     assert!(page.contains("<title>a &lt;b&gt; &amp; c</title>"));
     assert!(page.contains("\"name\":\"a \\u003cb> & c\""), "{page}");
     for outside in ["http://", "https://", "src=", "href=", "{{"] {

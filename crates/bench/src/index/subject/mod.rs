@@ -9,6 +9,7 @@ mod value;
 
 use super::workload::Record;
 use crate::fail::{Failure, Result};
+use crate::harness::by_name;
 use crate::sizes;
 use std::path::Path;
 
@@ -45,18 +46,11 @@ impl Kind {
 /// # Errors
 /// Names the one that there is not.
 pub fn select(names: &[String]) -> Result<Vec<Kind>> {
-    let find = |name: &String| {
-        let found = Kind::ALL.iter().find(|k| k.name() == name).copied();
-        let hint = match cfg!(feature = "peers") {
-            true => "there are forebay, leveldb, rocksdb",
-            false => "this program was built without the feature `peers`: there is forebay",
-        };
-        found.ok_or_else(|| Failure::new(format!("no subject '{name}'; {hint}")))
+    let hint = match cfg!(feature = "peers") {
+        true => "there are forebay, leveldb, rocksdb",
+        false => "this program was built without the feature `peers`: there is forebay",
     };
-    match names {
-        [] => Ok(Kind::ALL.to_vec()),
-        names => names.iter().map(find).collect(),
-    }
+    by_name("subject", Kind::ALL, |kind| kind.name(), names, hint)
 }
 
 /// What all subjects are told alike, and what is one's own.

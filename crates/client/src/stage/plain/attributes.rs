@@ -1,5 +1,5 @@
 //! Attributes as this machine's file systems have them, and what they do not take.
-use crate::stage::tree::{Note, Stat, What};
+use crate::stage::tree::{NotKept, ObjectKind, Stat};
 use forebay_server::Time;
 use rustix::fs::{Gid, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -14,14 +14,14 @@ pub fn stat_of(m: &std::fs::Metadata) -> Stat {
         nanos: nanos as u32,
     };
     Stat {
-        what: match m.mode() & libc_type::MASK {
-            libc_type::REG => What::File,
-            libc_type::DIR => What::Dir,
-            libc_type::LNK => What::Symlink,
-            libc_type::FIFO => What::Fifo,
-            libc_type::SOCK => What::Socket,
-            libc_type::CHR => What::CharDevice,
-            _ => What::BlockDevice,
+        kind: match m.mode() & libc_type::MASK {
+            libc_type::REG => ObjectKind::File,
+            libc_type::DIR => ObjectKind::Dir,
+            libc_type::LNK => ObjectKind::Symlink,
+            libc_type::FIFO => ObjectKind::Fifo,
+            libc_type::SOCK => ObjectKind::Socket,
+            libc_type::CHR => ObjectKind::CharDevice,
+            _ => ObjectKind::BlockDevice,
         },
         mode: m.mode() & 0o7777,
         uid: m.uid(),
@@ -35,8 +35,8 @@ pub fn stat_of(m: &std::fs::Metadata) -> Stat {
         mtime: time(m.mtime(), m.mtime_nsec()),
         ctime: time(m.ctime(), m.ctime_nsec()),
         id: (m.dev(), m.ino()),
-        born: m.created().ok().and_then(|born| {
-            let since = born.duration_since(std::time::UNIX_EPOCH).ok()?;
+        created: m.created().ok().and_then(|created| {
+            let since = created.duration_since(std::time::UNIX_EPOCH).ok()?;
             Some(time(
                 since.as_secs() as i64,
                 i64::from(since.subsec_nanos()),
@@ -74,7 +74,7 @@ pub fn timestamps(stat: &Stat) -> Timestamps {
 pub fn owner(
     set: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
     stat: &Stat,
-) -> io::Result<Option<Note>> {
+) -> io::Result<Option<NotKept>> {
     let (uid, gid) = (Uid::from_raw(stat.uid), Gid::from_raw(stat.gid));
     match set(Some(uid), Some(gid)) {
         Ok(()) => Ok(None),
@@ -82,7 +82,7 @@ pub fn owner(
             let own = rustix::process::geteuid().as_raw() == stat.uid;
             match set(None, Some(gid)) {
                 Ok(()) if own => Ok(None),
-                _ => Ok(Some(Note::Owner)),
+                _ => Ok(Some(NotKept::Owner)),
             }
         }
         Err(e) => Err(e.into()),
@@ -90,6 +90,6 @@ pub fn owner(
 }
 
 /// That an extended attribute could not be set.
-pub fn note(name: &OsStr, e: Errno) -> Note {
-    Note::Xattr(format!("{} ({e})", name.to_string_lossy()))
+pub fn note(name: &OsStr, e: Errno) -> NotKept {
+    NotKept::Xattr(format!("{} ({e})", name.to_string_lossy()))
 }

@@ -1,6 +1,6 @@
 //! Open files of a plain directory: read past their holes, written where they have data.
 use super::attributes::{note, owner, timestamps};
-use crate::stage::tree::{CHUNK, Note, SourceFile, Stat, TargetFile, Xattr};
+use crate::stage::tree::{CHUNK, NotKept, SourceFile, Stat, TargetFile, Xattr};
 use rustix::fs::{FallocateFlags, Mode, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -45,7 +45,7 @@ impl SourceFile for Reader {
         Ok(&self.buffer[..done])
     }
 
-    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
         if from >= end {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl TargetFile for Writer {
         self.0.set_len(len)
     }
 
-    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
+    fn finish(self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<NotKept>> {
         let Some((stat, xattrs)) = attributes else {
             return Ok(Vec::new());
         };

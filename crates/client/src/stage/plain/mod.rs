@@ -3,7 +3,8 @@ mod attributes;
 mod file;
 
 use super::tree::{
-    Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
+    ListedName, NamedObject, NotKept, ObjectKind, ObjectRef, ResolvedPath, SourceFile, Stat,
+    TargetFile, Tree, Xattr,
 };
 use attributes::{note, owner, stat_of, timestamps};
 use file::{Reader, Writer};
@@ -20,21 +21,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A sync of so few files is asked for each; of more, of the whole file system.
-const SINGLY: usize = 16;
+const MOST_SINGLE_FSYNCS: usize = 16;
 
 /// See the head of this file.
 #[derive(Default)]
-pub struct Plain {
+pub struct PlainTree {
     /// Where a walk must not go.
     avoid: Vec<PathBuf>,
     /// One directory on every file system that was written to.
     systems: Mutex<BTreeMap<u64, PathBuf>>,
 }
 
-impl Plain {
+impl PlainTree {
     /// `avoid`: paths a walk must not enter or look at.
-    pub fn new(avoid: Vec<PathBuf>) -> Plain {
-        Plain {
+    pub fn new(avoid: Vec<PathBuf>) -> PlainTree {
+        PlainTree {
             avoid,
             systems: Mutex::default(),
         }
@@ -50,80 +51,82 @@ impl Plain {
     }
 }
 
-fn path(place: &Place) -> io::Result<&Path> {
+fn path(place: &ObjectRef) -> io::Result<&Path> {
     match place {
-        Place::Path(path) => Ok(path),
-        Place::Fid(_) => Err(Errno::INVAL.into()),
+        ObjectRef::Path(path) => Ok(path),
+        ObjectRef::Fid(_) => Err(Errno::INVAL.into()),
     }
 }
 
-impl Tree for Plain {
-    fn resolve(&self, path: &Path) -> io::Result<Resolved> {
+impl Tree for PlainTree {
+    fn resolve(&self, path: &Path) -> io::Result<ResolvedPath> {
         let found = match std::fs::symlink_metadata(path) {
-            Ok(m) => Some((Place::Path(path.into()), stat_of(&m))),
+            Ok(m) => Some((ObjectRef::Path(path.into()), stat_of(&m))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(e),
         };
-        Ok(Resolved {
-            parent: Place::Path(path.parent().unwrap_or(path).into()),
+        Ok(ResolvedPath {
+            parent: ObjectRef::Path(path.parent().unwrap_or(path).into()),
             name: path.file_name().unwrap_or_default().into(),
             found,
         })
     }
 
-    fn resolve_target(&self, path: &Path) -> io::Result<Resolved> {
+    fn resolve_target(&self, path: &Path) -> io::Result<ResolvedPath> {
         let mut resolved = self.resolve(path)?;
         if let Some((_, stat)) = &resolved.found
-            && stat.what == What::Symlink
+            && stat.kind == ObjectKind::Symlink
             && let Ok(m) = std::fs::metadata(path)
             && m.is_dir()
         {
-            resolved.found = Some((Place::Path(path.canonicalize()?), stat_of(&m)));
+            resolved.found = Some((ObjectRef::Path(path.canonicalize()?), stat_of(&m)));
         }
         match &resolved.found {
-            Some((Place::Path(dir), stat)) if stat.what == What::Dir => self.wrote_below(dir)?,
+            Some((ObjectRef::Path(dir), stat)) if stat.kind == ObjectKind::Dir => {
+                self.wrote_below(dir)?
+            }
             _ => self.wrote_below(path.parent().unwrap_or(path))?,
         }
         Ok(resolved)
     }
 
-    fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)> {
+    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)> {
         let path = path(dir)?.join(name);
         let stat = stat_of(&std::fs::symlink_metadata(&path)?);
-        Ok((Place::Path(path), stat))
+        Ok((ObjectRef::Path(path), stat))
     }
 
-    fn stat(&self, place: &Place) -> io::Result<Stat> {
+    fn stat(&self, place: &ObjectRef) -> io::Result<Stat> {
         Ok(stat_of(&std::fs::symlink_metadata(path(place)?)?))
     }
 
-    fn again(&self, places: &[Place]) -> Vec<io::Result<Stat>> {
+    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>> {
         places.iter().map(|place| self.stat(place)).collect()
     }
 
-    fn list(&self, dir: &Place) -> io::Result<Vec<Name>> {
+    fn list(&self, dir: &ObjectRef) -> io::Result<Vec<ListedName>> {
         let mut names = std::fs::read_dir(path(dir)?)?
             .map(|entry| Ok(entry?.file_name()))
             .collect::<io::Result<Vec<_>>>()?;
         names.sort_unstable();
-        let bare = |name| Name { name, place: None };
+        let bare = |name| ListedName { name, place: None };
         Ok(names.into_iter().map(bare).collect())
     }
 
-    fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>> {
-        let one = |name: &Name| {
-            let (place, stat) = self.child(dir, &name.name)?;
+    fn lookup_many(&self, dir: &ObjectRef, names: &[ListedName]) -> Vec<io::Result<NamedObject>> {
+        let one = |name: &ListedName| {
+            let (place, stat) = self.lookup(dir, &name.name)?;
             let held = Some(BTreeMap::new());
-            Ok(Seen { place, stat, held })
+            Ok(NamedObject { place, stat, held })
         };
         names.iter().map(one).collect()
     }
 
-    fn read_link(&self, place: &Place) -> io::Result<OsString> {
+    fn read_link(&self, place: &ObjectRef) -> io::Result<OsString> {
         Ok(std::fs::read_link(path(place)?)?.into_os_string())
     }
 
-    fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>> {
+    fn xattrs(&self, place: &ObjectRef) -> io::Result<Vec<Xattr>> {
         let path = path(place)?;
         let mut list = vec![0; 256];
         let n = loop {
@@ -152,7 +155,7 @@ impl Tree for Plain {
         Ok(all)
     }
 
-    fn open(&self, place: &Place, fresh: bool) -> io::Result<Box<dyn SourceFile>> {
+    fn open(&self, place: &ObjectRef, fresh: bool) -> io::Result<Box<dyn SourceFile>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::open(path(place)?, flags, Mode::empty())?);
         let advice = if fresh {
@@ -165,34 +168,39 @@ impl Tree for Plain {
         Ok(Box::new(Reader::new(file)))
     }
 
-    fn peek(&self, place: &Place, _: &Stat) -> io::Result<Box<dyn SourceFile>> {
+    fn open_seen(&self, place: &ObjectRef, _: &Stat) -> io::Result<Box<dyn SourceFile>> {
         self.open(place, false)
     }
 
-    fn holders(&self, _: &Place, _: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
+    fn holders(&self, _: &ObjectRef, _: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
         Ok(BTreeMap::new())
     }
 
-    fn avoid(&self, place: &Place) -> bool {
-        matches!(place, Place::Path(path) if self.avoid.contains(path))
+    fn is_avoided(&self, place: &ObjectRef) -> bool {
+        matches!(place, ObjectRef::Path(path) if self.avoid.contains(path))
     }
 
-    fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)> {
+    fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
         let path = path(dir)?.join(name);
         match rustix::fs::mkdir(&path, Mode::RWXU) {
-            Ok(()) => Ok((Place::Path(path), true)),
+            Ok(()) => Ok((ObjectRef::Path(path), true)),
             Err(Errno::EXIST) => {
                 if !std::fs::symlink_metadata(&path)?.is_dir() {
                     return Err(Errno::NOTDIR.into());
                 }
                 self.wrote_below(&path)?;
-                Ok((Place::Path(path), false))
+                Ok((ObjectRef::Path(path), false))
             }
             Err(e) => Err(e.into()),
         }
     }
 
-    fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>> {
+    fn create(
+        &self,
+        dir: &ObjectRef,
+        name: &OsStr,
+        truncate: bool,
+    ) -> io::Result<Box<dyn TargetFile>> {
         let path = path(dir)?.join(name);
         let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         if truncate {
@@ -210,44 +218,44 @@ impl Tree for Plain {
         Ok(Box::new(Writer(File::from(file))))
     }
 
-    fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place> {
+    fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef> {
         let path = path(dir)?.join(name);
         std::os::unix::fs::symlink(target, &path)?;
-        Ok(Place::Path(path))
+        Ok(ObjectRef::Path(path))
     }
 
-    fn node(&self, dir: &Place, name: &OsStr, stat: &Stat) -> io::Result<Place> {
+    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef> {
         let path = path(dir)?.join(name);
-        let kind = match stat.what {
-            What::Fifo => FileType::Fifo,
-            What::CharDevice => FileType::CharacterDevice,
-            What::BlockDevice => FileType::BlockDevice,
+        let kind = match stat.kind {
+            ObjectKind::Fifo => FileType::Fifo,
+            ObjectKind::CharDevice => FileType::CharacterDevice,
+            ObjectKind::BlockDevice => FileType::BlockDevice,
             _ => return Err(Errno::INVAL.into()),
         };
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, &path, kind, mode, stat.rdev.into())?;
-        Ok(Place::Path(path))
+        Ok(ObjectRef::Path(path))
     }
 
-    fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()> {
+    fn link(&self, place: &ObjectRef, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
         std::fs::hard_link(path(place)?, path(dir)?.join(name))
     }
 
-    fn rename(&self, dir: &Place, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    fn rename(&self, dir: &ObjectRef, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let dir = path(dir)?;
         std::fs::rename(dir.join(from), dir.join(to))
     }
 
-    fn remove(&self, dir: &Place, name: &OsStr) -> io::Result<()> {
+    fn remove(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
         std::fs::remove_file(path(dir)?.join(name))
     }
 
     fn set_attributes(
         &self,
-        place: &Place,
+        place: &ObjectRef,
         stat: &Stat,
         xattrs: &[Xattr],
-    ) -> io::Result<Vec<Note>> {
+    ) -> io::Result<Vec<NotKept>> {
         let path = path(place)?;
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         let mut notes = Vec::new();
@@ -261,14 +269,14 @@ impl Tree for Plain {
             }
         }
         rustix::fs::utimensat(CWD, path, &timestamps(stat), nofollow)?;
-        if stat.what != What::Symlink {
+        if stat.kind != ObjectKind::Symlink {
             rustix::fs::chmod(path, Mode::from_raw_mode(stat.mode))?;
         }
         Ok(notes)
     }
 
-    fn sync(&self, files: &[(Place, OsString)]) -> io::Result<()> {
-        if files.len() > SINGLY {
+    fn sync(&self, files: &[(ObjectRef, OsString)]) -> io::Result<()> {
+        if files.len() > MOST_SINGLE_FSYNCS {
             return self.sync_names();
         }
         for (dir, name) in files {

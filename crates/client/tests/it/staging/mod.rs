@@ -1,6 +1,8 @@
 //! What the tests of staging share: a service, trees to copy, and comparing them in all that is kept.
 use forebay_client::Client;
-use forebay_client::stage::{Counts, Direction, Job, Line, Local, Options, Outcome, Pair, Stop};
+use forebay_client::stage::{
+    Counts, Direction, LocalNode, Options, Outcome, PathPair, ReportLine, StageRun, StopReason,
+};
 use forebay_server::{Config, Service};
 use forebay_storage::OsIo;
 use forebay_testkit::random::seeded_bytes;
@@ -29,12 +31,12 @@ struct Mounts(std::sync::Mutex<Vec<PathBuf>>);
 pub struct Run {
     pub outcome: Outcome,
     pub counts: Counts,
-    pub lines: Vec<Line>,
-    pub stop: Option<Stop>,
+    pub lines: Vec<ReportLine>,
+    pub stop: Option<StopReason>,
 }
 
 impl Run {
-    pub fn of(job: &Job, outcome: Outcome) -> Run {
+    pub fn of(job: &StageRun, outcome: Outcome) -> Run {
         let report = job.report();
         Run {
             outcome,
@@ -98,7 +100,7 @@ impl Place {
         (0..self.config.nodes).map(read).collect()
     }
 
-    pub fn job(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> Job {
+    pub fn job(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> StageRun {
         self.job_of(self.clients(), direction, from, to, options)
     }
 
@@ -110,19 +112,19 @@ impl Place {
         from: &Path,
         to: &Path,
         options: &Options,
-    ) -> Job {
-        let local = |(node, client)| Local {
+    ) -> StageRun {
+        let local = |(node, client)| LocalNode {
             node: node as u16,
             client,
             journals: self.path("store").join(format!("node-{node}/stage")),
         };
-        let pair = Pair {
+        let pair = PathPair {
             from: from.into(),
             to: to.into(),
         };
         let local = clients.into_iter().enumerate().map(local).collect();
         let nodes = self.config.nodes;
-        Job::new(direction, vec![pair], options.clone(), nodes, local, "test").unwrap()
+        StageRun::new(direction, vec![pair], options.clone(), nodes, local, "test").unwrap()
     }
 
     pub fn run(&self, direction: Direction, from: &Path, to: &Path, options: &Options) -> Run {

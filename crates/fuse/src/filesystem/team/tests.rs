@@ -7,6 +7,8 @@ const THREAD: u32 = 77;
 fn service(dir: &tempfile::TempDir) -> Service {
     let config = Config {
         memory: 16 << 20,
+        // So long a process waits for a seat.
+        deadline: Duration::from_secs(2),
         ..Config::default()
     };
     let io = Arc::new(forebay_storage::OsIo);

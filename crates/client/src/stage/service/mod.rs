@@ -1,14 +1,15 @@
 //! The files of the service, seen from one node, as a side of a copy: straight through the delegate, without a mount.
-use super::opened::{Reader, Writer, set};
+mod file;
+
 use super::tree::{
-    Name, Note, Place, Resolved, Seen, SourceFile, Stat, TargetFile, Tree, What, Xattr,
+    ListedName, NamedObject, NotKept, ObjectKind, ObjectRef, ResolvedPath, SourceFile, Stat,
+    TargetFile, Tree, Xattr,
 };
 use crate::path::walk;
 use bytes::Bytes;
+use file::{Reader, Writer, io_error, set_attributes};
 use forebay_server::proto::files::Survey;
-use forebay_server::{
-    Attr, Caller, Delegate, Error, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time,
-};
+use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -19,39 +20,28 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Names asked for at a time.
-const BATCH: u32 = 1024;
+const NAMES_PER_REQUEST: u32 = 1024;
 
 /// See the head of this file.
-pub struct Service {
+pub struct ServiceTree {
     delegate: Arc<Delegate>,
     caller: Caller,
 }
 
-impl Service {
+impl ServiceTree {
     /// As the client's node and owner.
-    pub fn new(client: &crate::Client) -> Service {
-        Service {
+    pub fn new(client: &crate::Client) -> ServiceTree {
+        ServiceTree {
             delegate: client.delegate.clone(),
             caller: client.caller,
         }
     }
 }
 
-/// Keeps the delegate's text, with the number of the system call.
-pub(super) fn io(error: Error) -> io::Error {
-    match error {
-        Error::Posix(errno) => errno.into(),
-        other => {
-            let kind = io::Error::from(other.errno()).kind();
-            io::Error::new(kind, other)
-        }
-    }
-}
-
-fn fid(place: &Place) -> io::Result<Fid> {
+fn fid(place: &ObjectRef) -> io::Result<Fid> {
     match place {
-        Place::Fid(fid) => Ok(*fid),
-        Place::Path(_) => Err(Errno::INVAL.into()),
+        ObjectRef::Fid(fid) => Ok(*fid),
+        ObjectRef::Path(_) => Err(Errno::INVAL.into()),
     }
 }
 
@@ -66,14 +56,14 @@ fn new_node(kind: Kind, mode: u32) -> NewNode {
 
 fn stat_of(attr: &Attr) -> Stat {
     Stat {
-        what: match attr.kind {
-            Kind::File => What::File,
-            Kind::Dir => What::Dir,
-            Kind::Symlink => What::Symlink,
-            Kind::Fifo => What::Fifo,
-            Kind::Socket => What::Socket,
-            Kind::CharDevice => What::CharDevice,
-            Kind::BlockDevice => What::BlockDevice,
+        kind: match attr.kind {
+            Kind::File => ObjectKind::File,
+            Kind::Dir => ObjectKind::Dir,
+            Kind::Symlink => ObjectKind::Symlink,
+            Kind::Fifo => ObjectKind::Fifo,
+            Kind::Socket => ObjectKind::Socket,
+            Kind::CharDevice => ObjectKind::CharDevice,
+            Kind::BlockDevice => ObjectKind::BlockDevice,
         },
         mode: attr.mode,
         uid: attr.uid,
@@ -87,7 +77,7 @@ fn stat_of(attr: &Attr) -> Stat {
         ctime: attr.ctime,
         id: (0, attr.fid.0),
         // Its number is never given again.
-        born: Some(Time { secs: 0, nanos: 0 }),
+        created: Some(Time { secs: 0, nanos: 0 }),
         xattrs: true,
         attr: Some(Box::new(attr.clone())),
     }
@@ -100,13 +90,13 @@ fn stat_of_survey(survey: &Survey) -> Stat {
     }
 }
 
-impl Service {
-    fn find(&self, path: &Path, follow: bool) -> io::Result<Resolved> {
-        let walked = walk(&self.delegate, path, follow).map_err(io)?;
+impl ServiceTree {
+    fn find(&self, path: &Path, follow: bool) -> io::Result<ResolvedPath> {
+        let walked = walk(&self.delegate, path, follow).map_err(io_error)?;
         let found = walked.found.as_ref();
-        Ok(Resolved {
-            found: found.map(|attr| (Place::Fid(attr.fid), stat_of(attr))),
-            parent: Place::Fid(walked.parent),
+        Ok(ResolvedPath {
+            found: found.map(|attr| (ObjectRef::Fid(attr.fid), stat_of(attr))),
+            parent: ObjectRef::Fid(walked.parent),
             name: OsString::from_vec(walked.name),
         })
     }
@@ -114,52 +104,52 @@ impl Service {
     /// What the owners say, in the order given; nothing where one of them does not answer.
     fn survey<'a>(
         &self,
-        places: impl Iterator<Item = Option<&'a Place>>,
+        places: impl Iterator<Item = Option<&'a ObjectRef>>,
     ) -> std::vec::IntoIter<Option<Survey>> {
         let fids: Option<Vec<Fid>> = places.map(|place| fid(place?).ok()).collect();
         let known = fids.and_then(|fids| self.delegate.survey(&fids).ok());
         known.unwrap_or_default().into_iter()
     }
 
-    fn make(&self, dir: &Place, name: &OsStr, new: NewNode) -> io::Result<Place> {
+    fn make(&self, dir: &ObjectRef, name: &OsStr, new: NewNode) -> io::Result<ObjectRef> {
         let made = self
             .delegate
             .make(fid(dir)?, name.as_bytes(), new, self.caller);
-        Ok(Place::Fid(made.map_err(io)?.fid))
+        Ok(ObjectRef::Fid(made.map_err(io_error)?.fid))
     }
 }
 
-impl Tree for Service {
-    fn resolve(&self, path: &Path) -> io::Result<Resolved> {
+impl Tree for ServiceTree {
+    fn resolve(&self, path: &Path) -> io::Result<ResolvedPath> {
         self.find(path, false)
     }
 
-    fn resolve_target(&self, path: &Path) -> io::Result<Resolved> {
+    fn resolve_target(&self, path: &Path) -> io::Result<ResolvedPath> {
         let resolved = self.find(path, false)?;
         match &resolved.found {
-            Some((_, stat)) if stat.what == What::Symlink => {
+            Some((_, stat)) if stat.kind == ObjectKind::Symlink => {
                 let followed = self.find(path, true)?;
-                let dir = matches!(&followed.found, Some((_, s)) if s.what == What::Dir);
+                let dir = matches!(&followed.found, Some((_, s)) if s.kind == ObjectKind::Dir);
                 Ok(if dir { followed } else { resolved })
             }
             _ => Ok(resolved),
         }
     }
 
-    fn child(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, Stat)> {
+    fn lookup(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, Stat)> {
         let attr = self.delegate.lookup(fid(dir)?, name.as_bytes());
-        let attr = attr.map_err(io)?;
-        Ok((Place::Fid(attr.fid), stat_of(&attr)))
+        let attr = attr.map_err(io_error)?;
+        Ok((ObjectRef::Fid(attr.fid), stat_of(&attr)))
     }
 
-    fn stat(&self, place: &Place) -> io::Result<Stat> {
-        let attr = self.delegate.getattr(fid(place)?).map_err(io)?;
+    fn stat(&self, place: &ObjectRef) -> io::Result<Stat> {
+        let attr = self.delegate.getattr(fid(place)?).map_err(io_error)?;
         Ok(stat_of(&attr))
     }
 
-    fn again(&self, places: &[Place]) -> Vec<io::Result<Stat>> {
+    fn stat_many(&self, places: &[ObjectRef]) -> Vec<io::Result<Stat>> {
         let mut all = Vec::with_capacity(places.len());
-        for places in places.chunks(BATCH as usize) {
+        for places in places.chunks(NAMES_PER_REQUEST as usize) {
             let mut known = self.survey(places.iter().map(Some));
             all.extend(places.iter().map(|place| match known.next().flatten() {
                 Some(survey) => Ok(stat_of_survey(&survey)),
@@ -169,66 +159,68 @@ impl Tree for Service {
         all
     }
 
-    fn list(&self, dir: &Place) -> io::Result<Vec<Name>> {
+    fn list(&self, dir: &ObjectRef) -> io::Result<Vec<ListedName>> {
         let dir = fid(dir)?;
         let (mut names, mut after) = (Vec::new(), None::<Vec<u8>>);
         loop {
-            let batch = self.delegate.readdir(dir, after.as_deref(), BATCH);
-            let batch = batch.map_err(io)?;
+            let batch = self
+                .delegate
+                .readdir(dir, after.as_deref(), NAMES_PER_REQUEST);
+            let batch = batch.map_err(io_error)?;
             let Some(last) = batch.last() else {
                 return Ok(names);
             };
             after = Some(last.name.clone());
-            names.extend(batch.into_iter().map(|e| Name {
+            names.extend(batch.into_iter().map(|e| ListedName {
                 name: OsString::from_vec(e.name),
-                place: Some(Place::Fid(e.fid)),
+                place: Some(ObjectRef::Fid(e.fid)),
             }));
         }
     }
 
-    fn look(&self, dir: &Place, names: &[Name]) -> Vec<io::Result<Seen>> {
+    fn lookup_many(&self, dir: &ObjectRef, names: &[ListedName]) -> Vec<io::Result<NamedObject>> {
         let mut known = self.survey(names.iter().map(|name| name.place.as_ref()));
-        let one = |name: &Name| match known.next().flatten() {
-            Some(survey) => Ok(Seen {
-                place: Place::Fid(survey.attr.fid),
+        let one = |name: &ListedName| match known.next().flatten() {
+            Some(survey) => Ok(NamedObject {
+                place: ObjectRef::Fid(survey.attr.fid),
                 stat: stat_of_survey(&survey),
                 held: survey.held.map(|held| held.into_iter().collect()),
             }),
             // Something else may have the name by now; and what is wrong is told name by name.
             None => {
-                let (place, stat) = self.child(dir, &name.name)?;
+                let (place, stat) = self.lookup(dir, &name.name)?;
                 let held = None;
-                Ok(Seen { place, stat, held })
+                Ok(NamedObject { place, stat, held })
             }
         };
         names.iter().map(one).collect()
     }
 
-    fn read_link(&self, place: &Place) -> io::Result<OsString> {
-        let target = self.delegate.readlink(fid(place)?).map_err(io)?;
+    fn read_link(&self, place: &ObjectRef) -> io::Result<OsString> {
+        let target = self.delegate.readlink(fid(place)?).map_err(io_error)?;
         Ok(OsString::from_vec(target))
     }
 
-    fn xattrs(&self, place: &Place) -> io::Result<Vec<Xattr>> {
+    fn xattrs(&self, place: &ObjectRef) -> io::Result<Vec<Xattr>> {
         let fid = fid(place)?;
-        let names = self.delegate.listxattr(fid).map_err(io)?;
+        let names = self.delegate.listxattr(fid).map_err(io_error)?;
         let mut all = Vec::with_capacity(names.len());
         for name in names {
             match self.delegate.getxattr(fid, &name) {
                 Ok(value) => all.push((OsString::from_vec(name), value)),
                 Err(e) if e.errno() == Errno::NODATA => {}
-                Err(e) => return Err(io(e)),
+                Err(e) => return Err(io_error(e)),
             }
         }
         Ok(all)
     }
 
-    fn open(&self, place: &Place, _fresh: bool) -> io::Result<Box<dyn SourceFile>> {
+    fn open(&self, place: &ObjectRef, _fresh: bool) -> io::Result<Box<dyn SourceFile>> {
         let flags = OpenFlags {
             read: true,
             ..OpenFlags::default()
         };
-        let opened = self.delegate.open(fid(place)?, flags).map_err(io)?;
+        let opened = self.delegate.open(fid(place)?, flags).map_err(io_error)?;
         Ok(Box::new(Reader {
             delegate: self.delegate.clone(),
             handle: opened.handle,
@@ -236,7 +228,7 @@ impl Tree for Service {
         }))
     }
 
-    fn peek(&self, place: &Place, stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
+    fn open_seen(&self, place: &ObjectRef, stat: &Stat) -> io::Result<Box<dyn SourceFile>> {
         match &stat.attr {
             Some(attr) => Ok(Box::new(Reader {
                 delegate: self.delegate.clone(),
@@ -247,21 +239,21 @@ impl Tree for Service {
         }
     }
 
-    fn holders(&self, place: &Place, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
-        self.delegate.holders(fid(place)?, range).map_err(io)
+    fn holders(&self, place: &ObjectRef, range: Range<u64>) -> io::Result<BTreeMap<u16, u64>> {
+        self.delegate.holders(fid(place)?, range).map_err(io_error)
     }
 
-    fn avoid(&self, _: &Place) -> bool {
+    fn is_avoided(&self, _: &ObjectRef) -> bool {
         false
     }
 
-    fn mkdir(&self, dir: &Place, name: &OsStr) -> io::Result<(Place, bool)> {
+    fn mkdir(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<(ObjectRef, bool)> {
         match self.make(dir, name, new_node(Kind::Dir, 0o700)) {
             Ok(place) => Ok((place, true)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                let (place, stat) = self.child(dir, name)?;
-                match stat.what {
-                    What::Dir => Ok((place, false)),
+                let (place, stat) = self.lookup(dir, name)?;
+                match stat.kind {
+                    ObjectKind::Dir => Ok((place, false)),
                     _ => Err(Errno::NOTDIR.into()),
                 }
             }
@@ -269,7 +261,12 @@ impl Tree for Service {
         }
     }
 
-    fn create(&self, dir: &Place, name: &OsStr, truncate: bool) -> io::Result<Box<dyn TargetFile>> {
+    fn create(
+        &self,
+        dir: &ObjectRef,
+        name: &OsStr,
+        truncate: bool,
+    ) -> io::Result<Box<dyn TargetFile>> {
         let flags = OpenFlags {
             write: true,
             truncate,
@@ -279,7 +276,7 @@ impl Tree for Service {
         let opened = self
             .delegate
             .create(dir, name, 0o600, false, flags, self.caller)
-            .map_err(io)?;
+            .map_err(io_error)?;
         Ok(Box::new(Writer {
             delegate: self.delegate.clone(),
             caller: self.caller,
@@ -289,7 +286,7 @@ impl Tree for Service {
         }))
     }
 
-    fn symlink(&self, dir: &Place, name: &OsStr, target: &OsStr) -> io::Result<Place> {
+    fn symlink(&self, dir: &ObjectRef, name: &OsStr, target: &OsStr) -> io::Result<ObjectRef> {
         let new = NewNode {
             target: target.as_bytes().to_vec(),
             ..new_node(Kind::Symlink, 0o777)
@@ -297,11 +294,11 @@ impl Tree for Service {
         self.make(dir, name, new)
     }
 
-    fn node(&self, dir: &Place, name: &OsStr, stat: &Stat) -> io::Result<Place> {
-        let kind = match stat.what {
-            What::Fifo => Kind::Fifo,
-            What::CharDevice => Kind::CharDevice,
-            What::BlockDevice => Kind::BlockDevice,
+    fn mknod(&self, dir: &ObjectRef, name: &OsStr, stat: &Stat) -> io::Result<ObjectRef> {
+        let kind = match stat.kind {
+            ObjectKind::Fifo => Kind::Fifo,
+            ObjectKind::CharDevice => Kind::CharDevice,
+            ObjectKind::BlockDevice => Kind::BlockDevice,
             _ => return Err(Errno::INVAL.into()),
         };
         // As on a disk: root who copies the files out again gets real devices.
@@ -315,53 +312,53 @@ impl Tree for Service {
         self.make(dir, name, new)
     }
 
-    fn link(&self, place: &Place, dir: &Place, name: &OsStr) -> io::Result<()> {
+    fn link(&self, place: &ObjectRef, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
         let linked = self.delegate.link(fid(place)?, fid(dir)?, name.as_bytes());
-        linked.map(|_| ()).map_err(io)
+        linked.map(|_| ()).map_err(io_error)
     }
 
-    fn rename(&self, dir: &Place, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    fn rename(&self, dir: &ObjectRef, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let dir = fid(dir)?;
         let (from, to) = (from.as_bytes(), to.as_bytes());
         let renamed = self
             .delegate
             .rename(dir, from, dir, to, RenameFlags::default(), self.caller);
-        renamed.map_err(io)
+        renamed.map_err(io_error)
     }
 
-    fn remove(&self, dir: &Place, name: &OsStr) -> io::Result<()> {
+    fn remove(&self, dir: &ObjectRef, name: &OsStr) -> io::Result<()> {
         let removed = self
             .delegate
             .unlink(fid(dir)?, name.as_bytes(), self.caller);
-        removed.map_err(io)
+        removed.map_err(io_error)
     }
 
     fn set_attributes(
         &self,
-        place: &Place,
+        place: &ObjectRef,
         stat: &Stat,
         xattrs: &[Xattr],
-    ) -> io::Result<Vec<Note>> {
-        set(&self.delegate, self.caller, fid(place)?, stat, xattrs)
+    ) -> io::Result<Vec<NotKept>> {
+        set_attributes(&self.delegate, self.caller, fid(place)?, stat, xattrs)
     }
 
     /// The first of them brings most of the others' bytes to disk too, for they share segments and logs.
-    fn sync(&self, files: &[(Place, OsString)]) -> io::Result<()> {
+    fn sync(&self, files: &[(ObjectRef, OsString)]) -> io::Result<()> {
         let flags = OpenFlags {
             read: true,
             ..OpenFlags::default()
         };
         for (dir, name) in files {
-            let (place, _) = self.child(dir, name)?;
-            let opened = self.delegate.open(fid(&place)?, flags).map_err(io)?;
+            let (place, _) = self.lookup(dir, name)?;
+            let opened = self.delegate.open(fid(&place)?, flags).map_err(io_error)?;
             let synced = self.delegate.fsync(opened.handle).map(|_| ());
             let released = self.delegate.release(opened.handle);
-            synced.and(released).map_err(io)?;
+            synced.and(released).map_err(io_error)?;
         }
         Ok(())
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        self.delegate.sync_directory(Fid::ROOT).map_err(io)
+        self.delegate.sync_directory(Fid::ROOT).map_err(io_error)
     }
 }

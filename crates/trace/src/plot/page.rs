@@ -13,28 +13,28 @@ const PAGE: &str = include_str!("page.html");
 /// The script of the page.
 const SCRIPT: &str = include_str!("page.js");
 /// Most calls on a page; it would take a browser long to draw more.
-pub const MOST: usize = 2_000_000;
+const MOST_CALLS: usize = 2_000_000;
 
 #[derive(Serialize)]
-struct Data<'a> {
+struct PageData<'a> {
     name: &'a str,
     /// Whether the horizontal axis is time.
     time: bool,
     /// Calls of the trace that are not on the page.
     omitted: usize,
-    ranks: Vec<Rank>,
-    panels: Vec<Group<'a>>,
+    ranks: Vec<RankData>,
+    panels: Vec<PanelData<'a>>,
 }
 
 #[derive(Serialize)]
-struct Rank {
+struct RankData {
     rank: u32,
     name: String,
     colour: String,
 }
 
 #[derive(Serialize)]
-struct Group<'a> {
+struct PanelData<'a> {
     name: &'a str,
     kind: &'static str,
     calls: usize,
@@ -42,16 +42,18 @@ struct Group<'a> {
     marks: String,
 }
 
-/// The page. With more than [`MOST`] calls it has every second, third and so on, and says so.
-pub fn page(chart: &Chart) -> String {
-    page_of(chart, MOST)
+impl Chart {
+    /// As an HTML page. With more than two million calls it has every second, third and so on, and says so.
+    pub fn page(&self) -> String {
+        page_of(self, MOST_CALLS)
+    }
 }
 
 pub(super) fn page_of(chart: &Chart, most: usize) -> String {
     let total: usize = chart.panels.iter().map(|p| p.marks.len()).sum();
     let every = total.div_ceil(most.max(1)).max(1);
     let order: Vec<u32> = chart.ranks.iter().copied().collect();
-    let rank = |(index, rank): (usize, &u32)| Rank {
+    let rank = |(index, rank): (usize, &u32)| RankData {
         rank: *rank,
         name: match chart.rank_names.get(rank) {
             Some(name) => name.clone(),
@@ -79,7 +81,7 @@ pub(super) fn page_of(chart: &Chart, most: usize) -> String {
             before = now;
         }
         kept += panel.marks.len().div_ceil(every);
-        panels.push(Group {
+        panels.push(PanelData {
             name: &panel.name,
             kind: match panel.kind {
                 Kind::Read => "reads",
@@ -89,7 +91,7 @@ pub(super) fn page_of(chart: &Chart, most: usize) -> String {
             marks: base64(&out),
         });
     }
-    let data = Data {
+    let data = PageData {
         name: &chart.name,
         time: chart.horizontal == super::Horizontal::Time,
         omitted: total - kept,
@@ -100,11 +102,7 @@ pub(super) fn page_of(chart: &Chart, most: usize) -> String {
     let data = serde_json::to_string(&data).unwrap_or_default();
     // Inside a script nothing may look like a tag.
     let data = data.replace('<', "\\u003c");
-    let title = match chart.name.is_empty() {
-        true => "Trace",
-        false => &chart.name,
-    };
-    let page = PAGE.replace("{{title}}", &super::svg::escape(title));
+    let page = PAGE.replace("{{title}}", &super::svg::escape(chart.title()));
     let (head, rest) = page.split_once("{{data}}").unwrap_or((&page, ""));
     let (between, tail) = rest.split_once("{{script}}").unwrap_or((rest, ""));
     [head, &data, between, SCRIPT, tail].concat()

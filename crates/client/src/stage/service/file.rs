@@ -1,14 +1,24 @@
 //! Open files of the service as sides of a copy, and setting attributes of what was copied into it.
-use super::service::io;
-use super::tree::{CHUNK, Note, SourceFile, Stat, TargetFile, What, Xattr};
+use crate::stage::tree::{CHUNK, NotKept, ObjectKind, SourceFile, Stat, TargetFile, Xattr};
 use bytes::Bytes;
 use forebay_server::delegate::{Handle, Whence};
-use forebay_server::{Caller, Delegate, Fid, SetAttr, SetTime};
+use forebay_server::{Caller, Delegate, Error, Fid, SetAttr, SetTime};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+
+/// Keeps the delegate's text, with the number of the system call.
+pub fn io_error(error: Error) -> io::Error {
+    match error {
+        Error::Posix(errno) => errno.into(),
+        other => {
+            let kind = io::Error::from(other.errno()).kind();
+            io::Error::new(kind, other)
+        }
+    }
+}
 
 /// A file that is read.
 pub struct Reader {
@@ -22,11 +32,14 @@ impl SourceFile for Reader {
         // The buffer before goes back first, so that it can be used again.
         self.last = Bytes::new();
         let len = len.min(CHUNK) as u32;
-        self.last = self.delegate.read(self.handle, offset, len).map_err(io)?;
+        self.last = self
+            .delegate
+            .read(self.handle, offset, len)
+            .map_err(io_error)?;
         Ok(&self.last)
     }
 
-    fn data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+    fn next_data(&mut self, from: u64, end: u64) -> io::Result<Option<Range<u64>>> {
         if from >= end {
             return Ok(None);
         }
@@ -34,10 +47,10 @@ impl SourceFile for Reader {
             Ok(start) if start < end => start,
             Ok(_) => return Ok(None),
             Err(e) if e.errno() == Errno::NXIO => return Ok(None),
-            Err(e) => return Err(io(e)),
+            Err(e) => return Err(io_error(e)),
         };
         let stop = self.delegate.seek(self.handle, start, Whence::Hole);
-        Ok(Some(start..stop.map_err(io)?.min(end)))
+        Ok(Some(start..stop.map_err(io_error)?.min(end)))
     }
 }
 
@@ -63,7 +76,7 @@ impl TargetFile for Writer {
         for (n, piece) in bytes.chunks(CHUNK as usize).enumerate() {
             let at = offset + n as u64 * CHUNK;
             let written = self.delegate.write(self.handle, at, piece, self.caller);
-            written.map_err(io)?;
+            written.map_err(io_error)?;
         }
         Ok(())
     }
@@ -80,16 +93,21 @@ impl TargetFile for Writer {
         let done = self
             .delegate
             .setattr(self.fid, &set, Some(self.handle), self.caller);
-        done.map(|_| ()).map_err(io)
+        done.map(|_| ()).map_err(io_error)
     }
 
-    fn finish(mut self: Box<Self>, attributes: Option<(&Stat, &[Xattr])>) -> io::Result<Vec<Note>> {
+    fn finish(
+        mut self: Box<Self>,
+        attributes: Option<(&Stat, &[Xattr])>,
+    ) -> io::Result<Vec<NotKept>> {
         let flushed = self.delegate.flush(self.handle);
         self.open = false;
-        self.delegate.release(self.handle).map_err(io)?;
-        flushed.map_err(io)?;
+        self.delegate.release(self.handle).map_err(io_error)?;
+        flushed.map_err(io_error)?;
         match attributes {
-            Some((stat, xattrs)) => set(&self.delegate, self.caller, self.fid, stat, xattrs),
+            Some((stat, xattrs)) => {
+                set_attributes(&self.delegate, self.caller, self.fid, stat, xattrs)
+            }
             None => Ok(Vec::new()),
         }
     }
@@ -105,21 +123,21 @@ impl Drop for Writer {
 }
 
 /// Sets attributes, each as far as allowed; says what could not be kept.
-pub fn set(
+pub fn set_attributes(
     delegate: &Delegate,
     caller: Caller,
     fid: Fid,
     stat: &Stat,
     xattrs: &[Xattr],
-) -> io::Result<Vec<Note>> {
+) -> io::Result<Vec<NotKept>> {
     let mut notes = Vec::new();
     for (name, value) in xattrs {
         if let Err(e) = delegate.setxattr(fid, name.as_bytes(), value, false, false) {
-            notes.push(Note::Xattr(format!("{} ({e})", name.to_string_lossy())));
+            notes.push(NotKept::Xattr(format!("{} ({e})", name.to_string_lossy())));
         }
     }
     let all = SetAttr {
-        mode: (stat.what != What::Symlink).then_some(stat.mode),
+        mode: (stat.kind != ObjectKind::Symlink).then_some(stat.mode),
         uid: Some(stat.uid),
         gid: Some(stat.gid),
         size: None,
@@ -129,15 +147,17 @@ pub fn set(
     match delegate.setattr(fid, &all, None, caller) {
         Ok(_) => Ok(notes),
         Err(e) if e.errno() == Errno::PERM => {
-            notes.push(Note::Owner);
+            notes.push(NotKept::Owner);
             let rest = SetAttr {
                 uid: None,
                 gid: None,
                 ..all
             };
-            delegate.setattr(fid, &rest, None, caller).map_err(io)?;
+            delegate
+                .setattr(fid, &rest, None, caller)
+                .map_err(io_error)?;
             Ok(notes)
         }
-        Err(e) => Err(io(e)),
+        Err(e) => Err(io_error(e)),
     }
 }

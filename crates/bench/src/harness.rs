@@ -1,0 +1,189 @@
+//! What all benchmarks have in common: the flags that say which cases, how often, where and in which form; choosing by name; output.
+use crate::fail::{Context, Failure, Result};
+use crate::report::Report;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A case of a benchmark.
+pub trait NamedCase: Clone {
+    /// What to add where a name is unknown.
+    const HINT: &'static str = "";
+
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// It takes minutes, or gigabytes: only by name.
+    fn is_large(&self) -> bool {
+        false
+    }
+}
+
+/// Flags of every benchmark.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Only these cases (all but large ones if none is given); several with commas between
+    #[arg(
+        long = "case",
+        visible_alias = "cases",
+        value_name = "CASE",
+        value_delimiter = ','
+    )]
+    cases: Vec<String>,
+    /// Rounds; medians are of this many
+    #[arg(long, visible_alias = "rounds", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+}
+
+impl RunArgs {
+    /// The cases to run. `None` if they were only to be listed, which is done then.
+    ///
+    /// # Errors
+    /// Names the case that there is not.
+    pub fn choose<C: NamedCase>(&self, all: &[C]) -> Result<Option<Vec<C>>> {
+        if self.list {
+            all.iter().for_each(|c| println!("{}", c.name()));
+            return Ok(None);
+        }
+        if self.cases.is_empty() {
+            let small = all.iter().filter(|c| !c.is_large());
+            return Ok(Some(small.cloned().collect()));
+        }
+        let hint = format!("--list names them{}", C::HINT);
+        by_name("case", all, C::name, &self.cases, &hint).map(Some)
+    }
+
+    /// Says what is measured: before the table's head, or beside the JSON lines.
+    ///
+    /// # Errors
+    /// If standard output cannot be written.
+    pub fn begin(&self, header: &str, head: &str) -> Result<()> {
+        match self.json {
+            true => eprint!("{header}"),
+            false => write!(std::io::stdout(), "{header}{head}").doing("standard output")?,
+        }
+        Ok(())
+    }
+
+    /// Prints the results of a case.
+    ///
+    /// # Errors
+    /// If standard output cannot be written.
+    pub fn print(&self, report: &Report, case: &str, rows: impl FnOnce() -> String) -> Result<()> {
+        let text = match self.json {
+            true => report.json(case),
+            false => rows(),
+        };
+        progress("");
+        let mut out = std::io::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        written.doing("standard output")
+    }
+
+    /// Which round this is, for someone who watches.
+    pub fn progress(&self, what: &str, round: u32) {
+        progress(&format!("{what} round {} of {}", round + 1, self.runs));
+    }
+}
+
+/// Those of `all` with these names, or all if none is given.
+///
+/// # Errors
+/// Names the one that there is not.
+pub fn by_name<T: Clone>(
+    what: &str,
+    all: &[T],
+    name: impl Fn(&T) -> &'static str,
+    wanted: &[String],
+    hint: &str,
+) -> Result<Vec<T>> {
+    let find = |wanted: &String| {
+        let found = all.iter().find(|one| name(one) == wanted).cloned();
+        found.ok_or_else(|| Failure::new(format!("no {what} '{wanted}'; {hint}")))
+    };
+    match wanted {
+        [] => Ok(all.to_vec()),
+        wanted => wanted.iter().map(find).collect(),
+    }
+}
+
+/// A line of standard error that the next one replaces, if a person watches.
+fn progress(what: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{what:40}\r");
+    }
+}
+
+/// Where on the disk.
+#[derive(Debug, clap::Args)]
+pub struct DirArgs {
+    /// Directory on the disk to measure [default: a new one in /var/tmp]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+impl DirArgs {
+    /// A new directory there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn make(&self) -> Result<WorkDir> {
+        let parent = self.dir.as_deref().unwrap_or(Path::new("/var/tmp"));
+        let path = parent.join(format!("forebay-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path).doing(path.display())?;
+        Ok(WorkDir(path.canonicalize().doing(path.display())?))
+    }
+}
+
+/// The directory of this run, removed at the end.
+pub struct WorkDir(pub PathBuf);
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(names: &[&str]) -> RunArgs {
+        RunArgs {
+            cases: names.iter().map(|n| (*n).to_string()).collect(),
+            runs: 5,
+            json: false,
+            list: false,
+        }
+    }
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Case(&'static str, bool);
+
+    impl NamedCase for Case {
+        const HINT: &'static str = ", or so";
+
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn is_large(&self) -> bool {
+            self.1
+        }
+    }
+
+    #[test]
+    fn cases_are_found_by_name_and_large_ones_only_so() {
+        let all = [Case("small", false), Case("large", true)];
+        assert_eq!(cases(&[]).choose(&all).unwrap().unwrap(), all[..1]);
+        let large = cases(&["large"]).choose(&all).unwrap();
+        assert_eq!(large.unwrap(), all[1..]);
+        let missing = cases(&["small", "huge"]).choose(&all).unwrap_err();
+        assert_eq!(missing.0, "no case 'huge'; --list names them, or so");
+    }
+}

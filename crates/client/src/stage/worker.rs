@@ -1,0 +1,151 @@
+//! One node's part of a run: its two sides, its journal and its batch; and what all parts in this process share.
+//!
+//! Invariant: the journal knows a copy by its task and by a stamp of its source. The stamp of a piece also names the file that the
+//! piece is in: its temporary file, or the target once that is whole. If somebody has begun another file since, what the journal
+//! says of the piece does not count, and it is copied again; likewise where the target does not tell files apart for ever.
+use super::batch::Batch;
+use super::error::{AtPath, StageError};
+use super::hash::StableHash;
+use super::journal::{Journal, Progress};
+use super::options::{Options, PathPair};
+use super::report::Report;
+use super::task::{Task, source_stamp};
+use super::tree::{ObjectRef, Stat, Tree};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the nodes of this process share.
+pub struct RunContext {
+    /// The job's number.
+    pub number: u64,
+    /// What is copied.
+    pub pairs: Vec<PathPair>,
+    /// How.
+    pub options: Options,
+    /// Nodes of all processes.
+    pub nodes: u16,
+    /// What the run tells.
+    pub report: Arc<Report>,
+    /// What the walk tells: the report, unless another process leads.
+    pub walk_report: Arc<Report>,
+    /// Large files, by key, of which a piece failed here; and by [`Task::finished_key`] those that an earlier run has finished.
+    pub broken: Mutex<BTreeSet<u64>>,
+}
+
+impl RunContext {
+    /// Whether the run is to end.
+    pub fn stopped(&self) -> bool {
+        self.report.stopped() || self.walk_report.stopped()
+    }
+
+    /// A task failed. Of a large file's pieces the first that fails is told.
+    pub fn task_failed(&self, task: &Task, error: &StageError) {
+        if task.piece.is_none() || self.broken.lock().insert(task.key) {
+            self.report.failed(error);
+        }
+    }
+}
+
+/// One node at work.
+pub struct NodeWorker {
+    /// What it shares with the others.
+    pub run: Arc<RunContext>,
+    /// Its member.
+    pub node: u16,
+    /// The source.
+    pub from: Arc<dyn Tree>,
+    /// The target.
+    pub to: Arc<dyn Tree>,
+    /// What earlier runs and this one have finished.
+    pub journal: Journal,
+    /// What is written and has no name yet.
+    pub batch: Mutex<Batch>,
+}
+
+/// What the journal knows a copy by, besides its task.
+#[derive(Clone, Copy)]
+pub struct CopyStamp {
+    /// The number in the journal.
+    pub stamp: u64,
+    /// Of a piece: the file that it is in has its own name already.
+    pub finished: bool,
+}
+
+impl NodeWorker {
+    /// Whether the target of a finished file is there as it was left.
+    pub fn has_target(&self, task: &Task) -> bool {
+        let there = self.to.lookup(&task.folder.to, &task.target);
+        there.is_ok_and(|(_, there)| there.same_content(&task.stat))
+    }
+
+    /// The stamp of a copy of this source; `None` for a piece without a file that it is in.
+    pub fn copy_stamp(&self, task: &Task, stat: &Stat) -> Option<CopyStamp> {
+        if task.piece.is_none() {
+            let (stamp, finished) = (source_stamp(stat), false);
+            return Some(CopyStamp { stamp, finished });
+        }
+        let dir = &task.folder.to;
+        let (file, finished) = match self.to.lookup(dir, &task.temporary(self.run.number, true)) {
+            Ok((_, file)) => (file, false),
+            Err(_) => {
+                let (_, target) = self.to.lookup(dir, &task.target).ok()?;
+                (target.same_content(&task.stat).then_some(target)?, true)
+            }
+        };
+        let created = file.created?;
+        let hash = StableHash::new(source_stamp(stat))
+            .number(file.id.0)
+            .number(file.id.1)
+            .number(created.secs as u64)
+            .number(created.nanos.into());
+        let stamp = hash.finish();
+        Some(CopyStamp { stamp, finished })
+    }
+
+    /// Notes in the journal how far the copy of this source has come.
+    ///
+    /// # Errors
+    /// A full store is told as what it is: it must not end in copies that look unfinished.
+    pub fn note(&self, task: &Task, stat: &Stat, progress: Progress) -> Result<(), StageError> {
+        let Some(known) = self.copy_stamp(task, stat) else {
+            return Ok(());
+        };
+        let noted = self.journal.add(task.journal_key(), known.stamp, progress);
+        noted.on_target("write the journal for", &task.target_path())
+    }
+
+    /// Brings every name that was given in the target to disk.
+    ///
+    /// # Errors
+    /// As the file system.
+    pub fn sync_names(&self) -> Result<(), StageError> {
+        let first = self.run.pairs.first();
+        let path = first.map(|pair| pair.to.clone()).unwrap_or_default();
+        self.to
+            .sync_names()
+            .on_target("bring names to disk in", &path)
+    }
+
+    /// Gives an object of the target the attributes of its source, last seen as `stat`, and tells what could not be kept. Each
+    /// with its path, for messages.
+    ///
+    /// # Errors
+    /// As the file systems.
+    pub fn copy_attributes(
+        &self,
+        (from, from_path): (&ObjectRef, &Path),
+        (to, to_path): (&ObjectRef, &Path),
+        stat: &Stat,
+    ) -> Result<(), StageError> {
+        let read = stat.xattrs.then(|| self.from.xattrs(from)).transpose();
+        let xattrs = read.on_source("read attributes of", from_path)?;
+        let set = self
+            .to
+            .set_attributes(to, stat, &xattrs.unwrap_or_default());
+        let lost = set.on_target("set attributes of", to_path)?;
+        self.run.report.not_kept(to_path, &lost);
+        Ok(())
+    }
+}
