@@ -79,7 +79,7 @@ impl Span {
     }
 
     /// Where the byte of `addr` lies in the segment.
-    pub fn place(&self, addr: u64) -> u64 {
+    pub fn segment_offset(&self, addr: u64) -> u64 {
         u64::from(self.offset) + (addr - self.stored.start)
     }
 
@@ -99,7 +99,7 @@ impl Span {
         let stored = self.piece(first).start..self.piece(last).end;
         Span {
             log: self.log,
-            offset: self.place(stored.start) as u32,
+            offset: self.segment_offset(stored.start) as u32,
             segment: self.segment,
             crcs: self.crcs[first..=last].into(),
             live,
@@ -294,7 +294,7 @@ mod tests {
                 let p = part.piece(i);
                 let bytes = &bytes[(p.start - addr) as usize..(p.end - addr) as usize];
                 prop_assert_eq!(crc32c::crc32c(bytes), part.crcs[i]);
-                prop_assert_eq!(part.place(p.start), span.place(p.start));
+                prop_assert_eq!(part.segment_offset(p.start), span.segment_offset(p.start));
             }
         }
 

@@ -320,3 +320,102 @@ impl SpanTable {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_storage::OsIo;
+    use std::collections::HashMap;
+    use tempfile::TempDir;
+
+    struct Fixture {
+        _dir: TempDir,
+        segments: Arc<Segments>,
+        live: Arc<ByteBudget>,
+        table: SpanTable,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let dir = tempfile::tempdir().unwrap();
+            let (io, records) = (Arc::new(OsIo), dir.path().join("store"));
+            let store = Arc::new(Store::open(io.clone(), &records, Default::default()).unwrap());
+            let segments = Arc::new(Segments::new(io, dir.path(), 0, 1, HashMap::new()));
+            let live = Arc::new(ByteBudget::new(u64::MAX));
+            let poison = Arc::new(Poison::new(dir.path()));
+            let table = SpanTable::new(store, segments.clone(), poison, live.clone(), 1 << 20);
+            Fixture {
+                _dir: dir,
+                segments,
+                live,
+                table,
+            }
+        }
+
+        /// Space for a span of log 7, counted as its writer does.
+        fn reserve(&self, addr: u64, len: usize) -> Span {
+            let (segment, offset) = self.segments.reserve(7, len as u64).unwrap();
+            Span::of(7, addr, &vec![1; len], segment.number, offset)
+        }
+
+        fn record(&self, addr: u64, len: usize) -> Span {
+            let span = self.reserve(addr, len);
+            self.live.take(len as u64);
+            self.table.record(7, None, &mut vec![span.clone()]).unwrap();
+            span
+        }
+
+        fn stored(&self, span: &Span) -> u64 {
+            self.segments.usage(span.segment).unwrap().live
+        }
+    }
+
+    #[test]
+    fn what_is_freed_is_not_found_and_counts_no_more_and_whole_pieces_are_dead() {
+        let fixture = Fixture::new();
+        let span = fixture.record(0, 20_000);
+        assert_eq!(fixture.table.find(7, 0).unwrap().as_deref(), Some(&span));
+        let free = |range: Range<u64>| {
+            let ranges = std::iter::once(range).collect();
+            fixture.table.free(&[(7, ranges)], &[]).unwrap()
+        };
+        let dead = free(5000..10_000);
+        assert!(fixture.table.find(7, 5000).unwrap().is_none());
+        assert!(fixture.table.find(7, 10_000).unwrap().is_some());
+        // Pieces 1 and 2 hold live bytes too.
+        assert_eq!((dead, fixture.live.used()), (Vec::new(), 15_000));
+        assert_eq!(fixture.stored(&span), 8192 + (20_000 - 8192));
+        let dead = free(4096..12_288);
+        let at = u64::from(span.offset);
+        // One of what each of the two spans lost.
+        let places: Vec<_> = dead.iter().map(|r| r.start - at..r.end - at).collect();
+        assert_eq!(places, [4096..8192, 8192..12_288]);
+        assert_eq!(fixture.stored(&span), 20_000 - 8192);
+        free(0..u64::MAX);
+        assert_eq!((fixture.live.used(), fixture.stored(&span)), (0, 0));
+    }
+
+    #[test]
+    fn a_span_that_changed_since_it_was_copied_stays_where_it_is() {
+        let fixture = Fixture::new();
+        let spans = [fixture.record(0, 8192), fixture.record(8192, 8192)];
+        let copy = |old: &Span| SpanMove {
+            old: old.clone(),
+            new: fixture.reserve(old.live.start, 8192),
+        };
+        let mut moves: Vec<SpanMove> = spans.iter().map(copy).collect();
+        let moved = moves[1].new.clone();
+        fixture
+            .table
+            .free(&[(7, vec![0..10, 20..30])], &[])
+            .unwrap();
+        fixture.table.relocate(&mut moves).unwrap();
+        assert_eq!(moves.len(), 1, "the first one has changed");
+        assert_eq!(moves[0].old, spans[0]);
+        let offset = |addr| fixture.table.find(7, addr).unwrap().unwrap().offset;
+        assert_eq!(offset(8192), moved.offset);
+        assert_eq!(offset(10), spans[0].offset);
+        // The unused copy counts until it is discarded.
+        assert_eq!(fixture.stored(&moved), 2 * 4096 + 4096 + 8192 + 8192);
+    }
+}

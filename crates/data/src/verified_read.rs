@@ -82,7 +82,7 @@ fn read_pieces(
     parts: &mut [&mut [u8]],
 ) -> Result<Option<Mismatch>> {
     let mut n = file
-        .read_parts_at(parts, span.place(range.start))
+        .read_parts_at(parts, span.segment_offset(range.start))
         .map_err(|e| io_error("read", &segments.path(span.segment), e))?;
     let mut pieces = span.piece_of(range.start)..=span.piece_of(range.end - 1);
     for part in parts {
@@ -123,7 +123,7 @@ pub fn damage(segments: &Segments, span: &Span, bad: &Mismatch) -> Error {
         "{}: log {} address {addr} at byte {} is damaged (checksum {found}, expected {:08x}); run `forebay fsck`",
         path.display(),
         span.log,
-        span.place(addr),
+        span.segment_offset(addr),
         span.crcs[bad.piece],
     );
     tracing::error!("{text}");

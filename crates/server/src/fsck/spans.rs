@@ -310,7 +310,7 @@ fn verify(
     damaged
         .map(|(i, (expected, found))| {
             let piece = span.piece(i);
-            let at = span.place(piece.start);
+            let at = span.segment_offset(piece.start);
             let live = piece.start.max(span.live.start)..piece.end.min(span.live.end);
             let text = format!(
                 "{what}: damaged at byte {at} (checksum {found:08x}, expected {expected:08x})"

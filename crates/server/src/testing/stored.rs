@@ -183,7 +183,10 @@ impl StoredBytes {
                 let path = data.join(segment_header::name(span.segment));
                 for i in 0..span.crcs.len() {
                     let addresses = span.piece(i);
-                    let (start, end) = (span.place(addresses.start), span.place(addresses.end));
+                    let (start, end) = (
+                        span.segment_offset(addresses.start),
+                        span.segment_offset(addresses.end),
+                    );
                     let mut piece = Piece::new(member, dir, &path, start..end);
                     piece.content = files_of(&extents, member, span.log, &addresses);
                     pieces.push(piece);
