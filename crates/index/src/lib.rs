@@ -27,14 +27,12 @@ mod free;
 mod get;
 mod get_many;
 mod overlay;
-mod range_map;
 #[cfg(test)]
 mod tests;
 
 pub use change::Change;
 pub use extent::{Extent, MAX_EXTENT, SLICE};
 pub use found::Found;
-pub use range_map::RangeMap;
 
 use csm::engine::{CompressedEngine, Settings};
 use forebay_storage::{Result, Store};

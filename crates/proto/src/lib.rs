@@ -5,7 +5,7 @@
 //! | `ids` | numbers of members, files, logs |
 //! | `attr`, `inode` | attributes of files, and what a caller wants to do with them |
 //! | `error` | what an operation can fail with |
-//! | `placement` | which rank a member runs at |
+//! | `placement` | which rank a member runs at; which member has which slices of a file |
 //! | `call` | a request and the one reply it has; how requests are declared and encoded |
 //! | `meta`, `files`, `data`, `locks` | the requests to each part of a member |
 //! | `intents` | what requests say of operations on names that span members |

@@ -14,6 +14,7 @@
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_fabric::{Fabric, Handler, Message, Rank, Replier};
+use forebay_proto::placement::member_at;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -66,7 +67,7 @@ impl Meeting {
 
     /// This member.
     pub fn member(&self) -> Member {
-        self.end.rank() as Member
+        member_at(self.end.rank())
     }
 
     /// How many members there are.
@@ -177,7 +178,7 @@ impl Handler for RoundServer {
         match &message.head[..] {
             [STOP, over, why @ ..] => {
                 let request = StopRequest {
-                    member: from as Member,
+                    member: member_at(from),
                     why: String::from_utf8_lossy(why).into_owned(),
                     over: *over == 1,
                 };

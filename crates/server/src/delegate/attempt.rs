@@ -10,15 +10,15 @@
 use super::folding::fold;
 use super::open_file::Attempt;
 use super::pending::Pending;
-use crate::files::split_by_member;
 use crate::{Layout, Member, Time};
-use forebay_index::{Change, RangeMap};
+use forebay_index::Change;
+use forebay_proto::placement::{SliceMap, split_by_member};
 use forebay_proto::files::{CommitAttr, Part};
 
 /// What a plan depends on, beside layer and view.
 pub struct Planner {
     /// Slices to members.
-    pub map: RangeMap,
+    pub map: SliceMap,
     /// Of the file.
     pub owner: Member,
     /// Names the commit.
@@ -130,7 +130,7 @@ mod tests {
                 }
             }
             let layout = [Layout::Fresh, Layout::Spread, Layout::Patterned][layout];
-            let planner = Planner { map: RangeMap { members }, owner: 0, token: 7, patterns };
+            let planner = Planner { map: SliceMap { members }, owner: 0, token: 7, patterns };
             let attempt = planner.attempt(layer.clone(), cut, 3 * SLICE, layout);
             let mut got = Intervals::default();
             let mut put = |range: std::ops::Range<u64>, source| {

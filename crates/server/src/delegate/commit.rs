@@ -16,7 +16,8 @@ use super::read::ViewRetry;
 use super::{Delegate, Handle};
 use crate::{Error, Layout, Result};
 use forebay_data::LogId;
-use forebay_index::{Change, RangeMap};
+use forebay_index::Change;
+use forebay_proto::placement::SliceMap;
 use forebay_proto::files::{self, CommitReply, Committed, DropStaged, Part, StageChanges};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -96,7 +97,7 @@ impl Delegate {
             self.seal(&retired);
             return Ok(());
         }
-        let map = RangeMap {
+        let map = SliceMap {
             members: self.members(),
         };
         let plan = Planner {

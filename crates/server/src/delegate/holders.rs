@@ -3,7 +3,8 @@ use super::Delegate;
 use super::intervals::Source;
 use super::windows::PAGE;
 use crate::{Fid, Layout, Member, Result};
-use forebay_index::{RangeMap, SLICE};
+use forebay_index::SLICE;
+use forebay_proto::placement::SliceMap;
 use forebay_proto::files::{ExtentsReply, Survey, SurveyFiles};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,7 +53,7 @@ impl Delegate {
             })?;
             return Ok(held);
         }
-        let map = RangeMap {
+        let map = SliceMap {
             members: self.members(),
         };
         let mut from = range.start;

@@ -13,7 +13,8 @@ use super::Delegate;
 use super::intervals::{Intervals, Source};
 use super::open_file::{Asked, OpenFile};
 use crate::{Error, Fid, Layout, Member, Result};
-use forebay_index::{Extent, MAX_EXTENT, RangeMap, SLICE};
+use forebay_index::{Extent, MAX_EXTENT, SLICE};
+use forebay_proto::placement::SliceMap;
 use forebay_proto::files::{ExtentsReply, GetExtents};
 use std::ops::Range;
 
@@ -126,7 +127,7 @@ impl Delegate {
         let owner = file.fid.owner();
         match file.state.lock().attr.layout {
             Layout::Patterned => owner,
-            Layout::Fresh | Layout::Spread => RangeMap {
+            Layout::Fresh | Layout::Spread => SliceMap {
                 members: self.members(),
             }
             .member(owner, offset),

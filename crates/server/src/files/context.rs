@@ -1,7 +1,7 @@
 //! What every owner of the content side is given: this member's store and inodes, and the way to the other members.
 use crate::inodes::Inodes;
 use crate::{Fid, Member, Result, keys};
-use forebay_index::RangeMap;
+use forebay_proto::placement::SliceMap;
 use forebay_proto::PeerRpc;
 use forebay_storage::{Batch, Durability, Keyspace, Store};
 use std::ops::Bound;
@@ -33,8 +33,8 @@ impl MemberContext {
     }
 
     /// Which member owns which slice.
-    pub fn map(&self) -> RangeMap {
-        RangeMap {
+    pub fn map(&self) -> SliceMap {
+        SliceMap {
             members: self.peers.members(),
         }
     }

@@ -42,14 +42,12 @@ mod requests;
 mod restore;
 mod sequences;
 mod slice_index;
-mod slice_parts;
 mod staged;
 mod work_queue;
 
 pub(crate) use commit::MOST_COMPARED;
 pub(crate) use patterns::extents_of as pattern_extents;
 pub use removal::Removal;
-pub use slice_parts::split_by_member;
 
 use crate::inodes::{Inode, Inodes};
 use crate::outbox::Outbox;

@@ -10,7 +10,7 @@ use super::commit::validated;
 use super::context::MemberContext;
 use super::records::{self, CommitId, PublishedRecord};
 use super::slice_index::{PriorState, REMOVAL_STEP, SliceIndex};
-use super::slice_parts::belongs;
+use forebay_proto::placement::belongs;
 use crate::{Fid, Member, Result, keys};
 use forebay_index::Change;
 use forebay_proto::files::{GetDecision, Published, RemoveProgress};

@@ -9,7 +9,8 @@ use super::losses::Losses;
 use super::names::Names;
 use crate::files::check::{PatternGaps, holders_record, pattern_gaps, recount_patterns};
 use crate::{Fid, Kind, LOST_LOG, Layout, Member, Result, keys};
-use forebay_index::{Change, Extent, RangeMap};
+use forebay_index::{Change, Extent};
+use forebay_proto::placement::SliceMap;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
@@ -21,7 +22,7 @@ const MOST_GAPS: usize = 1 << 20;
 /// See the head of this file.
 pub struct Content<'a> {
     collected: &'a Collected,
-    map: RangeMap,
+    map: SliceMap,
     decided: HashMap<Fid, Vec<usize>>,
     /// How many bytes lost batches may have placed in files.
     unplaced: BTreeMap<Fid, u64>,
@@ -82,7 +83,7 @@ impl<'a> Content<'a> {
         }
         Content {
             collected,
-            map: RangeMap {
+            map: SliceMap {
                 members: collected.members.len() as u16,
             },
             decided,

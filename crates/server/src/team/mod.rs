@@ -20,6 +20,7 @@ mod past_rounds;
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_fabric::Rank;
+use forebay_proto::placement::rank_of;
 use forebay_fabric::ring::{Collectives, Group, Limits, NetworkCost, Operation, Shape};
 use local_team::{ClientCall, LocalTeam};
 use parking_lot::{Condvar, Mutex};
@@ -162,7 +163,7 @@ impl Teams {
                 return Err(Error::TeamTaken(plan.number));
             }
             _ => {
-                let ranks: Vec<Rank> = plan.members.iter().map(|m| Rank::from(*m)).collect();
+                let ranks: Vec<Rank> = plan.members.iter().map(|m| rank_of(*m)).collect();
                 let shape = Shape::Fitted(NetworkCost::default());
                 let group = match Group::new(plan.number.into(), ranks, shape) {
                     Ok(group) => group,

@@ -2,7 +2,7 @@
 use crate::common::*;
 use forebay_fabric::fault::{Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank};
-use forebay_index::RangeMap;
+use forebay_proto::placement::SliceMap;
 use forebay_server::{Fid, Service};
 use forebay_storage::fault::FaultIo;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn it_reaches_a_part_that_was_published_by_a_commit_whose_answer_was_lost() {
         let service = Service::start_over(Arc::new(disk.clone()), path, config(3), wrap).unwrap();
         let writer = service.delegate(1);
         let (fid, handle) = create(&writer, "f");
-        let map = RangeMap { members: 3 };
+        let map = SliceMap { members: 3 };
         let slices = [SLICE, 2 * SLICE];
         let at = slices
             .into_iter()

@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::model::content::Content;
 use forebay_fabric::fault::{Faults, Odds};
-use forebay_index::RangeMap;
+use forebay_proto::placement::SliceMap;
 use forebay_server::delegate::Delegate;
 use forebay_server::{Caller, SetAttr, SetTime, Time};
 use forebay_testkit::random::Random;
@@ -86,7 +86,7 @@ fn a_dead_slice_owner_fails_the_commit_and_nothing_is_lost_when_it_is_back() {
     let service = start_faulty(&dir, config(3), &faults);
     let writer = service.delegate(0);
     let (fid, handle) = create(&writer, "f");
-    let other = RangeMap { members: 3 }.member(fid.owner(), SLICE);
+    let other = SliceMap { members: 3 }.member(fid.owner(), SLICE);
     writer.write(handle, SLICE - 4, b"12345678", ROOT).unwrap();
     faults.kill(other.into());
     assert_eq!(writer.flush(handle).unwrap_err().errno(), Errno::IO);

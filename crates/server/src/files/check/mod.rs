@@ -13,7 +13,8 @@ pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patte
 use super::records::{self, CommitId};
 use crate::inodes::{Inode, Inodes};
 use crate::{Error, Fid, Kind, Layout, Member, Result, keys};
-use forebay_index::{Change, Extent, ExtentIndex, RangeMap, SLICE};
+use forebay_index::{Change, Extent, ExtentIndex, SLICE};
+use forebay_proto::placement::SliceMap;
 use forebay_storage::Store;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +27,7 @@ use std::sync::Arc;
 /// When a store cannot be read at all; damage of single records is reported as a problem.
 pub fn check(stores: &[(Member, Arc<Store>)]) -> Result<Vec<Problem>> {
     let mut check = Check {
-        map: RangeMap {
+        map: SliceMap {
             members: stores.len() as u16,
         },
         inodes: HashMap::new(),
@@ -140,7 +141,7 @@ pub(crate) fn pattern_extents(store: &Store, index: &ExtentIndex) -> Result<Vec<
 }
 
 struct Check {
-    map: RangeMap,
+    map: SliceMap,
     inodes: HashMap<Member, Inodes>,
     /// Bytes that the extents of each file hold, over all members.
     bytes: HashMap<Fid, u64>,

@@ -7,16 +7,16 @@
 //!
 //! A commit that was planned for another layout is answered `Stale`, and nothing has happened: the asker plans it again
 //! from a new view.
-use super::super::slice_parts::{belongs, touched};
 use super::CommitRequest;
 use crate::inodes::Inode;
 use crate::{Error, Kind, Lamination, Layout, Member, Result};
-use forebay_index::{Change, RangeMap};
+use forebay_index::Change;
+use forebay_proto::placement::{SliceMap, belongs, touched};
 use rustix::io::Errno;
 
 /// A commit and the file that it would change.
 pub(super) struct Admission<'a> {
-    pub map: RangeMap,
+    pub map: SliceMap,
     /// This member, the file's owner.
     pub own: Member,
     pub inode: &'a Inode,

@@ -26,7 +26,7 @@ use super::context::MemberContext;
 use super::ranges::{joined, without};
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
-use super::slice_parts::{split_by_member, touched};
+use forebay_proto::placement::{split_by_member, touched};
 use super::staged::StagedParts;
 use crate::outbox::{HeldBytes, Outbox};
 use crate::{Error, Fid, Layout, Member, Result};

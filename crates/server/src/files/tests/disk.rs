@@ -5,6 +5,7 @@ use super::world::*;
 use crate::*;
 use forebay_index::{Change, SLICE};
 use forebay_proto::files::*;
+use forebay_proto::placement::split_by_member;
 use forebay_storage::fault::{Call, Watched};
 use forebay_storage::{Options, OsIo};
 use parking_lot::Mutex;
@@ -163,7 +164,7 @@ fn a_synced_commit_syncs_every_member_with_a_part_and_an_unsynced_none() {
     let syncs = || [0, 1, 2].map(|k| disk.synced(k));
     let commit = |sync: bool| {
         let token = world.token();
-        let parts = super::super::split_by_member(world.map(), 0, &[put(2, &range, token)], 0);
+        let parts = split_by_member(world.map(), 0, &[put(2, &range, token)], 0);
         let [own, other] = &parts[..] else {
             panic!("{parts:?}")
         };
@@ -214,7 +215,7 @@ fn a_synced_commit_that_is_published_late_is_synced_there_before_its_decision_go
     let range = SLICE - 1..SLICE + 1;
     let commit = |fid: Fid, sync: bool| {
         let token = world.token();
-        let parts = super::super::split_by_member(world.map(), 0, &[put(0, &range, token)], 0);
+        let parts = split_by_member(world.map(), 0, &[put(0, &range, token)], 0);
         let [own, other] = &parts[..] else {
             panic!("{parts:?}")
         };

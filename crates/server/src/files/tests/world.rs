@@ -1,9 +1,10 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
-use super::super::{Files, split_by_member};
+use super::super::Files;
 use crate::inodes::{Inode, Inodes};
 use crate::*;
 use forebay_fabric::Message;
-use forebay_index::{Change, Extent, RangeMap};
+use forebay_index::{Change, Extent};
+use forebay_proto::placement::{SliceMap, split_by_member};
 use forebay_proto::call::ServiceCall;
 use forebay_proto::data::{
     DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
@@ -309,8 +310,8 @@ impl World {
         *self.net.rule.lock() = None;
     }
 
-    pub(super) fn map(&self) -> RangeMap {
-        RangeMap {
+    pub(super) fn map(&self) -> SliceMap {
+        SliceMap {
             members: self.net.members,
         }
     }
