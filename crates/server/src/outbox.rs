@@ -161,8 +161,8 @@ impl Outbox {
 
     /// Adds to `batch`, a commit's, what it displaces and what it writes in pages of older bytes. Its own bytes need not be on disk: these
     /// are given back once they are. Call `wake` once the batch is applied.
-    pub(crate) fn hold(&self, batch: &mut Batch, held: &HeldBytes) {
-        self.displaced.add(batch, held);
+    pub(crate) fn hold(&self, batch: &mut Batch, held: &HeldBytes) -> Result<()> {
+        self.displaced.add(batch, held)
     }
 
     /// Whether something may be held back of the file: then all that is committed to it is named to `hold` as written beside.

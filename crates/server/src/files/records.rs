@@ -103,11 +103,10 @@ pub(super) fn fid_of_key(key: &[u8]) -> Result<Fid> {
     r.u64().map(Fid)
 }
 
-pub(super) fn changes_value(changes: &[Change]) -> Bytes {
-    // Changes hold no type that postcard cannot write.
-    let mut value = vec![VERSION];
-    value.extend(postcard::to_stdvec(changes).unwrap_or_default());
-    value.into()
+pub(super) fn changes_value(changes: &[Change]) -> Result<Bytes> {
+    let value = postcard::to_extend(changes, vec![VERSION]);
+    let value = value.map_err(|e| Error::Refused(format!("changes cannot be recorded: {e}")))?;
+    Ok(value.into())
 }
 
 pub(super) fn changes_of(value: &[u8]) -> Result<Vec<Change>> {
@@ -263,7 +262,7 @@ mod tests {
             let published = PublishedRecord { seq, added, freed };
             prop_assert_eq!(PublishedRecord::of(&published.value()).unwrap(), published);
             let changes = vec![Change::Cut { start: added, end: freed }];
-            prop_assert_eq!(changes_of(&changes_value(&changes)).unwrap(), changes);
+            prop_assert_eq!(changes_of(&changes_value(&changes).unwrap()).unwrap(), changes);
         }
 
         #[test]

@@ -91,7 +91,7 @@ impl SliceIndex {
                 .collect(),
         };
         if !held.extents.is_empty() || !held.beside.is_empty() {
-            self.outbox.hold(batch, &held);
+            self.outbox.hold(batch, &held)?;
         }
         Ok((added, freed))
     }

@@ -142,7 +142,7 @@ impl StagedParts {
         batch.put(
             keys::STAGED,
             id.key(records::STAGED_CHANGES),
-            records::changes_value(changes),
+            records::changes_value(changes)?,
         );
         {
             let _slice = self.slice_lock(id.fid);

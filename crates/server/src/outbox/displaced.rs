@@ -96,7 +96,7 @@ impl DisplacedBytes {
         self.files.lock().iter().any(|files| files.contains(&fid))
     }
 
-    pub fn add(&self, batch: &mut Batch, held: &HeldBytes) {
+    pub fn add(&self, batch: &mut Batch, held: &HeldBytes) -> Result<()> {
         self.files.lock()[0].insert(held.fid);
         // One record at least: it may hold nothing but what was written beside.
         let mut parts = held.extents.chunks(RANGES);
@@ -108,14 +108,14 @@ impl DisplacedBytes {
                 ..*held
             };
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let mut value = vec![VERSION];
-            // Holds no type that postcard cannot write.
-            value.extend(postcard::to_stdvec(&record).unwrap_or_default());
+            let value = postcard::to_extend(&record, vec![VERSION]).map_err(|e| {
+                Error::Refused(format!("displaced bytes cannot be recorded: {e}"))
+            })?;
             batch.put(keys::DISPLACED, number.to_be_bytes().to_vec(), value);
             beside = &[];
             match parts.next() {
                 Some(next) => part = next,
-                None => return,
+                None => return Ok(()),
             }
         }
     }

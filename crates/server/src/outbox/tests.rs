@@ -176,7 +176,7 @@ fn displaced_bytes_wait_until_the_new_ones_are_on_disk() {
             extents: vec![extent(0, addr)],
             beside: Vec::new(),
         };
-        outbox.hold(&mut batch, &held);
+        outbox.hold(&mut batch, &held).unwrap();
         store.apply(batch).unwrap();
     };
     hold(&outbox, 5, 0);

@@ -69,7 +69,7 @@ impl DecidedCommits {
     /// Adds to `batch`, that of the commit, its decision.
     pub fn put(&self, batch: &mut Batch, decision: &Decision) -> Result<()> {
         decision.put(batch);
-        self.note_end(batch, decision);
+        self.note_end(batch, decision)?;
         self.widen_participants(batch, decision)
     }
 
@@ -203,7 +203,7 @@ impl DecidedCommits {
         match left {
             [] => {
                 decision.delete(&mut batch);
-                self.note_end(&mut batch, decision);
+                self.note_end(&mut batch, decision)?;
             }
             _ => Decision {
                 members: left.to_vec(),
@@ -219,9 +219,9 @@ impl DecidedCommits {
     /// A commit without a sync makes the file longer, and other members have parts. Should a power cut take those, only
     /// this member knows the end that the file had. Written in the batch of the decision, and once more when all have published,
     /// because a sync of all members in between drops the first record.
-    fn note_end(&self, batch: &mut Batch, decision: &Decision) {
+    fn note_end(&self, batch: &mut Batch, decision: &Decision) -> Result<()> {
         let Some(longer) = &decision.longer else {
-            return;
+            return Ok(());
         };
         let members = decision.members.iter().copied();
         self.outbox.wrote(members.chain([decision.id.writer]));
@@ -232,7 +232,7 @@ impl DecidedCommits {
             extents: Vec::new(),
             beside: vec![(longer.end - 1, 1)],
         };
-        self.outbox.hold(batch, &held);
+        self.outbox.hold(batch, &held)
     }
 
     /// Adds the decision's members to the participants of the file.
