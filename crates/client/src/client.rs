@@ -2,7 +2,7 @@
 use crate::error::{At, Result};
 use crate::path::walk;
 use crate::{File, Metadata, OpenOptions, ReadDir};
-use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, Space};
+use forebay_server::{Attr, Caller, Delegate, Kind, NewNode, RenameFlags, SpaceTotals};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::Read;
@@ -281,7 +281,7 @@ impl Client {
     ///
     /// # Errors
     /// `EIO` if a member cannot answer.
-    pub fn space(&self) -> Result<Space> {
+    pub fn space(&self) -> Result<SpaceTotals> {
         self.delegate.statfs().at("measure", Path::new("/"))
     }
 

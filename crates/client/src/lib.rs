@@ -27,7 +27,7 @@ pub use dir::{DirEntry, ReadDir};
 pub use error::{Error, Result};
 pub use file::File;
 pub use forebay_server::delegate::Fallocate;
-pub use forebay_server::{Kind, Lamination, Space};
+pub use forebay_server::{Kind, Lamination, SpaceTotals};
 pub use metadata::Metadata;
 pub use open::OpenOptions;
 pub use team::{Team, TeamPlan};

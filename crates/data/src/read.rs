@@ -10,7 +10,7 @@ use crate::segment::Segments;
 use crate::span_table::SpanTable;
 use crate::verified_read::{damage, read_span};
 use bytes::Bytes;
-use forebay_proto::data::Piece;
+use forebay_proto::data::LogPiece;
 use forebay_proto::{Error, LOST_LOG, LogId, Member, Result};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl LogReader {
     ///
     /// # Errors
     /// As `read`; `EINVAL` for more than `READ_BYTES`.
-    pub fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<Bytes>> {
+    pub fn read_pieces(&self, pieces: &[LogPiece]) -> Result<Vec<Bytes>> {
         let total: u64 = pieces.iter().map(|p| u64::from(p.len)).sum();
         if total > READ_BYTES {
             return Err(Error::Posix(Errno::INVAL));

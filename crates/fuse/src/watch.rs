@@ -200,7 +200,7 @@ impl Told for i64 {}
 impl Told for u64 {}
 impl Told for Answer {}
 impl Told for Vec<u8> {}
-impl Told for forebay_server::Space {}
+impl Told for forebay_server::SpaceTotals {}
 impl Told for forebay_server::delegate::Granted {}
 
 impl Told for bytes::Bytes {

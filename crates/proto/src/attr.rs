@@ -63,7 +63,7 @@ pub enum Lamination {
 
 /// Where the extents of a file are kept. Only the file's owner changes it, in the batch of a commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Layout {
+pub enum ExtentLayout {
     /// Extents, if there are any, lie with the owner, in its slices: no other member was ever given a part, and a cut needs none
     /// there. A commit with staged parts makes it `Spread`, one with patterns `Patterned`.
     #[default]
@@ -107,7 +107,7 @@ pub struct Attr {
     /// Whether it may be written.
     pub lamination: Lamination,
     /// Files: where the extents are kept.
-    pub layout: Layout,
+    pub layout: ExtentLayout,
 }
 
 /// A time to set.
@@ -194,7 +194,7 @@ pub struct NewNode {
 
 /// Totals for `statfs`, in bytes and files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Space {
+pub struct SpaceTotals {
     /// Bytes there can be.
     pub total: u64,
     /// Bytes there is room for.

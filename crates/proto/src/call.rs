@@ -191,3 +191,40 @@ macro_rules! service {
     };
 }
 pub(crate) use service;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::SyncLogs;
+    use serde::{Deserialize, Serializer, ser::Error as _};
+
+    /// A reply that has no encoding.
+    #[derive(Debug, Deserialize)]
+    struct Unwritable;
+
+    impl Serialize for Unwritable {
+        fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            Err(S::Error::custom("no such bytes"))
+        }
+    }
+
+    struct AskUnwritable;
+
+    impl From<AskUnwritable> for Request {
+        fn from(_: AskUnwritable) -> Request {
+            SyncLogs.into()
+        }
+    }
+
+    impl Call for AskUnwritable {
+        type Reply = Unwritable;
+    }
+
+    #[test]
+    fn a_reply_that_cannot_be_encoded_arrives_as_an_error() {
+        let message = AskUnwritable::encode_reply(Ok(Unwritable));
+        let error = AskUnwritable::decode_reply(4, message).unwrap_err();
+        assert!(matches!(error, Error::Peer { member: 4, .. }), "{error}");
+        assert!(error.to_string().contains("cannot be encoded"), "{error}");
+    }
+}

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of one log that a reader wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Piece {
+pub struct LogPiece {
     /// The log.
     pub log: LogId,
     /// First address.
@@ -30,7 +30,7 @@ service! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadPieces {
     /// What to read; at most `READ_BYTES` together.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<LogPiece>,
 }
 
 /// The reply to [`ReadPieces`].

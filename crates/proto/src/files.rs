@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a commit publishes to one member's slices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct CommitPart {
     /// The slice owner.
     pub member: u16,
     /// In order; later ones win.
@@ -32,7 +32,7 @@ pub struct CommitAttr {
 
 /// Bytes that a later change than the patterns below took away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hole {
+pub struct PatternHole {
     /// Patterns of larger sequences lie above it.
     pub seq: u64,
     /// First byte.
@@ -43,7 +43,7 @@ pub struct Hole {
 
 /// What a copy of many files wants to know of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Survey {
+pub struct FileSurvey {
     /// Attributes.
     pub attr: Attr,
     /// It has extended attributes. If it has not, it had none at `attr`'s time of change either.
@@ -54,11 +54,11 @@ pub struct Survey {
 
 /// A set of members, as first and last of each unbroken row: short for the usual team, that of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Spans(pub Vec<(Member, Member)>);
+pub struct MemberSet(pub Vec<(Member, Member)>);
 
-impl Spans {
+impl MemberSet {
     /// Of these members, in any order.
-    pub fn of(members: impl IntoIterator<Item = Member>) -> Spans {
+    pub fn of(members: impl IntoIterator<Item = Member>) -> MemberSet {
         let mut members: Vec<Member> = members.into_iter().collect();
         members.sort_unstable();
         let mut spans: Vec<(Member, Member)> = Vec::new();
@@ -68,7 +68,7 @@ impl Spans {
                 _ => spans.push((member, member)),
             }
         }
-        Spans(spans)
+        MemberSet(spans)
     }
 
     /// Whether the member is in it.
@@ -85,7 +85,7 @@ impl Spans {
 
 /// A file that is made without a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unnamed {
+pub struct UnnamedFile {
     /// Permission and set-id bits.
     pub mode: u32,
     /// User.
@@ -115,7 +115,7 @@ service! {
         reserve_append(ReserveAppend) -> u64;
         laminate(Laminate) -> Attr;
         sync_file(SyncFile) -> ();
-        survey_files(SurveyFiles) -> Vec<Option<Survey>>;
+        survey_files(SurveyFiles) -> Vec<Option<FileSurvey>>;
         get_patterns(GetPatterns) -> PatternsReply;
         get_named_ranges(GetNamedRanges) -> NamedRanges;
         remove_slices(RemoveSlices) -> RemoveProgress;
@@ -139,7 +139,7 @@ pub struct Open {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OpenUnnamed {
     /// What it is.
-    pub new: Unnamed,
+    pub new: UnnamedFile,
     /// For writing.
     pub write: bool,
     /// Names this open.
@@ -166,7 +166,7 @@ pub struct OpenTeam {
     /// Names the open of each; made by the team.
     pub token: u64,
     /// Whose.
-    pub members: Spans,
+    pub members: MemberSet,
 }
 
 /// To the owner: as a [`Close`] of each of these members. Answers the attributes as they are then.
@@ -177,7 +177,7 @@ pub struct CloseTeam {
     /// Of the opens.
     pub token: u64,
     /// Whose.
-    pub members: Spans,
+    pub members: MemberSet,
 }
 
 /// To any member: the asker does not know whether an [`OpenTeam`] of this token counted it, here or elsewhere. It is counted no
@@ -232,7 +232,7 @@ pub struct Committed {
     /// Attributes now.
     pub attr: Attr,
     /// The other members that hold the file open.
-    pub open_at: Spans,
+    pub open_at: MemberSet,
 }
 
 /// To a slice owner: keep these, unseen, until the owner decides.
@@ -379,7 +379,7 @@ pub struct PatternsReply {
     /// For `forebay_pattern::decode_all`.
     pub bytes: Vec<u8>,
     /// Bytes of older patterns that are no more. They may overlap.
-    pub holes: Vec<Hole>,
+    pub holes: Vec<PatternHole>,
     /// First bytes of ranges, and the bytes behind their last: only here may something else be seen than what patterns and holes
     /// say. The index has extents here, newer than any pattern, or a pattern cannot be read. [`GetExtents`] says what is right.
     pub residual: Vec<(u64, u64)>,

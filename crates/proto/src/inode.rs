@@ -1,5 +1,5 @@
 //! All that is known of one inode: what its owner stores, and what members tell each other of a new one.
-use crate::{Attr, Fid, Kind, Lamination, Layout, Time};
+use crate::{Attr, ExtentLayout, Fid, Kind, Lamination, Time};
 use serde::{Deserialize, Serialize};
 
 /// The record of one file, directory, symlink, FIFO, socket or device file.
@@ -38,7 +38,7 @@ pub struct Inode {
     /// Symlinks: where to.
     pub target: Vec<u8>,
     /// Files: where the extents are kept.
-    pub layout: Layout,
+    pub layout: ExtentLayout,
 }
 
 impl Inode {
@@ -61,7 +61,7 @@ impl Inode {
             parent: Fid(0),
             dead: false,
             target: Vec::new(),
-            layout: Layout::Fresh,
+            layout: ExtentLayout::Fresh,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What an operation on names that spans members is made of: what must be true, and what is done once it is decided.
 //!
-//! A [`Need`] is checked and may say no; a [`Step`] is done after the decision and must always succeed. Both name inodes and
+//! A [`Precondition`] is checked and may say no; a [`IntentStep`] is done after the decision and must always succeed. Both name inodes and
 //! entries of one member only. Members keep these in their stores too, as postcard: a change of a field is a new version of
 //! those records.
 use crate::{Fid, Inode, Kind, Member, Time};
@@ -17,7 +17,7 @@ pub struct IntentId {
 
 /// What a name names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct EntryTarget {
     /// The inode.
     pub fid: Fid,
     /// Its kind (never changes, so the entry may repeat it).
@@ -26,7 +26,7 @@ pub struct Entry {
 
 /// What must be true for an operation to happen, and stay true until it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Need {
+pub enum Precondition {
     /// The entry is exactly this. `None`: there is none, and the directory lives and can take one.
     Entry {
         /// The directory.
@@ -36,7 +36,7 @@ pub enum Need {
         name: Vec<u8>,
 
         /// What the name must name.
-        is: Option<Entry>,
+        is: Option<EntryTarget>,
     },
     /// The directory is empty; nothing may be made in it.
     Empty {
@@ -69,7 +69,7 @@ pub enum Need {
 
 /// What an operation does once it is decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Step {
+pub enum IntentStep {
     /// The entry names this now (`None`: it is gone).
     Entry {
         /// The directory.
@@ -79,7 +79,7 @@ pub enum Step {
         name: Vec<u8>,
 
         /// What it names.
-        to: Option<Entry>,
+        to: Option<EntryTarget>,
     },
     /// A directory changed: its times, and its links by this many.
     Touch {
@@ -117,35 +117,38 @@ pub enum Step {
     },
 }
 
-impl Need {
+impl Precondition {
     /// The inode whose lock guards it.
     pub fn guard(&self) -> Fid {
         match self {
-            Need::Entry { dir, .. } => *dir,
-            Need::Empty { fid }
-            | Need::Link { fid, .. }
-            | Need::Make { fid, .. }
-            | Need::Name { fid, .. } => *fid,
+            Precondition::Entry { dir, .. } => *dir,
+            Precondition::Empty { fid }
+            | Precondition::Link { fid, .. }
+            | Precondition::Make { fid, .. }
+            | Precondition::Name { fid, .. } => *fid,
         }
     }
 
     /// It is a new inode, whatever was there before.
     pub fn makes(&self) -> bool {
-        matches!(self, Need::Make { .. })
+        matches!(self, Precondition::Make { .. })
     }
 
     /// It makes nothing: an operation that only takes away can have it on a full disk.
     pub fn makes_nothing(&self) -> bool {
-        matches!(self, Need::Entry { is: Some(_), .. } | Need::Empty { .. })
+        matches!(
+            self,
+            Precondition::Entry { is: Some(_), .. } | Precondition::Empty { .. }
+        )
     }
 }
 
-impl Step {
+impl IntentStep {
     /// A directory gets another parent.
     pub fn moves(&self) -> bool {
         matches!(
             self,
-            Step::Moved {
+            IntentStep::Moved {
                 parent: Some(_),
                 ..
             }
@@ -155,17 +158,19 @@ impl Step {
     /// The inode whose lock guards it.
     pub fn guard(&self) -> Fid {
         match self {
-            Step::Entry { dir, .. } | Step::Touch { dir, .. } => *dir,
-            Step::Drop { fid, .. } | Step::Bury { fid, .. } | Step::Moved { fid, .. } => *fid,
+            IntentStep::Entry { dir, .. } | IntentStep::Touch { dir, .. } => *dir,
+            IntentStep::Drop { fid, .. }
+            | IntentStep::Bury { fid, .. }
+            | IntentStep::Moved { fid, .. } => *fid,
         }
     }
 }
 
 /// What is left to do at a member that takes part in a decided operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct IntentPart {
     /// Inodes that it made when it prepared: made again if a power cut took them back.
-    pub makes: Vec<Need>,
+    pub makes: Vec<Precondition>,
     /// Its steps (none: it only forgets what it prepared).
-    pub steps: Vec<Step>,
+    pub steps: Vec<IntentStep>,
 }

@@ -5,7 +5,7 @@
 //! another member. An *operation* may ask leaf requests of other members. So members that serve the two from separate threads cannot
 //! wait for each other in a circle.
 use crate::call::service;
-use crate::intents::{Entry, IntentId, Need, Part};
+use crate::intents::{EntryTarget, IntentId, IntentPart, Precondition};
 use crate::{Attr, Caller, DirEntry, Fid, NewNode, RenameFlags, SetAttr};
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ service! {
         set_xattr(SetXattr) -> ();
         list_xattrs(ListXattrs) -> Vec<Vec<u8>>;
         remove_xattr(RemoveXattr) -> ();
-        peek_entry(PeekEntry) -> Entry;
+        peek_entry(PeekEntry) -> EntryTarget;
         mint_fids(MintFids) -> Vec<Fid>;
         prepare_intent(PrepareIntent) -> HoldReply;
         finish_intent(FinishIntent) -> ();
@@ -235,7 +235,7 @@ pub struct PrepareIntent {
     /// Intents of the coordinator under this number are over.
     pub below: u64,
     /// What to check and hold.
-    pub needs: Vec<Need>,
+    pub needs: Vec<Precondition>,
 }
 
 /// The reply to a request that holds something for an intent.
@@ -258,7 +258,7 @@ pub struct FinishIntent {
     /// Intents of the coordinator under this number are over.
     pub below: u64,
     /// What to do.
-    pub part: Part,
+    pub part: IntentPart,
 }
 
 /// Between members: the intent did not happen (or is over); give back what it holds here.
@@ -284,7 +284,7 @@ pub struct RemakeIntent {
     /// Intents of the coordinator under this number are over.
     pub below: u64,
     /// What was made.
-    pub makes: Vec<Need>,
+    pub makes: Vec<Precondition>,
 }
 
 /// Between members: what this member did for intents so far is on disk when it answers.

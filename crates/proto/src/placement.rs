@@ -1,7 +1,7 @@
 //! Where things are: at which rank a member runs, and which member has which slices of a file. Pure arithmetic: every member
 //! computes the same answer. Commits are planned with it, and checked with it by the owner.
 use crate::Member;
-use crate::files::Part;
+use crate::files::CommitPart;
 use forebay_fabric::Rank;
 use forebay_index::{Change, Extent, SLICE};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub fn split_by_member(
     owner: Member,
     changes: &[Change],
     old_size: u64,
-) -> Vec<Part> {
+) -> Vec<CommitPart> {
     let mut parts: BTreeMap<Member, Vec<Change>> = BTreeMap::new();
     for change in changes {
         let members = match *change {
@@ -81,7 +81,7 @@ pub fn split_by_member(
             }
         }
     }
-    let part = |(member, changes)| Part { member, changes };
+    let part = |(member, changes)| CommitPart { member, changes };
     parts.into_iter().map(part).collect()
 }
 

@@ -57,8 +57,9 @@ pub use forebay_index::csm::engine::Stats as IndexStats;
 pub use forebay_proto as proto;
 pub use forebay_proto::peers::InvalidationDone;
 pub use forebay_proto::{
-    Attr, Caller, DirEntry, Error, Fid, KernelInvalidation, Kind, LOST_LOG, Lamination, Layout,
-    Member, NewNode, OpenFlags, Peers, RenameFlags, Result, SetAttr, SetTime, Space, Time,
+    Attr, Caller, DirEntry, Error, ExtentLayout, Fid, KernelInvalidation, Kind, LOST_LOG,
+    Lamination, Member, NewNode, OpenFlags, Peers, RenameFlags, Result, SetAttr, SetTime,
+    SpaceTotals, Time,
 };
 pub use home::Home;
 pub use index_config::{Alpha, IndexConfig};

@@ -72,14 +72,14 @@ fn many(n: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::Layout;
-    use forebay_server::proto::files::Spans;
+    use forebay_server::ExtentLayout;
+    use forebay_server::proto::files::MemberSet;
 
     #[test]
     fn a_file_of_patterns_and_extents() {
         let row = |text: &str, members: &[u16], logs| Row {
             text: text.into(),
-            members: Spans::of(members.iter().copied()),
+            members: MemberSet::of(members.iter().copied()),
             logs,
             extents: 5,
             bytes: 50,
@@ -92,7 +92,7 @@ mod tests {
             left_out: 0,
         };
         let mut described = Described {
-            layout: Layout::Patterned,
+            layout: ExtentLayout::Patterned,
             owner: 2,
             size: 1 << 30,
             stored: 1 << 20,

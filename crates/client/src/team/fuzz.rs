@@ -8,7 +8,7 @@ use super::root::RootExecutor;
 use crate::Client;
 use bytes::Bytes;
 use forebay_server::proto::WireError;
-use forebay_server::proto::files::Spans;
+use forebay_server::proto::files::MemberSet;
 use forebay_server::{Attr, Caller, Config, Fid, Member, Service};
 use forebay_storage::fault::FaultIo;
 use forebay_testkit::mutation::fuzz;
@@ -149,7 +149,7 @@ fn answers() {
         },
         TeamAnswer::Closed {
             attr,
-            kept: Spans::of([0, 1, 5]),
+            kept: MemberSet::of([0, 1, 5]),
         },
         TeamAnswer::Failed(WireError::Errno(5)),
         TeamAnswer::Differ,

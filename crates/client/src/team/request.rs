@@ -14,7 +14,7 @@
 use super::mount_user::MountUser;
 use bytes::Bytes;
 use forebay_server::proto::WireError;
-use forebay_server::proto::files::Spans;
+use forebay_server::proto::files::MemberSet;
 use forebay_server::{Attr, Caller, Fid, Member};
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +103,7 @@ pub(super) enum TeamAnswer {
         no_writers: Option<WireError>,
     },
     /// The opens of all members but these are closed.
-    Closed { attr: Attr, kept: Spans },
+    Closed { attr: Attr, kept: MemberSet },
     /// It failed; an open may be counted all the same.
     Failed(WireError),
     /// The clients did not ask the same.

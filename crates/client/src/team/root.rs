@@ -7,7 +7,7 @@ use super::request::{TeamAction, TeamAnswer, TeamRequest, decode, encode};
 use crate::path::MAX_LINKS;
 use bytes::Bytes;
 use forebay_server::proto::WireError;
-use forebay_server::proto::files::Spans;
+use forebay_server::proto::files::MemberSet;
 use forebay_server::{Attr, Delegate, Error, Fid, Kind, Member, OpenFlags, Result};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -151,7 +151,7 @@ impl RootExecutor<'_> {
     }
 
     fn close(&self, fid: Fid, token: u64, kept: &[Member]) -> Result<TeamAnswer> {
-        let kept = Spans::of(kept.iter().copied());
+        let kept = MemberSet::of(kept.iter().copied());
         let members: Vec<Member> = self
             .members
             .iter()

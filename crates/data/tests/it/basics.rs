@@ -1,7 +1,7 @@
 //! Single behaviours: reading, freeing, damage, quota, moving.
 use crate::common::{Fixture, is_gone, options, pattern};
 use forebay_data::{LogId, LogStoreOptions, READ_BYTES};
-use forebay_proto::data::{DataService, FreeRanges, GetUsage, Piece, ReadPieces, VerifyRanges};
+use forebay_proto::data::{DataService, FreeRanges, GetUsage, LogPiece, ReadPieces, VerifyRanges};
 use forebay_proto::{Error, Fid, LOST_LOG};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -235,7 +235,7 @@ fn many_open_logs_stay_inside_the_budget() {
 fn pieces_come_one_buffer_each_in_order_or_not_at_all() {
     let fixture = Fixture::new(options());
     let (a, b) = (filled(&fixture, 50_000), filled(&fixture, 50_000));
-    let piece = |log, addr, len| Piece { log, addr, len };
+    let piece = |log, addr, len| LogPiece { log, addr, len };
     let pieces = vec![
         piece(a, 0, 10),
         piece(a, 10, 9000),
@@ -243,7 +243,7 @@ fn pieces_come_one_buffer_each_in_order_or_not_at_all() {
         piece(a, 0, 0),
         piece(a, 77, 40_000),
     ];
-    let read = |pieces: &[Piece]| {
+    let read = |pieces: &[LogPiece]| {
         let pieces = pieces.to_vec();
         let read = fixture.logs.read_pieces(0, ReadPieces { pieces });
         read.map(|read| read.buffers)

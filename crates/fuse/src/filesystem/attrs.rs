@@ -89,7 +89,7 @@ fn set_time(to: TimeOrNow) -> SetTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::{Lamination, Layout};
+    use forebay_server::{ExtentLayout, Lamination};
 
     #[test]
     fn set_ids_go_but_mandatory_locking_and_directories_keep_theirs() {
@@ -108,7 +108,7 @@ mod tests {
             ctime: Time::default(),
             generation: 0,
             lamination: Lamination::None,
-            layout: Layout::Fresh,
+            layout: ExtentLayout::Fresh,
         };
         assert_eq!(without_set_ids(&attr), Some(0o755));
         attr.mode = 0o2644;

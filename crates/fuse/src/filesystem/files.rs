@@ -375,7 +375,7 @@ impl Filesystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::{Lamination, Layout, Time};
+    use forebay_server::{ExtentLayout, Lamination, Time};
     use std::sync::Arc;
 
     fn attr(mode: u32, uid: u32, gid: u32) -> Attr {
@@ -394,7 +394,7 @@ mod tests {
             ctime: Time::default(),
             generation: 0,
             lamination: Lamination::None,
-            layout: Layout::Fresh,
+            layout: ExtentLayout::Fresh,
         }
     }
 

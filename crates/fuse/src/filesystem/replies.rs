@@ -7,7 +7,7 @@ use crate::protocol::{
     ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use crate::reply::{file_attr, negative};
-use forebay_server::{Attr, Kind, Lamination, Space};
+use forebay_server::{Attr, Kind, Lamination, SpaceTotals};
 use std::time::Duration;
 
 /// How long the kernel may keep what cannot change behind its back.
@@ -47,7 +47,7 @@ pub(super) fn written(answer: Result<u32, Errno>, reply: ReplyWrite) {
     }
 }
 
-pub(super) fn room(answer: Result<Space, Errno>, reply: ReplyStatfs) {
+pub(super) fn room(answer: Result<SpaceTotals, Errno>, reply: ReplyStatfs) {
     match answer {
         Ok(s) => {
             let (blocks, free) = (s.total / BLOCK, s.free / BLOCK);

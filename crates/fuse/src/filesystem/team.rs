@@ -23,7 +23,7 @@ use calls::Calls;
 use forebay_client::job::wire::{Op, Shown, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, Opened};
-use forebay_server::{Attr, Caller, Fid, Kind, Lamination, Layout, OpenFlags, Result, Time};
+use forebay_server::{Attr, Caller, ExtentLayout, Fid, Kind, Lamination, OpenFlags, Result, Time};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -369,7 +369,7 @@ fn directory() -> Attr {
         ctime: Time::default(),
         generation: 0,
         lamination: Lamination::Hard,
-        layout: Layout::Fresh,
+        layout: ExtentLayout::Fresh,
     }
 }
 

@@ -10,10 +10,10 @@
 use super::folding::fold;
 use super::open_file::Attempt;
 use super::pending::Pending;
-use crate::{Layout, Member, Time};
+use crate::{ExtentLayout, Member, Time};
 use forebay_index::Change;
+use forebay_proto::files::{CommitAttr, CommitPart};
 use forebay_proto::placement::{SliceMap, split_by_member};
-use forebay_proto::files::{CommitAttr, Part};
 
 /// What a plan depends on, beside layer and view.
 pub struct Planner {
@@ -29,11 +29,17 @@ pub struct Planner {
 
 impl Planner {
     /// What a layer, cut at `cut`, sends to whom. `size`: as this node sees the file.
-    pub fn attempt(&self, layer: Pending, cut: Option<u64>, size: u64, layout: Layout) -> Attempt {
+    pub fn attempt(
+        &self,
+        layer: Pending,
+        cut: Option<u64>,
+        size: u64,
+        layout: ExtentLayout,
+    ) -> Attempt {
         let mut changes = layer.changes(cut.unwrap_or(u64::MAX));
         let mut attr = layer.attr.clone();
         let (mut patterns, mut records) = (Vec::new(), 0);
-        if self.patterns && layout != Layout::Spread {
+        if self.patterns && layout != ExtentLayout::Spread {
             let folded = fold(changes);
             (changes, patterns, records) = (folded.changes, folded.patterns, folded.records);
         }
@@ -49,7 +55,7 @@ impl Planner {
                 ..attr
             };
         }
-        let together = layout == Layout::Patterned || !patterns.is_empty();
+        let together = layout == ExtentLayout::Patterned || !patterns.is_empty();
         let (own, staged) = match together {
             true => (changes, Vec::new()),
             false => self.by_slices(changes, size, layout),
@@ -70,13 +76,13 @@ impl Planner {
         &self,
         changes: Vec<Change>,
         size: u64,
-        layout: Layout,
-    ) -> (Vec<Change>, Vec<Part>) {
+        layout: ExtentLayout,
+    ) -> (Vec<Change>, Vec<CommitPart>) {
         let mut staged = split_by_member(self.map, self.owner, &changes, size);
         let own = staged.iter().position(|part| part.member == self.owner);
         let mut own = own.map_or(Vec::new(), |i| staged.swap_remove(i).changes);
         let is_put = |change: &Change| matches!(change, Change::Put(_));
-        if layout == Layout::Fresh && !staged.iter().any(|p| p.changes.iter().any(is_put)) {
+        if layout == ExtentLayout::Fresh && !staged.iter().any(|p| p.changes.iter().any(is_put)) {
             // Nobody else has anything to cut. The owner gets all cuts: should there be patterns by now, they cut those.
             own.retain(is_put);
             own.extend(changes.into_iter().filter(|change| !is_put(change)));
@@ -129,7 +135,7 @@ mod tests {
                     layer.put(start + k * stride..start + k * stride + len, source);
                 }
             }
-            let layout = [Layout::Fresh, Layout::Spread, Layout::Patterned][layout];
+            let layout = [ExtentLayout::Fresh, ExtentLayout::Spread, ExtentLayout::Patterned][layout];
             let planner = Planner { map: SliceMap { members }, owner: 0, token: 7, patterns };
             let attempt = planner.attempt(layer.clone(), cut, 3 * SLICE, layout);
             let mut got = Intervals::default();
@@ -165,9 +171,9 @@ mod tests {
             prop_assert_eq!(all(&got), all(&want));
             prop_assert!(patterns || attempt.patterns.is_empty());
             match layout {
-                Layout::Patterned => prop_assert!(attempt.staged.is_empty()),
-                Layout::Spread => prop_assert!(attempt.patterns.is_empty()),
-                Layout::Fresh => prop_assert!(attempt.staged.is_empty() || attempt.patterns.is_empty()),
+                ExtentLayout::Patterned => prop_assert!(attempt.staged.is_empty()),
+                ExtentLayout::Spread => prop_assert!(attempt.patterns.is_empty()),
+                ExtentLayout::Fresh => prop_assert!(attempt.staged.is_empty() || attempt.patterns.is_empty()),
             }
         }
     }

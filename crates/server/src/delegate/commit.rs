@@ -14,11 +14,11 @@ use super::intervals::Source;
 use super::open_file::{Attempt, OpenFile, State};
 use super::read::ViewRetry;
 use super::{Delegate, Handle};
-use crate::{Error, Layout, Result};
+use crate::{Error, ExtentLayout, Result};
 use forebay_data::LogId;
 use forebay_index::Change;
+use forebay_proto::files::{self, CommitPart, CommitReply, Committed, DropStaged, StageChanges};
 use forebay_proto::placement::SliceMap;
-use forebay_proto::files::{self, CommitReply, Committed, DropStaged, Part, StageChanges};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -197,7 +197,7 @@ impl Delegate {
         let parts = if again { &[] } else { &attempt.staged[..] };
         // What another member cuts off must not be gone from its disk while the decision is not on the owner's.
         let cut = |change: &Change| matches!(change, Change::Cut { .. });
-        let cuts = |part: &Part| part.changes.iter().any(cut);
+        let cuts = |part: &CommitPart| part.changes.iter().any(cut);
         let sync = sync || self.ordered && attempt.staged.iter().any(cuts);
         self.flush_logs(file, attempt, parts, sync)
             .map_err(failed)?;
@@ -253,7 +253,7 @@ impl Delegate {
         &self,
         file: &OpenFile,
         attempt: &Attempt,
-        parts: &[Part],
+        parts: &[CommitPart],
         sync: bool,
     ) -> Result<()> {
         let data = &self.node.data;
@@ -270,7 +270,7 @@ impl Delegate {
     }
 
     /// Tells members to forget what they staged. One that cannot be told asks the owner when it starts again.
-    fn drop_staged(&self, file: &OpenFile, token: u64, staged: &[Part]) {
+    fn drop_staged(&self, file: &OpenFile, token: u64, staged: &[CommitPart]) {
         for part in staged {
             let request = DropStaged {
                 fid: file.fid,
@@ -333,11 +333,12 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Committed, owner: u16, sy
     }
     state.replace_view(&done.attr);
     let limit = attempt.attr.size.unwrap_or(u64::MAX);
-    if !attempt.patterns.is_empty() || state.attr.layout != Layout::Patterned {
+    if !attempt.patterns.is_empty() || state.attr.layout != ExtentLayout::Patterned {
         // Asked again when it is needed.
         state.map = None;
     }
-    if state.attr.layout == Layout::Patterned && attempt.layer.intervals.len() > MOST_SETTLED {
+    if state.attr.layout == ExtentLayout::Patterned && attempt.layer.intervals.len() > MOST_SETTLED
+    {
         state.empty();
     } else {
         let mut map = state.map.take();

@@ -2,9 +2,9 @@
 use super::Delegate;
 use super::intervals::Source;
 use super::patterns::Told;
-use crate::{Fid, Kind, Layout, Member, Result};
+use crate::{ExtentLayout, Fid, Kind, Member, Result};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment};
-use forebay_proto::files::Spans;
+use forebay_proto::files::MemberSet;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ const MOST_EXTENTS: u64 = 1 << 18;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
     /// Where its extents are kept.
-    pub layout: Layout,
+    pub layout: ExtentLayout,
     /// Who owns its attributes, and its patterns.
     pub owner: Member,
     /// Length.
@@ -67,7 +67,7 @@ pub struct Row {
     /// Such as `at 0 B: 512 x [256 Ki x 4 KiB stride 2 MiB] stride 4 KiB`.
     pub text: String,
     /// Whose logs have the bytes.
-    pub members: Spans,
+    pub members: MemberSet,
     /// How many logs those are.
     pub logs: u64,
     /// Extents.
@@ -91,7 +91,7 @@ impl Row {
         }
         Row {
             text,
-            members: Spans::of(sources.iter().map(|s| s.member)),
+            members: MemberSet::of(sources.iter().map(|s| s.member)),
             logs: sources.len() as u64,
             extents,
             bytes,
@@ -214,7 +214,7 @@ impl Delegate {
             more_extents: false,
         };
         let mut extents = Extents::default();
-        if attr.layout == Layout::Patterned {
+        if attr.layout == ExtentLayout::Patterned {
             let told = self.ask_patterns(fid)?;
             described.patterns = Rows::of(&told.patterns);
             described.encoded = told.encoded as u64;

@@ -10,7 +10,7 @@
 use super::intervals::{Intervals, Source};
 use super::open_file::Plan;
 use forebay_pattern::{Found, Map, Placed};
-use forebay_proto::files::Hole;
+use forebay_proto::files::PatternHole;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl FileMap {
     /// The map of what the owner answered.
     pub fn new(
         map: Map,
-        holes: &[Hole],
+        holes: &[PatternHole],
         stale_ranges: impl IntoIterator<Item = Range<u64>>,
     ) -> FileMap {
         let holes = flat(holes);
@@ -320,8 +320,8 @@ fn source(piece: &Placed) -> Source {
 }
 
 /// Where holes overlap, the largest sequence.
-fn flat(holes: &[Hole]) -> Vec<(u64, u64, u64)> {
-    let mut by_sequence: Vec<&Hole> = holes.iter().collect();
+fn flat(holes: &[PatternHole]) -> Vec<(u64, u64, u64)> {
+    let mut by_sequence: Vec<&PatternHole> = holes.iter().collect();
     by_sequence.sort_unstable_by_key(|hole| hole.seq);
     let mut laid = Intervals::default();
     for hole in by_sequence {

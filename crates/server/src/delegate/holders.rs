@@ -2,10 +2,10 @@
 use super::Delegate;
 use super::intervals::Source;
 use super::windows::PAGE;
-use crate::{Fid, Layout, Member, Result};
+use crate::{ExtentLayout, Fid, Member, Result};
 use forebay_index::SLICE;
+use forebay_proto::files::{ExtentsReply, FileSurvey, SurveyFiles};
 use forebay_proto::placement::SliceMap;
-use forebay_proto::files::{ExtentsReply, Survey, SurveyFiles};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ impl Delegate {
     ///
     /// # Errors
     /// `EIO` if a member cannot answer.
-    pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<Survey>>> {
+    pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<FileSurvey>>> {
         let _at = self.counters.other();
         let mut by_owner = BTreeMap::<Member, Vec<usize>>::new();
         for (n, fid) in fids.iter().enumerate() {
@@ -45,7 +45,7 @@ impl Delegate {
     /// `ESTALE` if it was removed; `EIO` if a member cannot answer.
     pub fn holders(&self, fid: Fid, range: Range<u64>) -> Result<BTreeMap<Member, u64>> {
         let mut held = BTreeMap::new();
-        if self.members() > 1 && self.ask_attr(fid)?.layout == Layout::Patterned {
+        if self.members() > 1 && self.ask_attr(fid)?.layout == ExtentLayout::Patterned {
             self.walk(fid, range, &mut |piece, source| {
                 if let Source::Log { member, .. } = source {
                     *held.entry(member).or_default() += piece.end - piece.start;

@@ -95,7 +95,7 @@ impl Delegate {
             (Kind::Dir, _) => {}
             _ => return Err(Errno::NOTDIR.into()),
         }
-        let new = files::Unnamed {
+        let new = files::UnnamedFile {
             mode,
             uid: caller.uid,
             gid: match parent.mode & SETGID {

@@ -18,10 +18,10 @@ use super::file_map::FileMap;
 use super::intervals::{Intervals, Source, resolve};
 use super::memory::PIECE;
 use super::pending::Pending;
-use crate::{Attr, Fid, Kind, Layout, Member};
+use crate::{Attr, ExtentLayout, Fid, Kind, Member};
 use forebay_data::LogId;
 use forebay_index::Change;
-use forebay_proto::files::{CommitAttr, Part};
+use forebay_proto::files::{CommitAttr, CommitPart};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -57,7 +57,7 @@ pub struct Attempt {
     /// Extents that the patterns stand for.
     pub records: u64,
     /// The other members' changes.
-    pub staged: Vec<Part>,
+    pub staged: Vec<CommitPart>,
     /// What it says of the attributes.
     pub attr: CommitAttr,
 }
@@ -278,7 +278,7 @@ impl State {
 
     /// Whether the lowest layer is wanted, but not there.
     pub fn wants_map(&self, asked: &Asked) -> bool {
-        self.attr.layout == Layout::Patterned && self.map.is_none() && asked.map.is_none()
+        self.attr.layout == ExtentLayout::Patterned && self.map.is_none() && asked.map.is_none()
     }
 
     /// From the top.
@@ -342,7 +342,7 @@ pub fn without_setid(mode: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Lamination, Layout, Time};
+    use crate::{ExtentLayout, Lamination, Time};
     use std::time::Duration;
 
     fn attr(generation: u64, size: u64) -> Attr {
@@ -362,7 +362,7 @@ mod tests {
             ctime: zero,
             generation,
             lamination: Lamination::None,
-            layout: Layout::Fresh,
+            layout: ExtentLayout::Fresh,
         }
     }
 

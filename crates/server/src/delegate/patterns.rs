@@ -8,7 +8,7 @@ use super::windows::PAGE;
 use crate::{Error, Fid, LOST_LOG, Member, Result};
 use forebay_data::LogId;
 use forebay_pattern::Patterns;
-use forebay_proto::files::{ExtentsReply, GetPatterns, Hole, PatternsReply};
+use forebay_proto::files::{ExtentsReply, GetPatterns, PatternHole, PatternsReply};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Told {
     pub patterns: Patterns,
     /// How many bytes they took.
     pub encoded: usize,
-    pub holes: Vec<Hole>,
+    pub holes: Vec<PatternHole>,
     /// Where something else may be.
     pub residual: Vec<Range<u64>>,
     pub published: u64,

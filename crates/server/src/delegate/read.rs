@@ -10,7 +10,7 @@ use super::{Delegate, Handle};
 use crate::{Error, Member, Result};
 use bytes::Bytes;
 use forebay_data::buffer_pool::PooledBuffer;
-use forebay_proto::data::{Piece, ReadPieces};
+use forebay_proto::data::{LogPiece, ReadPieces};
 use forebay_proto::files::GetView;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ impl Delegate {
             {
                 // One remote piece: its bytes go on as they came.
                 let len = (range.end - range.start) as u32;
-                let bulk = self.fetch(member, vec![Piece { log, addr, len }], waited)?;
+                let bulk = self.fetch(member, vec![LogPiece { log, addr, len }], waited)?;
                 return bulk.into_iter().next().ok_or(Error::Stale);
             }
             let mut target = match buffer.take() {
@@ -209,7 +209,7 @@ impl Delegate {
             }
         }
         for (member, runs) in remote {
-            let wanted = runs.iter().map(|run| Piece {
+            let wanted = runs.iter().map(|run| LogPiece {
                 log: run.log,
                 addr: run.addr,
                 len: run.len as u32,
@@ -226,7 +226,7 @@ impl Delegate {
     fn fetch(
         &self,
         member: Member,
-        pieces: Vec<Piece>,
+        pieces: Vec<LogPiece>,
         waited: &mut Duration,
     ) -> Result<Vec<Bytes>> {
         let lengths: Vec<usize> = pieces.iter().map(|p| p.len as usize).collect();

@@ -1,6 +1,6 @@
 //! How much room the service has.
 use super::Delegate;
-use crate::{Result, Space};
+use crate::{Result, SpaceTotals};
 use forebay_proto::data::GetUsage;
 
 impl Delegate {
@@ -9,7 +9,7 @@ impl Delegate {
     ///
     /// # Errors
     /// When this node's own data plane does not answer.
-    pub fn statfs(&self) -> Result<Space> {
+    pub fn statfs(&self) -> Result<SpaceTotals> {
         let _at = self.counters.other();
         let (mut used, mut free) = (0u64, 0);
         for member in 0..self.members() {
@@ -26,7 +26,7 @@ impl Delegate {
                 Err(e) => return Err(e),
             }
         }
-        Ok(Space {
+        Ok(SpaceTotals {
             total: used.saturating_add(free),
             free,
             files: 0,

@@ -1,7 +1,7 @@
 //! Bringing to disk what commits have published: this node's logs, and the index of every member involved.
 use super::open_file::{OpenFile, Unsynced};
 use super::{Delegate, Handle, StalePages};
-use crate::{Layout, Result};
+use crate::{ExtentLayout, Result};
 use forebay_proto::files::SyncFile;
 
 impl Delegate {
@@ -35,7 +35,7 @@ impl Delegate {
     fn recall_history(&self, file: &OpenFile) -> Result<()> {
         let mut unsynced = Unsynced::default();
         let layout = file.state.lock().attr.layout;
-        if layout == Layout::Patterned {
+        if layout == ExtentLayout::Patterned {
             unsynced.members.insert(file.fid.owner());
             unsynced.logs = self.own_logs(file.fid)?;
         } else {

@@ -7,7 +7,7 @@ use crate::meta::names;
 use crate::team::{TeamPlan, TeamSeat};
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
 use forebay_fabric::Error as Fabric;
-use forebay_proto::files::{self, Spans};
+use forebay_proto::files::{self, MemberSet};
 
 /// Tokens of teams have the highest bit; a member's own count up from 1.
 const TEAM: u64 = 1 << 63;
@@ -91,7 +91,7 @@ impl Delegate {
             fid,
             flags,
             token,
-            members: Spans::of(members.iter().copied()),
+            members: MemberSet::of(members.iter().copied()),
         };
         let attr = self.insist(owner, &request)?;
         if !flags.truncate {
@@ -173,7 +173,7 @@ impl Delegate {
         let request = files::CloseTeam {
             fid,
             token,
-            members: Spans::of(members.iter().copied()),
+            members: MemberSet::of(members.iter().copied()),
         };
         self.insist(owner, &request)
     }

@@ -12,10 +12,10 @@
 use super::Delegate;
 use super::intervals::{Intervals, Source};
 use super::open_file::{Asked, OpenFile};
-use crate::{Error, Fid, Layout, Member, Result};
+use crate::{Error, ExtentLayout, Fid, Member, Result};
 use forebay_index::{Extent, MAX_EXTENT, SLICE};
-use forebay_proto::placement::SliceMap;
 use forebay_proto::files::{ExtentsReply, GetExtents};
+use forebay_proto::placement::SliceMap;
 use std::ops::Range;
 
 /// Most extents in one answer: some 60 KiB on the wire.
@@ -111,8 +111,8 @@ impl Delegate {
         let end = stale.map_or(size, |stale| stale.end.min(size));
         let mut first = end;
         let keepers = match layout {
-            Layout::Patterned => file.fid.owner()..file.fid.owner() + 1,
-            Layout::Fresh | Layout::Spread => 0..self.members(),
+            ExtentLayout::Patterned => file.fid.owner()..file.fid.owner() + 1,
+            ExtentLayout::Fresh | ExtentLayout::Spread => 0..self.members(),
         };
         for member in keepers {
             let (extents, _) = self.ask_owner(file, member, from..end, 1, generation)?;
@@ -126,8 +126,8 @@ impl Delegate {
     fn keeper(&self, file: &OpenFile, offset: u64) -> Member {
         let owner = file.fid.owner();
         match file.state.lock().attr.layout {
-            Layout::Patterned => owner,
-            Layout::Fresh | Layout::Spread => SliceMap {
+            ExtentLayout::Patterned => owner,
+            ExtentLayout::Fresh | ExtentLayout::Spread => SliceMap {
                 members: self.members(),
             }
             .member(owner, offset),

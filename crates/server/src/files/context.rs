@@ -1,8 +1,8 @@
 //! What every owner of the content side is given: this member's store and inodes, and the way to the other members.
 use crate::inodes::Inodes;
 use crate::{Fid, Member, Result, keys};
-use forebay_proto::placement::SliceMap;
 use forebay_proto::PeerRpc;
+use forebay_proto::placement::SliceMap;
 use forebay_storage::{Batch, Durability, Keyspace, Store};
 use std::ops::Bound;
 use std::sync::Arc;

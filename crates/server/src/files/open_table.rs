@@ -4,7 +4,7 @@
 //! Invariant: opens change only under the inode's lock, so "no writer" and "nobody has it open" stay true while the
 //! lock is held. The table's own lock is the innermost of all.
 use crate::{Fid, Member};
-use forebay_proto::files::Spans;
+use forebay_proto::files::MemberSet;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 
@@ -92,10 +92,10 @@ impl OpenTable {
         closed
     }
     /// The members that hold the file open, but for `but`.
-    pub fn members(&self, fid: Fid, but: Member) -> Spans {
+    pub fn members(&self, fid: Fid, but: Member) -> MemberSet {
         let files = self.files.lock();
         let opens = files.get(&fid).into_iter().flat_map(|e| e.opens.keys());
-        Spans::of(opens.map(|(member, _)| *member).filter(|m| *m != but))
+        MemberSet::of(opens.map(|(member, _)| *member).filter(|m| *m != but))
     }
     /// Whether any member holds the file open for writing.
     pub fn writers(&self, fid: Fid) -> bool {

@@ -18,9 +18,9 @@ use super::patterns::{LogRanges, PatternStore};
 use super::slice_index::SliceIndex;
 use super::staged::StagedParts;
 use crate::inodes::Inode;
-use crate::{Attr, Error, Fid, Kind, Layout, Member, Result};
+use crate::{Attr, Error, ExtentLayout, Fid, Kind, Member, Result};
 use forebay_index::{Extent, SLICE};
-use forebay_proto::files::{ExtentsReply, NamedRanges, Survey};
+use forebay_proto::files::{ExtentsReply, FileSurvey, NamedRanges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl ContentReader {
         if owned {
             let _inode = self.context.inodes.lock(fid);
             let inode = self.context.inodes.get(fid)?;
-            if inode.layout == Layout::Patterned {
+            if inode.layout == ExtentLayout::Patterned {
                 let (extents, more) = self.patterns.extents(fid, &inode, start..end, limit)?;
                 return Ok(ExtentsReply {
                     extents,
@@ -83,7 +83,7 @@ impl ContentReader {
         let mut named = LogRanges::default();
         if fid.owner() == self.context.member() && from == 0 {
             let _inode = self.context.inodes.lock(fid);
-            if self.context.inodes.get(fid)?.layout == Layout::Patterned {
+            if self.context.inodes.get(fid)?.layout == ExtentLayout::Patterned {
                 let table = self.patterns.table(fid)?;
                 if let Some(lost) = table.lost() {
                     return Err(Error::Corrupt(lost.into()));
@@ -109,7 +109,7 @@ impl ContentReader {
     ///
     /// Where bytes lie is a hint, and here it is answered only where this member knows it alone: for files that end in their first
     /// slice, whose extents lie with their owner. An answer looks at a bounded number of extents.
-    pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<Survey>>> {
+    pub fn survey(&self, fids: &[Fid]) -> Result<Vec<Option<FileSurvey>>> {
         let inodes = &self.context.inodes;
         let mut left = SURVEYED_EXTENTS;
         let one = |fid: &Fid| {
@@ -117,7 +117,7 @@ impl ContentReader {
             let Some(inode) = inodes.find(*fid)? else {
                 return Ok(None);
             };
-            Ok(Some(Survey {
+            Ok(Some(FileSurvey {
                 attr: inode.attr(*fid),
                 xattrs: inodes.has_xattrs(*fid)?,
                 held: match inode.kind {
@@ -136,11 +136,13 @@ impl ContentReader {
             return Ok(None);
         }
         let extents = match inode.layout {
-            Layout::Patterned => {
+            ExtentLayout::Patterned => {
                 let _inode = self.context.inodes.lock(fid);
                 self.patterns.extents(fid, inode, 0..size, *left)?.0
             }
-            Layout::Fresh | Layout::Spread => self.slices.extents().get(fid.0, 0..size, *left)?,
+            ExtentLayout::Fresh | ExtentLayout::Spread => {
+                self.slices.extents().get(fid.0, 0..size, *left)?
+            }
         };
         *left -= extents.len();
         if *left == 0 {

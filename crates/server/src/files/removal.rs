@@ -14,7 +14,7 @@ use super::patterns::PatternStore;
 use super::sequences::FileSequences;
 use super::slice_index::{REMOVAL_STEP, SliceIndex};
 use crate::inodes::Inode;
-use crate::{Error, Fid, Layout, Result, keys};
+use crate::{Error, ExtentLayout, Fid, Result, keys};
 use forebay_proto::files::{RemoveProgress, RemoveSlices};
 use forebay_storage::Batch;
 use rustix::io::Errno;
@@ -86,7 +86,7 @@ impl Remover {
             }
             freed = removed > 0;
         }
-        if inode.layout == Layout::Patterned {
+        if inode.layout == ExtentLayout::Patterned {
             if self.patterns.count_segments(fid)? > SMALL_FILE_EXTENTS {
                 return Ok(None);
             }
@@ -130,7 +130,7 @@ impl Remover {
             let _inode = inodes.lock(fid);
             let patterned = match inodes.get(fid) {
                 Ok(inode) if inode.nlink > 0 => return self.forget_orphan(fid),
-                Ok(inode) => inode.layout == Layout::Patterned,
+                Ok(inode) => inode.layout == ExtentLayout::Patterned,
                 Err(Error::Posix(Errno::STALE)) => return self.forget_orphan(fid),
                 Err(error) => return Err(error),
             };

@@ -5,10 +5,10 @@ use super::commit::CommitRequest;
 use super::records::CommitId;
 use crate::{Attr, Fid, Member, Result};
 use forebay_proto::files::{
-    AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FilesService,
-    GetDecision, GetExtents, GetNamedRanges, GetPatterns, GetView, Laminate, NamedRanges, Open,
-    OpenTeam, OpenUnnamed, PatternsReply, PublishStaged, Published, RemoveProgress, RemoveSlices,
-    ReserveAppend, StageChanges, Survey, SurveyFiles, SyncFile,
+    AbandonOpen, Close, CloseTeam, Commit, CommitReply, DropStaged, ExtentsReply, FileSurvey,
+    FilesService, GetDecision, GetExtents, GetNamedRanges, GetPatterns, GetView, Laminate,
+    NamedRanges, Open, OpenTeam, OpenUnnamed, PatternsReply, PublishStaged, Published,
+    RemoveProgress, RemoveSlices, ReserveAppend, StageChanges, SurveyFiles, SyncFile,
 };
 
 impl FilesService for Files {
@@ -71,7 +71,7 @@ impl FilesService for Files {
         self.sequences.promise(r.fid);
         Ok(self.context.store.sync()?)
     }
-    fn survey_files(&self, _: Member, r: SurveyFiles) -> Result<Vec<Option<Survey>>> {
+    fn survey_files(&self, _: Member, r: SurveyFiles) -> Result<Vec<Option<FileSurvey>>> {
         self.reader.survey(&r.fids)
     }
     fn get_patterns(&self, _: Member, r: GetPatterns) -> Result<PatternsReply> {

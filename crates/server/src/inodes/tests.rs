@@ -1,7 +1,7 @@
 //! Inodes: fids, locks, records of both versions and of none.
 use super::record::{VERSION, VERSION_1, VERSION_2};
 use super::*;
-use crate::{Lamination, Layout, Time};
+use crate::{ExtentLayout, Lamination, Time};
 use forebay_storage::OsIo;
 
 fn store(dir: &tempfile::TempDir) -> Arc<Store> {
@@ -43,7 +43,7 @@ fn bytes_that_members_tell_never_overflow() {
         parent: Fid::ROOT,
         dead: false,
         target: Vec::new(),
-        layout: Layout::Fresh,
+        layout: ExtentLayout::Fresh,
     };
     for (added, freed, left) in [
         (5, 3, 12),
@@ -85,7 +85,7 @@ fn records_of_version_1_are_read() {
         let tail = [seq, 0, 1, 0, 0];
         [&head[..], &time, &time, &time, &tail].concat()
     };
-    for (seq, size, layout) in [(9, 5, Layout::Spread), (0, 0, Layout::Fresh)] {
+    for (seq, size, layout) in [(9, 5, ExtentLayout::Spread), (0, 0, ExtentLayout::Fresh)] {
         let mut batch = Batch::new();
         batch.put(keys::INODES, 7u64.to_be_bytes().to_vec(), record(seq, size));
         store.apply(batch).unwrap();

@@ -11,7 +11,7 @@ use super::local::LocalNamespace;
 use super::plan::Plan;
 use super::records::{self, Intent, Tag};
 use super::requests::MemberCalls;
-use super::steps::{ChangeSet, Need, Step};
+use super::steps::{ChangeSet, IntentStep, Precondition};
 use crate::{Error, Fid, Member, Result};
 use forebay_proto::intents::IntentId;
 use forebay_proto::meta::{
@@ -90,8 +90,11 @@ impl IntentCoordinator {
     }
 
     /// Holds own needs in memory until the commit; what they make is made with the commit.
-    fn hold(&self, id: IntentId, needs: &[Need]) -> Result<(), AttemptError> {
-        let _locks = self.local.inodes.lock_many(needs.iter().map(Need::guard));
+    fn hold(&self, id: IntentId, needs: &[Precondition]) -> Result<(), AttemptError> {
+        let _locks = self
+            .local
+            .inodes
+            .lock_many(needs.iter().map(Precondition::guard));
         let mut work = ChangeSet::new(&self.local);
         for need in needs {
             work.need(Some(id), need)?;
@@ -121,8 +124,8 @@ impl IntentCoordinator {
         let locks = self.local.inodes.lock_many(
             needs
                 .clone()
-                .map(Need::guard)
-                .chain(steps.clone().map(Step::guard)),
+                .map(Precondition::guard)
+                .chain(steps.clone().map(IntentStep::guard)),
         );
         let mut work = if plan.removal {
             ChangeSet::reclaiming(&self.local)

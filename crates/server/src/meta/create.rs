@@ -2,10 +2,10 @@
 use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
 use super::plan::Plan;
-use super::steps::{Entry, Need, Step};
+use super::steps::{EntryTarget, IntentStep, Precondition};
 use super::{entries, names};
 use crate::{
-    Attr, Caller, Error, Fid, Kind, Lamination, Layout, Member, NewNode, Result, Time,
+    Attr, Caller, Error, ExtentLayout, Fid, Kind, Lamination, Member, NewNode, Result, Time,
     inodes::Inode,
 };
 use forebay_proto::meta::MintFids;
@@ -55,7 +55,7 @@ impl NamespaceOperations {
 
     fn existing(
         &self,
-        entry: Entry,
+        entry: EntryTarget,
         kind: Kind,
         exclusive: bool,
     ) -> Result<(Attr, bool), AttemptError> {
@@ -78,24 +78,24 @@ impl NamespaceOperations {
         let fid = self.unused_fid(home)?;
         let links = i32::from(inode.kind == Kind::Dir);
         let mut plan = Plan::default();
-        plan.need(Need::Entry {
+        plan.need(Precondition::Entry {
             dir,
             name: name.to_vec(),
             is: None,
         });
-        plan.need(Need::Make {
+        plan.need(Precondition::Make {
             fid,
             inode: Box::new(inode.clone()),
         });
-        plan.step(Step::Entry {
+        plan.step(IntentStep::Entry {
             dir,
             name: name.to_vec(),
-            to: Some(Entry {
+            to: Some(EntryTarget {
                 fid,
                 kind: inode.kind,
             }),
         });
-        plan.step(Step::Touch {
+        plan.step(IntentStep::Touch {
             dir,
             links,
             time: inode.ctime,
@@ -149,6 +149,6 @@ fn inode(parent: Fid, dir: &Inode, new: &NewNode, caller: Caller, now: Time) -> 
         parent: if is_dir { parent } else { Fid(0) },
         dead: false,
         target: new.target.clone(),
-        layout: Layout::Fresh,
+        layout: ExtentLayout::Fresh,
     }
 }

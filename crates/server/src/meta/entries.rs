@@ -11,7 +11,7 @@
 //! format) plus the kind, kept here so that listings and rename rules need no look at the inode.
 use crate::{DirEntry, Error, Fid, Kind, Result, keys};
 use bytes::Bytes;
-use forebay_proto::intents::Entry;
+use forebay_proto::intents::EntryTarget;
 use forebay_storage::{Batch, Store};
 use std::ops::Bound;
 
@@ -24,7 +24,7 @@ fn key(dir: Fid, name: &[u8]) -> Vec<u8> {
     key
 }
 
-fn encode(entry: Entry) -> [u8; 9] {
+fn encode(entry: EntryTarget) -> [u8; 9] {
     let kind = match entry.kind {
         Kind::File => 0,
         Kind::Dir => 1,
@@ -39,7 +39,7 @@ fn encode(entry: Entry) -> [u8; 9] {
     value
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Result<Entry> {
+fn decode(key: &[u8], value: &[u8]) -> Result<EntryTarget> {
     let damaged = || {
         let (dir, name) = key.split_at(key.len().min(8));
         let name = String::from_utf8_lossy(name);
@@ -60,14 +60,14 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Entry> {
     };
     let mut fid = [0; 8];
     fid.copy_from_slice(&value[1..]);
-    Ok(Entry {
+    Ok(EntryTarget {
         fid: Fid(u64::from_be_bytes(fid)),
         kind,
     })
 }
 
 /// What `name` in `dir` names.
-pub(crate) fn get(store: &Store, dir: Fid, name: &[u8]) -> Result<Option<Entry>> {
+pub(crate) fn get(store: &Store, dir: Fid, name: &[u8]) -> Result<Option<EntryTarget>> {
     let key = key(dir, name);
     store
         .get(keys::DENTRIES, &key)?
@@ -76,7 +76,7 @@ pub(crate) fn get(store: &Store, dir: Fid, name: &[u8]) -> Result<Option<Entry>>
 }
 
 /// Adds the entry, or its removal, to `batch`.
-pub(crate) fn set(batch: &mut Batch, dir: Fid, name: &[u8], to: Option<Entry>) {
+pub(crate) fn set(batch: &mut Batch, dir: Fid, name: &[u8], to: Option<EntryTarget>) {
     match to {
         Some(entry) => batch.put(
             keys::DENTRIES,
@@ -120,7 +120,7 @@ pub(crate) fn is_empty(store: &Store, dir: Fid) -> Result<bool> {
 }
 
 /// Every entry of the store, for checking: `(directory, name, what it names)`.
-pub(crate) fn all(store: &Store) -> impl Iterator<Item = Result<(Fid, Vec<u8>, Entry)>> {
+pub(crate) fn all(store: &Store) -> impl Iterator<Item = Result<(Fid, Vec<u8>, EntryTarget)>> {
     store
         .scan(keys::DENTRIES, Bound::Unbounded, Bound::Unbounded)
         .map(|item| {
@@ -148,7 +148,7 @@ mod tests {
             Kind::CharDevice,
             Kind::BlockDevice,
         ] {
-            let entry = Entry {
+            let entry = EntryTarget {
                 fid: Fid::new(3, 77),
                 kind,
             };

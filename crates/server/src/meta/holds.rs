@@ -6,7 +6,7 @@
 //!   held may change the entry.
 //! - No thread waits for a hold while it has an inode lock, or in a leaf request.
 use crate::Fid;
-use forebay_proto::intents::{IntentId, Need};
+use forebay_proto::intents::{IntentId, Precondition};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 struct HoldTable {
     entries: HashMap<(Fid, Vec<u8>), IntentId>,
     emptied: HashMap<Fid, IntentId>,
-    held: BTreeMap<IntentId, (Vec<Need>, Instant)>,
+    held: BTreeMap<IntentId, (Vec<Precondition>, Instant)>,
 }
 
 /// The holds of one member.
@@ -50,24 +50,26 @@ impl Holds {
     }
 
     /// Holds what `needs` name. The caller has their inode locks and found nothing of it held.
-    pub fn hold(&self, id: IntentId, needs: Vec<Need>) {
+    pub fn hold(&self, id: IntentId, needs: Vec<Precondition>) {
         let mut table = self.table.lock();
         for need in &needs {
             match need {
-                Need::Entry { dir, name, .. } => {
+                Precondition::Entry { dir, name, .. } => {
                     table.entries.insert((*dir, name.clone()), id);
                 }
-                Need::Empty { fid } => {
+                Precondition::Empty { fid } => {
                     table.emptied.insert(*fid, id);
                 }
-                Need::Link { .. } | Need::Make { .. } | Need::Name { .. } => {}
+                Precondition::Link { .. }
+                | Precondition::Make { .. }
+                | Precondition::Name { .. } => {}
             }
         }
         table.held.insert(id, (needs, Instant::now()));
     }
 
     /// What the intent holds.
-    pub fn needs(&self, id: IntentId) -> Option<Vec<Need>> {
+    pub fn needs(&self, id: IntentId) -> Option<Vec<Precondition>> {
         self.table
             .lock()
             .held
@@ -85,13 +87,15 @@ impl Holds {
             .unwrap_or_default()
         {
             match need {
-                Need::Entry { dir, name, .. } => {
+                Precondition::Entry { dir, name, .. } => {
                     table.entries.remove(&(dir, name));
                 }
-                Need::Empty { fid } => {
+                Precondition::Empty { fid } => {
                     table.emptied.remove(&fid);
                 }
-                Need::Link { .. } | Need::Make { .. } | Need::Name { .. } => {}
+                Precondition::Link { .. }
+                | Precondition::Make { .. }
+                | Precondition::Name { .. } => {}
             }
         }
         self.released.notify_all();

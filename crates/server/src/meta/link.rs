@@ -1,7 +1,7 @@
 //! Another name for a file, or the first one of a file that was made without.
 use super::operations::NamespaceOperations;
 use super::plan::Plan;
-use super::steps::{Entry, Need, Step};
+use super::steps::{EntryTarget, IntentStep, Precondition};
 use super::{entries, names};
 use crate::{Attr, Error, Fid, Kind, Result};
 use rustix::io::Errno;
@@ -24,21 +24,21 @@ impl NamespaceOperations {
             }
             let time = self.local.now();
             let mut plan = Plan::default();
-            plan.need(Need::Entry {
+            plan.need(Precondition::Entry {
                 dir,
                 name: name.to_vec(),
                 is: None,
             });
             plan.need(match first {
-                true => Need::Name { fid, time },
-                false => Need::Link { fid, time },
+                true => Precondition::Name { fid, time },
+                false => Precondition::Link { fid, time },
             });
-            plan.step(Step::Entry {
+            plan.step(IntentStep::Entry {
                 dir,
                 name: name.to_vec(),
-                to: Some(Entry { fid, kind }),
+                to: Some(EntryTarget { fid, kind }),
             });
-            plan.step(Step::Touch {
+            plan.step(IntentStep::Touch {
                 dir,
                 links: 0,
                 time,

@@ -9,7 +9,7 @@ use super::links::FilesHook;
 use super::{entries, names};
 use crate::inodes::{Inode, Inodes};
 use crate::{DirEntry, Error, Fid, Kind, Member, Result, Time};
-use forebay_proto::intents::Entry;
+use forebay_proto::intents::EntryTarget;
 use forebay_storage::{Batch, Store};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -126,7 +126,7 @@ impl LocalNamespace {
     }
 
     /// What a name in a directory of this member names.
-    pub fn peek(&self, dir: Fid, name: &[u8]) -> Result<Entry> {
+    pub fn peek(&self, dir: Fid, name: &[u8]) -> Result<EntryTarget> {
         names::check(name)?;
         match entries::get(&self.store, dir, name)? {
             Some(entry) => Ok(entry),

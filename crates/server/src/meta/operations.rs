@@ -7,7 +7,7 @@ use super::coordinator::IntentCoordinator;
 use super::local::LocalNamespace;
 use super::requests::MemberCalls;
 use crate::{Attr, Caller, Error, Fid, Member, Result};
-use forebay_proto::intents::{Entry, IntentId};
+use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{AbortIntent, AskIntent, GetAttr};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -107,7 +107,7 @@ impl NamespaceOperations {
     }
 
     /// Attributes of what an entry of this member names. An inode that is gone was removed since: look again.
-    pub fn attr_of_entry(&self, entry: Entry) -> Result<Attr, AttemptError> {
+    pub fn attr_of_entry(&self, entry: EntryTarget) -> Result<Attr, AttemptError> {
         match self.attr_of(entry.fid) {
             Err(Error::Posix(Errno::STALE)) => Err(AttemptError::Changed),
             other => Ok(other?),
@@ -119,7 +119,7 @@ impl NamespaceOperations {
         &self,
         uid: u32,
         mode: u32,
-        entry: Entry,
+        entry: EntryTarget,
         caller: Caller,
     ) -> Result<(), AttemptError> {
         if mode & STICKY == 0 || caller.uid == 0 || caller.uid == uid {

@@ -8,8 +8,8 @@ use super::applied::AppliedIntents;
 use super::attempt::AttemptError;
 use super::local::{FollowUps, LocalNamespace};
 use super::move_gate::MoveGate;
-use super::records::{self, Part, Tag};
-use super::steps::{ChangeSet, Need, Step};
+use super::records::{self, IntentPart, Tag};
+use super::steps::{ChangeSet, IntentStep, Precondition};
 use crate::{Error, Result};
 use forebay_proto::intents::IntentId;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct IntentParticipant {
 impl IntentParticipant {
     /// From the store alone, with the holds of undecided or unfinished intents.
     pub fn open(local: Arc<LocalNamespace>) -> Result<IntentParticipant> {
-        for (id, needs) in records::all::<Vec<Need>>(&local.store, Tag::Prepared)? {
+        for (id, needs) in records::all::<Vec<Precondition>>(&local.store, Tag::Prepared)? {
             local.holds.hold(id, needs);
         }
         Ok(IntentParticipant {
@@ -35,9 +35,17 @@ impl IntentParticipant {
     }
 
     /// Checks needs and holds them durably.
-    pub fn prepare(&self, id: IntentId, below: u64, needs: Vec<Need>) -> Result<(), AttemptError> {
+    pub fn prepare(
+        &self,
+        id: IntentId,
+        below: u64,
+        needs: Vec<Precondition>,
+    ) -> Result<(), AttemptError> {
         self.applied.raise(id, below)?;
-        let _locks = self.local.inodes.lock_many(needs.iter().map(Need::guard));
+        let _locks = self
+            .local
+            .inodes
+            .lock_many(needs.iter().map(Precondition::guard));
         if self.applied.is_over(id) {
             // Who still waits for this answer would get the same one however often it asked.
             return Err(Error::Refused(format!(
@@ -50,7 +58,7 @@ impl IntentParticipant {
             ))
             .into());
         }
-        let mut work = match needs.iter().all(Need::makes_nothing) {
+        let mut work = match needs.iter().all(Precondition::makes_nothing) {
             true => ChangeSet::reclaiming(&self.local),
             false => ChangeSet::new(&self.local),
         };
@@ -59,7 +67,7 @@ impl IntentParticipant {
         }
         records::put(&mut work.batch, Tag::Prepared, id, &needs);
         work.land()?;
-        let new = needs.iter().all(Need::makes);
+        let new = needs.iter().all(Precondition::makes);
         self.local.holds.hold(id, needs);
         if !new {
             // On disk before the decision: what is moved, linked or removed is as it is seen here.
@@ -69,9 +77,12 @@ impl IntentParticipant {
     }
 
     /// At a start: what it made for a decided intent is there again.
-    pub fn remake(&self, id: IntentId, below: u64, makes: Vec<Need>) -> Result<()> {
+    pub fn remake(&self, id: IntentId, below: u64, makes: Vec<Precondition>) -> Result<()> {
         self.applied.raise(id, below)?;
-        let _locks = self.local.inodes.lock_many(makes.iter().map(Need::guard));
+        let _locks = self
+            .local
+            .inodes
+            .lock_many(makes.iter().map(Precondition::guard));
         if self.applied.is_over(id) || self.local.holds.needs(id).is_some() {
             return Ok(());
         }
@@ -86,13 +97,13 @@ impl IntentParticipant {
     }
 
     /// The intent is decided; does its part once, and ends its holds.
-    pub fn apply_part(&self, id: IntentId, below: u64, part: &Part) -> Result<()> {
+    pub fn apply_part(&self, id: IntentId, below: u64, part: &IntentPart) -> Result<()> {
         self.applied.raise(id, below)?;
         let held = self.local.holds.needs(id);
         let needs = held.iter().flatten().chain(&part.makes);
         let guards = needs
-            .map(Need::guard)
-            .chain(part.steps.iter().map(Step::guard));
+            .map(Precondition::guard)
+            .chain(part.steps.iter().map(IntentStep::guard));
         let locks = self.local.inodes.lock_many(guards);
         if self.applied.is_over(id) {
             return Ok(());
@@ -106,7 +117,7 @@ impl IntentParticipant {
         for step in &part.steps {
             work.step(step)?;
         }
-        let moves = part.steps.iter().any(Step::moves);
+        let moves = part.steps.iter().any(IntentStep::moves);
         if held.is_some() {
             records::delete(&mut work.batch, Tag::Prepared, id);
         }
@@ -128,12 +139,15 @@ impl IntentParticipant {
         let after = match self.local.holds.needs(id) {
             None => FollowUps::default(),
             Some(needs) => {
-                let _locks = self.local.inodes.lock_many(needs.iter().map(Need::guard));
+                let _locks = self
+                    .local
+                    .inodes
+                    .lock_many(needs.iter().map(Precondition::guard));
                 let mut after = FollowUps::default();
                 // What is held in memory only (by a coordinator) made nothing yet. What another thread took back
                 // meanwhile must not be taken back again.
                 if let Some(needs) =
-                    records::get::<Vec<Need>>(&self.local.store, Tag::Prepared, id)?
+                    records::get::<Vec<Precondition>>(&self.local.store, Tag::Prepared, id)?
                 {
                     let mut work = ChangeSet::reclaiming(&self.local);
                     for need in &needs {

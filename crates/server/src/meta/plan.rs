@@ -29,15 +29,15 @@
 //!
 //! An operation builds only on what others decided before: their decisions are on disk, because they
 //! free what they hold only then. So no later rename is known of without the earlier ones.
-use super::records::Part;
-use super::steps::{Need, Step};
+use super::records::IntentPart;
+use super::steps::{IntentStep, Precondition};
 use crate::{Fid, Member};
 
 /// An operation: what must be true, and what happens then. The member that runs it coordinates.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    pub needs: Vec<(Member, Need)>,
-    pub steps: Vec<(Member, Step)>,
+    pub needs: Vec<(Member, Precondition)>,
+    pub steps: Vec<(Member, IntentStep)>,
     /// Directories that get another parent: `(directory, parent)`.
     pub moves: Vec<(Fid, Fid)>,
     /// It only takes away, so it works on a full disk.
@@ -53,11 +53,11 @@ impl Plan {
         }
     }
 
-    pub fn need(&mut self, need: Need) {
+    pub fn need(&mut self, need: Precondition) {
         self.needs.push((need.guard().owner(), need));
     }
 
-    pub fn step(&mut self, step: Step) {
+    pub fn step(&mut self, step: IntentStep) {
         self.steps.push((step.guard().owner(), step));
     }
 
@@ -66,7 +66,7 @@ impl Plan {
         self.moves.push((fid, parent));
     }
 
-    pub fn needs_of(&self, member: Member) -> Vec<Need> {
+    pub fn needs_of(&self, member: Member) -> Vec<Precondition> {
         self.needs
             .iter()
             .filter(|(m, _)| *m == member)
@@ -74,7 +74,7 @@ impl Plan {
             .collect()
     }
 
-    fn steps_of(&self, member: Member) -> Vec<Step> {
+    fn steps_of(&self, member: Member) -> Vec<IntentStep> {
         self.steps
             .iter()
             .filter(|(m, _)| *m == member)
@@ -83,10 +83,10 @@ impl Plan {
     }
 
     /// What `member` has left to do once the plan is decided.
-    pub fn part_of(&self, member: Member) -> Part {
+    pub fn part_of(&self, member: Member) -> IntentPart {
         let mut makes = self.needs_of(member);
-        makes.retain(Need::makes);
-        Part {
+        makes.retain(Precondition::makes);
+        IntentPart {
             makes,
             steps: self.steps_of(member),
         }

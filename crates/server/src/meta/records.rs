@@ -19,7 +19,7 @@
 //! | `W` watermark | participant | `u64` | | moves up only; intents below it are over |
 //! | `G` gate | member 0 | `IntentId` | a directory move starts | it is over |
 use crate::{Error, Member, Result, keys};
-pub use forebay_proto::intents::{IntentId, Part};
+pub use forebay_proto::intents::{IntentId, IntentPart};
 use forebay_storage::{Batch, Store};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::ops::Bound;
@@ -38,7 +38,7 @@ pub(crate) enum Tag {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Intent {
     /// Every other member that takes part, and what is left to do there.
-    pub parts: Vec<(Member, Part)>,
+    pub parts: Vec<(Member, IntentPart)>,
     /// The operation holds the gate of directory moves.
     pub gate: bool,
 }

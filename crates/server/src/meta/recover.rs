@@ -3,7 +3,7 @@ use super::coordinator::IntentCoordinator;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
 use super::requests::MemberCalls;
-use crate::{Error, Fid, Kind, Lamination, Layout, Result, inodes::Inode, keys};
+use crate::{Error, ExtentLayout, Fid, Kind, Lamination, Result, inodes::Inode, keys};
 use forebay_proto::meta::AskIntent;
 use forebay_storage::Batch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -135,7 +135,7 @@ fn root(now: crate::Time) -> Inode {
         parent: Fid::ROOT,
         dead: false,
         target: Vec::new(),
-        layout: Layout::Fresh,
+        layout: ExtentLayout::Fresh,
     }
 }
 

@@ -2,7 +2,7 @@
 use super::names;
 use super::operations::NamespaceOperations;
 use super::plan::Plan;
-use super::steps::{Need, Step};
+use super::steps::{IntentStep, Precondition};
 use crate::{Caller, Fid, Kind, Result};
 use rustix::io::Errno;
 
@@ -18,22 +18,22 @@ impl NamespaceOperations {
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;
             let time = self.local.now();
             let mut plan = Plan::removal();
-            plan.need(Need::Entry {
+            plan.need(Precondition::Entry {
                 dir,
                 name: name.to_vec(),
                 is: Some(entry),
             });
-            plan.step(Step::Entry {
+            plan.step(IntentStep::Entry {
                 dir,
                 name: name.to_vec(),
                 to: None,
             });
-            plan.step(Step::Touch {
+            plan.step(IntentStep::Touch {
                 dir,
                 links: 0,
                 time,
             });
-            plan.step(Step::Drop {
+            plan.step(IntentStep::Drop {
                 fid: entry.fid,
                 time,
             });
@@ -52,23 +52,23 @@ impl NamespaceOperations {
             self.check_sticky(inode.uid, inode.mode, entry, caller)?;
             let time = self.local.now();
             let mut plan = Plan::removal();
-            plan.need(Need::Entry {
+            plan.need(Precondition::Entry {
                 dir,
                 name: name.to_vec(),
                 is: Some(entry),
             });
-            plan.need(Need::Empty { fid: entry.fid });
-            plan.step(Step::Entry {
+            plan.need(Precondition::Empty { fid: entry.fid });
+            plan.step(IntentStep::Entry {
                 dir,
                 name: name.to_vec(),
                 to: None,
             });
-            plan.step(Step::Touch {
+            plan.step(IntentStep::Touch {
                 dir,
                 links: -1,
                 time,
             });
-            plan.step(Step::Bury {
+            plan.step(IntentStep::Bury {
                 fid: entry.fid,
                 time,
             });

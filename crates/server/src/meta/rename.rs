@@ -4,7 +4,7 @@
 use super::attempt::AttemptError;
 use super::operations::NamespaceOperations;
 use super::plan::Plan;
-use super::steps::{Entry, Need, Step};
+use super::steps::{EntryTarget, IntentStep, Precondition};
 use super::{entries, names};
 use crate::{Caller, Fid, Kind, RenameFlags, Result, Time};
 use forebay_proto::meta::PeekEntry;
@@ -18,16 +18,16 @@ struct NameInDirectory<'a> {
 }
 
 impl NameInDirectory<'_> {
-    fn need(&self, is: Option<Entry>) -> Need {
-        Need::Entry {
+    fn need(&self, is: Option<EntryTarget>) -> Precondition {
+        Precondition::Entry {
             dir: self.dir,
             name: self.name.to_vec(),
             is,
         }
     }
 
-    fn set(&self, to: Option<Entry>) -> Step {
-        Step::Entry {
+    fn set(&self, to: Option<EntryTarget>) -> IntentStep {
+        IntentStep::Entry {
             dir: self.dir,
             name: self.name.to_vec(),
             to,
@@ -99,7 +99,7 @@ impl NamespaceOperations {
         }
     }
 
-    fn peek_anywhere(&self, spot: NameInDirectory<'_>) -> Result<Entry> {
+    fn peek_anywhere(&self, spot: NameInDirectory<'_>) -> Result<EntryTarget> {
         let request = PeekEntry {
             dir: spot.dir,
             name: spot.name.to_vec(),
@@ -108,7 +108,7 @@ impl NamespaceOperations {
     }
 }
 
-fn is_dir(entry: Entry) -> i32 {
+fn is_dir(entry: EntryTarget) -> i32 {
     i32::from(entry.kind == Kind::Dir)
 }
 
@@ -116,8 +116,8 @@ fn is_dir(entry: Entry) -> i32 {
 fn replace(
     source: NameInDirectory<'_>,
     target: NameInDirectory<'_>,
-    moved: Entry,
-    replaced: Option<Entry>,
+    moved: EntryTarget,
+    replaced: Option<EntryTarget>,
     time: Time,
 ) -> Result<Plan, AttemptError> {
     let mut plan = Plan::default();
@@ -125,12 +125,12 @@ fn replace(
     plan.need(target.need(replaced));
     plan.step(source.set(None));
     plan.step(target.set(Some(moved)));
-    plan.step(Step::Touch {
+    plan.step(IntentStep::Touch {
         dir: source.dir,
         links: -is_dir(moved),
         time,
     });
-    plan.step(Step::Touch {
+    plan.step(IntentStep::Touch {
         dir: target.dir,
         links: is_dir(moved) - replaced.map_or(0, is_dir),
         time,
@@ -141,13 +141,13 @@ fn replace(
             (true, false) => return Err(Errno::NOTDIR.into()),
             (false, true) => return Err(Errno::ISDIR.into()),
             (true, true) => {
-                plan.need(Need::Empty { fid: replaced.fid });
-                plan.step(Step::Bury {
+                plan.need(Precondition::Empty { fid: replaced.fid });
+                plan.step(IntentStep::Bury {
                     fid: replaced.fid,
                     time,
                 });
             }
-            (false, false) => plan.step(Step::Drop {
+            (false, false) => plan.step(IntentStep::Drop {
                 fid: replaced.fid,
                 time,
             }),
@@ -160,8 +160,8 @@ fn replace(
 fn exchange(
     source: NameInDirectory<'_>,
     target: NameInDirectory<'_>,
-    moved: Entry,
-    other: Entry,
+    moved: EntryTarget,
+    other: EntryTarget,
     time: Time,
 ) -> Plan {
     let links = is_dir(moved) - is_dir(other);
@@ -170,12 +170,12 @@ fn exchange(
     plan.need(target.need(Some(other)));
     plan.step(source.set(Some(other)));
     plan.step(target.set(Some(moved)));
-    plan.step(Step::Touch {
+    plan.step(IntentStep::Touch {
         dir: source.dir,
         links: -links,
         time,
     });
-    plan.step(Step::Touch {
+    plan.step(IntentStep::Touch {
         dir: target.dir,
         links,
         time,
@@ -185,9 +185,9 @@ fn exchange(
     plan
 }
 
-fn move_steps(plan: &mut Plan, entry: Entry, from: Fid, to: Fid, time: Time) {
+fn move_steps(plan: &mut Plan, entry: EntryTarget, from: Fid, to: Fid, time: Time) {
     let parent = (entry.kind == Kind::Dir && from != to).then_some(to);
-    plan.step(Step::Moved {
+    plan.step(IntentStep::Moved {
         fid: entry.fid,
         parent,
         time,

@@ -8,7 +8,7 @@ use super::participant::IntentParticipant;
 use crate::{Attr, DirEntry, Error, Fid, Member, Result};
 use forebay_proto::PeerRpc;
 use forebay_proto::call::ServiceCall;
-use forebay_proto::intents::{Entry, IntentId};
+use forebay_proto::intents::{EntryTarget, IntentId};
 use forebay_proto::meta::{
     AbortIntent, AskIntent, ChangeAttr, Create, Created, FinishIntent, GetAttr, GetParent,
     GetXattr, HoldReply, LeafService, Link, ListXattrs, Lookup, MintFids, OperationService,
@@ -77,7 +77,7 @@ impl LeafService for LeafRequests {
     fn remove_xattr(&self, _: Member, r: RemoveXattr) -> Result<()> {
         self.local.removexattr(r.fid, &r.name)
     }
-    fn peek_entry(&self, _: Member, r: PeekEntry) -> Result<Entry> {
+    fn peek_entry(&self, _: Member, r: PeekEntry) -> Result<EntryTarget> {
         self.local.peek(r.dir, &r.name)
     }
     fn mint_fids(&self, _: Member, r: MintFids) -> Result<Vec<Fid>> {

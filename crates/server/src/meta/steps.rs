@@ -1,6 +1,6 @@
 //! The small changes that every namespace operation is made of, and the change set that turns them into one batch.
 //!
-//! A [`Need`] is checked and may say no; a [`Step`] is done after the decision and must always succeed. Both name
+//! A [`Precondition`] is checked and may say no; a [`IntentStep`] is done after the decision and must always succeed. Both name
 //! inodes and entries of one member only.
 use super::attempt::AttemptError;
 use super::entries;
@@ -10,7 +10,7 @@ use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use forebay_proto::intents::{Entry, IntentId, Need, Step};
+pub use forebay_proto::intents::{EntryTarget, IntentId, IntentStep, Precondition};
 
 /// Most names of one file.
 pub const LINK_MAX: u32 = 65_000;
@@ -58,11 +58,11 @@ impl<'a> ChangeSet<'a> {
     }
 
     /// Checks a need for `id` (`None`: an operation of this member alone), and makes what it makes.
-    pub fn need(&mut self, id: Option<IntentId>, need: &Need) -> Result<(), AttemptError> {
+    pub fn need(&mut self, id: Option<IntentId>, need: &Precondition) -> Result<(), AttemptError> {
         let at = self.local.member();
         let busy = |by| AttemptError::Busy { at, by };
         match need {
-            Need::Entry { dir, name, is } => {
+            Precondition::Entry { dir, name, is } => {
                 if let Some(by) = self.local.holds.entry(*dir, name, id) {
                     return Err(busy(by));
                 }
@@ -76,7 +76,7 @@ impl<'a> ChangeSet<'a> {
                     return Err(AttemptError::Changed);
                 }
             }
-            Need::Empty { fid } => {
+            Precondition::Empty { fid } => {
                 if let Some(by) = self.local.holds.emptied(*fid, id) {
                     return Err(busy(by));
                 }
@@ -87,7 +87,7 @@ impl<'a> ChangeSet<'a> {
                     return Err(Errno::NOTEMPTY.into());
                 }
             }
-            Need::Link { fid, time } => {
+            Precondition::Link { fid, time } => {
                 let inode = self.inode(*fid)?.ok_or(Errno::NOENT)?;
                 if inode.kind == Kind::Dir {
                     return Err(Errno::PERM.into());
@@ -101,10 +101,10 @@ impl<'a> ChangeSet<'a> {
                 inode.nlink += 1;
                 inode.ctime = *time;
             }
-            Need::Make { fid, inode } => {
+            Precondition::Make { fid, inode } => {
                 self.inodes.insert(*fid, Inode::clone(inode));
             }
-            Need::Name { fid, time } => {
+            Precondition::Name { fid, time } => {
                 let may = self.local.inodes.linkable(*fid)? && self.local.files.is_open(*fid);
                 let inode = self.inode(*fid)?.ok_or(Errno::NOENT)?;
                 if inode.nlink > 0 {
@@ -123,28 +123,28 @@ impl<'a> ChangeSet<'a> {
     }
 
     /// Makes once more what a need made, because a power cut took it back.
-    pub fn remake(&mut self, need: &Need) {
-        if let Need::Make { fid, inode } = need {
+    pub fn remake(&mut self, need: &Precondition) {
+        if let Precondition::Make { fid, inode } = need {
             self.inodes.insert(*fid, Inode::clone(inode));
         }
     }
 
     /// Takes back what a need made.
-    pub fn undo(&mut self, need: &Need) -> Result<()> {
+    pub fn undo(&mut self, need: &Precondition) -> Result<()> {
         match need {
-            Need::Entry { .. } | Need::Empty { .. } => {}
-            Need::Link { fid, time } => self.step(&Step::Drop {
+            Precondition::Entry { .. } | Precondition::Empty { .. } => {}
+            Precondition::Link { fid, time } => self.step(&IntentStep::Drop {
                 fid: *fid,
                 time: *time,
             })?,
-            Need::Name { fid, time } => {
+            Precondition::Name { fid, time } => {
                 self.linkable.insert(*fid);
-                self.step(&Step::Drop {
+                self.step(&IntentStep::Drop {
                     fid: *fid,
                     time: *time,
                 })?;
             }
-            Need::Make { fid, .. } => {
+            Precondition::Make { fid, .. } => {
                 self.inodes.remove(fid);
                 self.local.inodes.delete(&mut self.batch, *fid);
             }
@@ -153,17 +153,17 @@ impl<'a> ChangeSet<'a> {
     }
 
     /// Does a step. An inode that is gone was removed by an operation that followed this one: nothing is left to do.
-    pub fn step(&mut self, step: &Step) -> Result<()> {
+    pub fn step(&mut self, step: &IntentStep) -> Result<()> {
         match step {
-            Step::Entry { dir, name, to } => entries::set(&mut self.batch, *dir, name, *to),
-            Step::Touch { dir, links, time } => {
+            IntentStep::Entry { dir, name, to } => entries::set(&mut self.batch, *dir, name, *to),
+            IntentStep::Touch { dir, links, time } => {
                 if let Some(inode) = self.inode(*dir)? {
                     inode.nlink = inode.nlink.saturating_add_signed(*links);
                     inode.mtime = *time;
                     inode.ctime = *time;
                 }
             }
-            Step::Drop { fid, time } => {
+            IntentStep::Drop { fid, time } => {
                 if let Some(inode) = self.inode(*fid)? {
                     inode.ctime = *time;
                     let last = inode.nlink == 1;
@@ -173,7 +173,7 @@ impl<'a> ChangeSet<'a> {
                     }
                 }
             }
-            Step::Bury { fid, time } => {
+            IntentStep::Bury { fid, time } => {
                 if let Some(inode) = self.inode(*fid)? {
                     inode.nlink = 0;
                     inode.dead = true;
@@ -182,7 +182,7 @@ impl<'a> ChangeSet<'a> {
                     self.after.buried.push(*fid);
                 }
             }
-            Step::Moved { fid, parent, time } => {
+            IntentStep::Moved { fid, parent, time } => {
                 if let Some(inode) = self.inode(*fid)? {
                     inode.ctime = *time;
                     if let Some(parent) = parent {

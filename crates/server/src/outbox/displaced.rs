@@ -108,9 +108,8 @@ impl DisplacedBytes {
                 ..*held
             };
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let value = postcard::to_extend(&record, vec![VERSION]).map_err(|e| {
-                Error::Refused(format!("displaced bytes cannot be recorded: {e}"))
-            })?;
+            let value = postcard::to_extend(&record, vec![VERSION])
+                .map_err(|e| Error::Refused(format!("displaced bytes cannot be recorded: {e}")))?;
             batch.put(keys::DISPLACED, number.to_be_bytes().to_vec(), value);
             beside = &[];
             match parts.next() {

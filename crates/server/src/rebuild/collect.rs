@@ -6,7 +6,7 @@ use super::log_bytes::LogBytes;
 use super::losses::Losses;
 use super::{Look, Source, is_member};
 use crate::inodes::{self, Inode};
-use crate::meta::{check::Unfinished, entries, steps::Entry};
+use crate::meta::{check::Unfinished, entries, steps::EntryTarget};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys};
 use forebay_data::ranges::subtract;
 use forebay_data::span;
@@ -38,7 +38,7 @@ pub struct MemberStore {
 pub struct Collected {
     pub members: Vec<MemberStore>,
     pub inodes: HashMap<Fid, Inode>,
-    pub entries: BTreeMap<(Fid, Vec<u8>), Entry>,
+    pub entries: BTreeMap<(Fid, Vec<u8>), EntryTarget>,
     pub orphans: HashSet<Fid>,
     /// Operations over several members that a crash cut off.
     pub unfinished: Vec<(Member, Unfinished)>,

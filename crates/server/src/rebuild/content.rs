@@ -8,7 +8,7 @@ use super::collect::Collected;
 use super::losses::Losses;
 use super::names::Names;
 use crate::files::check::{PatternGaps, holders_record, pattern_gaps, recount_patterns};
-use crate::{Fid, Kind, LOST_LOG, Layout, Member, Result, keys};
+use crate::{ExtentLayout, Fid, Kind, LOST_LOG, Member, Result, keys};
 use forebay_index::{Change, Extent};
 use forebay_proto::placement::SliceMap;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -194,9 +194,9 @@ impl<'a> Content<'a> {
             .next()
             .is_some()
         {
-            inode.layout = Layout::Patterned;
+            inode.layout = ExtentLayout::Patterned;
         }
-        let patterned = inode.layout == Layout::Patterned;
+        let patterned = inode.layout == ExtentLayout::Patterned;
         let mut lost: u64 = missing.iter().map(|r| r.end - r.start).sum();
         let (mut pattern_bytes, mut end) = (0, laid.end());
         if patterned {
@@ -270,7 +270,7 @@ impl<'a> Content<'a> {
                 .collect(),
         };
         if !patterned && holders.iter().any(|m| *m != owner) {
-            inode.layout = Layout::Spread;
+            inode.layout = ExtentLayout::Spread;
             let mut members: Vec<Member> = holders.into_iter().collect();
             members.sort_unstable();
             let (key, value) = holders_record(fid, &members);

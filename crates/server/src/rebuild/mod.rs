@@ -289,7 +289,7 @@ fn blank(kind: Kind, parent: Fid) -> crate::inodes::Inode {
         parent,
         dead: false,
         target: Vec::new(),
-        layout: crate::Layout::Fresh,
+        layout: crate::ExtentLayout::Fresh,
     }
 }
 

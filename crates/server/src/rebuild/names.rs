@@ -4,7 +4,7 @@ use super::blank;
 use super::collect::Collected;
 use super::losses::{Loss, Losses};
 use crate::inodes::Inode;
-use crate::meta::steps::{Entry, Need, Step};
+use crate::meta::steps::{EntryTarget, IntentStep, Precondition};
 use crate::paths::{self, Named};
 use crate::{Fid, Kind};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,7 +15,7 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// The namespace as it will be.
 pub struct Names {
     pub inodes: BTreeMap<Fid, Inode>,
-    pub entries: BTreeMap<(Fid, Vec<u8>), Entry>,
+    pub entries: BTreeMap<(Fid, Vec<u8>), EntryTarget>,
     /// Files that the next start removes.
     pub orphans: HashSet<Fid>,
     /// Files of which nothing but the name is known, or only the content.
@@ -66,7 +66,7 @@ impl Names {
             for (member, part) in intent.parts.iter().filter(|(m, _)| !done(*m, *id)) {
                 tracing::info!(member, "finishing an operation that a crash cut off");
                 for make in &part.makes {
-                    if let Need::Make { fid, inode } = make {
+                    if let Precondition::Make { fid, inode } = make {
                         self.inodes.entry(*fid).or_insert_with(|| (**inode).clone());
                     }
                 }
@@ -82,7 +82,7 @@ impl Names {
                 continue;
             }
             let made = needs.iter().filter_map(|need| match need {
-                Need::Make { fid, .. } => Some(*fid),
+                Precondition::Make { fid, .. } => Some(*fid),
                 _ => None,
             });
             ended.extend(made);
@@ -91,24 +91,24 @@ impl Names {
     }
 
     /// One step of a decided operation; links are counted later.
-    fn step(&mut self, step: &Step, ended: &mut HashSet<Fid>) {
+    fn step(&mut self, step: &IntentStep, ended: &mut HashSet<Fid>) {
         match step {
-            Step::Entry { dir, name, to } => {
+            IntentStep::Entry { dir, name, to } => {
                 let key = (*dir, name.clone());
                 match to {
                     Some(entry) => drop(self.entries.insert(key, *entry)),
                     None => drop(self.entries.remove(&key)),
                 }
             }
-            Step::Moved { fid, parent, .. } => {
+            IntentStep::Moved { fid, parent, .. } => {
                 if let (Some(inode), Some(parent)) = (self.inodes.get_mut(fid), parent) {
                     inode.parent = *parent;
                 }
             }
-            Step::Drop { fid, .. } | Step::Bury { fid, .. } => {
+            IntentStep::Drop { fid, .. } | IntentStep::Bury { fid, .. } => {
                 ended.insert(*fid);
             }
-            Step::Touch { .. } => {}
+            IntentStep::Touch { .. } => {}
         }
     }
 
@@ -189,7 +189,7 @@ impl Names {
                 }
             };
             if kind != entry.kind {
-                changed.push((key.clone(), Entry { kind, ..*entry }));
+                changed.push((key.clone(), EntryTarget { kind, ..*entry }));
             }
             let first = self
                 .named
@@ -275,7 +275,7 @@ impl Names {
         let dir = self.lost_and_found();
         let name = format!("#{:x}", fid.0).into_bytes();
         self.entries
-            .insert((dir, name.clone()), Entry { fid, kind });
+            .insert((dir, name.clone()), EntryTarget { fid, kind });
         self.named.insert(fid, (dir, name));
         if let Some(inode) = self.inodes.get_mut(&fid).filter(|i| i.kind == Kind::Dir) {
             inode.parent = dir;
@@ -301,7 +301,7 @@ impl Names {
                     self.inodes.insert(fid, blank(Kind::Dir, Fid::ROOT));
                     let kind = Kind::Dir;
                     self.entries
-                        .insert((Fid::ROOT, name.clone()), Entry { fid, kind });
+                        .insert((Fid::ROOT, name.clone()), EntryTarget { fid, kind });
                     self.named.insert(fid, (Fid::ROOT, name));
                     break fid;
                 }

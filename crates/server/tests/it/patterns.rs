@@ -3,7 +3,7 @@ use crate::common::*;
 use forebay_pattern::{Folder, Segment, Source};
 use forebay_server::delegate::{Delegate, Described, Fallocate, Whence};
 use forebay_server::proto::files::{Commit, CommitAttr, CommitReply, FilesService};
-use forebay_server::{Config, Fid, Layout, Service};
+use forebay_server::{Config, ExtentLayout, Fid, Service};
 
 const NODES: u16 = 4;
 const RECORD: usize = 64;
@@ -60,7 +60,7 @@ fn strides_of_all_nodes_are_one_pattern_that_a_reader_asks_for_once() {
     let fid = new_file(&service);
     let want = stride(&service, fid);
     let described = service.delegate(3).describe(fid).unwrap();
-    assert_eq!(described.layout, Layout::Patterned);
+    assert_eq!(described.layout, ExtentLayout::Patterned);
     assert_eq!(
         texts(&described),
         ["at 0 B: 4 x [256 x 64 B stride 256 B] stride 64 B"]
@@ -108,7 +108,7 @@ fn what_is_not_worth_a_pattern_stays_with_the_slices() {
         .unwrap();
     writer.flush(handle).unwrap();
     let described = writer.describe(fid).unwrap();
-    assert_eq!(described.layout, Layout::Spread);
+    assert_eq!(described.layout, ExtentLayout::Spread);
     assert_eq!((described.extents.extents, described.extents.logs), (1, 1));
     // For ever: strides are extents there, and shown as patterns all the same.
     for row in 0..1000u64 {
@@ -116,7 +116,7 @@ fn what_is_not_worth_a_pattern_stays_with_the_slices() {
     }
     writer.release(handle).unwrap();
     let described = service.delegate(0).describe(fid).unwrap();
-    assert_eq!(described.layout, Layout::Spread);
+    assert_eq!(described.layout, ExtentLayout::Spread);
     assert_eq!(described.patterns.extents, 0);
     assert_eq!(
         described.extents.rows[0].text,
@@ -156,7 +156,7 @@ fn without_patterns_a_file_that_has_them_is_read_and_written() {
         assert!(contents(&service.delegate(node), fid) == want);
     }
     let described = service.delegate(0).describe(fid).unwrap();
-    assert_eq!(described.layout, Layout::Patterned);
+    assert_eq!(described.layout, ExtentLayout::Patterned);
     assert_eq!((described.extents.extents, described.holes), (100, 1));
     assert_eq!(
         described.extents.rows[0].text,
@@ -201,9 +201,9 @@ fn the_first_commits_of_two_nodes_at_once() {
             reader.release(handle).unwrap();
         }
         match service.delegate(0).describe(fid).unwrap().layout {
-            Layout::Patterned => seen[0] += 1,
-            Layout::Spread => seen[1] += 1,
-            Layout::Fresh => panic!("there were commits"),
+            ExtentLayout::Patterned => seen[0] += 1,
+            ExtentLayout::Spread => seen[1] += 1,
+            ExtentLayout::Fresh => panic!("there were commits"),
         }
     }
     assert_eq!(seen[0] + seen[1], 40);

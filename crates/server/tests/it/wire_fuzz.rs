@@ -8,7 +8,7 @@ use forebay_data::READ_BYTES;
 use forebay_fabric::fault::{Intercept, intercepted};
 use forebay_fabric::{Error, Fabric, Message, Rank, ring::Collectives};
 use forebay_server::delegate::{Delegate, Fallocate, LockWanted, Locking};
-use forebay_server::proto::intents::{IntentId, Part};
+use forebay_server::proto::intents::{IntentId, IntentPart};
 use forebay_server::proto::locks::{LockMode, LockSpace};
 use forebay_server::proto::meta::FinishIntent;
 use forebay_server::proto::{OneWay, Request, WireError};
@@ -401,7 +401,7 @@ fn a_wrong_number_stops_no_coordinator() {
                 number,
             },
             below,
-            part: Part::default(),
+            part: IntentPart::default(),
         })
     };
     // From member 0: its own intents up to a number that it never gave out, and those of another member.

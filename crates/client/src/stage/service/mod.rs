@@ -8,7 +8,7 @@ use super::tree::{
 use crate::path::walk;
 use bytes::Bytes;
 use file::{Reader, Writer, io_error, set_attributes};
-use forebay_server::proto::files::Survey;
+use forebay_server::proto::files::FileSurvey;
 use forebay_server::{Attr, Caller, Delegate, Fid, Kind, NewNode, OpenFlags, RenameFlags, Time};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ fn stat_of(attr: &Attr) -> Stat {
     }
 }
 
-fn stat_of_survey(survey: &Survey) -> Stat {
+fn stat_of_survey(survey: &FileSurvey) -> Stat {
     Stat {
         xattrs: survey.xattrs,
         ..stat_of(&survey.attr)
@@ -105,7 +105,7 @@ impl ServiceTree {
     fn survey<'a>(
         &self,
         places: impl Iterator<Item = Option<&'a ObjectRef>>,
-    ) -> std::vec::IntoIter<Option<Survey>> {
+    ) -> std::vec::IntoIter<Option<FileSurvey>> {
         let fids: Option<Vec<Fid>> = places.map(|place| fid(place?).ok()).collect();
         let known = fids.and_then(|fids| self.delegate.survey(&fids).ok());
         known.unwrap_or_default().into_iter()

@@ -23,13 +23,13 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 /// The map of these changes, one a commit, and what it must say.
-fn build(changes: &[Change]) -> (Vec<Segment>, Vec<Hole>, Model) {
+fn build(changes: &[Change]) -> (Vec<Segment>, Vec<PatternHole>, Model) {
     let (mut segments, mut holes, mut model) = (Vec::new(), Vec::new(), vec![None; SPACE]);
     let mut addrs = [0u64; 3];
     for (seq, change) in (1..).zip(changes) {
         match *change {
             Change::Cut(start, end) => {
-                holes.push(Hole { seq, start, end });
+                holes.push(PatternHole { seq, start, end });
                 model[start as usize..(end as usize).min(SPACE)].fill(Some((seq, None)));
             }
             Change::Row(start, count, len, stride, log) => {
@@ -178,7 +178,7 @@ fn many_stale_ranges_are_joined_where_they_are_nearest() {
 }
 
 /// 64 logs that write records in turns, and what of it is cut away.
-fn in_turns(count: u64, holes: &[Hole]) -> FileMap {
+fn in_turns(count: u64, holes: &[PatternHole]) -> FileMap {
     let of = |rank: u64| {
         let mut folder = Folder::joining();
         for k in 0..count {
@@ -198,7 +198,7 @@ fn in_turns(count: u64, holes: &[Hole]) -> FileMap {
 #[test]
 fn a_look_for_data_or_a_hole_takes_no_step_a_piece() {
     let (count, end) = (2000, 2000 * 6400);
-    let cut = |seq: u64, start: u64, end: u64| Hole { seq, start, end };
+    let cut = |seq: u64, start: u64, end: u64| PatternHole { seq, start, end };
     // Steps from the first byte to `to`, all of them alike.
     let steps = |map: &FileMap, to: u64, hole: bool| {
         let (mut at, mut steps) = (0, 0);

@@ -12,7 +12,7 @@ use super::patterns::check::{HeldByPatterns, held};
 pub(crate) use super::patterns::check::{PatternGaps, pattern_gaps, recount_patterns};
 use super::records::{self, CommitId};
 use crate::inodes::{Inode, Inodes};
-use crate::{Error, Fid, Kind, Layout, Member, Result, keys};
+use crate::{Error, ExtentLayout, Fid, Kind, Member, Result, keys};
 use forebay_index::{Change, Extent, ExtentIndex, SLICE};
 use forebay_proto::placement::SliceMap;
 use forebay_storage::Store;
@@ -265,7 +265,7 @@ impl Check {
                 held.records
             ));
         };
-        if fid.owner() != member || inode.layout != Layout::Patterned {
+        if fid.owner() != member || inode.layout != ExtentLayout::Patterned {
             wrong(format!(
                 "{} records, but the file has no patterns",
                 held.records
@@ -291,12 +291,12 @@ impl Check {
         fid: Fid,
         extent: Extent,
         last: Option<Extent>,
-        inode: Option<(u64, Layout)>,
+        inode: Option<(u64, ExtentLayout)>,
     ) {
         *self.bytes.entry(fid).or_default() += extent.len;
         let in_one_slice = extent.len > 0 && extent.offset / SLICE == (extent.end() - 1) / SLICE;
         let place = match inode {
-            Some((_, Layout::Patterned)) => fid.owner(),
+            Some((_, ExtentLayout::Patterned)) => fid.owner(),
             _ => self.map.member(fid.owner(), extent.offset),
         };
         if !in_one_slice || place != member {

@@ -9,7 +9,7 @@
 //! from a new view.
 use super::CommitRequest;
 use crate::inodes::Inode;
-use crate::{Error, Kind, Lamination, Layout, Member, Result};
+use crate::{Error, ExtentLayout, Kind, Lamination, Member, Result};
 use forebay_index::Change;
 use forebay_proto::placement::{SliceMap, belongs, touched};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ pub(super) struct Admission<'a> {
 
 impl Admission<'_> {
     /// The layout after this commit; an error if it does not fit the layout that the file has.
-    pub fn layout(&self) -> Result<Layout> {
+    pub fn layout(&self) -> Result<ExtentLayout> {
         let (map, commit, inode) = (self.map, self.commit, self.inode);
         let misplaced = commit
             .staged
@@ -37,14 +37,14 @@ impl Admission<'_> {
             return Err(Errno::INVAL.into());
         }
         match inode.layout {
-            Layout::Patterned if staged => return Err(Error::Stale),
-            Layout::Patterned => return Ok(Layout::Patterned),
-            Layout::Spread if patterns => return Err(Error::Stale),
-            Layout::Fresh if patterns => return Ok(Layout::Patterned),
-            Layout::Fresh | Layout::Spread => {}
+            ExtentLayout::Patterned if staged => return Err(Error::Stale),
+            ExtentLayout::Patterned => return Ok(ExtentLayout::Patterned),
+            ExtentLayout::Spread if patterns => return Err(Error::Stale),
+            ExtentLayout::Fresh if patterns => return Ok(ExtentLayout::Patterned),
+            ExtentLayout::Fresh | ExtentLayout::Spread => {}
         }
         // Who took the file for another layout did not ask the members that a cut must reach.
-        if inode.layout == Layout::Spread && !self.cuts_reach() {
+        if inode.layout == ExtentLayout::Spread && !self.cuts_reach() {
             return Err(Error::Stale);
         }
         if !belongs(map, commit.id.fid.owner(), self.own, &commit.own) {
@@ -55,7 +55,7 @@ impl Admission<'_> {
             };
         }
         Ok(match inode.layout {
-            Layout::Fresh if staged => Layout::Spread,
+            ExtentLayout::Fresh if staged => ExtentLayout::Spread,
             layout => layout,
         })
     }
@@ -95,10 +95,10 @@ impl Admission<'_> {
         };
         let mut members = touched(self.map, self.own, size, inode.size);
         match inode.layout {
-            Layout::Spread => {}
+            ExtentLayout::Spread => {}
             // The others have nothing that could be cut.
-            Layout::Fresh => members.retain(|m| *m == self.own),
-            Layout::Patterned => members = vec![self.own],
+            ExtentLayout::Fresh => members.retain(|m| *m == self.own),
+            ExtentLayout::Patterned => members = vec![self.own],
         }
         match members.iter().all(reached) {
             true => Ok(()),

@@ -36,7 +36,7 @@ use super::sequences::FileSequences;
 use super::slice_index::{PriorState, SliceIndex};
 use super::work_queue::WorkQueue;
 use crate::inodes::Inode;
-use crate::{Error, Lamination, Layout, Member, Result, Time};
+use crate::{Error, ExtentLayout, Lamination, Member, Result, Time};
 use admission::Admission;
 use forebay_index::Change;
 use forebay_proto::files::{CommitAttr, CommitReply, Committed};
@@ -158,7 +158,7 @@ impl Committer {
         let nothing = commit.own.is_empty() && commit.patterns.is_empty();
         let promised =
             self.context.is_ordered() && self.sequences.may_be_promised(id.fid, inode.seq);
-        if layout == Layout::Patterned && !nothing {
+        if layout == ExtentLayout::Patterned && !nothing {
             if promised && must_sync_first {
                 return Ok(None);
             }
@@ -170,7 +170,7 @@ impl Committer {
             (added, freed) = (done.added, done.freed);
             table = Some(done.table);
             if all {
-                layout = Layout::Fresh;
+                layout = ExtentLayout::Fresh;
                 // With whatever was not known to be held.
                 freed = inode.bytes;
                 self.patterns.delete_records(&mut batch, id.fid)?;
@@ -208,7 +208,7 @@ impl Committer {
             self.patterns.forget(id.fid);
         }
         self.context.store.apply(batch)?;
-        if let Some(table) = table.filter(|_| layout == Layout::Patterned) {
+        if let Some(table) = table.filter(|_| layout == ExtentLayout::Patterned) {
             self.patterns.landed(id.fid, table);
         }
         if let Some(decision) = decision {

@@ -15,7 +15,7 @@ use super::sequences::FileSequences;
 use super::work_queue::WorkQueue;
 use crate::inodes::Inode;
 use crate::{Attr, Fid, Kind, Lamination, Member, OpenFlags, Result, Time};
-use forebay_proto::files::{Spans, Unnamed};
+use forebay_proto::files::{MemberSet, UnnamedFile};
 use forebay_storage::Batch;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl OpenFiles {
     pub fn open_unnamed(
         &self,
         from: Member,
-        new: Unnamed,
+        new: UnnamedFile,
         write: bool,
         token: u64,
     ) -> Result<Attr> {
@@ -101,7 +101,7 @@ impl OpenFiles {
         fid: Fid,
         flags: OpenFlags,
         token: u64,
-        members: &Spans,
+        members: &MemberSet,
     ) -> Result<Attr> {
         let inodes = &self.context.inodes;
         let _inode = inodes.lock(fid);
@@ -147,7 +147,7 @@ impl OpenFiles {
     }
 
     /// As a close of each of the members.
-    pub fn close_team(&self, fid: Fid, token: u64, members: &Spans) -> Result<Attr> {
+    pub fn close_team(&self, fid: Fid, token: u64, members: &MemberSet) -> Result<Attr> {
         let inodes = &self.context.inodes;
         let _inode = inodes.lock(fid);
         let mut all = ClosedOpen::default();

@@ -5,7 +5,7 @@
 //! - A member that did not hear what became of the request abandons it, at every member, as it may not know the file. What
 //!   was counted for it is closed; if the request is still on its way, it counts nothing for that member when it comes.
 use crate::{Fid, Member};
-use forebay_proto::files::Spans;
+use forebay_proto::files::MemberSet;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -27,7 +27,7 @@ struct KnownTokens {
 
 impl TeamTokens {
     /// The members to count: those that have not abandoned it.
-    pub fn begin(&self, fid: Fid, token: u64, members: &Spans) -> Vec<Member> {
+    pub fn begin(&self, fid: Fid, token: u64, members: &MemberSet) -> Vec<Member> {
         let mut tokens = self.0.lock();
         let here = |member: &Member| !tokens.abandoned.contains(&(*member, token));
         let members: Vec<Member> = members.iter().filter(here).collect();

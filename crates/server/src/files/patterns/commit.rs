@@ -12,7 +12,7 @@ use super::table::{PatternTable, StoredSegment};
 use crate::files::ranges::joined;
 use crate::files::slice_index::stored_bytes;
 use crate::inodes::Inode;
-use crate::{Fid, Layout, Result};
+use crate::{ExtentLayout, Fid, Result};
 use forebay_index::Change;
 use forebay_pattern::{Map, Segment};
 use forebay_storage::Batch;
@@ -60,10 +60,10 @@ impl PatternStore {
         } else {
             let _inode = self.context.inodes.lock(fid);
             match self.context.inodes.get(fid).map(|inode| inode.layout) {
-                Ok(Layout::Patterned) if !own.is_empty() || !segments.is_empty() => {
+                Ok(ExtentLayout::Patterned) if !own.is_empty() || !segments.is_empty() => {
                     Some(self.table(fid)?)
                 }
-                Ok(Layout::Fresh) if !segments.is_empty() => Some(self.table(fid)?),
+                Ok(ExtentLayout::Fresh) if !segments.is_empty() => Some(self.table(fid)?),
                 // What is wrong is said where it is decided.
                 _ => None,
             }

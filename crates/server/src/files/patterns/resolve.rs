@@ -69,7 +69,7 @@ impl PatternStore {
     pub(in super::super) fn for_readers(&self, fid: Fid) -> Result<PatternsReply> {
         let _inode = self.context.inodes.lock(fid);
         let inode = self.context.inodes.get(fid)?;
-        if inode.layout != crate::Layout::Patterned {
+        if inode.layout != crate::ExtentLayout::Patterned {
             return Ok(PatternsReply {
                 bytes: Vec::new(),
                 holes: Vec::new(),

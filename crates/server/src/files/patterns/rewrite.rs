@@ -11,7 +11,7 @@ use super::records::{MERGED, PatternId, SEGMENT, merged_value};
 use super::store::PatternStore;
 use super::table::{HoleRecord, PatternTable, StoredSegment, visible};
 use crate::inodes::Inode;
-use crate::{Error, Fid, Layout, Result, keys};
+use crate::{Error, ExtentLayout, Fid, Result, keys};
 use forebay_pattern::{Folder, Segment};
 use forebay_storage::Batch;
 use std::collections::BTreeMap;
@@ -150,8 +150,8 @@ impl PatternStore {
             let table = {
                 let _inode = self.context.inodes.lock(fid);
                 match self.context.inodes.get(fid)?.layout {
-                    Layout::Patterned => self.table(fid)?,
-                    Layout::Fresh | Layout::Spread => return Ok(()),
+                    ExtentLayout::Patterned => self.table(fid)?,
+                    ExtentLayout::Fresh | ExtentLayout::Spread => return Ok(()),
                 }
             };
             let replacement = match table.needs_rewrite() {
@@ -178,7 +178,7 @@ impl PatternStore {
     /// The file was laminated: writes its patterns as few as they can be, and beside them what readers get. The caller has the
     /// inode's lock.
     pub(in super::super) fn finish(&self, fid: Fid, inode: &Inode) {
-        if inode.layout != Layout::Patterned {
+        if inode.layout != ExtentLayout::Patterned {
             return;
         }
         let finish = || {

@@ -12,7 +12,7 @@ use super::records::{self, PatternId};
 use crate::{Fid, Result, keys};
 use bytes::Bytes;
 use forebay_pattern::{Found, Map, Patterns, Placed, Segment, Source, decode_all};
-use forebay_proto::files::Hole;
+use forebay_proto::files::PatternHole;
 use forebay_storage::Store;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -294,8 +294,8 @@ impl PatternTable {
     }
 
     /// As readers get them.
-    pub(super) fn hole_list(&self) -> Vec<Hole> {
-        let hole = |hole: &HoleRecord| Hole {
+    pub(super) fn hole_list(&self) -> Vec<PatternHole> {
+        let hole = |hole: &HoleRecord| PatternHole {
             seq: hole.id.seq,
             start: hole.range.start,
             end: hole.range.end,

@@ -26,12 +26,12 @@ use super::context::MemberContext;
 use super::ranges::{joined, without};
 use super::records::CommitId;
 use super::slice_index::stored_bytes;
-use forebay_proto::placement::{split_by_member, touched};
 use super::staged::StagedParts;
 use crate::outbox::{HeldBytes, Outbox};
-use crate::{Error, Fid, Layout, Member, Result};
+use crate::{Error, ExtentLayout, Fid, Member, Result};
 use forebay_index::{Change, Extent};
 use forebay_proto::files::{Commit, CommitAttr, CommitReply, StageChanges};
+use forebay_proto::placement::{split_by_member, touched};
 use forebay_storage::Batch;
 pub(super) use named_bytes::NamedBytes;
 use parking_lot::Mutex;
@@ -134,7 +134,7 @@ impl Restore {
             Err(Error::Posix(Errno::STALE)) => return Ok(()),
             inode => inode?,
         };
-        if inode.layout == Layout::Spread {
+        if inode.layout == ExtentLayout::Spread {
             let mut tails = self.tails.lock();
             tails
                 .entry(fid)
@@ -145,8 +145,8 @@ impl Restore {
             return Ok(());
         };
         let member = match inode.layout {
-            Layout::Spread => self.context.map().member(fid.owner(), end - 1),
-            Layout::Fresh | Layout::Patterned => self.context.member(),
+            ExtentLayout::Spread => self.context.map().member(fid.owner(), end - 1),
+            ExtentLayout::Fresh | ExtentLayout::Patterned => self.context.member(),
         };
         let (last, published) = self.named.at(member, fid, end - 1..end)?;
         let lacks = published < held.seq;
@@ -307,8 +307,8 @@ impl Restore {
             return Ok(());
         }
         let members = match inode.layout {
-            Layout::Spread => touched(self.context.map(), fid.owner(), from, inode.size),
-            Layout::Fresh | Layout::Patterned => vec![self.context.member()],
+            ExtentLayout::Spread => touched(self.context.map(), fid.owner(), from, inode.size),
+            ExtentLayout::Fresh | ExtentLayout::Patterned => vec![self.context.member()],
         };
         let mut now = Vec::new();
         for member in members {
@@ -360,7 +360,7 @@ impl Restore {
             Ok(stored)
         };
         match self.context.inodes.get(fid) {
-            Ok(inode) if inode.layout == Layout::Spread => {}
+            Ok(inode) if inode.layout == ExtentLayout::Spread => {}
             Ok(_) | Err(Error::Posix(Errno::STALE)) => return Ok(()),
             Err(e) => return Err(e),
         }
@@ -433,7 +433,7 @@ impl Restore {
         changes: Vec<Change>,
     ) -> Result<(Vec<Change>, Vec<Member>)> {
         let inode = self.context.inodes.get(id.fid)?;
-        if inode.layout != Layout::Spread {
+        if inode.layout != ExtentLayout::Spread {
             return Ok((changes, Vec::new()));
         }
         let (mut own, mut staged) = (Vec::new(), Vec::new());

@@ -211,13 +211,13 @@ fn a_file_is_spread_once_another_member_has_a_part() {
     let world = World::new(2);
     let fid = world.create(0);
     let layout = || world.view(1, fid).unwrap().layout;
-    assert_eq!(layout(), Layout::Fresh);
+    assert_eq!(layout(), ExtentLayout::Fresh);
     world.write(1, fid, 0..10, 1).unwrap();
-    assert_eq!(layout(), Layout::Fresh);
+    assert_eq!(layout(), ExtentLayout::Fresh);
     world.write(1, fid, SLICE..SLICE + 10, 2).unwrap();
-    assert_eq!(layout(), Layout::Spread);
+    assert_eq!(layout(), ExtentLayout::Spread);
     world.truncate(0, fid, 0).unwrap();
-    assert_eq!(layout(), Layout::Spread);
+    assert_eq!(layout(), ExtentLayout::Spread);
 }
 
 #[test]

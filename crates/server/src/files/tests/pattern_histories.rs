@@ -147,7 +147,7 @@ impl History {
                 self.model.apply(layer, attr);
                 assert_eq!((shown.size, shown.generation), (self.model.size, seq));
                 // Other members may not have published yet.
-                if shown.layout != Layout::Spread {
+                if shown.layout != ExtentLayout::Spread {
                     assert_eq!(shown.bytes, self.model.bytes.len() as u64);
                 }
             }
@@ -259,7 +259,7 @@ impl History {
                 self.recover();
                 let reader = reader % self.members();
                 self.model.compare(&self.world, reader, self.fid);
-                if self.world.view(reader, self.fid).unwrap().layout == Layout::Patterned {
+                if self.world.view(reader, self.fid).unwrap().layout == ExtentLayout::Patterned {
                     assert_eq!(self.world.by_patterns(reader, self.fid), self.model.bytes);
                 }
             }
@@ -291,7 +291,7 @@ impl History {
 
     /// A laminated file has no holes and no hidden bytes, and readers see it.
     fn tidy(&self, member: Member) {
-        if self.world.inode(self.fid).layout != Layout::Patterned {
+        if self.world.inode(self.fid).layout != ExtentLayout::Patterned {
             return;
         }
         assert_eq!(self.world.by_patterns(member, self.fid), self.model.bytes);

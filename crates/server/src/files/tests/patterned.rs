@@ -220,7 +220,7 @@ fn patterns_that_no_writer_makes_are_refused_and_change_nothing() {
         assert_eq!(errno(world.finish(&planned)), rustix::io::Errno::INVAL);
     }
     let attr = world.view(0, fid).unwrap();
-    assert_eq!((attr.generation, attr.layout), (0, Layout::Fresh));
+    assert_eq!((attr.generation, attr.layout), (0, ExtentLayout::Fresh));
     assert_eq!(world.count(0, keys::PATTERNS), 0);
 }
 
@@ -336,7 +336,8 @@ impl World {
     ) -> Result<Planned> {
         let layout = self.view(writer, fid)?.layout;
         let (own, patterns) = layer.folded(fold);
-        if layout == Layout::Spread || (layout == Layout::Fresh && patterns.is_empty()) {
+        if layout == ExtentLayout::Spread || (layout == ExtentLayout::Fresh && patterns.is_empty())
+        {
             return self.plan(writer, fid, &layer.changes(), attr.clone());
         }
         Ok(Planned {
@@ -365,7 +366,7 @@ impl World {
         let mut found = BTreeMap::new();
         for p in pieces {
             for at in p.offset..p.end() {
-                let cut = |h: &Hole| h.start <= at && at < h.end && h.seq >= p.sequence;
+                let cut = |h: &PatternHole| h.start <= at && at < h.end && h.seq >= p.sequence;
                 if !holes.iter().any(cut) {
                     found.insert(
                         at,

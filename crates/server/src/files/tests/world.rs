@@ -4,12 +4,12 @@ use crate::inodes::{Inode, Inodes};
 use crate::*;
 use forebay_fabric::Message;
 use forebay_index::{Change, Extent};
-use forebay_proto::placement::{SliceMap, split_by_member};
 use forebay_proto::call::ServiceCall;
 use forebay_proto::data::{
     DataService, FreeRanges, GetUsage, PiecesRead, ReadPieces, StoreUsage, SyncLogs, VerifyRanges,
 };
 use forebay_proto::files::*;
+use forebay_proto::placement::{SliceMap, split_by_member};
 use forebay_proto::{PeerRpc, Request};
 use forebay_storage::{Batch, Io, Options, OsIo, Store};
 use parking_lot::{Mutex, RwLock};
@@ -337,7 +337,7 @@ impl World {
             parent: Fid(0),
             dead: false,
             target: Vec::new(),
-            layout: Layout::Fresh,
+            layout: ExtentLayout::Fresh,
         };
         let mut batch = Batch::new();
         inodes.put(&mut batch, fid, &inode);

@@ -9,7 +9,7 @@ pub use finding::Finding;
 use super::{
     entries, records,
     records::{Intent, Tag},
-    steps::{Entry, Need, Step},
+    steps::{EntryTarget, IntentStep, Precondition},
 };
 use crate::{Fid, Kind, Member, Result, inodes, inodes::Inode, keys};
 use forebay_proto::intents::IntentId;
@@ -36,7 +36,7 @@ pub(crate) struct Unfinished {
     /// Decided here.
     pub(crate) intents: Vec<(IntentId, Intent)>,
     /// Promised to other members.
-    pub(crate) prepared: Vec<(IntentId, Vec<Need>)>,
+    pub(crate) prepared: Vec<(IntentId, Vec<Precondition>)>,
     applied: HashSet<IntentId>,
     watermarks: HashMap<Member, u64>,
 }
@@ -98,7 +98,7 @@ pub fn check(stores: &[(Member, &Store)]) -> Vec<Finding> {
 impl Check {
     fn unfinished(&mut self, member: Member, store: &Store) -> Result<()> {
         let committed: Vec<(IntentId, Intent)> = records::all(store, Tag::Intent)?;
-        let prepared: Vec<(IntentId, Vec<Need>)> = records::all(store, Tag::Prepared)?;
+        let prepared: Vec<(IntentId, Vec<Precondition>)> = records::all(store, Tag::Prepared)?;
         if committed.is_empty() && prepared.is_empty() {
             return Ok(());
         }
@@ -108,8 +108,8 @@ impl Check {
             .flat_map(|(_, part)| &part.steps)
         {
             self.excused.insert(step.guard());
-            if let Step::Entry {
-                to: Some(Entry { fid, .. }),
+            if let IntentStep::Entry {
+                to: Some(EntryTarget { fid, .. }),
                 ..
             } = step
             {
@@ -120,8 +120,8 @@ impl Check {
         let makes = parts.flat_map(|(_, part)| &part.makes);
         for need in (prepared.iter().flat_map(|(_, needs)| needs)).chain(makes) {
             self.excused.insert(need.guard());
-            if let Need::Entry {
-                is: Some(Entry { fid, .. }),
+            if let Precondition::Entry {
+                is: Some(EntryTarget { fid, .. }),
                 ..
             } = need
             {
@@ -183,7 +183,7 @@ impl Check {
         }
     }
 
-    fn entry(&mut self, dir: Fid, name: Vec<u8>, entry: Entry) {
+    fn entry(&mut self, dir: Fid, name: Vec<u8>, entry: EntryTarget) {
         let fid = entry.fid;
         let is_dir = entry.kind == Kind::Dir;
         match self.inodes.get_mut(&dir) {

@@ -2,7 +2,7 @@
 //! one, links are right, and nothing is left over.
 use super::net::*;
 use crate::meta::records::{self, Intent, Tag};
-use crate::meta::steps::Need;
+use crate::meta::steps::Precondition;
 use crate::*;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ pub(super) fn nothing_left(net: &Net, what: &str) {
             "{what}"
         );
         assert!(
-            records::all::<Vec<Need>>(store, Tag::Prepared)
+            records::all::<Vec<Precondition>>(store, Tag::Prepared)
                 .unwrap()
                 .is_empty(),
             "{what}"

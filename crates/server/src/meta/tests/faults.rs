@@ -2,7 +2,7 @@
 use super::net::*;
 use crate::meta::check::{Finding, check};
 use crate::meta::entries;
-use crate::meta::steps::Entry;
+use crate::meta::steps::EntryTarget;
 use crate::*;
 use forebay_storage::Batch;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Tree {
             &mut batch,
             dir,
             name.as_bytes(),
-            to.map(|(fid, kind)| Entry { fid, kind }),
+            to.map(|(fid, kind)| EntryTarget { fid, kind }),
         );
         self.net.store(0).apply(batch).unwrap();
     }

@@ -2,7 +2,7 @@
 use super::net::*;
 use crate::meta::attempt::AttemptError;
 use crate::*;
-use forebay_proto::intents::{IntentId, Part};
+use forebay_proto::intents::{IntentId, IntentPart};
 use forebay_proto::meta::{FinishIntent, HoldReply, PrepareIntent};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn finish(number: u64, below: u64) -> FinishIntent {
     FinishIntent {
         intent: intent(number),
         below,
-        part: Part::default(),
+        part: IntentPart::default(),
     }
 }
 
