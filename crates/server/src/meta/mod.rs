@@ -1,6 +1,6 @@
 //! The namespace and attributes that one member owns: its directories with their entries, and its inodes.
 //!
-//! Every operation is a plan of needs and steps (`steps`). A plan of one member is one batch. A plan that spans members is
+//! Every operation is a plan of preconditions and steps (`steps`). A plan of one member is one batch. A plan that spans members is
 //! an intent (`plan`): the directory's owner coordinates, holds what the plan needs at every member, decides with
 //! one batch (its own changes and the intent record: the commit point), has the steps done everywhere, and forgets.
 //!
