@@ -1,15 +1,18 @@
 //! What a running server answers on its control socket, to other servers of its service, and to whoever reads its metrics.
-use crate::control::{Answer, Answerer, Ask, Member, Missing, MountStatus, Peer, Process, Status};
+use crate::control::{
+    ControlHandler, ControlReply, ControlRequest, Member, MissingMember, MountStatus, Peer,
+    Process, Status,
+};
 use crate::events::Event;
-use crate::members::Running;
-use crate::metrics::Source;
+use crate::members::SharedMembers;
+use crate::metrics::StatusSource;
 use crate::mount_table;
 use crate::open_files;
-use crate::peer_rpc::{Clerk, Office, Question, Said};
-use crate::rates::RateDesk;
-use crate::recording::RecordDesk;
+use crate::peer_rpc::{PeerHandler, PeerReply, PeerRequest, PeerRpc};
+use crate::rates::RateSampler;
+use crate::recording::RecordingService;
 use crate::spec::host;
-use crate::stage::StageDesk;
+use crate::stage::StageService;
 use forebay_fuse::OpenHandles;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,18 +22,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long another process may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The same for one that was not heard for longer than [`SILENT`].
-const LITTLE: Duration = Duration::from_secs(2);
+const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for one that was not heard for longer than [`SUSPECT_AFTER_SECONDS`].
+const SUSPECT_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Three heartbeats.
-const SILENT: f64 = 3.0;
+const SUSPECT_AFTER_SECONDS: f64 = 3.0;
 /// How long is waited for figures that cost a look at every file.
-const LOOK: Duration = Duration::from_millis(300);
+const SCAN_WAIT: Duration = Duration::from_millis(300);
 
 /// Answers status itself, and hands stop requests to the main thread.
-pub struct Desk {
+pub struct ControlService {
     /// The service.
-    pub service: Running,
+    pub service: SharedMembers,
     /// Its store.
     pub store: PathBuf,
     /// Its settings as texts.
@@ -42,42 +45,42 @@ pub struct Desk {
     /// Since when it is ready.
     pub since: Instant,
     /// Its stage jobs.
-    pub stages: Arc<StageDesk>,
+    pub stages: Arc<StageService>,
     /// Its recordings.
-    pub records: Arc<RecordDesk>,
+    pub records: Arc<RecordingService>,
     /// What goes through it.
-    pub rates: RateDesk,
+    pub rates: RateSampler,
     /// Where its metrics are served.
     pub metrics: Option<String>,
     /// The way to the other processes of the service, if there are others.
-    pub office: Option<Arc<Office>>,
+    pub peer_rpc: Option<Arc<PeerRpc>>,
     /// To the main thread.
     pub events: Mutex<Sender<Event>>,
     /// How long a stop may take.
     pub limit: Duration,
 }
 
-impl Answerer for Desk {
-    fn answer(&self, ask: Ask, asker: u32) -> Answer {
+impl ControlHandler for ControlService {
+    fn answer(&self, ask: ControlRequest, asker: u32) -> ControlReply {
         match ask {
-            Ask::Status => match self.status() {
-                Ok(status) => Answer::Status(Box::new(status)),
-                Err(why) => Answer::Refused(why),
+            ControlRequest::Status => match self.status() {
+                Ok(status) => ControlReply::Status(Box::new(status)),
+                Err(why) => ControlReply::Refused(why),
             },
-            Ask::Stop { force } => self.stop(force, asker),
-            Ask::Stage(ask) => self.stages.answer(ask, asker),
-            Ask::Record(ask) => self.records.answer(ask),
+            ControlRequest::Stop { force } => self.stop(force, asker),
+            ControlRequest::Stage(ask) => self.stages.answer(ask, asker),
+            ControlRequest::Record(ask) => self.records.answer(ask),
         }
     }
 }
 
-impl Clerk for Desk {
-    fn answer(&self, _from: u16, question: Question) -> Said {
+impl PeerHandler for ControlService {
+    fn answer(&self, _from: u16, question: PeerRequest) -> PeerReply {
         let value = match question {
-            Question::Status => serde_json::to_value(self.own_status()?),
-            Question::Stage(ask) => return self.stages.answer_server(ask),
-            Question::Record(ask) => return self.records.answer_server(ask),
-            Question::Busy { host: its, asker } => {
+            PeerRequest::Status => serde_json::to_value(self.own_status()?),
+            PeerRequest::Stage(ask) => return self.stages.answer_server(ask),
+            PeerRequest::Record(ask) => return self.records.answer_server(ask),
+            PeerRequest::Busy { host: its, asker } => {
                 // On another machine its number means another process.
                 let asker = if its == host() { asker } else { 0 };
                 let why = self.busy(asker);
@@ -88,17 +91,17 @@ impl Clerk for Desk {
     }
 }
 
-impl Source for Desk {
+impl StatusSource for ControlService {
     fn figures(&self) -> Result<Status, String> {
         self.own_status()
     }
 }
 
-impl Desk {
+impl ControlService {
     /// Of all processes of the service.
     fn status(&self) -> Result<Status, String> {
         let mut status = self.own_status()?;
-        let Some(office) = self.office.as_deref() else {
+        let Some(peer_rpc) = self.peer_rpc.as_deref() else {
             return Ok(status);
         };
         let peers: BTreeMap<u16, Peer> = status
@@ -107,16 +110,16 @@ impl Desk {
             .flat_map(|p| p.peers.iter().map(|peer| (peer.member, *peer)))
             .collect();
         let patience = |member| match peers.get(&member) {
-            Some(peer) if peer.silent_seconds > SILENT => LITTLE,
-            _ => PATIENCE,
+            Some(peer) if peer.silent_seconds > SUSPECT_AFTER_SECONDS => SUSPECT_REPLY_TIMEOUT,
+            _ => PEER_REPLY_TIMEOUT,
         };
-        let all = office.ask_patiently::<Status>(&Question::Status, patience);
+        let all = peer_rpc.call_all_within::<Status>(&PeerRequest::Status, patience);
         for (member, said) in all {
             match said {
                 Ok(other) => status.add(other),
                 Err(why) => {
                     let peer = peers.get(&member);
-                    let missing = Missing {
+                    let missing = MissingMember {
                         why,
                         health: peer.map(|p| p.health),
                         silent_seconds: peer.map(|p| p.silent_seconds),
@@ -137,7 +140,7 @@ impl Desk {
                 return Err(format!("the service of {shown} is stopping; try again"));
             };
             let figures = service
-                .glance(LOOK)
+                .stats(SCAN_WAIT)
                 .map_err(|e| format!("cannot read the state of {shown}: {e}; see its log"))?;
             (figures, service.peers())
         };
@@ -187,7 +190,7 @@ impl Desk {
         };
         let held = || {
             let mut mounts = self.points.iter().zip(&self.handles);
-            mounts.find_map(|(mount, handles)| open_files::held(mount, handles))
+            mounts.find_map(|(mount, handles)| open_files::refusal_if_open(mount, handles))
         };
         self.stages.busy().or_else(seen).or_else(held)
     }
@@ -195,21 +198,21 @@ impl Desk {
     /// The same for all processes of the service, for all stop together. One that does not answer has nothing to say.
     pub fn busy_anywhere(&self, asker: u32) -> Option<String> {
         let own = self.busy(asker);
-        let (None, Some(office)) = (&own, self.office.as_deref()) else {
+        let (None, Some(peer_rpc)) = (&own, self.peer_rpc.as_deref()) else {
             return own;
         };
-        let question = Question::Busy {
+        let question = PeerRequest::Busy {
             host: host(),
             asker,
         };
-        let all = office.ask_all::<Option<String>>(&question, PATIENCE);
+        let all = peer_rpc.call_all::<Option<String>>(&question, PEER_REPLY_TIMEOUT);
         all.into_iter().find_map(|(member, said)| {
             let why = said.ok().flatten()?;
             Some(format!("node {member} {why}"))
         })
     }
 
-    fn stop(&self, force: bool, asker: u32) -> Answer {
+    fn stop(&self, force: bool, asker: u32) -> ControlReply {
         let (reply, answer) = sync_channel(1);
         let sent = self
             .events
@@ -221,7 +224,7 @@ impl Desk {
                 reply,
             });
         let stopping = || {
-            Answer::Refused(format!(
+            ControlReply::Refused(format!(
                 "the service of {} is stopping already",
                 self.store.display()
             ))

@@ -6,23 +6,23 @@
 use crate::failure::{Failure, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More are never raised to: no service needs them, and programs close all that they might have, one by one.
-const MOST: u64 = 1 << 16;
+/// The limit is never raised beyond: no service needs them, and programs close all that they might have, one by one.
+const MAX_LIMIT: u64 = 1 << 16;
 /// Streams, log, sockets, event sources and locks of a process.
-const PROCESS: u64 = 16;
+const PROCESS_DESCRIPTORS: u64 = 16;
 /// What MPI takes: its own event sources, and sockets to the other processes.
-const MPI: u64 = 64;
+const MPI_DESCRIPTORS: u64 = 64;
 /// A member: lock, manifest, log and those before it that are not on disk yet, segments being filled, tables being written.
-const MEMBER: u64 = 12;
-/// Fewer than this a service cannot work with.
-const LEAST_KEPT: u64 = 4;
+const MEMBER_DESCRIPTORS: u64 = 12;
+/// A service cannot work with fewer open segments and tables.
+const MIN_OPEN_FILES: u64 = 4;
 /// Files kept open for reading, for each member at most.
-const KEPT: u64 = 256;
+const MAX_OPEN_FILES_PER_MEMBER: u64 = 256;
 
 /// Raises the limit to what the process may have. Without it, the first services to run out would be ordinary ones.
 pub fn raise_limit() {
     let now = getrlimit(Resource::Nofile);
-    let most = now.maximum.unwrap_or(MOST).min(MOST);
+    let most = now.maximum.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
     if now.current.is_none_or(|current| current >= most) {
         return;
     }
@@ -57,17 +57,19 @@ fn limit() -> u64 {
 ///
 /// # Errors
 /// If the limit is too low for so many members.
-pub fn kept(members: usize, threads: usize, mpi: bool) -> Result<usize> {
-    kept_of(limit(), members as u64, threads as u64, mpi)
+pub fn open_files(members: usize, threads: usize, mpi: bool) -> Result<usize> {
+    open_files_of(limit(), members as u64, threads as u64, mpi)
 }
 
-fn kept_of(limit: u64, members: u64, threads: u64, mpi: bool) -> Result<usize> {
+fn open_files_of(limit: u64, members: u64, threads: u64, mpi: bool) -> Result<usize> {
     let fits = |limit: u64| {
         let connections = share(limit, 32) + share(limit, 8);
-        let needed =
-            PROCESS + connections as u64 + u64::from(mpi) * MPI + members * (MEMBER + threads);
-        let kept = (limit.saturating_sub(needed) / 4 * 3).min(members * KEPT);
-        (kept >= LEAST_KEPT).then_some(kept)
+        let needed = PROCESS_DESCRIPTORS
+            + connections as u64
+            + u64::from(mpi) * MPI_DESCRIPTORS
+            + members * (MEMBER_DESCRIPTORS + threads);
+        let kept = (limit.saturating_sub(needed) / 4 * 3).min(members * MAX_OPEN_FILES_PER_MEMBER);
+        (kept >= MIN_OPEN_FILES).then_some(kept)
     };
     if let Some(kept) = fits(limit) {
         return Ok(usize::try_from(kept).unwrap_or(usize::MAX));
@@ -92,16 +94,19 @@ mod tests {
         for mpi in [false, true] {
             for (members, threads) in [(1, 1), (1, 4), (1, 8), (4, 8), (64, 8)] {
                 for limit in (0..40_000).step_by(7).chain([1 << 16, u64::MAX]) {
-                    let Ok(kept) = kept_of(limit, members, threads, mpi) else {
+                    let Ok(open_files) = open_files_of(limit, members, threads, mpi) else {
                         continue;
                     };
                     let connections = (share(limit, 32) + share(limit, 8)) as u64;
-                    let all = kept as u64 + connections + members * (MEMBER + threads) + PROCESS;
+                    let all = open_files as u64
+                        + connections
+                        + members * (MEMBER_DESCRIPTORS + threads)
+                        + PROCESS_DESCRIPTORS;
                     assert!(
-                        all < limit && kept as u64 >= LEAST_KEPT,
+                        all < limit && open_files as u64 >= MIN_OPEN_FILES,
                         "{members} of {limit}"
                     );
-                    assert!(kept as u64 <= members * KEPT);
+                    assert!(open_files as u64 <= members * MAX_OPEN_FILES_PER_MEMBER);
                 }
             }
         }
@@ -109,8 +114,8 @@ mod tests {
 
     #[test]
     fn one_node_runs_with_few_and_many_nodes_say_how_many_they_need() {
-        assert!(kept_of(48, 1, 4, false).is_ok());
-        let refused = kept_of(48, 4, 4, false).unwrap_err();
+        assert!(open_files_of(48, 1, 4, false).is_ok());
+        let refused = open_files_of(48, 4, 4, false).unwrap_err();
         assert!(
             refused.text.contains("4 nodes") && refused.text.contains("48"),
             "{refused}"
@@ -120,7 +125,7 @@ mod tests {
             .split(' ')
             .find_map(|w| w.parse().ok().filter(|n| *n > 48))
             .unwrap();
-        assert!(kept_of(needs, 4, 4, false).is_ok());
-        assert_eq!(kept_of(20_000, 1, 8, false).unwrap(), 256);
+        assert!(open_files_of(needs, 4, 4, false).is_ok());
+        assert_eq!(open_files_of(20_000, 1, 8, false).unwrap(), 256);
     }
 }

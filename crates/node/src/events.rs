@@ -1,5 +1,5 @@
 //! What a running server waits for: signals, a stop request, and its mounts going away from outside.
-use crate::control::Answer;
+use crate::control::ControlReply;
 use crate::failure::{Context, Result};
 use crate::mount_table;
 use rustix::event::{PollFd, PollFlags};
@@ -19,7 +19,7 @@ pub enum Event {
         /// The process that asks.
         asker: u32,
         /// Takes the answer.
-        reply: SyncSender<Answer>,
+        reply: SyncSender<ControlReply>,
     },
     /// Somebody has unmounted every mount.
     Unmounted,

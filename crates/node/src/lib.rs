@@ -8,6 +8,7 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)] // Its words go to the log, or back to who started it.
 
+mod acceptor;
 pub mod allocator;
 pub mod control;
 mod control_service;

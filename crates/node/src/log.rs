@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing_subscriber::prelude::*;
 
 /// A log longer than this is moved to `log.old` when the server starts.
-const LONG: u64 = 8 << 20;
+const MAX_LOG_BYTES: u64 = 8 << 20;
 
-enum Place {
+enum LogTarget {
     Memory(Vec<u8>),
     Stderr,
     File(File),
@@ -22,15 +22,15 @@ enum Place {
 
 /// The process's log.
 #[derive(Clone)]
-pub struct Log(Arc<Mutex<Place>>);
+pub struct Log(Arc<Mutex<LogTarget>>);
 
 impl Log {
     /// Starts logging; to standard error, or for now to memory.
     pub fn start(settings: &Settings, foreground: bool) -> Log {
         let log = Log(Arc::new(Mutex::new(if foreground {
-            Place::Stderr
+            LogTarget::Stderr
         } else {
-            Place::Memory(Vec::new())
+            LogTarget::Memory(Vec::new())
         })));
         let writer = log.clone();
         let filter: tracing_subscriber::filter::Targets = settings.log.parse().unwrap_or_default();
@@ -52,7 +52,7 @@ impl Log {
     pub fn move_to(&self, store: &Path) -> Result {
         let path = store.join("log");
         let next = "check the permissions of the store's directory";
-        if std::fs::metadata(&path).is_ok_and(|m| m.len() > LONG) {
+        if std::fs::metadata(&path).is_ok_and(|m| m.len() > MAX_LOG_BYTES) {
             std::fs::rename(&path, store.join("log.old"))
                 .or_fail(format!("cannot move {}", path.display()), next)?;
         }
@@ -68,13 +68,13 @@ impl Log {
             "raise the limit on open files",
         )?;
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Place::Memory(held) = &*place {
+        if let LogTarget::Memory(held) = &*place {
             file.write_all(held).or_fail(
                 format!("cannot write the log {}", path.display()),
                 "free space on the disk",
             )?;
         }
-        *place = Place::File(file);
+        *place = LogTarget::File(file);
         Ok(())
     }
 }
@@ -85,9 +85,9 @@ impl Write for Log {
         let text = String::from_utf8_lossy(bytes);
         let line = format!("{}\n", escaped(text.strip_suffix('\n').unwrap_or(&text)));
         match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Place::Memory(held) => held.write_all(line.as_bytes()),
-            Place::Stderr => std::io::stderr().write_all(line.as_bytes()),
-            Place::File(file) => file.write_all(line.as_bytes()),
+            LogTarget::Memory(held) => held.write_all(line.as_bytes()),
+            LogTarget::Stderr => std::io::stderr().write_all(line.as_bytes()),
+            LogTarget::File(file) => file.write_all(line.as_bytes()),
         }?;
         Ok(bytes.len())
     }

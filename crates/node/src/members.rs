@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The members that run in this process.
-pub trait Hosted: Send {
+pub trait LocalMembers: Send {
     /// What they hold and have done. Waits `patience` at most for what costs a look at everything.
-    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>>;
+    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>>;
     /// How the members in other processes stand; none if there are no other processes.
     fn peers(&self) -> Vec<Peer>;
     /// Each of them: its number and its delegate.
@@ -33,8 +33,8 @@ pub trait Hosted: Send {
     fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()>;
 }
 
-impl Hosted for Service {
-    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+impl LocalMembers for Service {
+    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
         Service::glance(self, patience)
     }
 
@@ -62,8 +62,8 @@ impl Hosted for Service {
     }
 }
 
-impl Hosted for Salvage {
-    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+impl LocalMembers for Salvage {
+    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
         self.service()?.glance(patience)
     }
 
@@ -73,7 +73,7 @@ impl Hosted for Salvage {
 
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
         self.service()
-            .map_or_else(|_| Vec::new(), Hosted::delegates)
+            .map_or_else(|_| Vec::new(), LocalMembers::delegates)
     }
 
     fn members(&self) -> u16 {
@@ -97,4 +97,4 @@ impl Hosted for Salvage {
 }
 
 /// The service while it runs; taken out when it stops.
-pub type Running = Arc<Mutex<Option<Box<dyn Hosted>>>>;
+pub type SharedMembers = Arc<Mutex<Option<Box<dyn LocalMembers>>>>;

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the threads of a server may go on after its end of the pipe has closed.
-const LAST: Duration = Duration::from_secs(20);
+const SERVER_END_LIMIT: Duration = Duration::from_secs(20);
 
 /// Between looks whether somebody else has cleared up.
 const LOOK: Timespec = Timespec {
@@ -35,11 +35,11 @@ const LOOK: Timespec = Timespec {
 };
 
 /// The other end of the watcher's pipe.
-static WATCHER: Mutex<Option<ChildStdin>> = Mutex::new(None);
+static CLEANER_PIPE: Mutex<Option<ChildStdin>> = Mutex::new(None);
 
 /// Tells the watcher, if this process has one, which process groups have used the mounts that it leaves behind.
 pub fn tell_callers(groups: &BTreeSet<u32>) {
-    let mut watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut watcher = CLEANER_PIPE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(watcher) = watcher.as_mut() {
         let lines: String = groups.iter().map(|group| format!("{group}\n")).collect();
         // Fails only if the watcher has ended, and then nobody wants to know. It reads all the time.
@@ -72,7 +72,7 @@ pub fn start(store: &Path, users: &[u32]) -> Result {
             "raise the limit on processes (ulimit -u)",
         )?;
     // Open as long as this process lives.
-    *WATCHER.lock().unwrap_or_else(PoisonError::into_inner) = child.stdin.take();
+    *CLEANER_PIPE.lock().unwrap_or_else(PoisonError::into_inner) = child.stdin.take();
     Ok(())
 }
 
@@ -81,7 +81,7 @@ pub fn start(store: &Path, users: &[u32]) -> Result {
 /// # Errors
 /// If a mount cannot be detached.
 pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
-    let_go();
+    close_inherited();
     // Fails only if it leads a session already.
     let _ = rustix::process::setsid();
     // A cancelled job ends all its processes with these; this one is there for the end.
@@ -99,7 +99,7 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
     let _ = std::io::stdin().read_to_end(&mut said);
     let said = String::from_utf8_lossy(&said);
     let callers = said.lines().filter_map(|line| line.parse().ok()).collect();
-    let end = Instant::now() + LAST;
+    let end = Instant::now() + SERVER_END_LIMIT;
     while crate::processes::lives(server) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -133,7 +133,7 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
 
 /// Closes what the launcher has left open for its servers and they for their children: a launcher that sees one of these
 /// open takes its server for alive.
-fn let_go() {
+fn close_inherited() {
     // SAFETY: the first thing this process does; nothing in it owns or uses a descriptor above standard error yet.
     // Fails only on kernels before 5.9, where a launcher may take longer to notice a death.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };

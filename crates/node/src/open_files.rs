@@ -6,19 +6,19 @@ use forebay_fuse::{OpenFile, OpenHandles};
 use std::time::Duration;
 
 /// The kernel tells of a close some time after it; so long that is waited for.
-const LATE_CLOSE: Duration = Duration::from_secs(2);
+const LATE_CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// Files named in a message.
-const NAMED: usize = 3;
+const NAMED_FILES: usize = 3;
 
 /// The refusal to unmount while something is open there.
-pub fn held(mount: &MountStatus, handles: &OpenHandles) -> Option<String> {
-    let files = handles.open_after(LATE_CLOSE);
+pub fn refusal_if_open(mount: &MountStatus, handles: &OpenHandles) -> Option<String> {
+    let files = handles.open_after(LATE_CLOSE_LIMIT);
     (!files.is_empty()).then(|| refusal(mount, &files))
 }
 
 fn refusal(mount: &MountStatus, files: &[OpenFile]) -> String {
-    let mut named: Vec<String> = files.iter().take(NAMED).map(shown).collect();
-    if let Some(more) = files.len().checked_sub(NAMED).filter(|n| *n > 0) {
+    let mut named: Vec<String> = files.iter().take(NAMED_FILES).map(shown).collect();
+    if let Some(more) = files.len().checked_sub(NAMED_FILES).filter(|n| *n > 0) {
         named.push(format!("{more} more"));
     }
     let things = match files.len() {

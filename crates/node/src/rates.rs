@@ -4,7 +4,7 @@
 //! ends with this value.
 use crate::control::Rates;
 use crate::failure::{Context, Result};
-use crate::members::Running;
+use crate::members::SharedMembers;
 use forebay_server::delegate::Traffic;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is looked.
-const EVERY: Duration = Duration::from_secs(1);
-/// Looks that are kept: the rates are over so many times `EVERY`, about.
-const KEPT: usize = 10;
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Looks that are kept: the rates are over so many times `SAMPLE_INTERVAL`, about.
+const SAMPLES_KEPT: usize = 10;
 
 /// What was counted at one moment, by member.
 type Sample = (Instant, BTreeMap<u16, Traffic>);
@@ -25,7 +25,7 @@ struct Samples(VecDeque<Sample>);
 impl Samples {
     fn add(&mut self, sample: Sample) {
         self.0.push_back(sample);
-        if self.0.len() > KEPT {
+        if self.0.len() > SAMPLES_KEPT {
             self.0.pop_front();
         }
     }
@@ -40,18 +40,18 @@ impl Samples {
 }
 
 /// See the head of this file.
-pub struct RateDesk {
+pub struct RateSampler {
     samples: Arc<Mutex<Samples>>,
     /// Dropping it ends the thread.
     _stop: Sender<()>,
 }
 
-impl RateDesk {
+impl RateSampler {
     /// Begins to look at `service`.
     ///
     /// # Errors
     /// If there is no thread.
-    pub fn start(service: Running) -> Result<RateDesk> {
+    pub fn start(service: SharedMembers) -> Result<RateSampler> {
         let samples = Arc::new(Mutex::new(Samples::default()));
         let (stop, stopped) = channel::<()>();
         let kept = samples.clone();
@@ -63,7 +63,7 @@ impl RateDesk {
                 kept.lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .add(sample);
-                if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(SAMPLE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
@@ -75,7 +75,7 @@ impl RateDesk {
                 "cannot start the thread that measures rates",
                 "raise the limit on processes",
             )?;
-        Ok(RateDesk {
+        Ok(RateSampler {
             samples,
             _stop: stop,
         })
@@ -89,7 +89,7 @@ impl RateDesk {
 }
 
 /// What the members have counted; `None` if the service has stopped.
-fn sample(service: &Running) -> Option<Sample> {
+fn sample(service: &SharedMembers) -> Option<Sample> {
     let service = service.lock().unwrap_or_else(PoisonError::into_inner);
     let delegates = service.as_ref()?.delegates();
     let counted = delegates
@@ -121,7 +121,7 @@ mod tests {
             samples.add((at, BTreeMap::from([(7, reads(counted(second)))])));
             let later = at + Duration::from_secs(1);
             let rates = samples.rates(7, &reads(counted(second + 1)), later);
-            let window = (second + 1).min(KEPT as u64);
+            let window = (second + 1).min(SAMPLES_KEPT as u64);
             assert_eq!(rates.seconds, window as f64);
             let expected = match second {
                 0..30 => Some(100.0),

@@ -3,9 +3,11 @@
 //! The asked server has the others of its service do the same. It ends the recording if the process that asked has ended.
 //!
 //! Invariant: one recording at a time, because two could not agree on what the kernel may keep.
-use crate::control::{Answer, MountStatus, RecordAnswer, RecordAsk, RecordPart, RecordSpec};
-use crate::members::Running;
-use crate::peer_rpc::{Office, Question, Said};
+use crate::control::{
+    ControlReply, MountStatus, RecordPart, RecordReply, RecordRequest, RecordSpec,
+};
+use crate::members::SharedMembers;
+use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
 use crate::spec::host;
 use forebay_fuse::Watch;
 use forebay_trace::record::{Recorder, Setup};
@@ -13,65 +15,65 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the other servers may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often is looked whether who asked still lives.
-const LOOK: Duration = Duration::from_millis(500);
+const ASKER_CHECK: Duration = Duration::from_millis(500);
 /// How long the end of a recording waits for the last closes, which the kernel tells after their calls have returned.
-const LAST_CLOSES: Duration = Duration::from_secs(1);
+const LAST_CLOSES_LIMIT: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
-pub struct RecordDesk {
+pub struct RecordingService {
     mounts: Vec<(MountStatus, Arc<Watch>)>,
-    office: Option<Arc<Office>>,
+    peer_rpc: Option<Arc<PeerRpc>>,
     /// To see whether the service is stopping.
-    service: Running,
-    active: Mutex<Option<Active>>,
+    service: SharedMembers,
+    active: Mutex<Option<ActiveRecording>>,
     /// The recording has ended.
     ended: Condvar,
 }
 
-struct Active {
+struct ActiveRecording {
     id: u64,
     recorders: Vec<Arc<Recorder>>,
 }
 
-impl RecordDesk {
+impl RecordingService {
     /// For these mounts of this process.
     pub fn new(
         mounts: Vec<(MountStatus, Arc<Watch>)>,
-        office: Option<Arc<Office>>,
-        service: Running,
-    ) -> RecordDesk {
-        RecordDesk {
+        peer_rpc: Option<Arc<PeerRpc>>,
+        service: SharedMembers,
+    ) -> RecordingService {
+        RecordingService {
             mounts,
-            office,
+            peer_rpc,
             service,
             active: Mutex::default(),
             ended: Condvar::new(),
         }
     }
 
-    fn active(&self) -> MutexGuard<'_, Option<Active>> {
+    fn active(&self) -> MutexGuard<'_, Option<ActiveRecording>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers a client: for all servers of the service.
-    pub fn answer(self: &Arc<Self>, ask: RecordAsk) -> Answer {
+    pub fn answer(self: &Arc<Self>, ask: RecordRequest) -> ControlReply {
         let answer = match ask {
-            RecordAsk::Start(spec) => self.start_all(&spec).map(RecordAnswer::Started),
-            RecordAsk::Stop { id } => Ok(RecordAnswer::Stopped(self.stop_all(id))),
+            RecordRequest::Start(spec) => self.start_all(&spec).map(RecordReply::Started),
+            RecordRequest::Stop { id } => Ok(RecordReply::Stopped(self.stop_all(id))),
         };
         match answer {
-            Ok(answer) => Answer::Record(answer),
-            Err(why) => Answer::Refused(why),
+            Ok(answer) => ControlReply::Record(answer),
+            Err(why) => ControlReply::Refused(why),
         }
     }
 
     /// Answers another server: for this process alone.
-    pub fn answer_server(&self, ask: RecordAsk) -> Said {
+    pub fn answer_server(&self, ask: RecordRequest) -> PeerReply {
         let answer = match ask {
-            RecordAsk::Start(spec) => serde_json::to_value(self.start(&spec)?),
-            RecordAsk::Stop { id } => serde_json::to_value(self.stop(id)),
+            RecordRequest::Start(spec) => serde_json::to_value(self.start(&spec)?),
+            RecordRequest::Stop { id } => serde_json::to_value(self.stop(id)),
         };
         answer.map_err(|e| e.to_string())
     }
@@ -81,9 +83,10 @@ impl RecordDesk {
             return Ok(Vec::new());
         }
         let mut parts = self.start(spec)?;
-        let question = Question::Record(RecordAsk::Start(spec.clone()));
-        let others = self.office.as_ref();
-        let others = others.map(|office| office.ask_all::<Vec<RecordPart>>(&question, PATIENCE));
+        let question = PeerRequest::Record(RecordRequest::Start(spec.clone()));
+        let others = self.peer_rpc.as_ref();
+        let others = others
+            .map(|peer_rpc| peer_rpc.call_all::<Vec<RecordPart>>(&question, PEER_REPLY_TIMEOUT));
         for (_, said) in others.into_iter().flatten() {
             match said {
                 Ok(more) => parts.extend(more),
@@ -93,11 +96,11 @@ impl RecordDesk {
                 }
             }
         }
-        let (desk, id, asker) = (self.clone(), spec.id, spec.asker);
+        let (recordings, id, asker) = (self.clone(), spec.id, spec.asker);
         let follow = move || {
-            if desk.wait_for_end(id, asker) {
+            if recordings.wait_for_end(id, asker) {
                 tracing::warn!("whoever asked for the recording has ended: so does the recording");
-                desk.stop_all(id);
+                recordings.stop_all(id);
             }
         };
         let thread = std::thread::Builder::new().name("recording".into());
@@ -154,7 +157,7 @@ impl RecordDesk {
             watch.begin(recorder.clone(), spec.exact);
         }
         tracing::info!(name = spec.name, "recording");
-        *active = Some(Active {
+        *active = Some(ActiveRecording {
             id: spec.id,
             recorders,
         });
@@ -163,9 +166,9 @@ impl RecordDesk {
 
     fn stop_all(&self, id: u64) -> Vec<String> {
         let mut problems = self.stop(id);
-        let question = Question::Record(RecordAsk::Stop { id });
-        if let Some(office) = &self.office {
-            for (_, said) in office.ask_all::<Vec<String>>(&question, PATIENCE) {
+        let question = PeerRequest::Record(RecordRequest::Stop { id });
+        if let Some(peer_rpc) = &self.peer_rpc {
+            for (_, said) in peer_rpc.call_all::<Vec<String>>(&question, PEER_REPLY_TIMEOUT) {
                 problems.extend(said.unwrap_or_else(|why| vec![why]));
             }
         }
@@ -177,7 +180,7 @@ impl RecordDesk {
         let Some(recording) = active.take_if(|active| active.id == id) else {
             return Vec::new();
         };
-        let until = Instant::now() + LAST_CLOSES;
+        let until = Instant::now() + LAST_CLOSES_LIMIT;
         let open = || recording.recorders.iter().any(|r| r.open() > 0);
         while open() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
@@ -218,7 +221,7 @@ impl RecordDesk {
             if !crate::processes::lives(asker) {
                 return true;
             }
-            let waited = self.ended.wait_timeout(active, LOOK);
+            let waited = self.ended.wait_timeout(active, ASKER_CHECK);
             active = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -1,10 +1,10 @@
 //! Starting a server as a process of its own, and waiting until it is ready.
 //!
 //! The server is this program again under a hidden verb: nothing is forked after threads have started.
-use crate::control::{Answer, Ask, Client, NoServer};
+use crate::control::{Client, ControlReply, ControlRequest, NoServer};
 use crate::failure::{Context, Failure, Result};
 use crate::mount_table::{self, How};
-use crate::spec::{Report, Spec};
+use crate::spec::{ServerReport, ServerSpec};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A server that is ready.
 pub struct ServerProcess {
     child: Child,
-    spec: Spec,
+    spec: ServerSpec,
     /// It got the store's lock, so the store's mounts are its own.
     opened: bool,
     /// Says a line to whoever starts it.
@@ -28,7 +28,7 @@ impl ServerProcess {
     /// What the server reported; or that it did not get ready in `limit`, and at which step. Then it is ended, and
     /// none of its mounts stays.
     pub fn start(
-        spec: &Spec,
+        spec: &ServerSpec,
         limit: Duration,
         tell: fn(&str),
         mut stage: impl FnMut(&str),
@@ -74,7 +74,10 @@ impl ServerProcess {
             .name("server reports".into())
             .spawn(move || {
                 for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
-                    if sender.send(serde_json::from_str::<Report>(&line)).is_err() {
+                    if sender
+                        .send(serde_json::from_str::<ServerReport>(&line))
+                        .is_err()
+                    {
                         return;
                     }
                 }
@@ -85,21 +88,23 @@ impl ServerProcess {
         let mut last = String::from("starting");
         loop {
             match reports.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(Ok(Report::Ready)) => return Ok(()),
-                Ok(Ok(Report::Stage(text))) => {
+                Ok(Ok(ServerReport::Ready)) => return Ok(()),
+                Ok(Ok(ServerReport::Step(text))) => {
                     stage(&text);
                     last = text;
                 }
-                Ok(Ok(Report::Opened)) => self.opened = true,
-                Ok(Ok(Report::Failed { code, text, .. })) => return Err(Failure { code, text }),
+                Ok(Ok(ServerReport::Opened)) => self.opened = true,
+                Ok(Ok(ServerReport::Failed { code, text, .. })) => {
+                    return Err(Failure { code, text });
+                }
                 // Only servers of a job say this.
                 Ok(Ok(
-                    Report::Begun { .. }
-                    | Report::CannotRun { .. }
-                    | Report::AllReady(_)
-                    | Report::Died(_)
-                    | Report::Stopping { .. }
-                    | Report::Stopped(_),
+                    ServerReport::Begun { .. }
+                    | ServerReport::CannotRun { .. }
+                    | ServerReport::AllReady(_)
+                    | ServerReport::Died(_)
+                    | ServerReport::Stopping { .. }
+                    | ServerReport::Stopped(_),
                 )) => {}
                 Ok(Err(e)) => {
                     return Err(Failure::new(
@@ -140,7 +145,7 @@ impl ServerProcess {
     }
 
     /// What it serves.
-    pub fn spec(&self) -> &Spec {
+    pub fn spec(&self) -> &ServerSpec {
         &self.spec
     }
 
@@ -148,7 +153,7 @@ impl ServerProcess {
     ///
     /// # Errors
     /// If it cannot be reached or refuses.
-    pub fn ask(&self, ask: &Ask, limit: Duration) -> Result<Answer> {
+    pub fn ask(&self, ask: &ControlRequest, limit: Duration) -> Result<ControlReply> {
         match Client::connect(&self.spec.store) {
             Ok(mut client) => client.ask(ask, limit),
             Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
@@ -164,7 +169,7 @@ impl ServerProcess {
     /// # Errors
     /// If it does not stop in time; then it is killed.
     pub fn stop(mut self, limit: Duration) -> Result {
-        let answer = self.ask(&Ask::Stop { force: true }, limit);
+        let answer = self.ask(&ControlRequest::Stop { force: true }, limit);
         let ended = self.wait(limit);
         // One that died has left its mounts.
         let answer = answer.inspect_err(|_| self.kill());

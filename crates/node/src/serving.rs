@@ -1,18 +1,18 @@
 //! A server at work: answers the control socket until it is time to stop, then stops in order.
 //!
 //! Knows nothing of how the service was started, nor of how many members run in this process.
-use crate::control::{Answer, Listener, MountStatus};
-use crate::control_service::Desk;
+use crate::control::{ControlReply, Listener, MountStatus};
+use crate::control_service::ControlService;
 use crate::events::{self, Event};
 use crate::failure::{Context, Failure, Result};
-use crate::members::{Hosted, Running};
+use crate::members::{LocalMembers, SharedMembers};
 use crate::metrics::Endpoint;
-use crate::peer_rpc::Office;
+use crate::peer_rpc::PeerRpc;
 use crate::processes;
-use crate::rates::RateDesk;
-use crate::recording::RecordDesk;
+use crate::rates::RateSampler;
+use crate::recording::RecordingService;
 use crate::settings::Settings;
-use crate::stage::StageDesk;
+use crate::stage::StageService;
 use crate::watchdog::Watchdog;
 use forebay_fuse::Mount;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// What runs, and where.
-pub struct Attended {
+pub struct ServerParts {
     /// The store, absolute.
     pub store: PathBuf,
     /// The settings as texts.
@@ -31,13 +31,13 @@ pub struct Attended {
     /// The same as they run.
     pub mounts: Vec<Mount>,
     /// The members of this process.
-    pub service: Box<dyn Hosted>,
+    pub service: Box<dyn LocalMembers>,
     /// The way to the other processes of the service, if there are others.
-    pub office: Option<Office>,
+    pub peer_rpc: Option<PeerRpc>,
     /// Where metrics are to be served, if at all.
     pub metrics: Option<Endpoint>,
     /// The programs that the service was started for; none: whoever stops it has looked after them.
-    pub programs: Option<Programs>,
+    pub programs: Option<ServedPrograms>,
 }
 
 /// Takes why a service stops early, and process groups.
@@ -45,7 +45,7 @@ pub type OnEarlyStop = Box<dyn Fn(&str, &BTreeSet<u32>) + Send>;
 
 /// The programs that a service was started for, by `run` or one of its kind. As long as they may run there is a mount that
 /// answers with an error: the directory below would take their files without a word.
-pub struct Programs {
+pub struct ServedPrograms {
     /// The process that stops the service only when they have ended, if it is on this machine.
     pub starter: Option<u32>,
     /// Hears that, and why, the service stops before they have ended, and the process groups of all that have used the mounts.
@@ -57,79 +57,79 @@ pub struct Programs {
 /// # Errors
 /// If it cannot go on, or did not stop cleanly.
 pub fn until_stopped(
-    attended: Attended,
+    parts: ServerParts,
     settings: &Settings,
     (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     ready: impl FnOnce() -> Result<bool>,
 ) -> Result {
-    let store = attended.store;
-    let points: Vec<PathBuf> = attended.points.iter().map(|p| p.path.clone()).collect();
-    let service: Running = Arc::new(Mutex::new(Some(attended.service)));
-    let office = attended.office.map(Arc::new);
-    let stages = Arc::new(StageDesk::new(
+    let store = parts.store;
+    let points: Vec<PathBuf> = parts.points.iter().map(|p| p.path.clone()).collect();
+    let service: SharedMembers = Arc::new(Mutex::new(Some(parts.service)));
+    let peer_rpc = parts.peer_rpc.map(Arc::new);
+    let stages = Arc::new(StageService::new(
         service.clone(),
         store.clone(),
         points.clone(),
-        office.clone(),
+        peer_rpc.clone(),
     ));
-    let handles = attended.mounts.iter().map(Mount::open_handles).collect();
-    let watches = attended.mounts.iter().map(Mount::watch);
-    let records = Arc::new(RecordDesk::new(
-        attended.points.iter().cloned().zip(watches).collect(),
-        office.clone(),
+    let handles = parts.mounts.iter().map(Mount::open_handles).collect();
+    let watches = parts.mounts.iter().map(Mount::watch);
+    let records = Arc::new(RecordingService::new(
+        parts.points.iter().cloned().zip(watches).collect(),
+        peer_rpc.clone(),
         service.clone(),
     ));
-    let desk = Arc::new(Desk {
+    let control = Arc::new(ControlService {
         records: records.clone(),
         handles,
-        office: office.clone(),
-        rates: RateDesk::start(service.clone())?,
-        metrics: attended.metrics.as_ref().map(Endpoint::url),
+        peer_rpc: peer_rpc.clone(),
+        rates: RateSampler::start(service.clone())?,
+        metrics: parts.metrics.as_ref().map(Endpoint::url),
         service: service.clone(),
         stages: stages.clone(),
         store: store.clone(),
-        settings: attended.settings,
-        points: attended.points,
+        settings: parts.settings,
+        points: parts.points,
         since: Instant::now(),
         events: Mutex::new(sender.clone()),
         limit: settings.stop_limit,
     });
-    if let Some(office) = &office {
-        office.open(desk.clone());
+    if let Some(peer_rpc) = &peer_rpc {
+        peer_rpc.serve(control.clone());
     }
-    let metrics = attended
+    let metrics = parts
         .metrics
-        .map(|m| m.serve(desk.clone()))
+        .map(|m| m.serve(control.clone()))
         .transpose()?;
-    let listener = Listener::open(&store, desk.clone())?;
+    let listener = Listener::open(&store, control.clone())?;
     if !points.is_empty() {
         events::unmounts(store.clone(), points.clone(), sender)?;
     }
     let heard = ready()?;
     tracing::info!("ready");
 
-    let starter = attended.programs.as_ref().and_then(|p| p.starter);
-    let Stop {
+    let starter = parts.programs.as_ref().and_then(|p| p.starter);
+    let StopCause {
         why,
         over,
         expelled,
         reply,
     } = match heard {
-        true => wait(&events, &desk, starter),
-        false => Stop::because("whoever started it is gone"),
+        true => wait(&events, &control, starter),
+        false => StopCause::because("whoever started it is gone"),
     };
     tracing::info!("{why}: stopping");
-    let mut mounts = attended.mounts;
+    let mut mounts = parts.mounts;
     let callers: BTreeSet<u32> = mounts.iter().flat_map(Mount::callers).collect();
     // What was declared dead answers nobody any more, at once; its mounts stay as those of a process that was killed.
     if expelled {
         mounts.drain(..).for_each(Mount::refuse);
     }
-    if let Some(programs) = attended.programs.as_ref().filter(|_| !over) {
+    if let Some(programs) = parts.programs.as_ref().filter(|_| !over) {
         (programs.early)(&why, &callers);
     }
     // Ranks on this machine may outlive their launcher, on another one, by a moment.
-    let used = expelled || attended.programs.is_some() && (!over || processes::ranks_run(&callers));
+    let used = expelled || parts.programs.is_some() && (!over || processes::ranks_run(&callers));
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, points) = (store.clone(), points.clone());
         move |_, _| {
@@ -138,11 +138,11 @@ pub fn until_stopped(
             }
         }
     });
-    drop((metrics, desk));
-    limit.stage("ending stage jobs");
+    drop((metrics, control));
+    limit.step("ending stage jobs");
     stages.stop();
-    if let Some(office) = office {
-        office.close();
+    if let Some(peer_rpc) = peer_rpc {
+        peer_rpc.close();
     }
     let running = service
         .lock()
@@ -167,8 +167,8 @@ pub fn until_stopped(
     };
     if let Some(reply) = reply {
         let answer = match &result {
-            Ok(()) => Answer::Stopped { dead },
-            Err(failure) => Answer::Refused(failure.text.clone()),
+            Ok(()) => ControlReply::Stopped { dead },
+            Err(failure) => ControlReply::Refused(failure.text.clone()),
         };
         // Whoever asked may have gone.
         let _ = reply.send(answer);
@@ -185,19 +185,19 @@ pub fn until_stopped(
 }
 
 /// Why a server stops.
-struct Stop {
+struct StopCause {
     why: String,
     /// The programs that the service was there for have ended.
     over: bool,
     /// The others have declared this process dead.
     expelled: bool,
     /// Whom to tell when it has.
-    reply: Option<mpsc::SyncSender<Answer>>,
+    reply: Option<mpsc::SyncSender<ControlReply>>,
 }
 
-impl Stop {
-    fn because(why: impl Into<String>) -> Stop {
-        Stop {
+impl StopCause {
+    fn because(why: impl Into<String>) -> StopCause {
+        StopCause {
             why: why.into(),
             over: false,
             expelled: false,
@@ -207,24 +207,28 @@ impl Stop {
 }
 
 /// Waits until it is time to stop.
-fn wait(events: &mpsc::Receiver<Event>, desk: &Desk, starter: Option<u32>) -> Stop {
+fn wait(
+    events: &mpsc::Receiver<Event>,
+    control: &ControlService,
+    starter: Option<u32>,
+) -> StopCause {
     // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
     while let Ok(event) = events.recv() {
         match event {
-            Event::Signal(signal) => return Stop::because(format!("signal {signal}")),
-            Event::Unmounted => return Stop::because("every mount was unmounted"),
+            Event::Signal(signal) => return StopCause::because(format!("signal {signal}")),
+            Event::Unmounted => return StopCause::because("every mount was unmounted"),
             #[cfg(feature = "mpi")]
             Event::Expelled(why) => {
-                return Stop {
+                return StopCause {
                     expelled: true,
-                    ..Stop::because(why)
+                    ..StopCause::because(why)
                 };
             }
             #[cfg(feature = "mpi")]
             Event::Told { why, over } => {
-                return Stop {
+                return StopCause {
                     over,
-                    ..Stop::because(why)
+                    ..StopCause::because(why)
                 };
             }
             Event::Stop {
@@ -235,30 +239,30 @@ fn wait(events: &mpsc::Receiver<Event>, desk: &Desk, starter: Option<u32>) -> St
                 let busy = if force {
                     None
                 } else {
-                    desk.busy_anywhere(asker)
+                    control.busy_anywhere(asker)
                 };
                 match busy {
                     Some(why) => {
                         // Whoever asked may have gone.
-                        let _ = reply.send(Answer::Refused(why));
+                        let _ = reply.send(ControlReply::Refused(why));
                     }
                     None => {
-                        return Stop {
+                        return StopCause {
                             over: starter == Some(asker),
                             reply: Some(reply),
-                            ..Stop::because("asked to")
+                            ..StopCause::because("asked to")
                         };
                     }
                 }
             }
         }
     }
-    Stop::because("nobody can ask any more")
+    StopCause::because("nobody can ask any more")
 }
 
 fn unmount(limit: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {
     for (mount, point) in mounts.into_iter().zip(points) {
-        limit.stage(&format!("unmounting {}", point.display()));
+        limit.step(&format!("unmounting {}", point.display()));
         // Waits some seconds for users to go, then cuts them off.
         if let Err(e) = mount.stop() {
             tracing::warn!("unmounting {}: {e}", point.display());
@@ -267,8 +271,13 @@ fn unmount(limit: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {
 }
 
 /// Commits, closes, unlocks.
-fn close(limit: &Watchdog, store: &Path, service: Box<dyn Hosted>, patience: Duration) -> Result {
-    limit.stage("closing the store");
+fn close(
+    limit: &Watchdog,
+    store: &Path,
+    service: Box<dyn LocalMembers>,
+    patience: Duration,
+) -> Result {
+    limit.step("closing the store");
     service.stop(patience).or_fail(
         format!("cannot close the store {}", store.display()),
         "run `forebay fsck` on it",

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Everything a server process needs to know.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Spec {
+pub struct ServerSpec {
     /// The store, absolute.
     pub store: PathBuf,
     /// One mount point a member, absolute; none: a service without mounts.
@@ -44,7 +44,7 @@ impl SalvageSpec {
 
 /// One line from a starting server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Report {
+pub enum ServerReport {
     /// What it does now.
     Stage(String),
     /// The server of a job has begun, on this host.
@@ -64,7 +64,7 @@ pub enum Report {
     /// All mounts answer.
     Ready,
     /// All mounts of all processes answer.
-    AllReady(Vec<Seat>),
+    AllReady(Vec<MemberLocation>),
     /// This member, of another process, has died.
     Died(u16),
     /// The service stops though the command has not ended.
@@ -93,7 +93,7 @@ pub enum Report {
 
 /// Where one member of a service over several processes is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
+pub struct MemberLocation {
     /// The member.
     pub member: u16,
     /// The name of its machine, as the machine itself says it.
@@ -120,7 +120,7 @@ pub fn on_this_host(launched: bool, text: &str) -> String {
     }
 }
 
-impl Spec {
+impl ServerSpec {
     /// The service of `store` with `nodes` nodes, mounted below `mountpoint`.
     ///
     /// # Errors
@@ -130,8 +130,8 @@ impl Spec {
         mountpoint: &Path,
         nodes: u16,
         settings: BTreeMap<String, String>,
-    ) -> Result<Spec> {
-        let spec = Spec::of_nodes(store, mountpoint, nodes, settings)?;
+    ) -> Result<ServerSpec> {
+        let spec = ServerSpec::of_nodes(store, mountpoint, nodes, settings)?;
         outside_stores(&spec.store)?;
         Ok(spec)
     }
@@ -139,17 +139,17 @@ impl Spec {
     /// What is whole of the stores, mounted at one place; the first of them has the log and the socket.
     ///
     /// # Errors
-    /// As [`Spec::new`].
+    /// As [`ServerSpec::new`].
     pub fn to_salvage(
         salvage: SalvageSpec,
         mountpoint: &Path,
         settings: BTreeMap<String, String>,
-    ) -> Result<Spec> {
+    ) -> Result<ServerSpec> {
         let Some(first) = salvage.stores.first() else {
             return Err(Failure::usage("no store is there", "name one that is"));
         };
-        let spec = Spec::of_nodes(first, mountpoint, 1, settings)?;
-        Ok(Spec {
+        let spec = ServerSpec::of_nodes(first, mountpoint, 1, settings)?;
+        Ok(ServerSpec {
             salvage: Some(salvage),
             ..spec
         })
@@ -160,7 +160,7 @@ impl Spec {
         mountpoint: &Path,
         nodes: u16,
         settings: BTreeMap<String, String>,
-    ) -> Result<Spec> {
+    ) -> Result<ServerSpec> {
         let store = crate::mount_table::absolute(store)?;
         let mounts = points(mountpoint, nodes)?;
         if let Some(point) = mounts
@@ -176,7 +176,7 @@ impl Spec {
                 "name two separate directories",
             ));
         }
-        Ok(Spec {
+        Ok(ServerSpec {
             store,
             mounts,
             settings,
@@ -186,7 +186,7 @@ impl Spec {
     }
 
     /// The same, for a server that ends with the process that started it.
-    pub fn following(mut self) -> Spec {
+    pub fn following(mut self) -> ServerSpec {
         self.with_parent = true;
         self
     }

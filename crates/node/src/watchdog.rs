@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// Why servers that run may not reach each other.
-pub const UNREACHED: &str = "an interface that is up on a host and reaches no other one, as docker0, makes MPI hang: name the network to \
+pub const UNREACHABLE_HINT: &str = "an interface that is up on a host and reaches no other one, as docker0, makes MPI hang: name the network to \
     use, as in `export OMPI_MCA_btl_tcp_if_include=10.0.0.0/8`";
 
 /// What is being done.
 #[derive(Clone)]
-struct Stage {
+struct Step {
     text: String,
     /// Servers on other hosts are waited for.
     for_others: bool,
@@ -17,7 +17,7 @@ struct Stage {
 
 /// Runs until dropped or until its limit; then tells, cleans up and ends the process.
 pub struct Watchdog {
-    stage: Arc<Mutex<Stage>>,
+    step: Arc<Mutex<Step>>,
     _alive: mpsc::Sender<()>,
 }
 
@@ -28,29 +28,29 @@ impl Watchdog {
         setting: &str,
         last_words: impl FnOnce(&Failure, bool) + Send + 'static,
     ) -> Watchdog {
-        let stage = Arc::new(Mutex::new(Stage {
+        let step = Arc::new(Mutex::new(Step {
             text: String::from("starting"),
             for_others: false,
         }));
         let (alive, ended) = mpsc::channel::<()>();
-        let (seen, setting) = (stage.clone(), setting.to_string());
+        let (seen, setting) = (step.clone(), setting.to_string());
         let started = std::thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || {
                 if ended.recv_timeout(limit) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }
-                let Stage {
-                    text: stage,
+                let Step {
+                    text: step,
                     for_others,
                 } = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 tracing::error!(
-                    "no progress at '{stage}'; the threads:\n{}",
+                    "no progress at '{step}'; the threads:\n{}",
                     crate::processes::stacks(std::process::id())
                 );
                 let next = match for_others {
                     true => format!(
-                        "the other servers did not answer: look at what they and the launcher say; {UNREACHED}; many hosts, or slow \
+                        "the other servers did not answer: look at what they and the launcher say; {UNREACHABLE_HINT}; many hosts, or slow \
                          disks, may need a larger --{setting}"
                     ),
                     false => format!(
@@ -58,7 +58,7 @@ impl Watchdog {
                     ),
                 };
                 let what = format!(
-                    "gave up after {} s at this step: {stage}",
+                    "gave up after {} s at this step: {step}",
                     limit.as_secs_f32()
                 );
                 last_words(&Failure::new(what, next), for_others);
@@ -68,26 +68,26 @@ impl Watchdog {
             tracing::warn!("no watchdog: {e}");
         }
         Watchdog {
-            stage,
+            step,
             _alive: alive,
         }
     }
 
     /// What is being done now.
-    pub fn stage(&self, stage: &str) {
-        self.set(stage, false);
+    pub fn step(&self, step: &str) {
+        self.set(step, false);
     }
 
     /// The same, of a step that waits for servers in other processes.
     #[cfg(feature = "mpi")]
-    pub fn stage_with_others(&self, stage: &str) {
-        self.set(stage, true);
+    pub fn step_with_others(&self, step: &str) {
+        self.set(step, true);
     }
 
-    fn set(&self, stage: &str, for_others: bool) {
-        tracing::info!("{stage}");
-        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = Stage {
-            text: stage.to_string(),
+    fn set(&self, step: &str, for_others: bool) {
+        tracing::info!("{step}");
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Step {
+            text: step.to_string(),
             for_others,
         };
     }

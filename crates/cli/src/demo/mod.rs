@@ -15,7 +15,7 @@ use crate::config_file;
 use crate::progress;
 use crate::settings::{Resolved, Source};
 use crate::verbs::fsck;
-use forebay_node::control::{Answer, Ask, Member};
+use forebay_node::control::{ControlReply, ControlRequest, Member};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::processes::memory;
 use forebay_server::{Config, IndexStats};
@@ -210,7 +210,7 @@ impl Demo<'_> {
         let server = stage.server()?;
         let begun = Instant::now();
         loop {
-            let Answer::Status(answer) = server.ask(&Ask::Status, Duration::from_secs(30))? else {
+            let ControlReply::Status(answer) = server.ask(&ControlRequest::Status, Duration::from_secs(30))? else {
                 return Err(Failure::new(
                     "the service gave an unknown answer",
                     "report this",

@@ -5,7 +5,7 @@ use crate::settings::Resolved;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::server_process::ServerProcess;
-use forebay_node::spec::Spec;
+use forebay_node::spec::ServerSpec;
 use forebay_node::units;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const FILE: &str = "checkpoint";
 /// The directory and the server; both are gone when it is dropped.
 pub struct Stage {
     base: PathBuf,
-    spec: Spec,
+    spec: ServerSpec,
     limit: Duration,
     server: Option<ServerProcess>,
 }
@@ -62,7 +62,7 @@ impl Stage {
         make(&base)?;
         let mut stage = Stage {
             base: base.clone(),
-            spec: Spec {
+            spec: ServerSpec {
                 store: base.join("store"),
                 mounts: Vec::new(),
                 settings: settings.texts(),

@@ -2,10 +2,10 @@
 //!
 //! Launchers do not: `mpirun --enable-recovery` of OpenMPI hides that a program was not found, Hydra tells it and waits on for that rank. So
 //! each host has a shell, which asks the program for its version first. That fails where the program is missing, is for another
-//! machine, or lacks a library; the shell then reports it as a server would ([`Report::CannotRun`]). If the version came, the shell runs the server in its
+//! machine, or lacks a library; the shell then reports it as a server would ([`ServerReport::CannotRun`]). If the version came, the shell runs the server in its
 //! own place (`exec`): same process, same parent, same descriptors.
 //!
-//! [`Report::CannotRun`]: forebay_node::spec::Report::CannotRun
+//! [`ServerReport::CannotRun`]: forebay_node::spec::ServerReport::CannotRun
 use std::ffi::OsStr;
 use std::process::Command;
 
@@ -24,7 +24,7 @@ pub fn program(launcher: &mut Command, program: &OsStr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_node::spec::Report;
+    use forebay_node::spec::ServerReport;
     use std::path::Path;
 
     /// What the shell does with a program at this path: its output and exit code.
@@ -62,7 +62,7 @@ mod tests {
             let (said, code) = start(&path);
             assert_eq!(code, Some(127), "{said}");
             match serde_json::from_str(&said) {
-                Ok(Report::CannotRun { host, said }) => {
+                Ok(ServerReport::CannotRun { host, said }) => {
                     assert_eq!(host, forebay_node::spec::host());
                     said
                 }

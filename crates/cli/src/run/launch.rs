@@ -11,12 +11,12 @@ use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
 use crate::output::{escaped, tell};
 use crate::settings::{Resolved, TABLE};
-use forebay_node::control::{Ask, Client};
+use forebay_node::control::{ControlRequest, Client};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table::{self, How};
-use forebay_node::spec::{Report, Seat, host};
-use forebay_node::start::launcher::{OVER, RUN};
-use forebay_node::watchdog::UNREACHED;
+use forebay_node::spec::{ServerReport, MemberLocation, host};
+use forebay_node::start::launcher::{COMMAND_OVER, RUN_VARIABLE};
+use forebay_node::watchdog::UNREACHABLE_HINT;
 use rustix::process::{Pid, Signal};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -42,7 +42,7 @@ const MARGIN: Duration = Duration::from_secs(15);
 struct Launched {
     child: Child,
     reports: Reports,
-    seats: Vec<Seat>,
+    locations: Vec<MemberLocation>,
     /// The launcher's name.
     name: String,
     /// The path of this program, which is the same on all hosts.
@@ -102,7 +102,7 @@ pub fn start(
     .collect();
     let mut child = command
         .env("FOREBAY_SECRET", secret)
-        .env(RUN, format!("{}@{}", std::process::id(), host()))
+        .env(RUN_VARIABLE, format!("{}@{}", std::process::id(), host()))
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -114,7 +114,7 @@ pub fn start(
     let mut launched = Launched {
         child,
         reports: Reports::read(output)?,
-        seats: Vec::new(),
+        locations: Vec::new(),
         name,
         program: program.display().to_string(),
         servers,
@@ -283,16 +283,16 @@ impl Launched {
         let mut begun = Vec::new();
         loop {
             match self.reports.next(end) {
-                Ok(Report::AllReady(seats)) => {
-                    self.seats = seats;
+                Ok(ServerReport::AllReady(locations)) => {
+                    self.locations = locations;
                     return Ok(());
                 }
-                Ok(Report::Begun { host }) => begun.push(host),
-                Ok(Report::CannotRun { host, said }) => return Err(self.cannot_run(host, &said)),
-                Ok(Report::Failed {
+                Ok(ServerReport::Begun { host }) => begun.push(host),
+                Ok(ServerReport::CannotRun { host, said }) => return Err(self.cannot_run(host, &said)),
+                Ok(ServerReport::Failed {
                     for_others: true, ..
                 }) => return Err(self.not_together(begun, limit - MARGIN)),
-                Ok(Report::Failed {
+                Ok(ServerReport::Failed {
                     code,
                     text,
                     follows,
@@ -363,7 +363,7 @@ impl Launched {
                 "the servers have begun, on {begun_on}, and did not find each other in {seconds} s"
             ),
             format!(
-                "{UNREACHED}; see the log in each store; many hosts, or slow disks, may need a larger --start-limit"
+                "{UNREACHABLE_HINT}; see the log in each store; many hosts, or slow disks, may need a larger --start-limit"
             ),
         )
     }
@@ -372,7 +372,7 @@ impl Launched {
     fn end(&mut self, limit: Duration) -> bool {
         if let Some(mut input) = self.child.stdin.take() {
             // Fails only if the launcher has ended.
-            let _ = input.write_all(OVER);
+            let _ = input.write_all(COMMAND_OVER);
         }
         let mut end = Instant::now() + limit;
         let (mut asked, mut stopped) = (false, false);
@@ -432,7 +432,7 @@ impl Launched {
             let store = mount_table::at(&mounts, &point).and_then(mount_table::store);
             if let Some(Ok(mut client)) = store.map(|store| Client::connect(&store)) {
                 // It may have heard otherwise, and be gone before it answers.
-                let _ = client.ask(&Ask::Stop { force: true }, limit);
+                let _ = client.ask(&ControlRequest::Stop { force: true }, limit);
                 return true;
             }
         }
@@ -455,8 +455,8 @@ impl Launched {
 impl Servers for Launched {
     fn mounts(&self) -> Vec<PathBuf> {
         let own = host();
-        let here = self.seats.iter().filter(|seat| seat.host == own);
-        here.map(|seat| seat.mount.clone()).collect()
+        let here = self.locations.iter().filter(|location| location.host == own);
+        here.map(|location| location.mount.clone()).collect()
     }
 
     fn ended(&self) -> Result<Vec<OwnedFd>> {
@@ -468,7 +468,7 @@ impl Servers for Launched {
         let limit = self.limit;
         let ended = self.end(limit);
         self.detach();
-        self.reports.ending(&self.seats)?;
+        self.reports.ending(&self.locations)?;
         match ended {
             true => Ok(()),
             false => Err(Failure::new(

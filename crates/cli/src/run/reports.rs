@@ -3,7 +3,7 @@
 //! Invariant: a server that has not said that it stopped, well or not, has died.
 use crate::output::tell;
 use forebay_node::failure::{Context, Failure, Result};
-use forebay_node::spec::{Report, Seat, host};
+use forebay_node::spec::{ServerReport, MemberLocation, host};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -20,9 +20,9 @@ const REST: Duration = Duration::from_secs(5);
 
 /// The reports as they come.
 pub struct Reports {
-    reports: Receiver<Report>,
+    reports: Receiver<ServerReport>,
     /// What came after the servers were ready.
-    late: Vec<Report>,
+    late: Vec<ServerReport>,
     reader: JoinHandle<()>,
     /// Readable, as at its end, once a server stops before the command has ended.
     stopping: OwnedFd,
@@ -43,12 +43,12 @@ impl Reports {
                 let mut news = News::default();
                 let mut running = Some(running);
                 for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
-                    match serde_json::from_str::<Report>(&line) {
+                    match serde_json::from_str::<ServerReport>(&line) {
                         Ok(report) => {
                             if let Some(text) = news.of(&report) {
                                 tell(format!("forebay: {text}"));
                             }
-                            if let Report::Stopping { .. } = report {
+                            if let ServerReport::Stopping { .. } = report {
                                 drop(running.take());
                             }
                             // Nobody waits for it any more.
@@ -79,7 +79,7 @@ impl Reports {
     }
 
     /// The next one, within the time.
-    pub fn next(&self, until: Instant) -> Result<Report, RecvTimeoutError> {
+    pub fn next(&self, until: Instant) -> Result<ServerReport, RecvTimeoutError> {
         let left = until.saturating_duration_since(Instant::now());
         self.reports.recv_timeout(left)
     }
@@ -88,7 +88,7 @@ impl Reports {
     pub fn cause(&self, mut failure: Failure, mut follows: bool) -> Failure {
         let end = Instant::now() + ECHO;
         while follows && let Ok(report) = self.next(end) {
-            if let Report::Failed {
+            if let ServerReport::Failed {
                 code,
                 text,
                 follows: also,
@@ -106,7 +106,7 @@ impl Reports {
     pub fn hosts_that_cannot_run(&self, first: String) -> Vec<String> {
         let (mut hosts, end) = (vec![first], Instant::now() + ECHO);
         while let Ok(report) = self.next(end) {
-            if let Report::CannotRun { host, .. } = report {
+            if let ServerReport::CannotRun { host, .. } = report {
                 hosts.push(host);
             }
         }
@@ -118,14 +118,14 @@ impl Reports {
     /// Whether a server has been found dead since all were ready.
     pub fn any_died(&mut self) -> bool {
         self.late.extend(self.reports.try_iter());
-        let died = |report: &Report| matches!(report, Report::Died(_));
+        let died = |report: &ServerReport| matches!(report, ServerReport::Died(_));
         self.late.iter().any(died)
     }
 
     /// Whether a server has said that it has stopped.
     pub fn any_stopped(&mut self) -> bool {
         self.late.extend(self.reports.try_iter());
-        let stopped = |report: &Report| matches!(report, Report::Stopped(_));
+        let stopped = |report: &ServerReport| matches!(report, ServerReport::Stopped(_));
         self.late.iter().any(stopped)
     }
 
@@ -133,45 +133,45 @@ impl Reports {
     ///
     /// # Errors
     /// That some died, or else the first failure of one.
-    pub fn ending(&mut self, seats: &[Seat]) -> Result {
+    pub fn ending(&mut self, locations: &[MemberLocation]) -> Result {
         // Whatever still holds the launcher's output is not waited for.
         let end = Instant::now() + REST;
         while !self.reader.is_finished() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.late.extend(self.reports.try_iter());
-        ending(&self.late, seats)
+        ending(&self.late, locations)
     }
 }
 
 /// Tells of each death once.
 #[derive(Default)]
 struct News {
-    seats: Vec<Seat>,
+    locations: Vec<MemberLocation>,
     told: BTreeSet<u16>,
     stops: bool,
 }
 
 impl News {
-    fn of(&mut self, report: &Report) -> Option<String> {
+    fn of(&mut self, report: &ServerReport) -> Option<String> {
         match report {
-            Report::AllReady(seats) => self.seats = seats.clone(),
-            Report::Died(member) if !self.seats.is_empty() && self.told.insert(*member) => {
-                let seat = self.seats.iter().find(|seat| seat.member == *member);
-                let how = match seat.is_none_or(|seat| seat.host == host()) {
+            ServerReport::AllReady(locations) => self.locations = locations.clone(),
+            ServerReport::Died(member) if !self.locations.is_empty() && self.told.insert(*member) => {
+                let location = self.locations.iter().find(|location| location.member == *member);
+                let how = match location.is_none_or(|location| location.host == host()) {
                     true => "has died",
                     false => "has died, or its host cannot be reached",
                 };
                 return Some(format!(
                     "{} {how}; what needs it fails with EIO, all else goes on",
-                    names(&self.seats, &BTreeSet::from([*member]))
+                    names(&self.locations, &BTreeSet::from([*member]))
                 ));
             }
-            Report::Stopping { member, why } if !self.stops => {
+            ServerReport::Stopping { member, why } if !self.stops => {
                 self.stops = true;
                 return Some(format!(
                     "{} stops while the command runs ({why}); so the command is ended",
-                    names(&self.seats, &BTreeSet::from([*member]))
+                    names(&self.locations, &BTreeSet::from([*member]))
                 ));
             }
             _ => {}
@@ -181,15 +181,15 @@ impl News {
 }
 
 /// See [`Reports::ending`].
-fn ending(reports: &[Report], seats: &[Seat]) -> Result {
+fn ending(reports: &[ServerReport], locations: &[MemberLocation]) -> Result {
     let mut dead: BTreeSet<u16> = BTreeSet::new();
-    let mut silent: BTreeSet<u16> = seats.iter().map(|seat| seat.member).collect();
+    let mut silent: BTreeSet<u16> = locations.iter().map(|location| location.member).collect();
     let mut failures = Vec::new();
     for report in reports {
         match report {
-            Report::Died(member) => drop(dead.insert(*member)),
-            Report::Stopped(member) => drop(silent.remove(member)),
-            Report::Failed { code, text, .. } => failures.push(Failure {
+            ServerReport::Died(member) => drop(dead.insert(*member)),
+            ServerReport::Stopped(member) => drop(silent.remove(member)),
+            ServerReport::Failed { code, text, .. } => failures.push(Failure {
                 code: *code,
                 text: text.clone(),
             }),
@@ -198,9 +198,9 @@ fn ending(reports: &[Report], seats: &[Seat]) -> Result {
     }
     dead.extend(&silent);
     if !dead.is_empty() {
-        let here = |seat: &Seat| seat.host == host() || !dead.contains(&seat.member);
+        let here = |location: &MemberLocation| location.host == host() || !dead.contains(&location.member);
         let next = "start again on the same stores: what was committed is in them";
-        let next = match seats.iter().all(here) {
+        let next = match locations.iter().all(here) {
             true => next.to_string(),
             false => format!(
                 "one whose host could not be reached stops by itself once it hears no other server for --deadline, and its mount \
@@ -208,7 +208,7 @@ fn ending(reports: &[Report], seats: &[Seat]) -> Result {
             ),
         };
         return Err(Failure::new(
-            format!("{} ended before its time", names(seats, &dead)),
+            format!("{} ended before its time", names(locations, &dead)),
             next,
         ));
     }
@@ -216,12 +216,12 @@ fn ending(reports: &[Report], seats: &[Seat]) -> Result {
 }
 
 /// These members and where they were.
-fn names(seats: &[Seat], members: &BTreeSet<u16>) -> String {
-    if members.len() == seats.len() && members.len() > 1 {
-        return format!("each of the {} servers", seats.len());
+fn names(locations: &[MemberLocation], members: &BTreeSet<u16>) -> String {
+    if members.len() == locations.len() && members.len() > 1 {
+        return format!("each of the {} servers", locations.len());
     }
-    let name = |member: &u16| match seats.iter().find(|seat| seat.member == *member) {
-        Some(seat) => format!("the server of member {member} on {}", seat.host),
+    let name = |member: &u16| match locations.iter().find(|location| location.member == *member) {
+        Some(location) => format!("the server of member {member} on {}", location.host),
         None => format!("the server of member {member}"),
     };
     members.iter().map(name).collect::<Vec<_>>().join(", and ")
@@ -231,18 +231,18 @@ fn names(seats: &[Seat], members: &BTreeSet<u16>) -> String {
 mod tests {
     use super::*;
 
-    fn seats() -> Vec<Seat> {
-        let seat = |member| Seat {
+    fn locations() -> Vec<MemberLocation> {
+        let location = |member| MemberLocation {
             member,
             host: format!("node{member}"),
             mount: "/m".into(),
             pid: 7,
         };
-        (0..3).map(seat).collect()
+        (0..3).map(location).collect()
     }
 
-    fn failed(text: &str) -> Report {
-        Report::Failed {
+    fn failed(text: &str) -> ServerReport {
+        ServerReport::Failed {
             code: 1,
             text: text.into(),
             follows: false,
@@ -252,32 +252,32 @@ mod tests {
 
     #[test]
     fn who_says_nothing_has_died() {
-        let stopped = |members: &[u16]| members.iter().copied().map(Report::Stopped).collect();
-        let end = |reports: Vec<Report>| ending(&reports, &seats()).map_err(|f| f.text);
+        let stopped = |members: &[u16]| members.iter().copied().map(ServerReport::Stopped).collect();
+        let end = |reports: Vec<ServerReport>| ending(&reports, &locations()).map_err(|f| f.text);
         assert_eq!(end(stopped(&[2, 0, 1])), Ok(()));
         let one = end(stopped(&[2, 0])).unwrap_err();
         assert!(one.contains("member 1 on node1 ended before"), "{one}");
         let all = end(Vec::new()).unwrap_err();
         assert!(all.contains("each of the 3 servers"), "{all}");
-        let mut full: Vec<Report> = stopped(&[0, 1, 2]);
+        let mut full: Vec<ServerReport> = stopped(&[0, 1, 2]);
         full.insert(1, failed("disk is full"));
         assert_eq!(end(full).unwrap_err(), "disk is full");
         // What the others could not do without it is not the cause.
-        let mut echo: Vec<Report> = stopped(&[0, 2]);
-        echo.splice(1..1, [failed("echo"), Report::Died(1)]);
+        let mut echo: Vec<ServerReport> = stopped(&[0, 2]);
+        echo.splice(1..1, [failed("echo"), ServerReport::Died(1)]);
         assert!(end(echo).unwrap_err().contains("member 1 on node1"));
     }
 
     #[test]
     fn a_death_is_told_once_with_its_host() {
         let mut news = News::default();
-        assert_eq!(news.of(&Report::Died(1)), None);
-        news.of(&Report::AllReady(seats()));
-        let text = news.of(&Report::Died(1)).unwrap();
+        assert_eq!(news.of(&ServerReport::Died(1)), None);
+        news.of(&ServerReport::AllReady(locations()));
+        let text = news.of(&ServerReport::Died(1)).unwrap();
         assert!(text.contains("member 1 on node1 has died, or"), "{text}");
-        assert_eq!(news.of(&Report::Died(1)), None);
-        assert!(news.of(&Report::Died(2)).is_some());
-        let stops = |member, why: &str| Report::Stopping {
+        assert_eq!(news.of(&ServerReport::Died(1)), None);
+        assert!(news.of(&ServerReport::Died(2)).is_some());
+        let stops = |member, why: &str| ServerReport::Stopping {
             member,
             why: why.into(),
         };

@@ -11,7 +11,7 @@ pub use table::{Setting, Settings, TABLE, find};
 
 use clap::{Arg, ArgMatches, Command};
 use forebay_node::failure::{Failure, Result};
-use forebay_node::spec::Spec;
+use forebay_node::spec::ServerSpec;
 use forebay_node::units::{counted, size};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -175,10 +175,10 @@ impl Resolved {
     ///
     /// # Errors
     /// If the memory budgets do not fit the machine, a path is missing or in use, or one lies in the other.
-    pub fn spec(&self, store: &Path, mountpoint: &Path) -> Result<Spec> {
+    pub fn spec(&self, store: &Path, mountpoint: &Path) -> Result<ServerSpec> {
         let nodes = self.values.service.nodes;
         self.fits_machine(u64::from(nodes))?;
-        Spec::new(store, mountpoint, nodes, self.texts())
+        ServerSpec::new(store, mountpoint, nodes, self.texts())
     }
 
     /// The text of every setting, to hand to another process.

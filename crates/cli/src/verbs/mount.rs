@@ -5,7 +5,7 @@ use crate::output::{name, print, tell_line};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::server_process::ServerProcess;
-use forebay_node::spec::{Report, SalvageSpec, Spec};
+use forebay_node::spec::{ServerReport, SalvageSpec, ServerSpec};
 use std::io::Write;
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
         ));
     }
     let spec = match args.salvage {
-        true => Spec::to_salvage(to_salvage(args)?, &args.mountpoint, settings.texts())?,
+        true => ServerSpec::to_salvage(to_salvage(args)?, &args.mountpoint, settings.texts())?,
         false => settings.spec(&args.store, &args.mountpoint)?,
     };
     let ready = ready_line(&spec, &args.mountpoint);
@@ -32,7 +32,7 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
             &settings.values,
             true,
             move |report| match report {
-                Report::Ready => {
+                ServerReport::Ready => {
                     let mut out = std::io::stdout().lock();
                     writeln!(out, "{ready}").and_then(|()| out.flush())
                 }
@@ -69,7 +69,7 @@ fn to_salvage(args: &MountArgs) -> Result<SalvageSpec> {
     Ok(SalvageSpec { stores, scratch })
 }
 
-fn ready_line(spec: &Spec, mountpoint: &Path) -> String {
+fn ready_line(spec: &ServerSpec, mountpoint: &Path) -> String {
     let store = name(&spec.store);
     if spec.salvage.is_some() {
         return format!(

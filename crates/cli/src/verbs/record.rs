@@ -6,7 +6,7 @@ use crate::args::RecordArgs;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
 use forebay_node::control::{
-    Answer, Ask, Client, NoServer, RecordAnswer, RecordAsk, RecordPart, RecordSpec,
+    ControlReply, ControlRequest, Client, NoServer, RecordReply, RecordRequest, RecordPart, RecordSpec,
 };
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
@@ -162,8 +162,8 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
             NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
         });
         let started = started.and_then(|mut client| {
-            match client.ask(&Ask::Record(RecordAsk::Start(spec.clone())), LIMIT)? {
-                Answer::Record(RecordAnswer::Started(parts)) => Ok(Service {
+            match client.ask(&ControlRequest::Record(RecordRequest::Start(spec.clone())), LIMIT)? {
+                ControlReply::Record(RecordReply::Started(parts)) => Ok(Service {
                     store: store.clone(),
                     client,
                     parts,
@@ -191,7 +191,7 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
     }
 }
 
-fn unexpected(answer: &Answer) -> Failure {
+fn unexpected(answer: &ControlReply) -> Failure {
     Failure::new(
         format!("the service answered something else: {answer:?}"),
         "use the same version of forebay",
@@ -210,9 +210,9 @@ fn command(args: &RecordArgs, signals: &Signals) -> Result<u8> {
 fn stop(service: &mut Service, id: u64) -> Vec<String> {
     match service
         .client
-        .ask(&Ask::Record(RecordAsk::Stop { id }), LIMIT)
+        .ask(&ControlRequest::Record(RecordRequest::Stop { id }), LIMIT)
     {
-        Ok(Answer::Record(RecordAnswer::Stopped(problems))) => problems,
+        Ok(ControlReply::Record(RecordReply::Stopped(problems))) => problems,
         Ok(other) => vec![unexpected(&other).text],
         // It may have stopped, and ended the recording; what it left says whether that is whole.
         Err(failure) => {

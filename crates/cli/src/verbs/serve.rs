@@ -29,10 +29,10 @@ pub fn no_mpi() -> Failure {
 pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     use crate::output::escaped;
     use forebay_node::failure::Context;
-    use forebay_node::spec::{Report, on_this_host};
+    use forebay_node::spec::{ServerReport, on_this_host};
     use std::io::Write;
 
-    let tell = |report: &Report| {
+    let tell = |report: &ServerReport| {
         let line = serde_json::to_string(report).unwrap_or_default();
         // One write a line: the launcher mixes the lines of all servers.
         std::io::stdout().write_all(format!("{line}\n").as_bytes())
@@ -40,7 +40,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     let start = match prepare(args, config) {
         Err(failure) if args.launched => {
             // Fails only if nobody listens, and then nobody is to be told.
-            let _ = tell(&Report::Failed {
+            let _ = tell(&ServerReport::Failed {
                 code: failure.code,
                 text: on_this_host(true, &failure.text),
                 follows: false,
@@ -67,13 +67,13 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
             tell(report)
         } else {
             match report {
-                Report::AllReady(seats) => writeln!(
+                ServerReport::AllReady(locations) => writeln!(
                     std::io::stdout(),
                     "{} servers are ready, mounted on {}",
-                    seats.len(),
-                    args_mounts(seats)
+                    locations.len(),
+                    args_mounts(locations)
                 ),
-                Report::Failed { text, .. } => {
+                ServerReport::Failed { text, .. } => {
                     (&*stderr).write_all(format!("forebay: {}\n", escaped(text)).as_bytes())
                 }
                 _ => Ok(()),
@@ -105,9 +105,9 @@ fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<forebay_node::star
 }
 
 #[cfg(feature = "mpi")]
-fn args_mounts(seats: &[forebay_node::spec::Seat]) -> String {
+fn args_mounts(locations: &[forebay_node::spec::MemberLocation]) -> String {
     use crate::output::{escaped, name};
-    let places = seats
+    let places = locations
         .iter()
         .map(|s| format!("{}:{}", escaped(&s.host), name(&s.mount)));
     places.collect::<Vec<_>>().join(", ")

@@ -5,7 +5,7 @@ use crate::output::{json, name, print, tell};
 use crate::progress;
 use forebay_client::stage::{Counts, LineKind, ReportLine};
 use forebay_node::control::{
-    Answer, Ask, Client, NoServer, StageAnswer, StageAsk, StageJob, StageSpec, StageState,
+    ControlReply, ControlRequest, Client, NoServer, StageReply, StageRequest, StageJob, StageSpec, StageState,
 };
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{counted, rate, size};
@@ -84,8 +84,8 @@ pub fn copy(spec: StageSpec, store: &Path, asked: &AtomicBool) -> Result<String>
 }
 
 fn begin(client: &mut Client, spec: StageSpec, store: &Path) -> Result<u64> {
-    match ask(client, StageAsk::Start(Box::new(spec)), store)? {
-        StageAnswer::Job(job) => Ok(job),
+    match ask(client, StageRequest::Start(Box::new(spec)), store)? {
+        StageReply::Job(job) => Ok(job),
         _ => Err(unknown()),
     }
 }
@@ -103,10 +103,10 @@ fn follow(
     loop {
         if asked.load(Ordering::SeqCst) && !std::mem::replace(&mut cancelled, true) {
             bar.suspend(|| tell("forebay: ending the job; again to leave at once"));
-            ask(client, StageAsk::Cancel { job }, store)?;
+            ask(client, StageRequest::Cancel { job }, store)?;
         }
         let from = lines.len();
-        let StageAnswer::Seen(seen) = ask(client, StageAsk::Look { job, from }, store)? else {
+        let StageReply::Seen(seen) = ask(client, StageRequest::Look { job, from }, store)? else {
             return Err(unknown());
         };
         bar.suspend(|| {
@@ -222,10 +222,10 @@ pub fn connect(store: &Path) -> Result<Client> {
 ///
 /// # Errors
 /// What the service refuses with; or that it is gone.
-pub fn ask(client: &mut Client, ask: StageAsk, store: &Path) -> Result<StageAnswer> {
-    let starts = !matches!(ask, StageAsk::Cancel { .. });
-    match client.ask(&Ask::Stage(ask), LIMIT) {
-        Ok(Answer::Stage(answer)) => Ok(answer),
+pub fn ask(client: &mut Client, ask: StageRequest, store: &Path) -> Result<StageReply> {
+    let starts = !matches!(ask, StageRequest::Cancel { .. });
+    match client.ask(&ControlRequest::Stage(ask), LIMIT) {
+        Ok(ControlReply::Stage(answer)) => Ok(answer),
         Ok(_) => Err(unknown()),
         Err(failure) if !starts => Err(failure),
         // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.

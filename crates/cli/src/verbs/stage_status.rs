@@ -4,7 +4,7 @@ use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
 use crate::table::Table;
 use crate::verbs::umount::store_of;
-use forebay_node::control::{Client, NoServer, StageAnswer, StageAsk, StageJob, StageState};
+use forebay_node::control::{Client, NoServer, StageReply, StageRequest, StageJob, StageState};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::{count, rate, size};
@@ -25,12 +25,12 @@ pub fn run(args: &StageStatusArgs) -> Result {
             let store = store_of(&mounts, &path)?.unwrap_or(path);
             let mut client = connect(&store)?;
             if let Some(job) = args.cancel {
-                ask(&mut client, StageAsk::Cancel { job }, &store)?;
+                ask(&mut client, StageRequest::Cancel { job }, &store)?;
             }
-            let mut left = jobs(&mut client, StageAsk::List, &store)?;
+            let mut left = jobs(&mut client, StageRequest::List, &store)?;
             if args.forget {
                 let before = unfinished(&left);
-                left = jobs(&mut client, StageAsk::Forget, &store)?;
+                left = jobs(&mut client, StageRequest::Forget, &store)?;
                 let after = unfinished(&left);
                 let gone = before.into_iter().filter(|what| !after.contains(what));
                 forgotten = Some(gone.collect::<Vec<String>>());
@@ -43,7 +43,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
             stores.dedup();
             for store in stores {
                 match Client::connect(&store) {
-                    Ok(mut client) => match jobs(&mut client, StageAsk::List, &store) {
+                    Ok(mut client) => match jobs(&mut client, StageRequest::List, &store) {
                         Ok(jobs) => all.push((store, jobs)),
                         // It may end while it is asked.
                         Err(failure) => tell(format!("forebay: {failure}")),
@@ -86,9 +86,9 @@ fn told(forgotten: &[String]) -> String {
     forgotten.iter().map(line).collect()
 }
 
-fn jobs(client: &mut Client, what: StageAsk, store: &Path) -> Result<Vec<StageJob>> {
+fn jobs(client: &mut Client, what: StageRequest, store: &Path) -> Result<Vec<StageJob>> {
     match ask(client, what, store)? {
-        StageAnswer::Jobs(jobs) => Ok(jobs),
+        StageReply::Jobs(jobs) => Ok(jobs),
         _ => Err(Failure::new(
             "the service gave an unknown answer",
             "use the same version of forebay",

@@ -3,7 +3,7 @@ use super::status_text::text;
 use crate::args::StatusArgs;
 use crate::output::{json, lines, print, screen};
 use crate::verbs::umount::store_of;
-use forebay_node::control::{Answer, Ask, Client, Member, NoServer, Rates, Status};
+use forebay_node::control::{ControlReply, ControlRequest, Client, Member, NoServer, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::parse_duration;
@@ -67,8 +67,8 @@ fn ask(store: &Path, watched: bool) -> Result<Status> {
             ));
         }
     };
-    match client.ask(&Ask::Status, LIMIT)? {
-        Answer::Status(status) => Ok(*status),
+    match client.ask(&ControlRequest::Status, LIMIT)? {
+        ControlReply::Status(status) => Ok(*status),
         _ => Err(Failure::new(
             "the service gave an unknown answer",
             "use the same version of forebay",

@@ -4,7 +4,7 @@
 use super::status_columns::{AHEAD, Column, DOES, HOLDS, INDEX, MEMORY, PATTERNS, TOGETHER};
 use crate::output::{escaped, name};
 use crate::table::Table;
-use forebay_node::control::{Health, Member, Missing, Status};
+use forebay_node::control::{Health, Member, MissingMember, Status};
 use forebay_node::units::{counted, size};
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ fn health(status: &Status, member: u16) -> String {
     }
 }
 
-fn missing_health(missing: &Missing) -> String {
+fn missing_health(missing: &MissingMember) -> String {
     let word = match missing.health {
         Some(Health::Dead) => "dead",
         Some(Health::Left) => "left",
@@ -222,7 +222,7 @@ mod tests {
                 })
                 .collect(),
         };
-        let missing = Missing {
+        let missing = MissingMember {
             why: "member 3 has ended; see its log".into(),
             health: Some(Health::Dead),
             silent_seconds: Some(12.3),

@@ -1,7 +1,7 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
 use crate::output::{escaped, name, print, tell};
-use forebay_node::control::{Answer, Ask, Client, DeadMember, NoServer, StoreHolder};
+use forebay_node::control::{ControlReply, ControlRequest, Client, DeadMember, NoServer, StoreHolder};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table::{self, How, Mounted};
 use forebay_node::units::counted;
@@ -28,8 +28,8 @@ pub fn run(args: &UmountArgs) -> Result {
     match Client::connect(&store) {
         Ok(mut client) => {
             let pid = client.pid;
-            let dead = match client.ask(&Ask::Stop { force: args.force }, LIMIT) {
-                Ok(Answer::Stopped { dead }) => dead,
+            let dead = match client.ask(&ControlRequest::Stop { force: args.force }, LIMIT) {
+                Ok(ControlReply::Stopped { dead }) => dead,
                 Ok(_) => {
                     return Err(Failure::new(
                         "the service gave an unknown answer",

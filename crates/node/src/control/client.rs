@@ -1,5 +1,5 @@
 //! The asking side of the control socket.
-use super::{Answer, Ask, Hello, LINE, NAME, VERSION};
+use super::{ControlReply, ControlRequest, Hello, MAX_LINE_BYTES, SOCKET_NAME, VERSION};
 use crate::failure::{Context, Failure, Result};
 use crate::units::size;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -90,7 +90,7 @@ pub(super) fn listener(store: &Path) -> Result<u32> {
 fn reach(store: &Path) -> std::io::Result<(UnixStream, Owners)> {
     let directory = std::fs::File::open(store)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let socket = rustix::fs::openat(&directory, NAME, flags, Mode::empty())?;
+    let socket = rustix::fs::openat(&directory, SOCKET_NAME, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&socket)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
         return Err(Errno::NOTSOCK.into());
@@ -153,8 +153,8 @@ impl Client {
         let sent = self.send(&Hello::own(0));
         let line = self.line().map_err(|e| sent.err().unwrap_or(e))?;
         let Ok(hello) = serde_json::from_str::<Hello>(&line) else {
-            return Err(match serde_json::from_str::<Answer>(&line) {
-                Ok(Answer::Refused(why)) => Failure::plain(why),
+            return Err(match serde_json::from_str::<ControlReply>(&line) {
+                Ok(ControlReply::Refused(why)) => Failure::plain(why),
                 _ => Failure::new(
                     format!(
                         "{}: the answer on the control socket is not Forebay's",
@@ -183,12 +183,12 @@ impl Client {
     ///
     /// # Errors
     /// If the server refuses, is gone, or does not answer in time.
-    pub fn ask(&mut self, ask: &Ask, limit: Duration) -> Result<Answer> {
+    pub fn ask(&mut self, ask: &ControlRequest, limit: Duration) -> Result<ControlReply> {
         self.limit(limit)?;
         self.send(ask)?;
         let line = self.line()?;
         match serde_json::from_str(&line) {
-            Ok(Answer::Refused(why)) => Err(Failure::plain(why)),
+            Ok(ControlReply::Refused(why)) => Err(Failure::plain(why)),
             Ok(answer) => Ok(answer),
             Err(e) => Err(Failure::new(
                 format!("{}: cannot read the service's answer: {e}", self.store),
@@ -218,16 +218,16 @@ impl Client {
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let next = format!("see {}/log", self.store);
-        match (&mut self.stream).take(LINE).read_line(&mut line) {
+        match (&mut self.stream).take(MAX_LINE_BYTES).read_line(&mut line) {
             Ok(0) => Err(Failure::new(
                 format!("the service of {} ended without an answer", self.store),
                 next,
             )),
-            Ok(n) if n as u64 == LINE => Err(Failure::new(
+            Ok(n) if n as u64 == MAX_LINE_BYTES => Err(Failure::new(
                 format!(
                     "the service of {} answers more than {}",
                     self.store,
-                    size(LINE)
+                    size(MAX_LINE_BYTES)
                 ),
                 next,
             )),

@@ -1,26 +1,25 @@
-//! The answering side of the control socket: one thread that accepts, one short-lived thread a connection.
+//! The answering side of the control socket.
 //!
-//! Invariants: a fixed number of connections at once, more are refused with a word; and that there is no descriptor for a connection never
-//! keeps the service from being stopped: one is held back for it.
-use super::{Answer, Ask, Hello, LINE, NAME, VERSION, address};
+//! Invariant: that there is no descriptor for a connection never keeps the service from being stopped: one is held back for it.
+use super::{ControlReply, ControlRequest, Hello, MAX_LINE_BYTES, SOCKET_NAME, VERSION, address};
+use crate::acceptor::Acceptor;
 use crate::descriptors;
 use crate::failure::{Context, Result};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What answers the questions.
-pub trait Answerer: Send + Sync + 'static {
-    /// The answer to one question; may take as long as stopping takes.
-    fn answer(&self, ask: Ask, asker: u32) -> Answer;
+/// Answers requests.
+pub trait ControlHandler: Send + Sync + 'static {
+    /// The reply to one request; may take as long as stopping takes.
+    fn answer(&self, request: ControlRequest, asker: u32) -> ControlReply;
 }
 
 /// Longest first line, from whomever.
-const HELLO: u64 = 4096;
+const MAX_HELLO_BYTES: u64 = 4096;
 
 /// The socket; it disappears with this value.
 pub struct Listener {
@@ -28,7 +27,7 @@ pub struct Listener {
     pending: Arc<Pending>,
 }
 
-/// How many questions have been read but not answered.
+/// How many requests have been read but not answered.
 #[derive(Default)]
 struct Pending {
     count: Mutex<usize>,
@@ -51,8 +50,8 @@ impl Listener {
     ///
     /// # Errors
     /// If the socket cannot be made.
-    pub fn open(store: &Path, answerer: Arc<dyn Answerer>) -> Result<Listener> {
-        let path = store.join(NAME);
+    pub fn open(store: &Path, handler: Arc<dyn ControlHandler>) -> Result<Listener> {
+        let path = store.join(SOCKET_NAME);
         let next = "check the permissions of the store's directory";
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
@@ -74,9 +73,22 @@ impl Listener {
             )?;
         let pending = Arc::new(Pending::default());
         let counted = pending.clone();
-        std::thread::Builder::new()
-            .name("control".into())
-            .spawn(move || accept(&listener, &answerer, &counted, descriptors::connections()))
+        let acceptor = Acceptor {
+            what: "control",
+            most: descriptors::connections(),
+            reserve: true,
+        };
+        let most = acceptor.most;
+        acceptor
+            .start(
+                move || Some(listener.accept().map(|(stream, _)| stream)),
+                move |stream| refuse(stream, most),
+                move |stream| {
+                    if let Err(e) = serve(stream, handler.as_ref(), &counted) {
+                        tracing::debug!("control connection: {e}");
+                    }
+                },
+            )
             .or_fail(
                 "cannot start the thread of the control socket",
                 "raise the limit on processes",
@@ -84,7 +96,7 @@ impl Listener {
         Ok(Listener { path, pending })
     }
 
-    /// Removes the socket once every question read so far is answered, or after `limit`.
+    /// Removes the socket once every request read so far is answered, or after `limit`.
     pub fn close(self, limit: Duration) {
         let count = self
             .pending
@@ -109,68 +121,23 @@ impl Drop for Listener {
 /// Removes the socket that a killed server of `store` has left. The caller holds the store's lock.
 pub fn remove_left(store: &Path) {
     // The next server removes it too, so it does not matter if this fails.
-    let _ = std::fs::remove_file(store.join(NAME));
+    let _ = std::fs::remove_file(store.join(SOCKET_NAME));
 }
 
-/// Counts one connection while it lives.
-struct Connected(Arc<AtomicUsize>);
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+/// Tells one connection too many that it is.
+fn refuse(stream: &mut UnixStream, most: usize) {
+    let why = format!(
+        "{most} programs are connected to this service already; end one, as a recording, or try again"
+    );
+    // So little fits the buffer; who is gone need not hear it.
+    let _ = send(stream, &ControlReply::Refused(why));
 }
 
-/// Waits when there is not even the descriptor held back.
-const PAUSE: Duration = Duration::from_millis(100);
-
-fn accept(
-    listener: &UnixListener,
-    answerer: &Arc<dyn Answerer>,
-    pending: &Arc<Pending>,
-    most: usize,
-) {
-    let connected = Arc::new(AtomicUsize::new(0));
-    let hold_back = || std::fs::File::open("/dev/null").ok();
-    let mut held_back = hold_back();
-    loop {
-        let mut stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(e) => {
-                if held_back.take().is_none() {
-                    tracing::debug!("control socket: {e}");
-                    std::thread::sleep(PAUSE);
-                    held_back = hold_back();
-                }
-                continue;
-            }
-        };
-        held_back = held_back.or_else(hold_back);
-        let one = Connected(connected.clone());
-        if connected.fetch_add(1, Ordering::SeqCst) >= most {
-            let why = format!(
-                "{most} programs are connected to this service already; end one, as a recording, or try again"
-            );
-            // So little fits the buffer; who is gone need not hear it.
-            let _ = send(&mut stream, &Answer::Refused(why));
-            continue;
-        }
-        let (answerer, pending) = (answerer.clone(), pending.clone());
-        let started = std::thread::Builder::new()
-            .name("control peer".into())
-            .spawn(move || {
-                let _one = one;
-                if let Err(e) = serve(stream, answerer.as_ref(), &pending) {
-                    tracing::debug!("control connection: {e}");
-                }
-            });
-        if let Err(e) = started {
-            tracing::warn!("a control connection was dropped: {e}");
-        }
-    }
-}
-
-fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std::io::Result<()> {
+fn serve(
+    stream: UnixStream,
+    handler: &dyn ControlHandler,
+    pending: &Pending,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.set_write_timeout(Some(Duration::from_secs(30)))?;
     let credentials = rustix::net::sockopt::socket_peercred(&stream)?;
@@ -179,7 +146,7 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
     let own = rustix::process::geteuid();
     let mut stream = BufReader::new(stream);
     // The hello is read before anyone is refused: closing on a client that still writes would cost it the answer.
-    let Some(line) = read_line(&mut stream, HELLO)? else {
+    let Some(line) = read_line(&mut stream, MAX_HELLO_BYTES)? else {
         return Ok(());
     };
     if peer != own && !peer.is_root() {
@@ -188,7 +155,7 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
             "the service belongs to user {}; ask as that user",
             own.as_raw()
         );
-        return send(stream.get_mut(), &Answer::Refused(why));
+        return send(stream.get_mut(), &ControlReply::Refused(why));
     }
     match serde_json::from_str::<Hello>(&line) {
         Ok(hello) if hello.forebay == VERSION => {
@@ -201,20 +168,20 @@ fn serve(stream: UnixStream, answerer: &dyn Answerer, pending: &Pending) -> std:
                 hello.program,
                 hello.forebay
             );
-            return send(stream.get_mut(), &Answer::Refused(why));
+            return send(stream.get_mut(), &ControlReply::Refused(why));
         }
         Err(_) => {
             return send(
                 stream.get_mut(),
-                &Answer::Refused("say hello first: this is forebay's control socket".into()),
+                &ControlReply::Refused("say hello first: this is forebay's control socket".into()),
             );
         }
     }
-    while let Some(line) = read_line(&mut stream, LINE)? {
+    while let Some(line) = read_line(&mut stream, MAX_LINE_BYTES)? {
         pending.add();
-        let answer = match serde_json::from_str::<Ask>(&line) {
-            Ok(ask) => answerer.answer(ask, asker),
-            Err(e) => Answer::Refused(format!(
+        let answer = match serde_json::from_str::<ControlRequest>(&line) {
+            Ok(ask) => handler.answer(ask, asker),
+            Err(e) => ControlReply::Refused(format!(
                 "unknown request ({e}); use the same version of forebay"
             )),
         };
@@ -246,11 +213,11 @@ mod tests {
     use super::*;
 
     struct Echo;
-    impl Answerer for Echo {
-        fn answer(&self, ask: Ask, _asker: u32) -> Answer {
+    impl ControlHandler for Echo {
+        fn answer(&self, request: ControlRequest, _asker: u32) -> ControlReply {
             match ask {
-                Ask::Stop { force: true } => Answer::Stopped { dead: Vec::new() },
-                _ => Answer::Refused("no; try force".into()),
+                ControlRequest::Stop { force: true } => ControlReply::Stopped { dead: Vec::new() },
+                _ => ControlReply::Refused("no; try force".into()),
             }
         }
     }
@@ -262,7 +229,7 @@ mod tests {
         std::fs::create_dir(&store).unwrap();
         assert!(matches!(Client::connect(&store), Err(NoServer::NotRunning)));
         let listener = Listener::open(&store, Arc::new(Echo)).unwrap();
-        let mode = std::fs::metadata(store.join(NAME))
+        let mode = std::fs::metadata(store.join(SOCKET_NAME))
             .unwrap()
             .permissions()
             .mode();
@@ -271,15 +238,15 @@ mod tests {
         assert_eq!(client.pid, std::process::id());
         let limit = Duration::from_secs(10);
         assert_eq!(
-            client.ask(&Ask::Status, limit).unwrap_err().text,
+            client.ask(&ControlRequest::Status, limit).unwrap_err().text,
             "no; try force"
         );
         assert!(matches!(
-            client.ask(&Ask::Stop { force: true }, limit),
-            Ok(Answer::Stopped { .. })
+            client.ask(&ControlRequest::Stop { force: true }, limit),
+            Ok(ControlReply::Stopped { .. })
         ));
         drop(listener);
-        assert!(!store.join(NAME).exists());
+        assert!(!store.join(SOCKET_NAME).exists());
     }
 
     #[test]
@@ -295,11 +262,11 @@ mod tests {
             }
             other => panic!("{:?}", other.map(|c| c.pid)),
         }
-        let stop = Ask::Stop { force: true };
+        let stop = ControlRequest::Stop { force: true };
         let limit = Duration::from_secs(10);
         assert!(matches!(
             clients[0].ask(&stop, limit),
-            Ok(Answer::Stopped { .. })
+            Ok(ControlReply::Stopped { .. })
         ));
         clients.pop();
         // The server sees the end of the connection a moment later.
@@ -318,7 +285,7 @@ mod tests {
             ("{\"forebay\":2,\"program\":\"9\"}\n", "protocol 2"),
             ("GET / HTTP/1.1\n", "hello"),
         ] {
-            let mut stream = UnixStream::connect(dir.path().join(NAME)).unwrap();
+            let mut stream = UnixStream::connect(dir.path().join(SOCKET_NAME)).unwrap();
             stream
                 .set_read_timeout(Some(Duration::from_secs(10)))
                 .unwrap();

@@ -17,10 +17,10 @@ mod status;
 mod store_holder;
 
 pub use client::{Client, NoServer};
-pub use listener::{Answerer, Listener, remove_left};
-pub use record::{RecordAnswer, RecordAsk, RecordPart, RecordSpec};
-pub use stage::{StageAnswer, StageAsk, StageJob, StageSpec, StageState};
-pub use status::{Health, Member, Missing, MountStatus, Peer, Process, Rates, Status};
+pub use listener::{ControlHandler, Listener, remove_left};
+pub use record::{RecordPart, RecordReply, RecordRequest, RecordSpec};
+pub use stage::{StageJob, StageReply, StageRequest, StageSpec, StageState};
+pub use status::{Health, Member, MissingMember, MountStatus, Peer, Process, Rates, Status};
 pub use store_holder::StoreHolder;
 
 use serde::{Deserialize, Serialize};
@@ -32,10 +32,10 @@ use std::path::{Path, PathBuf};
 pub const VERSION: u32 = 1;
 
 /// Longest line, but for the first: the pairs of a long manifest.
-const LINE: u64 = 64 << 20;
+const MAX_LINE_BYTES: u64 = 64 << 20;
 
 /// File name of the socket in the store's directory.
-const NAME: &str = "control";
+const SOCKET_NAME: &str = "control";
 
 /// The first line of both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl Hello {
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum ControlRequest {
     /// What `forebay status` shows.
     Status,
     /// Commit, unmount, close.
@@ -70,9 +70,9 @@ pub enum Ask {
         force: bool,
     },
     /// About stage jobs.
-    Stage(StageAsk),
+    Stage(StageRequest),
     /// About recordings.
-    Record(RecordAsk),
+    Record(RecordRequest),
 }
 
 /// A member that the others have declared dead.
@@ -88,18 +88,18 @@ pub struct DeadMember {
 
 /// What the server answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Answer {
-    /// To [`Ask::Status`].
+pub enum ControlReply {
+    /// To [`ControlRequest::Status`].
     Status(Box<Status>),
-    /// To [`Ask::Stop`]: unmounted, closed and unlocked.
+    /// To [`ControlRequest::Stop`]: unmounted, closed and unlocked.
     Stopped {
         /// Members that had been declared dead: whether their processes have ended is not known to the service.
         dead: Vec<DeadMember>,
     },
-    /// To [`Ask::Stage`].
-    Stage(StageAnswer),
-    /// To [`Ask::Record`].
-    Record(RecordAnswer),
+    /// To [`ControlRequest::Stage`].
+    Stage(StageReply),
+    /// To [`ControlRequest::Record`].
+    Record(RecordReply),
     /// Why not, and what to do.
     Refused(String),
 }
@@ -109,6 +109,9 @@ pub enum Answer {
 /// The open directory must live as long as the path is used.
 fn address(store: &Path) -> std::io::Result<(File, PathBuf)> {
     let directory = File::open(store)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{NAME}", directory.as_raw_fd()));
+    let path = PathBuf::from(format!(
+        "/proc/self/fd/{}/{SOCKET_NAME}",
+        directory.as_raw_fd()
+    ));
     Ok((directory, path))
 }

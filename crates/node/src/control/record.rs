@@ -23,7 +23,7 @@ pub struct RecordSpec {
 
 /// What a client asks about recordings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RecordAsk {
+pub enum RecordRequest {
     /// Record every request of all mounts of the service.
     Start(RecordSpec),
     /// End it; the files are whole then.
@@ -44,9 +44,9 @@ pub struct RecordPart {
 
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RecordAnswer {
-    /// To [`RecordAsk::Start`]; none if another server of the service has told of them.
+pub enum RecordReply {
+    /// To [`RecordRequest::Start`]; none if another server of the service has told of them.
     Started(Vec<RecordPart>),
-    /// To [`RecordAsk::Stop`]: what is wrong with parts, as sentences for people.
+    /// To [`RecordRequest::Stop`]: what is wrong with parts, as sentences for people.
     Stopped(Vec<String>),
 }

@@ -21,7 +21,7 @@ pub struct StageSpec {
 
 /// What a client asks about stage jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StageAsk {
+pub enum StageRequest {
     /// Starts a job.
     Start(Box<StageSpec>),
     /// One job, with its lines from the `from`-th on.
@@ -44,7 +44,7 @@ pub enum StageAsk {
 
 /// What the server answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum StageAnswer {
+pub enum StageReply {
     /// To `Start`, with the job's number; and to `Cancel`.
     Job(u64),
     /// To `Look`.

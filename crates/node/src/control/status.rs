@@ -156,7 +156,7 @@ pub struct Process {
 
 /// A member that did not answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Missing {
+pub struct MissingMember {
     /// Why, for people.
     pub why: String,
     /// How the process that was asked sees it.
@@ -186,7 +186,7 @@ pub struct Status {
     pub members: Vec<Member>,
     /// Those that did not.
     #[serde(default)]
-    pub missing: BTreeMap<u16, Missing>,
+    pub missing: BTreeMap<u16, MissingMember>,
     /// All processes that answered, by their first member.
     pub processes: Vec<Process>,
 }

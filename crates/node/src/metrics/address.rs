@@ -20,7 +20,7 @@ pub enum Address {
 
 /// An address of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerAddress {
     /// A port of this machine.
     Tcp(SocketAddr),
     /// A socket file.
@@ -28,7 +28,7 @@ pub enum Place {
 }
 
 /// Bytes of a socket's path, the zero at its end not counted.
-const PATH: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 impl Address {
     /// Reads an address; `none` is none.
@@ -77,9 +77,9 @@ impl Address {
     ///
     /// # Errors
     /// A sentence: the port would be above 65535, or the path is too long for a socket.
-    pub fn of(&self, rank: u32) -> Result<Place, String> {
+    pub fn of(&self, rank: u32) -> Result<ServerAddress, String> {
         match self {
-            Address::Tcp { at, by_rank: false } => Ok(Place::Tcp(*at)),
+            Address::Tcp { at, by_rank: false } => Ok(ServerAddress::Tcp(*at)),
             Address::Tcp { at, by_rank: true } => {
                 let port = u32::from(at.port()).checked_add(rank);
                 let port = port.and_then(|port| u16::try_from(port).ok());
@@ -89,17 +89,17 @@ impl Address {
                         at.port()
                     )
                 })?;
-                Ok(Place::Tcp(SocketAddr::new(at.ip(), port)))
+                Ok(ServerAddress::Tcp(SocketAddr::new(at.ip(), port)))
             }
             Address::Unix(path) => {
                 let path = path.replace("{rank}", &rank.to_string());
-                if path.len() > PATH {
+                if path.len() > MAX_SOCKET_PATH {
                     return Err(format!(
-                        "{path} has {} bytes, and the path of a socket {PATH} at most; choose a shorter one",
+                        "{path} has {} bytes, and the path of a socket {MAX_SOCKET_PATH} at most; choose a shorter one",
                         path.len()
                     ));
                 }
-                Ok(Place::Unix(path.into()))
+                Ok(ServerAddress::Unix(path.into()))
             }
         }
     }
@@ -109,18 +109,21 @@ impl Address {
 mod tests {
     use super::*;
 
-    fn place(text: &str, rank: u32) -> Result<Place, String> {
+    fn place(text: &str, rank: u32) -> Result<ServerAddress, String> {
         Address::parse(text)?.ok_or("none")?.of(rank)
     }
 
     #[test]
     fn each_rank_has_its_own_where_it_is_asked_for() {
-        let tcp = |text: &str| Ok(Place::Tcp(text.parse().unwrap()));
+        let tcp = |text: &str| Ok(ServerAddress::Tcp(text.parse().unwrap()));
         assert_eq!(place("127.0.0.1:9470", 3), tcp("127.0.0.1:9470"));
         assert_eq!(place("127.0.0.1:9470+{rank}", 3), tcp("127.0.0.1:9473"));
         assert_eq!(place("localhost:0", 3), tcp("127.0.0.1:0"));
         assert_eq!(place("[::1]:80+{rank}", 1), tcp("[::1]:81"));
-        assert_eq!(place("unix:/a/{rank}", 2), Ok(Place::Unix("/a/2".into())));
+        assert_eq!(
+            place("unix:/a/{rank}", 2),
+            Ok(ServerAddress::Unix("/a/2".into()))
+        );
         assert_eq!(Address::parse("none"), Ok(None));
     }
 

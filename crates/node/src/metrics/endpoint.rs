@@ -1,10 +1,11 @@
-//! The socket that metrics are served on: one thread that accepts, a short-lived one for each of a few connections.
+//! The socket that metrics are served on.
 //!
 //! Invariants: a fixed number of connections at once, each for a limited time; more are turned away at once. A socket file is only ever
 //! replaced when nobody answers on it, and goes with the server.
-use super::address::{Address, Place};
-use super::http::{self, Answer, Connection};
+use super::address::{Address, ServerAddress};
+use super::http::{self, Connection, HttpResponse};
 use super::scrape;
+use crate::acceptor::Acceptor;
 use crate::control::Status;
 use crate::failure::{Context, Failure, Result};
 use std::io::ErrorKind;
@@ -13,14 +14,14 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What Prometheus is told that it gets.
-const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Tells the figures of the members of this process.
-pub trait Source: Send + Sync + 'static {
+pub trait StatusSource: Send + Sync + 'static {
     /// As they are now; an error is a sentence for people. Takes a moment only.
     ///
     /// # Errors
@@ -36,7 +37,7 @@ enum Listener {
 /// A socket that nobody answers on yet.
 pub struct Endpoint {
     listener: Listener,
-    place: Place,
+    address: ServerAddress,
 }
 
 impl Endpoint {
@@ -45,33 +46,33 @@ impl Endpoint {
     /// # Errors
     /// A failure that names the address: in use, not allowed, no such directory.
     pub fn open(address: &Address, rank: u32) -> Result<Endpoint> {
-        let place = address
+        let address = address
             .of(rank)
             .map_err(|why| Failure::plain(format!("metrics: {why}")))?;
-        match &place {
-            Place::Tcp(at) => {
+        match &address {
+            ServerAddress::Tcp(at) => {
                 let listener = TcpListener::bind(at).or_fail(
                     format!("cannot serve metrics on {at}"),
                     "choose another port with --metrics; +{rank} behind it gives each server of a machine its own, and port 0 is any free one",
                 )?;
-                let place = Place::Tcp(listener.local_addr().unwrap_or(*at));
+                let address = ServerAddress::Tcp(listener.local_addr().unwrap_or(*at));
                 Ok(Endpoint {
                     listener: Listener::Tcp(listener),
-                    place,
+                    address,
                 })
             }
-            Place::Unix(path) => Ok(Endpoint {
+            ServerAddress::Unix(path) => Ok(Endpoint {
                 listener: Listener::Unix(unix(path)?),
-                place,
+                address,
             }),
         }
     }
 
-    /// Where, for people and programs: `http://127.0.0.1:9470/metrics` or `unix:/PATH`.
+    /// Where, for people and programs: `http://127.0.0.1:9470/metrics` or `unix:/MAX_SOCKET_PATH`.
     pub fn url(&self) -> String {
-        match &self.place {
-            Place::Tcp(at) => format!("http://{at}/metrics"),
-            Place::Unix(path) => format!("unix:{}", path.display()),
+        match &self.address {
+            ServerAddress::Tcp(at) => format!("http://{at}/metrics"),
+            ServerAddress::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 
@@ -79,32 +80,24 @@ impl Endpoint {
     ///
     /// # Errors
     /// If there is no thread.
-    pub fn serve(self, source: Arc<dyn Source>) -> Result<Serving> {
+    pub fn serve(self, source: Arc<dyn StatusSource>) -> Result<Serving> {
         let stop = Arc::new(AtomicBool::new(false));
         let serving = Serving {
             stop: stop.clone(),
-            place: self.place,
+            address: self.address,
         };
-        let desk = Arc::new(Desk {
-            most: crate::descriptors::metrics_connections(),
-            source,
-            busy: AtomicUsize::new(0),
-        });
-        let listener = self.listener;
-        std::thread::Builder::new()
-            .name("metrics".into())
-            .spawn(move || match listener {
-                Listener::Tcp(listener) => {
-                    accept(&stop, &desk, || listener.accept().map(|(s, _)| s))
-                }
-                Listener::Unix(listener) => {
-                    accept(&stop, &desk, || listener.accept().map(|(s, _)| s))
-                }
-            })
-            .or_fail(
-                "cannot start the thread of the metrics",
-                "raise the limit on processes",
-            )?;
+        let started = match self.listener {
+            Listener::Tcp(listener) => {
+                accept(stop, source, move || listener.accept().map(|(s, _)| s))
+            }
+            Listener::Unix(listener) => {
+                accept(stop, source, move || listener.accept().map(|(s, _)| s))
+            }
+        };
+        started.or_fail(
+            "cannot start the thread of the metrics",
+            "raise the limit on processes",
+        )?;
         Ok(serving)
     }
 }
@@ -142,16 +135,16 @@ fn unix(path: &Path) -> Result<UnixListener> {
 /// Metrics being served.
 pub struct Serving {
     stop: Arc<AtomicBool>,
-    place: Place,
+    address: ServerAddress,
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         // Wakes the thread. Should that fail, it sleeps until the process ends.
-        match &self.place {
-            Place::Tcp(at) => drop(TcpStream::connect_timeout(at, Duration::from_secs(1))),
-            Place::Unix(path) => {
+        match &self.address {
+            ServerAddress::Tcp(at) => drop(TcpStream::connect_timeout(at, Duration::from_secs(1))),
+            ServerAddress::Unix(path) => {
                 drop(UnixStream::connect(path));
                 // One left behind is replaced by the next server.
                 let _ = std::fs::remove_file(path);
@@ -160,59 +153,34 @@ impl Drop for Serving {
     }
 }
 
-struct Desk {
-    /// Connections at once.
-    most: usize,
-    source: Arc<dyn Source>,
-    busy: AtomicUsize,
-}
-
-/// One connection's share of the places.
-struct Seat(Arc<Desk>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 fn accept<C: Connection>(
-    stop: &AtomicBool,
-    desk: &Arc<Desk>,
-    next: impl Fn() -> std::io::Result<C>,
-) {
-    while !stop.load(Ordering::SeqCst) {
-        let mut connection = match next() {
-            Ok(connection) => connection,
-            Err(e) => {
-                // No descriptors, perhaps: they come back.
-                tracing::debug!("metrics: {e}");
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
+    stop: Arc<AtomicBool>,
+    source: Arc<dyn StatusSource>,
+    next: impl Fn() -> std::io::Result<C> + Send + 'static,
+) -> std::io::Result<()> {
+    let acceptor = Acceptor {
+        what: "metrics",
+        most: crate::descriptors::metrics_connections(),
+        reserve: false,
+    };
+    acceptor.start(
+        move || {
+            let accepted = next();
+            // Looked at after the wait: the last connection is only there to end it.
+            (!stop.load(Ordering::SeqCst)).then_some(accepted)
+        },
+        refuse,
+        move |mut connection| {
+            let respond = |method: &str, path: &str| respond(&*source, method, path);
+            if let Err(e) = http::serve(&mut connection, http::REQUEST_LIMIT, respond) {
+                tracing::debug!("a connection for metrics: {e}");
             }
-        };
-        desk.busy.fetch_add(1, Ordering::SeqCst);
-        let seat = Seat(desk.clone());
-        if desk.busy.load(Ordering::SeqCst) > desk.most {
-            turn_away(&mut connection);
-            continue;
-        }
-        let started = std::thread::Builder::new()
-            .name("metrics peer".into())
-            .spawn(move || {
-                let route = |method: &str, path: &str| seat.0.route(method, path);
-                if let Err(e) = http::serve(&mut connection, http::LIMIT, route) {
-                    tracing::debug!("a connection for metrics: {e}");
-                }
-            });
-        if let Err(e) = started {
-            tracing::warn!("a connection for metrics was dropped: {e}");
-        }
-    }
+        },
+    )
 }
 
 /// Says that there are too many, as far as that needs no waiting.
-fn turn_away(connection: &mut impl Connection) {
+fn refuse<C: Connection>(connection: &mut C) {
     let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     // So little fits the buffer of any socket; who is gone need not hear it.
     let _ = connection
@@ -220,20 +188,19 @@ fn turn_away(connection: &mut impl Connection) {
         .and_then(|()| connection.write_all(text.as_bytes()));
 }
 
-impl Desk {
-    fn route(&self, method: &str, path: &str) -> Answer {
-        match (method, path) {
-            ("GET" | "HEAD", "/metrics") => match self.source.figures() {
-                Ok(status) => Answer {
-                    status: "200 OK",
-                    kind: KIND,
-                    body: scrape::text(&status),
-                },
-                Err(why) => Answer::plain("503 Service Unavailable", &why),
+/// The response to one request.
+fn respond(source: &dyn StatusSource, method: &str, path: &str) -> HttpResponse {
+    match (method, path) {
+        ("GET" | "HEAD", "/metrics") => match source.figures() {
+            Ok(status) => HttpResponse {
+                status: "200 OK",
+                kind: CONTENT_TYPE,
+                body: scrape::text(&status),
             },
-            ("GET" | "HEAD", _) => Answer::plain("404 Not Found", "the metrics are at /metrics"),
-            _ => Answer::plain("405 Method Not Allowed", "metrics are read with GET"),
-        }
+            Err(why) => HttpResponse::plain("503 Service Unavailable", &why),
+        },
+        ("GET" | "HEAD", _) => HttpResponse::plain("404 Not Found", "the metrics are at /metrics"),
+        _ => HttpResponse::plain("405 Method Not Allowed", "metrics are read with GET"),
     }
 }
 
@@ -244,7 +211,7 @@ mod tests {
     use std::net::SocketAddr;
 
     struct No;
-    impl Source for No {
+    impl StatusSource for No {
         fn figures(&self) -> Result<Status, String> {
             Err("the service stops".into())
         }
@@ -259,9 +226,9 @@ mod tests {
     }
 
     fn port(serving: &Serving) -> SocketAddr {
-        match &serving.place {
-            Place::Tcp(at) => *at,
-            Place::Unix(_) => unreachable!("it was opened on a port"),
+        match &serving.address {
+            ServerAddress::Tcp(at) => *at,
+            ServerAddress::Unix(_) => unreachable!("it was opened on a port"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! One HTTP request and its answer on one connection, which then ends.
 //!
-//! Invariants: a request ends within [`LIMIT`], however slowly it comes or is read; its head takes [`HEAD`] bytes at most; a body
+//! Invariants: a request ends within [`REQUEST_LIMIT`], however slowly it comes or is read; its head takes [`MAX_HEAD_BYTES`] bytes at most; a body
 //! is not read. So a client can hold one thread for that time, and no more.
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,17 +8,17 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Longest a connection may take.
-pub const LIMIT: Duration = Duration::from_secs(5);
+pub const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// Longest head of a request, bytes.
-pub const HEAD: usize = 8 << 10;
+pub const MAX_HEAD_BYTES: usize = 8 << 10;
 /// Headers of a request.
-const HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 /// Bytes and time for what a client still sends after its answer: else the kernel would drop the answer.
-const REST: usize = 64 << 10;
-const LINGER: Duration = Duration::from_millis(500);
+const MAX_DRAINED_BYTES: usize = 64 << 10;
+const DRAIN_LIMIT: Duration = Duration::from_millis(500);
 
 /// What is written at a time.
-const CHUNK: usize = 64 << 10;
+const WRITE_BYTES: usize = 64 << 10;
 
 /// A connection of either kind.
 pub trait Connection: Read + Write + Send + 'static {
@@ -46,7 +46,7 @@ connection!(UnixStream);
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     /// `200 OK` and the like.
     pub status: &'static str,
     /// Type of the body.
@@ -55,10 +55,10 @@ pub struct Answer {
     pub body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     /// A sentence for people.
-    pub fn plain(status: &'static str, body: &str) -> Answer {
-        Answer {
+    pub fn plain(status: &'static str, body: &str) -> HttpResponse {
+        HttpResponse {
             status,
             kind: "text/plain; charset=utf-8",
             body: format!("{body}\n"),
@@ -82,7 +82,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 pub fn serve(
     connection: &mut impl Connection,
     limit: Duration,
-    route: impl FnOnce(&str, &str) -> Answer,
+    route: impl FnOnce(&str, &str) -> HttpResponse,
 ) -> io::Result<()> {
     let until = Instant::now() + limit;
     let (answer, head_only) = match request(connection, until)? {
@@ -91,14 +91,14 @@ pub fn serve(
     };
     send(connection, until, &answer, head_only)?;
     connection.finish()?;
-    drain(connection, until.min(Instant::now() + LINGER))
+    drain(connection, until.min(Instant::now() + DRAIN_LIMIT))
 }
 
 /// Method and path, without what follows a `?`; or what to say to a request that is none.
 fn request(
     connection: &mut impl Connection,
     until: Instant,
-) -> io::Result<Result<(String, String), Answer>> {
+) -> io::Result<Result<(String, String), HttpResponse>> {
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
     loop {
@@ -110,7 +110,7 @@ fn request(
             Err(e) => return Err(e),
         };
         head.extend_from_slice(&buffer[..n]);
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Complete(_)) => {
@@ -119,15 +119,15 @@ fn request(
                 let method = request.method.unwrap_or_default();
                 return Ok(Ok((method.to_string(), path.to_string())));
             }
-            Ok(httparse::Status::Partial) if head.len() <= HEAD => {}
+            Ok(httparse::Status::Partial) if head.len() <= MAX_HEAD_BYTES => {}
             Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-                return Ok(Err(Answer::plain(
+                return Ok(Err(HttpResponse::plain(
                     "431 Request Header Fields Too Large",
                     "the request is too long",
                 )));
             }
             Err(_) => {
-                return Ok(Err(Answer::plain(
+                return Ok(Err(HttpResponse::plain(
                     "400 Bad Request",
                     "this is no HTTP request",
                 )));
@@ -139,7 +139,7 @@ fn request(
 fn send(
     connection: &mut impl Connection,
     until: Instant,
-    answer: &Answer,
+    answer: &HttpResponse,
     head_only: bool,
 ) -> io::Result<()> {
     let head = format!(
@@ -149,7 +149,7 @@ fn send(
         answer.body.len()
     );
     let body = if head_only { "" } else { &answer.body };
-    for chunk in std::iter::once(head.as_bytes()).chain(body.as_bytes().chunks(CHUNK)) {
+    for chunk in std::iter::once(head.as_bytes()).chain(body.as_bytes().chunks(WRITE_BYTES)) {
         // Not `write_all`: each of its writes may take the whole time.
         let mut rest = chunk;
         while !rest.is_empty() {
@@ -166,7 +166,7 @@ fn send(
 }
 
 fn drain(connection: &mut impl Connection, until: Instant) -> io::Result<()> {
-    let (mut rest, mut buffer) = (REST, [0; 4096]);
+    let (mut rest, mut buffer) = (MAX_DRAINED_BYTES, [0; 4096]);
     while rest > 0 {
         connection.within(left(until)?)?;
         match connection.read(&mut buffer)? {
@@ -189,7 +189,7 @@ mod tests {
         client.write_all(text).unwrap();
         let served = std::thread::spawn(move || {
             serve(&mut server, limit, |method, path| {
-                Answer::plain("200 OK", &format!("{method} {path}"))
+                HttpResponse::plain("200 OK", &format!("{method} {path}"))
             })
         });
         let mut got = String::new();
@@ -211,10 +211,13 @@ mod tests {
 
     #[test]
     fn what_is_too_long_or_no_request_is_refused() {
-        let long = format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(2 * HEAD));
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(2 * MAX_HEAD_BYTES));
         let (got, _) = answer(long.as_bytes(), LONG);
         assert!(got.starts_with("HTTP/1.1 431 "), "{got}");
-        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(HEADERS + 1));
+        let many = format!(
+            "GET / HTTP/1.1\r\n{}\r\n",
+            "A: b\r\n".repeat(MAX_HEADERS + 1)
+        );
         let (got, _) = answer(many.as_bytes(), LONG);
         assert!(got.starts_with("HTTP/1.1 431 "), "{got}");
         let (got, _) = answer(b"\x16\x03\x01\x00\xff\xff\xff", LONG);
@@ -231,7 +234,7 @@ mod tests {
     fn who_does_not_read_the_answer_is_left_after_the_limit() {
         let (mut client, mut server) = UnixStream::pair().unwrap();
         client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        let large = Answer::plain("200 OK", &"x".repeat(64 << 20));
+        let large = HttpResponse::plain("200 OK", &"x".repeat(64 << 20));
         let served = serve(&mut server, Duration::from_millis(50), |_, _| large);
         assert!(served.is_err());
     }

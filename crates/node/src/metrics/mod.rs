@@ -2,7 +2,7 @@
 //! loopback address or a Unix socket.
 //!
 //! ```text
-//!  setting --metrics -> address -> endpoint -- GET /metrics --> Source (the desk) -> table -> scrape: text
+//!  setting --metrics -> address -> endpoint -- GET /metrics --> StatusSource (the control service) -> table -> scrape: text
 //! ```
 mod address;
 mod endpoint;
@@ -12,7 +12,7 @@ mod scrape;
 mod table;
 
 pub use address::Address;
-pub use endpoint::{Endpoint, Serving, Source};
+pub use endpoint::{Endpoint, Serving, StatusSource};
 pub use metric::Metric;
 pub use scrape::text;
 pub use table::METRICS;

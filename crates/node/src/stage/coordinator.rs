@@ -2,30 +2,31 @@
 //!
 //! Invariants: when one part stops, all do; a member that does not answer any more stops the job; the end is done while the
 //! others' parts are still held, so that no server is stopped under it by accident.
-use super::messages::{PartAsk, PartSeen, PartSpec};
-use super::part::Part;
-use crate::peer_rpc::{Office, Question};
+use super::job_part::JobPart;
+use crate::peer_rpc::messages::{PartProgress, PartRequest, PartSpec};
+use crate::peer_rpc::{PeerRequest, PeerRpc};
 use forebay_client::stage::{Counts, Outcome, PartSummary, StopReason};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long another server may take to start its part (it reads what an earlier run has left), or to answer.
-const ANSWER: Duration = Duration::from_secs(60);
+const PART_REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Looks are this part of the time apart that a job, or the wait for other servers at its end, has taken: an end is not seen
 /// later than by that part.
-const SHARE: u32 = 32;
-const SHORT: Duration = Duration::from_millis(10);
-const LONG: Duration = Duration::from_millis(250);
+const POLL_SHARE: u32 = 32;
+const MIN_POLL: Duration = Duration::from_millis(10);
+const MAX_POLL: Duration = Duration::from_millis(250);
 /// What tells how to go on.
-const NEXT: &str = "the same command goes on once all servers run; what is finished is kept";
+const HOW_TO_GO_ON: &str =
+    "the same command goes on once all servers run; what is finished is kept";
 
 /// See the head of this file.
 pub struct Coordinator<'a> {
     /// The part of this server, which has not begun.
-    pub part: &'a std::sync::Arc<Part>,
+    pub part: &'a std::sync::Arc<JobPart>,
     /// The way to the other servers, if there are any.
-    pub office: Option<&'a Office>,
+    pub peer_rpc: Option<&'a PeerRpc>,
     /// What all parts of other servers have done.
     pub elsewhere: &'a Mutex<Counts>,
     /// Lines in one answer.
@@ -34,7 +35,7 @@ pub struct Coordinator<'a> {
 
 /// A part at another server.
 #[derive(Default)]
-struct Other {
+struct RemotePart {
     lines: usize,
     counts: Counts,
     left: Option<PartSummary>,
@@ -43,7 +44,7 @@ struct Other {
     lost: bool,
 }
 
-impl Other {
+impl RemotePart {
     fn over(&self) -> bool {
         self.ended || self.lost
     }
@@ -61,14 +62,17 @@ impl Coordinator<'_> {
         let done = outcome == Outcome::Done;
         let asked = others.iter().filter(|(_, other)| !other.lost);
         let job = self.part.job;
-        self.tell(asked.map(|(member, _)| *member), PartAsk::End { job, done });
+        self.tell(
+            asked.map(|(member, _)| *member),
+            PartRequest::End { job, done },
+        );
         outcome
     }
 
-    fn start(&self, spec: PartSpec) -> BTreeMap<u16, Other> {
-        let members: Vec<u16> = self.office.iter().flat_map(|o| o.others()).collect();
+    fn start(&self, spec: PartSpec) -> BTreeMap<u16, RemotePart> {
+        let members: Vec<u16> = self.peer_rpc.iter().flat_map(|o| o.others()).collect();
         let mut others = BTreeMap::new();
-        for (member, said) in self.tell(members.into_iter(), PartAsk::Start(Box::new(spec))) {
+        for (member, said) in self.tell(members.into_iter(), PartRequest::Start(Box::new(spec))) {
             let lost = match said {
                 Ok(()) => false,
                 Err(why) => {
@@ -78,9 +82,9 @@ impl Coordinator<'_> {
             };
             others.insert(
                 member,
-                Other {
+                RemotePart {
                     lost,
-                    ..Other::default()
+                    ..RemotePart::default()
                 },
             );
         }
@@ -88,17 +92,17 @@ impl Coordinator<'_> {
     }
 
     /// Until every part has ended, here and elsewhere.
-    fn parts(&self, others: &mut BTreeMap<u16, Other>) {
+    fn parts(&self, others: &mut BTreeMap<u16, RemotePart>) {
         let (mut since, mut ended, mut cancelled) = (Instant::now(), false, false);
         loop {
-            let pause = (since.elapsed() / SHARE).clamp(SHORT, LONG);
+            let pause = (since.elapsed() / POLL_SHARE).clamp(MIN_POLL, MAX_POLL);
             if self.pause(pause, others) && !std::mem::replace(&mut ended, true) {
                 since = Instant::now();
             }
             if self.part.report().stopped() && !std::mem::replace(&mut cancelled, true) {
                 self.cancel(others);
             }
-            if ended && others.values().all(Other::over) {
+            if ended && others.values().all(RemotePart::over) {
                 return;
             }
             self.look(others);
@@ -106,9 +110,9 @@ impl Coordinator<'_> {
     }
 
     /// Waits a little, or until the own part has ended; whether it has.
-    fn pause(&self, pause: Duration, others: &BTreeMap<u16, Other>) -> bool {
+    fn pause(&self, pause: Duration, others: &BTreeMap<u16, RemotePart>) -> bool {
         let ended = self.part.ended();
-        match others.values().all(Other::over) {
+        match others.values().all(RemotePart::over) {
             true => self.part.wait(None),
             false if ended => {
                 std::thread::sleep(pause);
@@ -119,7 +123,7 @@ impl Coordinator<'_> {
     }
 
     /// The end, while it is still looked at the others.
-    fn end(&self, others: &mut BTreeMap<u16, Other>) -> Outcome {
+    fn end(&self, others: &mut BTreeMap<u16, RemotePart>) -> Outcome {
         let report = self.part.report();
         let Some(mut parts) = self.part.take() else {
             return Outcome::Stopped;
@@ -132,7 +136,7 @@ impl Coordinator<'_> {
                 };
                 if let Err(why) = joined {
                     report.fatal(format!(
-                        "member {member} does not see what this one sees: {why}; every node must see the same directories, at rest: then {NEXT}"
+                        "member {member} does not see what this one sees: {why}; every node must see the same directories, at rest: then {HOW_TO_GO_ON}"
                     ));
                 }
             }
@@ -141,7 +145,7 @@ impl Coordinator<'_> {
             let finish = scope.spawn(|| self.part.engine().finish(parts));
             let mut waits = 0;
             while !others.is_empty() && !finish.is_finished() {
-                std::thread::sleep(SHORT);
+                std::thread::sleep(MIN_POLL);
                 waits += 1;
                 if waits % 25 == 0 {
                     self.look(others);
@@ -152,16 +156,18 @@ impl Coordinator<'_> {
     }
 
     /// Looks at all parts elsewhere, takes their lines, and adds up.
-    fn look(&self, others: &mut BTreeMap<u16, Other>) {
-        let Some(office) = self.office else { return };
+    fn look(&self, others: &mut BTreeMap<u16, RemotePart>) {
+        let Some(peer_rpc) = self.peer_rpc else {
+            return;
+        };
         let job = self.part.job;
         let asked = others.iter().filter(|(_, other)| !other.lost);
-        let ask = |(member, other): (&u16, &Other)| {
+        let ask = |(member, other): (&u16, &RemotePart)| {
             let from = other.lines;
-            (*member, Question::Stage(PartAsk::Look { job, from }))
+            (*member, PeerRequest::Stage(PartRequest::Look { job, from }))
         };
-        let asked: Vec<(u16, Question)> = asked.map(ask).collect();
-        for (member, said) in office.ask_each::<PartSeen>(&asked, ANSWER) {
+        let asked: Vec<(u16, PeerRequest)> = asked.map(ask).collect();
+        for (member, said) in peer_rpc.call_each::<PartProgress>(&asked, PART_REPLY_TIMEOUT) {
             let Some(other) = others.get_mut(&member) else {
                 continue;
             };
@@ -169,7 +175,7 @@ impl Coordinator<'_> {
                 Ok(seen) => self.take(member, other, seen),
                 Err(why) => {
                     other.lost = true;
-                    self.part.report().fatal(format!("{why}; {NEXT}"));
+                    self.part.report().fatal(format!("{why}; {HOW_TO_GO_ON}"));
                 }
             }
         }
@@ -181,7 +187,7 @@ impl Coordinator<'_> {
             .unwrap_or_else(PoisonError::into_inner) = sum;
     }
 
-    fn take(&self, member: u16, other: &mut Other, seen: PartSeen) {
+    fn take(&self, member: u16, other: &mut RemotePart, seen: PartProgress) {
         let report = self.part.report();
         other.counts = seen.counts;
         other.lines += seen.lines.len();
@@ -193,7 +199,7 @@ impl Coordinator<'_> {
             Some(StopReason::Fatal(why)) => report.fatal(format!("member {member}: {why}")),
             // If it was this server that asked for it, it has stopped already.
             Some(StopReason::Cancelled) => {
-                report.fatal(format!("member {member} has stopped; {NEXT}"))
+                report.fatal(format!("member {member} has stopped; {HOW_TO_GO_ON}"))
             }
             None => {}
         }
@@ -201,21 +207,26 @@ impl Coordinator<'_> {
         other.left = seen.left.or(other.left.take());
     }
 
-    fn cancel(&self, others: &BTreeMap<u16, Other>) {
+    fn cancel(&self, others: &BTreeMap<u16, RemotePart>) {
         let asked = others.iter().filter(|(_, other)| !other.over());
         let job = self.part.job;
         // One that does not hear it is lost, or ends when nobody looks.
-        let _ = self.tell(asked.map(|(member, _)| *member), PartAsk::Cancel { job });
+        let _ = self.tell(
+            asked.map(|(member, _)| *member),
+            PartRequest::Cancel { job },
+        );
     }
 
     fn tell(
         &self,
         members: impl Iterator<Item = u16>,
-        ask: PartAsk,
+        ask: PartRequest,
     ) -> Vec<(u16, Result<(), String>)> {
         let members: Vec<u16> = members.collect();
-        match self.office {
-            Some(office) => office.ask_some(&members, &Question::Stage(ask), ANSWER),
+        match self.peer_rpc {
+            Some(peer_rpc) => {
+                peer_rpc.call_members(&members, &PeerRequest::Stage(ask), PART_REPLY_TIMEOUT)
+            }
             None => Vec::new(),
         }
     }

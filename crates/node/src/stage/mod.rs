@@ -1,30 +1,29 @@
 //! The stage jobs of a running service, over all its server processes.
 //!
 //! ```text
-//!  client --Start--> desk of the asked server -- coordinator --+-- its own part: walk, copy what its nodes hold
-//!                                                              +-- Start, Look ... Look, End --> a part at every other server
+//!  client --Start--> StageService of the asked server -- coordinator --+-- its own part: walk, copy what its nodes hold
+//!                                                                      +-- Start, Look ... Look, End --> a part at every other server
 //! ```
 //!
 //! | file | what |
 //! |---|---|
 //! | `service` | the jobs of this server: answers `forebay stage`, and the other servers |
-//! | `coordinator` | one job: has every server do its part, adds up, does the end |
-//! | `part` | what one server does of a job, for its own coordinator or another's |
-//! | `hosting` | what a part needs of this server: nodes, journals, paths |
-//! | `slot` | a job as it is shown |
-//! | `messages` | what the servers say to each other |
+//! | `coordinator` | one job: has every server do its part, adds up, finishes it |
+//! | `job_part` | what one server does of a job, for its own coordinator or another's |
+//! | `host` | what a part needs of this server: nodes, journals, paths |
+//! | `led_job` | a job that this server leads, as it is shown |
 //!
-//! Invariants: the server that is asked leads the job; a service in one process is the same with no other server. A part that
-//! nobody looks at any more ends by itself. The end comes only after all parts have ended well and have seen the same
+//! What the servers send each other is in [`messages`](crate::peer_rpc::messages).
+//!
+//! Invariants: the server that is asked leads the job; a service in one process is the same with no other server. A part whose
+//! coordinator asks for its progress no more ends by itself. A job is finished only after all parts have ended well and have seen the same
 //! source; only then do the journals go. Job numbers are the service's: any server tells from one who leads the job.
 mod coordinator;
-mod hosting;
-mod messages;
-mod part;
+mod host;
+mod job_part;
+mod led_job;
 mod service;
-mod slot;
 #[cfg(test)]
 mod tests;
 
-pub use messages::PartAsk;
-pub use service::StageDesk;
+pub use service::StageService;

@@ -3,13 +3,13 @@
 //! Invariants: a job that was not sent to the background is cancelled when the process that asked for it ends; two jobs never
 //! copy the same at once; no path of the service's own is touched; a server that stops ends its jobs and parts first.
 use super::coordinator::Coordinator;
-use super::hosting::{Hosting, Plan};
-use super::messages::{Listed, PartAsk, PartSpec};
-use super::part::Part;
-use super::slot::Slot;
-use crate::control::{Answer, StageAnswer, StageAsk, StageJob, StageSpec, StageState};
-use crate::members::Running;
-use crate::peer_rpc::{Office, Question, Said};
+use super::host::{StageHost, StagePlan};
+use super::job_part::JobPart;
+use super::led_job::LedJob;
+use crate::control::{ControlReply, StageJob, StageReply, StageRequest, StageSpec, StageState};
+use crate::members::SharedMembers;
+use crate::peer_rpc::messages::{ListedJob, PartRequest, PartSpec};
+use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
 use forebay_client::stage::{Counts, Options, Outcome};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,97 +18,99 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Finished jobs that are remembered.
-const REMEMBERED: usize = 32;
+const FINISHED_JOBS_KEPT: usize = 32;
 /// Lines in one answer.
-const LINES: usize = 200;
+const LINES_PER_REPLY: usize = 200;
 /// How long another server may take to answer.
-const ANSWER: Duration = Duration::from_secs(10);
+const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A part that nobody has looked at for so long ends.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UNWATCHED_PART_LIMIT: Duration = Duration::from_secs(30);
 /// A server that stops waits so long for coordinators to see that its parts have ended.
-const FAREWELL: Duration = Duration::from_secs(2);
+const COORDINATOR_GRACE: Duration = Duration::from_secs(2);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// See the head of this file.
-pub struct StageDesk {
-    hosting: Hosting,
-    office: Option<Arc<Office>>,
-    state: Mutex<State>,
-    parts: Arc<Mutex<BTreeMap<u64, Arc<Part>>>>,
+pub struct StageService {
+    host: StageHost,
+    peer_rpc: Option<Arc<PeerRpc>>,
+    state: Mutex<Jobs>,
+    parts: Arc<Mutex<BTreeMap<u64, Arc<JobPart>>>>,
     patience: Duration,
 }
 
 #[derive(Default)]
-struct State {
-    slots: Vec<Arc<Slot>>,
+struct Jobs {
+    slots: Vec<Arc<LedJob>>,
     /// Jobs begun so far.
     begun: u64,
     /// No more jobs begin.
     closed: bool,
 }
 
-impl StageDesk {
-    /// No job yet. `office` is the way to the other servers, if there are any.
+impl StageService {
+    /// No job yet. `peer_rpc` is the way to the other servers, if there are any.
     pub fn new(
-        service: Running,
+        service: SharedMembers,
         store: PathBuf,
         points: Vec<PathBuf>,
-        office: Option<Arc<Office>>,
-    ) -> StageDesk {
-        StageDesk {
-            hosting: Hosting {
+        peer_rpc: Option<Arc<PeerRpc>>,
+    ) -> StageService {
+        StageService {
+            host: StageHost {
                 service,
                 store,
                 points,
                 options: Options::default(),
             },
-            office,
+            peer_rpc,
             state: Mutex::default(),
             parts: Arc::default(),
-            patience: PATIENCE,
+            patience: UNWATCHED_PART_LIMIT,
         }
     }
 
     /// The same, with other limits.
     #[cfg(test)]
-    pub fn with(mut self, options: Options, patience: Duration) -> StageDesk {
-        self.hosting.options = options;
-        StageDesk { patience, ..self }
+    pub fn with(mut self, options: Options, patience: Duration) -> StageService {
+        self.host.options = options;
+        StageService { patience, ..self }
     }
 
     /// Answers a question of a client.
-    pub fn answer(self: &Arc<StageDesk>, ask: StageAsk, asker: u32) -> Answer {
+    pub fn answer(self: &Arc<StageService>, ask: StageRequest, asker: u32) -> ControlReply {
         let done = match ask {
-            StageAsk::Start(spec) => self.start(*spec, asker).map(StageAnswer::Job),
-            StageAsk::Look { job, from } => self
+            StageRequest::Start(spec) => self.start(*spec, asker).map(StageReply::Job),
+            StageRequest::Look { job, from } => self
                 .find(job)
-                .map(|slot| StageAnswer::Seen(Box::new(slot.show(from, LINES)))),
-            StageAsk::List => Ok(StageAnswer::Jobs(self.all())),
-            StageAsk::Forget => self
+                .map(|led_job| StageReply::Seen(Box::new(led_job.show(from, LINES_PER_REPLY)))),
+            StageRequest::List => Ok(StageReply::Jobs(self.all())),
+            StageRequest::Forget => self
                 .forget_everywhere()
-                .map(|()| StageAnswer::Jobs(self.all())),
-            StageAsk::Cancel { job } => self.cancel(job).map(|()| StageAnswer::Job(job)),
+                .map(|()| StageReply::Jobs(self.all())),
+            StageRequest::Cancel { job } => self.cancel(job).map(|()| StageReply::Job(job)),
         };
-        done.map_or_else(Answer::Refused, Answer::Stage)
+        done.map_or_else(ControlReply::Refused, ControlReply::Stage)
     }
 
     /// Answers a question of another server.
-    pub fn answer_server(&self, ask: PartAsk) -> Said {
-        fn value(value: impl Serialize) -> Said {
+    pub fn answer_server(&self, ask: PartRequest) -> PeerReply {
+        fn value(value: impl Serialize) -> PeerReply {
             serde_json::to_value(value).map_err(|e| e.to_string())
         }
         match ask {
-            PartAsk::Places => return value(self.hosting.places()),
-            PartAsk::Look { job, from } => return value(self.part(job)?.look(from, LINES)),
-            PartAsk::List => return value(self.list()),
-            PartAsk::Start(spec) => self.start_part(*spec)?,
-            PartAsk::Forget => self.forget_unfinished(),
-            PartAsk::Cancel { job } => self.part(job)?.report().cancel(),
-            PartAsk::End { job, done } => self.end_part(job, done),
-            PartAsk::CancelJob { job } => self.find(job)?.report.cancel(),
+            PartRequest::Places => return value(self.host.places()),
+            PartRequest::Look { job, from } => {
+                return value(self.part(job)?.look(from, LINES_PER_REPLY));
+            }
+            PartRequest::List => return value(self.list()),
+            PartRequest::Start(spec) => self.start_part(*spec)?,
+            PartRequest::Forget => self.forget_unfinished(),
+            PartRequest::Cancel { job } => self.part(job)?.report().cancel(),
+            PartRequest::End { job, done } => self.end_part(job, done),
+            PartRequest::CancelJob { job } => self.find(job)?.report.cancel(),
         }
         value(())
     }
@@ -118,35 +120,35 @@ impl StageDesk {
         // Held so that none begins meanwhile.
         let state = lock(&self.state);
         let parts = lock(&self.parts);
-        for (key, what) in self.hosting.left() {
+        for (key, what) in self.host.left() {
             let runs = state.slots.iter().any(|s| s.key == key && s.runs());
             if !runs && parts.values().all(|part| part.key != key) {
                 tracing::info!("forgot the unfinished stage job {what}");
-                self.hosting.forget(key);
+                self.host.forget(key);
             }
         }
     }
 
     fn forget_everywhere(&self) -> Result<(), String> {
         self.forget_unfinished();
-        if let Some(office) = &self.office {
-            let ask = Question::Stage(PartAsk::Forget);
-            for (_, said) in office.ask_all::<()>(&ask, ANSWER) {
+        if let Some(peer_rpc) = &self.peer_rpc {
+            let ask = PeerRequest::Stage(PartRequest::Forget);
+            for (_, said) in peer_rpc.call_all::<()>(&ask, PEER_REPLY_TIMEOUT) {
                 said?;
             }
         }
         Ok(())
     }
 
-    fn find(&self, job: u64) -> Result<Arc<Slot>, String> {
+    fn find(&self, job: u64) -> Result<Arc<LedJob>, String> {
         let state = lock(&self.state);
-        let slot = state.slots.iter().find(|s| s.job == job).cloned();
-        slot.ok_or_else(|| {
+        let led_job = state.slots.iter().find(|s| s.job == job).cloned();
+        led_job.ok_or_else(|| {
             format!("there is no stage job {job}; `forebay stage status` shows those there are")
         })
     }
 
-    fn part(&self, job: u64) -> Result<Arc<Part>, String> {
+    fn part(&self, job: u64) -> Result<Arc<JobPart>, String> {
         let part = lock(&self.parts).get(&job).cloned();
         part.ok_or_else(|| format!("it has no part of stage job {job} any more; see its log"))
     }
@@ -162,33 +164,35 @@ impl StageDesk {
     }
 
     fn seat(&self) -> (u64, u64) {
-        let seat = |office: &Arc<Office>| (office.own().into(), office.size().into());
-        self.office.as_ref().map_or((0, 1), seat)
+        let seat = |peer_rpc: &Arc<PeerRpc>| (peer_rpc.own().into(), peer_rpc.size().into());
+        self.peer_rpc.as_ref().map_or((0, 1), seat)
     }
 
     fn cancel(&self, job: u64) -> Result<(), String> {
         let leader = self.leader(job);
-        match &self.office {
-            Some(office) if leader != self.seat().0 => {
-                let ask = Question::Stage(PartAsk::CancelJob { job });
-                office.ask(leader as u16, &ask, ANSWER)
+        match &self.peer_rpc {
+            Some(peer_rpc) if leader != self.seat().0 => {
+                let ask = PeerRequest::Stage(PartRequest::CancelJob { job });
+                peer_rpc.call(leader as u16, &ask, PEER_REPLY_TIMEOUT)
             }
-            _ => self.find(job).map(|slot| slot.report.cancel()),
+            _ => self.find(job).map(|led_job| led_job.report.cancel()),
         }
     }
 
     /// What this server leads, and what was cut off here.
-    fn list(&self) -> Vec<Listed> {
+    fn list(&self) -> Vec<ListedJob> {
         let slots = lock(&self.state).slots.clone();
-        let listed = |slot: &Arc<Slot>| Listed {
-            key: slot.key,
-            age: slot.age().as_secs_f64(),
-            job: slot.show(0, 0),
+        let listed = |led_job: &Arc<LedJob>| ListedJob {
+            key: led_job.key,
+            age: led_job.age().as_secs_f64(),
+            job: led_job.show(0, 0),
         };
-        let mut jobs: Vec<Listed> = slots.iter().map(listed).collect();
+        let mut jobs: Vec<ListedJob> = slots.iter().map(listed).collect();
         let parts = lock(&self.parts).clone();
-        for (key, what) in self.hosting.left() {
-            if slots.iter().all(|slot| slot.key != key) && parts.values().all(|p| p.key != key) {
+        for (key, what) in self.host.left() {
+            if slots.iter().all(|led_job| led_job.key != key)
+                && parts.values().all(|p| p.key != key)
+            {
                 let job = StageJob {
                     job: 0,
                     what,
@@ -200,7 +204,7 @@ impl StageDesk {
                     lines: Vec::new(),
                 };
                 let age = 0.0;
-                jobs.push(Listed { key, age, job });
+                jobs.push(ListedJob { key, age, job });
             }
         }
         jobs
@@ -209,9 +213,9 @@ impl StageDesk {
     /// The jobs of all servers.
     fn all(&self) -> Vec<StageJob> {
         let mut listed = self.list();
-        if let Some(office) = &self.office {
-            let ask = Question::Stage(PartAsk::List);
-            for (_, said) in office.ask_all::<Vec<Listed>>(&ask, ANSWER) {
+        if let Some(peer_rpc) = &self.peer_rpc {
+            let ask = PeerRequest::Stage(PartRequest::List);
+            for (_, said) in peer_rpc.call_all::<Vec<ListedJob>>(&ask, PEER_REPLY_TIMEOUT) {
                 match said {
                     Ok(more) => listed.extend(more),
                     Err(why) => tracing::warn!("the stage jobs of another server: {why}"),
@@ -219,16 +223,16 @@ impl StageDesk {
             }
         }
         // The newest last; then what was cut off, once, unless some server has told of it.
-        let unfinished = |l: &Listed| l.job.state == StageState::Unfinished;
+        let unfinished = |l: &ListedJob| l.job.state == StageState::Unfinished;
         listed.sort_by(|a, b| (b.age.total_cmp(&a.age)).then(a.job.what.cmp(&b.job.what)));
         let mut seen = std::collections::BTreeSet::new();
         listed.retain(|l| seen.insert(l.key) || !unfinished(l));
         listed.into_iter().map(|l| l.job).collect()
     }
 
-    fn start(self: &Arc<StageDesk>, spec: StageSpec, asker: u32) -> Result<u64, String> {
-        let plan = Plan::new(&spec)?;
-        if spec.into && self.hosting.is_read_only() {
+    fn start(self: &Arc<StageService>, spec: StageSpec, asker: u32) -> Result<u64, String> {
+        let plan = StagePlan::new(&spec)?;
+        if spec.into && self.host.is_read_only() {
             return Err(String::from(
                 "this service is read-only: it salvages a damaged store; copy out of it, and into another one",
             ));
@@ -237,11 +241,11 @@ impl StageDesk {
         self.refuse_own(&spec, &avoid)?;
         let mut state = lock(&self.state);
         self.refuse_busy(&state, plan.key)?;
-        let engine = self.hosting.job(&spec, &plan, &avoid, false)?;
+        let engine = self.host.job(&spec, &plan, &avoid, false)?;
         let job = self.number(state.begun);
-        let part = Part::new(job, plan.key, plan.what, engine);
-        let slot = Slot::new(&part, spec.background);
-        let (running, office) = (slot.clone(), self.office.clone());
+        let part = JobPart::new(job, plan.key, plan.what, engine);
+        let led_job = LedJob::new(&part, spec.background);
+        let (running, peer_rpc) = (led_job.clone(), self.peer_rpc.clone());
         let background = spec.background;
         let run = move || {
             tracing::info!("stage job {job}: {}", running.what());
@@ -249,9 +253,9 @@ impl StageDesk {
             let run = || {
                 let coordinator = Coordinator {
                     part: &part,
-                    office: office.as_deref(),
+                    peer_rpc: peer_rpc.as_deref(),
                     elsewhere: &running.elsewhere,
-                    lines: LINES,
+                    lines: LINES_PER_REPLY,
                 };
                 coordinator.run(spec)
             };
@@ -265,14 +269,14 @@ impl StageDesk {
         };
         spawn("stage", run)?;
         if !background {
-            let watched = slot.clone();
+            let watched = led_job.clone();
             spawn("stage watch", move || watched.watch(asker))
-                .inspect_err(|_| slot.report.cancel())?;
+                .inspect_err(|_| led_job.report.cancel())?;
         }
         state.begun += 1;
         let slots = &mut state.slots;
-        slots.push(slot);
-        while slots.len() > REMEMBERED {
+        slots.push(led_job);
+        while slots.len() > FINISHED_JOBS_KEPT {
             match slots.iter().position(|s| !s.runs()) {
                 Some(oldest) => slots.remove(oldest),
                 None => break,
@@ -282,11 +286,11 @@ impl StageDesk {
     }
 
     fn start_part(&self, spec: PartSpec) -> Result<(), String> {
-        let plan = Plan::new(&spec.spec)?;
+        let plan = StagePlan::new(&spec.spec)?;
         let state = lock(&self.state);
         self.refuse_busy(&state, plan.key)?;
-        let engine = self.hosting.job(&spec.spec, &plan, &spec.avoid, true)?;
-        let part = Part::new(spec.job, plan.key, plan.what, engine);
+        let engine = self.host.job(&spec.spec, &plan, &spec.avoid, true)?;
+        let part = JobPart::new(spec.job, plan.key, plan.what, engine);
         tracing::info!("a part of stage job {}: {}", part.job, part.what);
         let (watched, parts, patience) = (part.clone(), self.parts.clone(), self.patience);
         lock(&parts).insert(part.job, part.clone());
@@ -316,20 +320,20 @@ impl StageDesk {
         part.report().cancel();
         part.wait(None);
         if done {
-            self.hosting.forget(part.key);
+            self.host.forget(part.key);
         }
         part.release();
     }
 
     /// Two jobs must not copy the same at once.
-    fn refuse_busy(&self, state: &State, key: u64) -> Result<(), String> {
+    fn refuse_busy(&self, state: &Jobs, key: u64) -> Result<(), String> {
         if state.closed {
             return Err(String::from("the service is stopping; start it again"));
         }
-        let slot = state.slots.iter().find(|s| s.key == key && s.runs());
+        let led_job = state.slots.iter().find(|s| s.key == key && s.runs());
         let parts = lock(&self.parts);
         let part = parts.values().find(|part| part.key == key);
-        match slot.map(|s| s.job).or(part.map(|p| p.job)) {
+        match led_job.map(|s| s.job).or(part.map(|p| p.job)) {
             None => Ok(()),
             Some(job) => Err(format!(
                 "stage job {job} copies the same already; `forebay stage status` shows it"
@@ -339,10 +343,10 @@ impl StageDesk {
 
     /// Paths of all servers that are no plain directories.
     fn places(&self) -> Result<Vec<PathBuf>, String> {
-        let mut places = self.hosting.places();
-        if let Some(office) = &self.office {
-            let ask = Question::Stage(PartAsk::Places);
-            for (_, said) in office.ask_all::<Vec<PathBuf>>(&ask, ANSWER) {
+        let mut places = self.host.places();
+        if let Some(peer_rpc) = &self.peer_rpc {
+            let ask = PeerRequest::Stage(PartRequest::Places);
+            for (_, said) in peer_rpc.call_all::<Vec<PathBuf>>(&ask, PEER_REPLY_TIMEOUT) {
                 places.extend(said.map_err(|why| {
                     format!("{why}; staging needs all servers: start the service again")
                 })?);
@@ -358,7 +362,7 @@ impl StageDesk {
         for (from, to) in &spec.pairs {
             let plain = PathBuf::from(if spec.into { from } else { to });
             let shown = plain.display();
-            if self.hosting.points.iter().any(|m| plain.starts_with(m)) {
+            if self.host.points.iter().any(|m| plain.starts_with(m)) {
                 return Err(format!(
                     "{shown} lies in this service too; copy within it with `cp -a`"
                 ));
@@ -385,7 +389,7 @@ impl StageDesk {
     /// What runs now, for the message that refuses to stop.
     pub fn busy(&self) -> Option<String> {
         let led = lock(&self.state).slots.iter().find(|s| s.runs()).cloned();
-        let led = led.map(|slot| (slot.job, slot.what().to_string()));
+        let led = led.map(|led_job| (led_job.job, led_job.what().to_string()));
         let part = || {
             let parts = lock(&self.parts);
             let (_, part) = parts.first_key_value()?;
@@ -405,15 +409,15 @@ impl StageDesk {
             state.slots.clone()
         };
         let parts = lock(&self.parts).clone();
-        slots.iter().for_each(|slot| slot.report.cancel());
+        slots.iter().for_each(|led_job| led_job.report.cancel());
         parts.values().for_each(|part| part.report().cancel());
-        for slot in slots {
-            slot.wait();
+        for led_job in slots {
+            led_job.wait();
         }
         for part in parts.values() {
             part.wait(None);
             // Its coordinator learns why; if it is gone, nobody does.
-            part.wait_released(FAREWELL);
+            part.wait_released(COORDINATOR_GRACE);
             part.release();
         }
         lock(&self.parts).clear();

@@ -1,8 +1,11 @@
 //! Several desks over a fabric in memory, each with some members of one service.
-use super::{PartAsk, StageDesk};
-use crate::control::{Answer, Peer, StageAnswer, StageAsk, StageJob, StageSpec, StageState};
-use crate::members::{Hosted, Running};
-use crate::peer_rpc::{Clerk, Office, Question, Said};
+use super::StageService;
+use crate::control::{
+    ControlReply, Peer, StageJob, StageReply, StageRequest, StageSpec, StageState,
+};
+use crate::members::{LocalMembers, SharedMembers};
+use crate::peer_rpc::messages::PartRequest;
+use crate::peer_rpc::{PeerHandler, PeerReply, PeerRequest, PeerRpc};
 use forebay_client::stage::Options;
 use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
@@ -23,8 +26,8 @@ struct Member {
     delegate: Arc<Delegate>,
 }
 
-impl Hosted for Member {
-    fn glance(&self, _: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+impl LocalMembers for Member {
+    fn stats(&self, _: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
         Ok(Vec::new())
     }
     fn peers(&self) -> Vec<Peer> {
@@ -45,13 +48,15 @@ impl Hosted for Member {
     }
 }
 
-struct Front(Arc<StageDesk>);
+struct Front(Arc<StageService>);
 
-impl Clerk for Front {
-    fn answer(&self, _: u16, question: Question) -> Said {
+impl PeerHandler for Front {
+    fn answer(&self, _: u16, question: PeerRequest) -> PeerReply {
         match question {
-            Question::Stage(ask) => self.0.answer_server(ask),
-            Question::Status | Question::Busy { .. } | Question::Record(_) => Err("no".into()),
+            PeerRequest::Stage(ask) => self.0.answer_server(ask),
+            PeerRequest::Status | PeerRequest::Busy { .. } | PeerRequest::Record(_) => {
+                Err("no".into())
+            }
         }
     }
 }
@@ -77,8 +82,8 @@ impl Gate {
 }
 
 struct Place {
-    desks: Vec<Arc<StageDesk>>,
-    offices: Vec<Arc<Office>>,
+    desks: Vec<Arc<StageService>>,
+    rpcs: Vec<Arc<PeerRpc>>,
     _service: Service,
     dir: tempfile::TempDir,
 }
@@ -101,26 +106,27 @@ impl Place {
         };
         let service = Service::start(Arc::new(OsIo), &store, config).unwrap();
         let ends = local::fabric(members.into());
-        let offices: Vec<Arc<Office>> = ends
+        let rpcs: Vec<Arc<PeerRpc>> = ends
             .into_iter()
-            .map(|end| Arc::new(Office::new(end)))
+            .map(|end| Arc::new(PeerRpc::new(end)))
             .collect();
-        let desk = |(member, office): (u16, &Arc<Office>)| {
-            let host: Box<dyn Hosted> = Box::new(Member {
+        let desk = |(member, peer_rpc): (u16, &Arc<PeerRpc>)| {
+            let host: Box<dyn LocalMembers> = Box::new(Member {
                 member,
                 members,
                 delegate: service.delegate(member),
             });
-            let running: Running = Arc::new(Mutex::new(Some(host)));
-            let desk = StageDesk::new(running, store.clone(), Vec::new(), Some(office.clone()));
+            let running: SharedMembers = Arc::new(Mutex::new(Some(host)));
+            let desk =
+                StageService::new(running, store.clone(), Vec::new(), Some(peer_rpc.clone()));
             let desk = Arc::new(desk.with(options(member), Duration::from_millis(1500)));
-            office.open(Arc::new(Front(desk.clone())));
+            peer_rpc.serve(Arc::new(Front(desk.clone())));
             desk
         };
-        let desks = (0..members).zip(&offices).map(desk).collect();
+        let desks = (0..members).zip(&rpcs).map(desk).collect();
         Place {
             desks,
-            offices,
+            rpcs,
             _service: service,
             dir,
         }
@@ -142,31 +148,31 @@ impl Place {
         }
     }
 
-    fn ask(&self, desk: usize, ask: StageAsk) -> Result<StageAnswer, String> {
+    fn ask(&self, desk: usize, ask: StageRequest) -> Result<StageReply, String> {
         match self.desks[desk].answer(ask, std::process::id()) {
-            Answer::Stage(answer) => Ok(answer),
-            Answer::Refused(why) => Err(why),
+            ControlReply::Stage(answer) => Ok(answer),
+            ControlReply::Refused(why) => Err(why),
             other => panic!("{other:?}"),
         }
     }
 
     fn start(&self, desk: usize, spec: &StageSpec) -> u64 {
-        match self.ask(desk, StageAsk::Start(Box::new(spec.clone()))) {
-            Ok(StageAnswer::Job(job)) => job,
+        match self.ask(desk, StageRequest::Start(Box::new(spec.clone()))) {
+            Ok(StageReply::Job(job)) => job,
             other => panic!("{other:?}"),
         }
     }
 
     fn look(&self, desk: usize, job: u64) -> StageJob {
-        match self.ask(desk, StageAsk::Look { job, from: 0 }) {
-            Ok(StageAnswer::Seen(job)) => *job,
+        match self.ask(desk, StageRequest::Look { job, from: 0 }) {
+            Ok(StageReply::Seen(job)) => *job,
             other => panic!("{other:?}"),
         }
     }
 
     fn list(&self, desk: usize) -> Vec<StageJob> {
-        match self.ask(desk, StageAsk::List) {
-            Ok(StageAnswer::Jobs(jobs)) => jobs,
+        match self.ask(desk, StageRequest::List) {
+            Ok(StageReply::Jobs(jobs)) => jobs,
             other => panic!("{other:?}"),
         }
     }
@@ -320,11 +326,11 @@ fn a_job_is_seen_refused_and_cancelled_at_any_server_and_goes_on_at_another() {
         assert_eq!((last.job, last.state), (job, StageState::Running));
         let busy = place.desks[desk].busy().unwrap();
         assert!(busy.contains(&format!("stage job {job} runs")), "{busy}");
-        let again = place.ask(desk, StageAsk::Start(Box::new(spec.clone())));
+        let again = place.ask(desk, StageRequest::Start(Box::new(spec.clone())));
         let why = again.unwrap_err();
         assert!(why.contains("copies the same already"), "{why}");
     }
-    place.ask(2, StageAsk::Cancel { job }).unwrap();
+    place.ask(2, StageRequest::Cancel { job }).unwrap();
     gate.open();
     let told = place.end(0, job);
     assert_eq!(told.state, StageState::Stopped);
@@ -336,7 +342,7 @@ fn a_job_is_seen_refused_and_cancelled_at_any_server_and_goes_on_at_another() {
     assert!(again.counts.kept_files >= 30, "{:?}", again.counts);
     assert_eq!(again.counts.kept_files + again.counts.files, 62);
     same(&place.path("src"), &place.path("out"));
-    let why = place.ask(1, StageAsk::Cancel { job: 77 }).unwrap_err();
+    let why = place.ask(1, StageRequest::Cancel { job: 77 }).unwrap_err();
     assert!(why.contains("no stage job 77"), "{why}");
 }
 
@@ -357,10 +363,10 @@ fn a_server_that_stops_ends_the_job_and_says_so() {
         why.starts_with("member 2") && why.contains("same command"),
         "{why}"
     );
-    let refused = place.ask(0, StageAsk::Start(Box::new(spec.clone())));
+    let refused = place.ask(0, StageRequest::Start(Box::new(spec.clone())));
     // Its own name is taken by nobody: it is the other that refuses.
     let job = match refused.unwrap() {
-        StageAnswer::Job(job) => job,
+        StageReply::Job(job) => job,
         other => panic!("{other:?}"),
     };
     let why = place.end(0, job).why.unwrap();
@@ -373,13 +379,15 @@ fn a_server_that_is_gone_ends_the_job_and_the_parts_of_one_that_is_gone_end_by_t
     let job = place.start(0, &spec);
     soon(|| (gate.reached.load(Ordering::SeqCst) == 1).then_some(()));
     // The third server hears and says nothing any more: it is dead to the others, and nobody looks at its part.
-    place.offices[2].close();
+    place.rpcs[2].close();
     let told = soon(|| place.look(0, job).why);
     assert!(told.contains("member 2 has ended"), "{told}");
     gate.open();
     assert_eq!(place.end(0, job).state, StageState::Stopped);
     soon(|| place.desks[2].busy().is_none().then_some(()));
-    let why = place.ask(0, StageAsk::Start(Box::new(spec))).unwrap_err();
+    let why = place
+        .ask(0, StageRequest::Start(Box::new(spec)))
+        .unwrap_err();
     assert!(why.contains("staging needs all servers"), "{why}");
 }
 
@@ -405,9 +413,9 @@ fn servers_that_see_something_else_do_not_come_to_an_end() {
 #[test]
 fn a_part_of_a_job_that_nobody_leads_is_not_there() {
     let place = Place::new(2, |_| small());
-    let look = place.desks[1].answer_server(PartAsk::Look { job: 9, from: 0 });
+    let look = place.desks[1].answer_server(PartRequest::Look { job: 9, from: 0 });
     assert!(look.unwrap_err().contains("no part of stage job 9"));
     // To end what is not there is no error: the word may come twice.
-    let end = PartAsk::End { job: 9, done: true };
+    let end = PartRequest::End { job: 9, done: true };
     assert!(place.desks[1].answer_server(end).is_ok());
 }

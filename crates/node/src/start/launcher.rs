@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 /// `PID@HOST` of the `forebay run` that started the launcher.
-pub const RUN: &str = "FOREBAY_RUN";
+pub const RUN_VARIABLE: &str = "FOREBAY_RUN";
 
 /// Who may use the mount of this server even when it is dead: the `run` behind the launcher if that is on this machine, else
 /// the launcher's job. Slurm ends all processes of a step with it, so there nobody is waited for.
@@ -31,13 +31,13 @@ pub(super) fn users(launched: bool) -> Vec<u32> {
 
 /// The `forebay run` that started the launcher, if it is on this machine.
 pub(super) fn starter() -> Option<u32> {
-    let told = std::env::var(RUN).ok()?;
+    let told = std::env::var(RUN_VARIABLE).ok()?;
     let (pid, host) = told.split_once('@')?;
     pid.parse().ok().filter(|_| host == crate::spec::host())
 }
 
 /// What `run` writes to the servers' standard input, before it ends it, when its command has ended.
-pub const OVER: &[u8] = b"over\n";
+pub const COMMAND_OVER: &[u8] = b"over\n";
 
 /// Turns signals, and the end of what started the launcher, into events; before `started`, into the end of the process.
 ///
@@ -103,7 +103,7 @@ pub(super) fn follow(
             // However it ends, it has ended.
             let _ = std::io::stdin().lock().read_to_end(&mut said);
             drop(lifeline);
-            let over = said == OVER;
+            let over = said == COMMAND_OVER;
             let why = if over { COMMAND_ENDED } else { ended };
             let told = Event::Told {
                 why: why.into(),

@@ -14,14 +14,14 @@ use crate::descriptors;
 use crate::events;
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
-use crate::members::Hosted;
+use crate::members::LocalMembers;
 use crate::metrics::Endpoint;
 use crate::mount_cleaner;
 use crate::mount_table::{self, detach_all};
 use crate::processes;
-use crate::serving::{self, Attended, Programs};
+use crate::serving::{self, ServedPrograms, ServerParts};
 use crate::settings::Settings;
-use crate::spec::{Report, SalvageSpec, Spec};
+use crate::spec::{SalvageSpec, ServerReport, ServerSpec};
 use crate::watchdog::Watchdog;
 use forebay_fuse::{MountOptions, Pending};
 use forebay_server::Service;
@@ -44,7 +44,7 @@ pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Sett
         "cannot read the server's specification",
         "start it with `forebay mount`",
     )?;
-    let spec: Spec = serde_json::from_str(&text)
+    let spec: ServerSpec = serde_json::from_str(&text)
         .or_fail("this is an internal command", "use `forebay mount`")?;
     if spec.with_parent {
         follow_parent("the starting process")?;
@@ -54,7 +54,7 @@ pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Sett
     rustix::thread::set_name(c"forebay").or_fail("cannot name the process", "report this")?;
     // The umask and directory of whoever started it do not matter to a server.
     std::env::set_current_dir("/").or_fail("cannot change to /", "report this")?;
-    let report = |report: &Report| -> std::io::Result<()> {
+    let report = |report: &ServerReport| -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         serde_json::to_writer(&mut out, report)?;
         out.write_all(b"\n")?;
@@ -63,7 +63,7 @@ pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Sett
     let served = resolve(&spec.settings).and_then(|settings| run(&spec, &settings, false, report));
     served.map_err(|failure| {
         tracing::error!("{failure}");
-        let _ = report(&Report::Failed {
+        let _ = report(&ServerReport::Failed {
             code: failure.code,
             text: failure.text.clone(),
             follows: false,
@@ -82,10 +82,10 @@ pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Sett
 /// # Errors
 /// If it cannot start, or did not stop cleanly.
 pub fn run(
-    spec: &Spec,
+    spec: &ServerSpec,
     settings: &Settings,
     foreground: bool,
-    report: impl Fn(&Report) -> std::io::Result<()> + Clone + Send + 'static,
+    report: impl Fn(&ServerReport) -> std::io::Result<()> + Clone + Send + 'static,
 ) -> Result {
     descriptors::raise_limit();
     let log = Log::start(settings, foreground);
@@ -97,7 +97,7 @@ pub fn run(
     let opened = Arc::new(AtomicBool::new(false));
     let ours = opened.clone();
     let watchdog = Watchdog::start(settings.start_limit, "start-limit", move |failure, _| {
-        let _ = tell(&Report::Failed {
+        let _ = tell(&ServerReport::Failed {
             code: failure.code,
             text: failure.text.clone(),
             follows: false,
@@ -108,8 +108,8 @@ pub fn run(
         }
     });
     let stage = |text: String| {
-        watchdog.stage(&text);
-        report(&Report::Stage(text)).or_fail("the starting process is gone", "start again")
+        watchdog.step(&text);
+        report(&ServerReport::Step(text)).or_fail("the starting process is gone", "start again")
     };
 
     // A new store has no mounts yet: all that may be refused comes before it is made, for a start that fails should not
@@ -147,7 +147,7 @@ pub fn run(
     };
     let own_mounts = || {
         opened.store(true, Ordering::SeqCst);
-        report(&Report::Opened).or_fail("the starting process is gone", "start again")
+        report(&ServerReport::Opened).or_fail("the starting process is gone", "start again")
     };
     let early = match new {
         true => Some(prepare()?),
@@ -157,7 +157,7 @@ pub fn run(
         own_mounts()?;
     }
     stage(format!("opening the store {}", spec.store.display()))?;
-    let kept = descriptors::kept(spec.mounts.len().max(1), options.thread_count(), false)?;
+    let kept = descriptors::open_files(spec.mounts.len().max(1), options.thread_count(), false)?;
     let io = Arc::new(PooledIo::new(OsIo, kept));
     let service = open(io, spec, settings, &stage)?;
     own_mounts()?;
@@ -184,7 +184,7 @@ pub fn run(
             }
         }
     }
-    let attended = Attended {
+    let parts = ServerParts {
         store: spec.store.clone(),
         settings: spec.settings.clone(),
         points: spec.mount_status(),
@@ -192,14 +192,14 @@ pub fn run(
         service,
         office: None,
         metrics,
-        programs: spec.with_parent.then(|| Programs {
+        programs: spec.with_parent.then(|| ServedPrograms {
             starter: processes::parent(),
             early: Box::new(|_, _| {}),
         }),
     };
-    serving::until_stopped(attended, settings, (sender, events), || {
+    serving::until_stopped(parts, settings, (sender, events), || {
         drop(watchdog);
-        let heard = report(&Report::Ready).is_ok();
+        let heard = report(&ServerReport::Ready).is_ok();
         if !foreground {
             release_streams()?;
         }
@@ -210,10 +210,10 @@ pub fn run(
 /// Opens what the specification names.
 fn open(
     io: Arc<dyn Io>,
-    spec: &Spec,
+    spec: &ServerSpec,
     settings: &Settings,
     stage: &dyn Fn(String) -> Result,
-) -> Result<Box<dyn Hosted>> {
+) -> Result<Box<dyn LocalMembers>> {
     let Some(salvage) = &spec.salvage else {
         let service = Service::start(io, &spec.store, settings.service.clone());
         return Ok(Box::new(service.map_err(|e| opening(&spec.store, &e))?));

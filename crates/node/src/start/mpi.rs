@@ -9,18 +9,18 @@ use crate::control::{DeadMember, Health, MountStatus, Peer};
 use crate::events::Event;
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
-use crate::members::Hosted;
+use crate::members::LocalMembers;
 use crate::metrics::Endpoint;
 use crate::mount_cleaner;
 use crate::mount_table::{self, detach_all};
-use crate::peer_rpc::Office;
+use crate::peer_rpc::PeerRpc;
 use crate::processes;
-use crate::serving::{self, Attended, OnEarlyStop, Programs};
+use crate::serving::{self, OnEarlyStop, ServedPrograms, ServerParts};
 use crate::settings::Settings;
-use crate::spec::Seat;
-use crate::spec::{Report, host, on_this_host};
+use crate::spec::MemberLocation;
+use crate::spec::{ServerReport, host, on_this_host};
 use crate::start::launcher::{follow, starter, users};
-use crate::start::server_paths::Place;
+use crate::start::server_paths::ServerPaths;
 use crate::watchdog::Watchdog;
 use forebay_fabric::mpi;
 use forebay_fabric::session::{self, Ending, Identity, Session, StartError, Timing};
@@ -45,7 +45,7 @@ pub struct Start {
     pub settings: Settings,
     /// Their texts.
     pub texts: BTreeMap<String, String>,
-    /// Stop when standard input of rank 0 ends, or the `forebay run` behind it if that is on this machine.
+    /// StopCause when standard input of rank 0 ends, or the `forebay run` behind it if that is on this machine.
     pub until_input_ends: bool,
 }
 
@@ -54,13 +54,13 @@ struct Together {
     joined: Joined,
     world: Session,
     /// Where all members run, once all are ready.
-    seats: Arc<OnceLock<Vec<Seat>>>,
+    locations: Arc<OnceLock<Vec<MemberLocation>>>,
     /// Reports that the member has stopped.
     stopped: Box<dyn FnOnce() + Send>,
 }
 
-impl Hosted for Together {
-    fn glance(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+impl LocalMembers for Together {
+    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
         Ok(vec![self.joined.glance(patience)?])
     }
 
@@ -96,12 +96,12 @@ impl Hosted for Together {
             let mut peers = self.world.peers().into_iter();
             peers.any(|p| p.rank == u32::from(member) && p.health == session::Health::Dead)
         };
-        let seats = self.seats.get().into_iter().flatten();
-        let dead = seats.filter(|seat| is_dead(seat.member));
-        dead.map(|seat| DeadMember {
-            member: seat.member,
-            host: seat.host.clone(),
-            pid: seat.pid,
+        let locations = self.locations.get().into_iter().flatten();
+        let dead = locations.filter(|location| is_dead(location.member));
+        dead.map(|location| DeadMember {
+            member: location.member,
+            host: location.host.clone(),
+            pid: location.pid,
         })
         .collect()
     }
@@ -127,13 +127,16 @@ impl Hosted for Together {
 ///
 /// # Errors
 /// If it cannot start, or did not stop cleanly.
-pub fn run(start: &Start, report: impl Fn(&Report) + Clone + Send + Sync + 'static) -> Result {
+pub fn run(
+    start: &Start,
+    report: impl Fn(&ServerReport) + Clone + Send + Sync + 'static,
+) -> Result {
     let result = serve(start, &report);
     if let Err((failure, follows)) = &result
         && !failure.text.is_empty()
     {
         tracing::error!("{failure}");
-        report(&Report::Failed {
+        report(&ServerReport::Failed {
             code: failure.code,
             text: on_this_host(start.until_input_ends, &failure.text),
             follows: *follows,
@@ -156,16 +159,17 @@ fn first(failure: Failure) -> Ended {
 
 fn serve(
     start: &Start,
-    report: &(impl Fn(&Report) + Clone + Send + Sync + 'static),
+    report: &(impl Fn(&ServerReport) + Clone + Send + Sync + 'static),
 ) -> Result<(), Ended> {
     crate::descriptors::raise_limit();
     let settings = &start.settings;
     follow_parent("the launcher").map_err(first)?;
     let log = Log::start(settings, false);
     // `run` starts all servers with one command line; others may give each its own.
-    let place = Place::of(&start.store, &start.mount, start.until_input_ends).map_err(first)?;
-    let Place { rank, store, point } = place;
-    report(&Report::Begun { host: host() });
+    let place =
+        ServerPaths::of(&start.store, &start.mount, start.until_input_ends).map_err(first)?;
+    let ServerPaths { rank, store, point } = place;
+    report(&ServerReport::Begun { host: host() });
     std::env::set_current_dir("/")
         .or_fail("cannot change to /", "report this")
         .map_err(first)?;
@@ -182,7 +186,7 @@ fn serve(
             settings.start_limit,
             "start-limit",
             move |failure, for_others| {
-                tell(&Report::Failed {
+                tell(&ServerReport::Failed {
                     code: failure.code,
                     text: on_this_host(launched, &failure.text),
                     follows: false,
@@ -197,13 +201,13 @@ fn serve(
 
     let new = !superblock::is_in(&forebay_storage::OsIo, &store).unwrap_or(false);
     let prepare = || {
-        watchdog.stage("preparing the mount point");
+        watchdog.step("preparing the mount point");
         mount_points::prepare(&store, std::slice::from_ref(&point)).map_err(first)
     };
     if new {
         prepare()?;
     }
-    watchdog.stage(&format!("opening the store {}", store.display()));
+    watchdog.step(&format!("opening the store {}", store.display()));
     let home = Home::open(&OsIo, &store).map_err(|e| first(opening(&store, &e)))?;
     mine.store(true, Ordering::SeqCst);
     if !new {
@@ -216,16 +220,16 @@ fn serve(
         .map(|address| Endpoint::open(address, rank))
         .transpose()
         .map_err(first)?;
-    watchdog.stage(&format!("mounting {}", point.display()));
+    watchdog.step(&format!("mounting {}", point.display()));
     let options = MountOptions {
         source: mount_table::source(&store),
         allow_other: settings.allow_other,
         ..MountOptions::default()
     };
-    let kept = crate::descriptors::kept(1, options.thread_count(), true).map_err(first)?;
+    let kept = crate::descriptors::open_files(1, options.thread_count(), true).map_err(first)?;
     let pending = Pending::mount(&point, options).map_err(|e| first(Failure::plain(e)))?;
 
-    watchdog.stage_with_others("starting MPI");
+    watchdog.step_with_others("starting MPI");
     let world = join(start, &home, rank).map_err(first)?;
     let member = world.rank();
     tracing::info!(
@@ -250,10 +254,10 @@ fn serve(
         // It is this one that is dead, then.
         if !expelled.load(Ordering::SeqCst) {
             tracing::error!(member, "a member has died; its data answers EIO");
-            tell(&Report::Died(member as u16));
+            tell(&ServerReport::Died(member as u16));
         }
     });
-    watchdog.stage_with_others("waiting for all members to open their stores and recover");
+    watchdog.step_with_others("waiting for all members to open their stores and recover");
     let meeting = Arc::new(Meeting::new(world.fabric()));
     let (io, config) = (
         Arc::new(PooledIo::new(OsIo, kept)),
@@ -261,7 +265,7 @@ fn serve(
     );
     let limit = settings.start_limit;
     let requests = world.fabric();
-    let office = Office::new(world.fabric());
+    let peer_rpc = PeerRpc::new(world.fabric());
     let joined = Joined::start(io, home, meeting.clone(), requests, config, limit);
     let joined = joined.map_err(|e| (opening(&store, &e), follows(&e)))?;
     let died = joined.on_death();
@@ -302,7 +306,7 @@ fn serve(
         member: member as u16,
         path: point,
     }];
-    let attended = Attended {
+    let parts = ServerParts {
         store: store.clone(),
         settings: start.texts.clone(),
         points: points.clone(),
@@ -310,20 +314,20 @@ fn serve(
         service: Box::new(Together {
             joined,
             world,
-            seats: known.clone(),
-            stopped: Box::new(move || stopped(&Report::Stopped(member as u16))),
+            locations: known.clone(),
+            stopped: Box::new(move || stopped(&ServerReport::Stopped(member as u16))),
         }),
-        office: Some(office),
+        peer_rpc: Some(peer_rpc),
         metrics,
-        programs: start.until_input_ends.then(|| Programs {
+        programs: start.until_input_ends.then(|| ServedPrograms {
             starter: starter(),
             early: stops_early(member as u16, report, &early, origin),
         }),
     };
     let mut late = false;
-    let served = serving::until_stopped(attended, settings, (sender, events), || {
-        watchdog.stage_with_others("waiting for all mounts");
-        let seats = seats(&meeting, &points, limit).map_err(|e| {
+    let served = serving::until_stopped(parts, settings, (sender, events), || {
+        watchdog.step_with_others("waiting for all mounts");
+        let locations = locations(&meeting, &points, limit).map_err(|e| {
             late = follows(&e);
             opening(&store, &e)
         })?;
@@ -331,15 +335,15 @@ fn serve(
         drop(watchdog);
         started.store(true, Ordering::SeqCst);
         // Set once, here.
-        let _ = known.set(seats.clone());
+        let _ = known.set(locations.clone());
         if rank == 0 {
-            report(&Report::AllReady(seats));
+            report(&ServerReport::AllReady(locations));
         }
         Ok(true)
     });
     if started.load(Ordering::SeqCst) {
         // Well or not: the failure says more.
-        report(&Report::Stopped(member as u16));
+        report(&ServerReport::Stopped(member as u16));
         if let Some(callers) = early.get() {
             outlast_programs(callers, input, settings.stop_limit);
         }
@@ -390,7 +394,7 @@ const RANKS_LOOK: Duration = Duration::from_millis(200);
 /// this one follows, if it was told to stop, and why that one stops; `run` may hear of it from here first.
 fn stops_early(
     member: u16,
-    report: &(impl Fn(&Report) + Clone + Send + Sync + 'static),
+    report: &(impl Fn(&ServerReport) + Clone + Send + Sync + 'static),
     early: &Arc<OnceLock<BTreeSet<u32>>>,
     origin: Arc<OnceLock<(u16, String)>>,
 ) -> OnEarlyStop {
@@ -402,7 +406,7 @@ fn stops_early(
             Some((first, why)) => (*first, why.clone()),
             None => (member, why.into()),
         };
-        report(&Report::Stopping { member, why });
+        report(&ServerReport::Stopping { member, why });
     })
 }
 
@@ -479,18 +483,18 @@ fn join(start: &Start, home: &Home, expected: u32) -> Result<Session> {
 }
 
 /// Waits until all mounts answer; where they are, by member.
-fn seats(
+fn locations(
     meeting: &Meeting,
     own: &[MountStatus],
     limit: Duration,
-) -> forebay_server::Result<Vec<Seat>> {
-    let seat = own.first().map(|mount| Seat {
+) -> forebay_server::Result<Vec<MemberLocation>> {
+    let location = own.first().map(|mount| MemberLocation {
         member: mount.member,
         host: host(),
         mount: mount.path.clone(),
         pid: std::process::id(),
     });
-    let shown = serde_json::to_vec(&seat).unwrap_or_default();
+    let shown = serde_json::to_vec(&location).unwrap_or_default();
     let all = meeting.exchange(shown, limit)?;
     // All run the same version; what cannot be read is left out, and missed by whoever needs it.
     Ok(all

@@ -5,7 +5,7 @@ use crate::mount_table;
 use std::path::{Path, PathBuf};
 
 /// Every launcher tells the rank in one of these.
-const RANKS: [&str; 4] = [
+const RANK_VARIABLES: [&str; 4] = [
     "OMPI_COMM_WORLD_RANK",
     "PMIX_RANK",
     "PMI_RANK",
@@ -13,11 +13,11 @@ const RANKS: [&str; 4] = [
 ];
 
 /// How many processes of the job run on this machine: OpenMPI, MPICH.
-const NEIGHBOURS: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
+const LOCAL_SIZE_VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
 
 /// See the head of this file.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServerPaths {
     /// The number in the job; 0 for a process that nobody launched.
     pub rank: u32,
     /// The store, absolute.
@@ -26,20 +26,25 @@ pub struct Place {
     pub point: PathBuf,
 }
 
-impl Place {
+impl ServerPaths {
     /// The place of this process; `{rank}` in the paths becomes its number. `alike` says that all servers of the job were given
     /// these very paths: then those of one machine cannot do without it.
     ///
     /// # Errors
     /// Paths that several servers of this machine would share, or that lie in each other (2).
-    pub fn of(store: &Path, mount: &Path, alike: bool) -> Result<Place> {
+    pub fn of(store: &Path, mount: &Path, alike: bool) -> Result<ServerPaths> {
         let told = |name: &&str| std::env::var(name).ok()?.parse().ok();
-        let rank = RANKS.iter().find_map(told).unwrap_or(0);
-        let neighbours = NEIGHBOURS.iter().find_map(told).filter(|_| alike);
-        Place::among(neighbours, rank, store, mount)
+        let rank = RANK_VARIABLES.iter().find_map(told).unwrap_or(0);
+        let neighbours = LOCAL_SIZE_VARIABLES.iter().find_map(told).filter(|_| alike);
+        ServerPaths::among(neighbours, rank, store, mount)
     }
 
-    fn among(neighbours: Option<u32>, rank: u32, store: &Path, mount: &Path) -> Result<Place> {
+    fn among(
+        neighbours: Option<u32>,
+        rank: u32,
+        store: &Path,
+        mount: &Path,
+    ) -> Result<ServerPaths> {
         for (flag, path) in [("--store", store), ("--mount", mount)] {
             if let Some(n) =
                 neighbours.filter(|n| *n > 1 && !path.to_string_lossy().contains("{rank}"))
@@ -67,7 +72,7 @@ impl Place {
             return Err(Failure::usage(what, "name two separate directories"));
         }
         crate::spec::outside_stores(&store)?;
-        Ok(Place { rank, store, point })
+        Ok(ServerPaths { rank, store, point })
     }
 }
 
@@ -80,8 +85,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
         std::fs::create_dir(base.join("s2")).unwrap();
-        let place =
-            |n, store: &str, mount: &str| Place::among(n, 2, &base.join(store), &base.join(mount));
+        let place = |n, store: &str, mount: &str| {
+            ServerPaths::among(n, 2, &base.join(store), &base.join(mount))
+        };
         let own = place(Some(3), "s{rank}", "m{rank}").unwrap();
         assert_eq!((own.store, own.point), (base.join("s2"), base.join("m2")));
         for n in [None, Some(1)] {

@@ -1,17 +1,38 @@
-//! What the servers of one service say to each other about stage jobs. See [`super`]; how it travels: [`crate::peer_rpc`].
-use crate::control::{StageJob, StageSpec};
+//! What the server processes of one service send each other. Stage jobs: see `stage`; how it travels: see [`super`].
+use crate::control::{RecordRequest, StageJob, StageSpec};
 use forebay_client::stage::{Counts, PartSummary, ReportLine, StopReason};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// What one server asks another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum PartAsk {
+pub enum PeerRequest {
+    /// What it holds and does: the status of that process alone.
+    Status,
+    /// About its part of a stage job.
+    Stage(PartRequest),
+    /// To begin or end a recording of its own mounts.
+    Record(RecordRequest),
+    /// What speaks against stopping: a sentence for people, if anything does.
+    Busy {
+        /// The machine of the process that wants it stopped.
+        host: String,
+        /// That process.
+        asker: u32,
+    },
+}
+
+/// The reply to a request; an error is a sentence for people.
+pub type PeerReply = Result<serde_json::Value, String>;
+
+/// What one server asks another about stage jobs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum PartRequest {
     /// Paths on its machine that are no plain directories: `Vec<PathBuf>`.
     Places,
     /// Start your part; nothing is answered.
     Start(Box<PartSpec>),
-    /// How far is your part, with its lines from the `from`-th on: a [`PartSeen`].
+    /// How far is your part, with its lines from the `from`-th on: a [`PartProgress`].
     Look {
         /// Of the job.
         job: u64,
@@ -30,7 +51,7 @@ pub enum PartAsk {
         /// Everything is copied: forget what is finished, too.
         done: bool,
     },
-    /// The jobs that you lead, and what earlier runs left with you: `Vec<Listed>`.
+    /// The jobs that you lead, and what earlier runs left with you: `Vec<ListedJob>`.
     List,
     /// Forget what is finished of jobs that do not run with you; nothing is answered.
     Forget,
@@ -54,7 +75,7 @@ pub struct PartSpec {
 
 /// How far a part is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PartSeen {
+pub struct PartProgress {
     /// What it has done, without what the walk found.
     pub counts: Counts,
     /// Those asked for.
@@ -69,7 +90,7 @@ pub struct PartSeen {
 
 /// A job in a list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedJob {
     /// The same whenever and wherever the same is copied.
     pub key: u64,
     /// Seconds since it began.

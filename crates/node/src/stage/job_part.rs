@@ -2,16 +2,16 @@
 //!
 //! Invariants: a part for another server ends by itself once nobody has looked at it for a while; what it leaves stays
 //! until then, or until its coordinator says that it ends.
-use super::messages::PartSeen;
+use crate::peer_rpc::messages::PartProgress;
 use forebay_client::stage::{PartResult, Report, StageRun};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether anyone still looks.
-const WATCH: Duration = Duration::from_millis(500);
+const LOOK_CHECK: Duration = Duration::from_millis(500);
 
 /// See the head of this file.
-pub struct Part {
+pub struct JobPart {
     /// Number of the job.
     pub job: u64,
     /// What is copied, whenever and wherever.
@@ -19,11 +19,11 @@ pub struct Part {
     /// What is copied, for people.
     pub what: String,
     engine: StageRun,
-    state: Mutex<State>,
+    state: Mutex<PartState>,
     changed: Condvar,
 }
 
-struct State {
+struct PartState {
     /// Of a part that has ended, until they are taken.
     parts: Option<PartResult>,
     ended: bool,
@@ -31,15 +31,15 @@ struct State {
     released: bool,
 }
 
-impl Part {
+impl JobPart {
     /// One that has not begun.
-    pub fn new(job: u64, key: u64, what: String, engine: StageRun) -> Arc<Part> {
-        Arc::new(Part {
+    pub fn new(job: u64, key: u64, what: String, engine: StageRun) -> Arc<JobPart> {
+        Arc::new(JobPart {
             job,
             key,
             what,
             engine,
-            state: Mutex::new(State {
+            state: Mutex::new(PartState {
                 parts: None,
                 ended: false,
                 looked: Instant::now(),
@@ -49,7 +49,7 @@ impl Part {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PartState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -57,7 +57,7 @@ impl Part {
     ///
     /// # Errors
     /// If there is no thread to be had; then it counts as ended.
-    pub fn start(self: &Arc<Part>) -> Result<(), String> {
+    pub fn start(self: &Arc<JobPart>) -> Result<(), String> {
         let part = self.clone();
         let run = move || {
             // What panics must not look as if it ran for ever.
@@ -89,7 +89,7 @@ impl Part {
     }
 
     /// How far it is, for a coordinator elsewhere.
-    pub fn look(&self, from: usize, lines: usize) -> PartSeen {
+    pub fn look(&self, from: usize, lines: usize) -> PartProgress {
         let mut state = self.state();
         state.looked = Instant::now();
         let parts = state.parts.as_ref();
@@ -98,7 +98,7 @@ impl Part {
         drop(state);
         let report = self.report();
         // After whether it has ended: so nothing is missed.
-        PartSeen {
+        PartProgress {
             ended,
             left,
             counts: report.counts(),
@@ -162,7 +162,7 @@ impl Part {
                 tracing::warn!("stage job {}: nobody asks for it any more", self.job);
                 self.report().cancel();
             }
-            let waited = self.changed.wait_timeout(state, WATCH.min(patience));
+            let waited = self.changed.wait_timeout(state, LOOK_CHECK.min(patience));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

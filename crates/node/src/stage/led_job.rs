@@ -1,19 +1,19 @@
 //! A job as the server that leads it keeps it: what is shown of it, while it runs and for a while after.
-use super::part::Part;
+use super::job_part::JobPart;
 use crate::control::{StageJob, StageState};
 use forebay_client::stage::{Counts, Outcome, Report, StopReason};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether who asked still lives.
-const WATCH: Duration = Duration::from_millis(250);
+const ASKER_CHECK: Duration = Duration::from_millis(250);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One job that this server leads.
-pub struct Slot {
+pub struct LedJob {
     /// Its number.
     pub job: u64,
     /// What is copied, whenever and wherever.
@@ -29,10 +29,10 @@ pub struct Slot {
     end: Condvar,
 }
 
-impl Slot {
+impl LedJob {
     /// One that begins now.
-    pub fn new(part: &Part, background: bool) -> Arc<Slot> {
-        Arc::new(Slot {
+    pub fn new(part: &JobPart, background: bool) -> Arc<LedJob> {
+        Arc::new(LedJob {
             job: part.job,
             key: part.key,
             what: part.what.clone(),
@@ -106,7 +106,7 @@ impl Slot {
     pub fn watch(&self, asker: u32) {
         let mut ended = lock(&self.ended);
         while ended.is_none() {
-            let waited = self.end.wait_timeout(ended, WATCH);
+            let waited = self.end.wait_timeout(ended, ASKER_CHECK);
             ended = waited.unwrap_or_else(PoisonError::into_inner).0;
             if ended.is_none() && !crate::processes::lives(asker) {
                 self.report.cancel();

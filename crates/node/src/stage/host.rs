@@ -1,15 +1,15 @@
 //! What a part needs of the server it runs in: nodes, journals, and which paths are no plain directories.
 use crate::control::StageSpec;
-use crate::members::{Hosted, Running};
+use crate::members::{LocalMembers, SharedMembers};
 use forebay_client::Client;
 use forebay_client::stage::{self, Direction, LocalNode, Options, PathPair, StageRun, job_number};
 use std::path::PathBuf;
 use std::sync::PoisonError;
 
 /// See the head of this file.
-pub struct Hosting {
+pub struct StageHost {
     /// The members of this process.
-    pub service: Running,
+    pub service: SharedMembers,
     /// The store.
     pub store: PathBuf,
     /// The mounts of this process.
@@ -19,7 +19,7 @@ pub struct Hosting {
 }
 
 /// What a specification asks for, as the engine takes it.
-pub struct Plan {
+pub struct StagePlan {
     /// Which way.
     pub direction: Direction,
     /// What becomes what.
@@ -30,12 +30,12 @@ pub struct Plan {
     pub what: String,
 }
 
-impl Plan {
+impl StagePlan {
     /// Of a specification.
     ///
     /// # Errors
     /// If it names nothing.
-    pub fn new(spec: &StageSpec) -> Result<Plan, String> {
+    pub fn new(spec: &StageSpec) -> Result<StagePlan, String> {
         let direction = match spec.into {
             true => Direction::In,
             false => Direction::Out,
@@ -45,7 +45,7 @@ impl Plan {
             to: to.into(),
         };
         let pairs: Vec<PathPair> = spec.pairs.iter().map(pair).collect();
-        Ok(Plan {
+        Ok(StagePlan {
             direction,
             key: job_number(direction, &pairs),
             pairs,
@@ -65,13 +65,13 @@ fn describe(spec: &StageSpec) -> Result<String, String> {
     }
 }
 
-impl Hosting {
-    fn with<T>(&self, with: impl FnOnce(&dyn Hosted) -> T) -> Option<T> {
+impl StageHost {
+    fn with<T>(&self, with: impl FnOnce(&dyn LocalMembers) -> T) -> Option<T> {
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         service.as_deref().map(with)
     }
 
-    fn journals(&self, service: &dyn Hosted, member: u16) -> PathBuf {
+    fn journals(&self, service: &dyn LocalMembers, member: u16) -> PathBuf {
         self.store.join(service.home(member)).join("stage")
     }
 
@@ -93,7 +93,7 @@ impl Hosting {
     pub fn job(
         &self,
         spec: &StageSpec,
-        plan: &Plan,
+        plan: &StagePlan,
         avoid: &[PathBuf],
         follows: bool,
     ) -> Result<StageRun, String> {
