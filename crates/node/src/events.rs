@@ -1,8 +1,8 @@
 //! What a running server waits for: signals, a stop request, and its mounts going away from outside.
 use crate::control::ControlReply;
 use crate::failure::{Context, Result};
-use crate::mount_table;
-use rustix::event::{PollFd, PollFlags};
+use crate::mount_table::{self, MountChanges};
+use crate::process_handle::wait_for_any;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, SyncSender};
@@ -64,23 +64,17 @@ pub fn signals(events: Sender<Event>) -> Result {
     Ok(())
 }
 
+/// The list of mounts is read again after this long though no change was told, for one missed in between.
+const MOUNTS_RECHECK: Duration = Duration::from_secs(30);
+
 /// Sends an event once none of `points` is mounted from `store` any more.
 ///
 /// # Errors
 /// If the kernel's list of mounts cannot be watched.
 pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> Result {
-    let list = std::fs::File::open("/proc/self/mountinfo")
-        .or_fail("cannot watch the list of mounts", "mount /proc")?;
+    let changes = MountChanges::watch()?;
     let watch = move || loop {
-        // The kernel reports an exceptional condition when the list changes; the limit covers one missed in between.
-        let limit = rustix::time::Timespec {
-            tv_sec: 30,
-            tv_nsec: 0,
-        };
-        let mut poll = [PollFd::new(&list, PollFlags::PRI)];
-        if rustix::event::poll(&mut poll, Some(&limit)).is_err() {
-            std::thread::sleep(Duration::from_secs(1));
-        }
+        wait_for_any(&[], &[changes.ready()], MOUNTS_RECHECK);
         let ours = |m: &mount_table::Mounted| {
             mount_table::store(m).as_ref() == Some(&store) && points.contains(&m.point)
         };

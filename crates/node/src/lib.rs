@@ -23,6 +23,7 @@ pub mod mount_cleaner;
 pub mod mount_table;
 mod open_files;
 mod peer_rpc;
+pub mod process_handle;
 pub mod processes;
 mod rates;
 mod recording;

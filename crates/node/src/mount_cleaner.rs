@@ -10,29 +10,26 @@
 //! on this machine that have used the mount, if the server has named their groups. They get errors from it, where the bare directory below would take their files
 //! without a word. What is cleared up is cleared up under the store's lock, so that the next server of the store is never touched.
 use crate::failure::{Context, Result};
-use crate::mount_table::{self, How};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use crate::mount_table::{self, How, MountChanges};
+use crate::process_handle::{ProcessHandle, wait_for_any};
+use crate::processes;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, PidfdFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the threads of a server may go on after its end of the pipe has closed.
 const SERVER_END_LIMIT: Duration = Duration::from_secs(20);
 
-/// Between looks whether somebody else has cleared up.
-const LOOK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
-};
+/// Mounts and processes are looked at again after this long, though no change was told.
+const RECHECK: Duration = Duration::from_secs(30);
 
 /// The other end of the watcher's pipe.
 static CLEANER_PIPE: Mutex<Option<ChildStdin>> = Mutex::new(None);
@@ -46,9 +43,6 @@ pub fn tell_callers(groups: &BTreeSet<u32>) {
         let _ = watcher.write_all(lines.as_bytes());
     }
 }
-
-/// Between looks at the processes of this machine.
-const RANKS_LOOK: Duration = Duration::from_millis(200);
 
 /// Starts the watcher of this process's mounts of `store`, for as long as the processes `users` run. Before the process
 /// becomes one that must not fork.
@@ -91,7 +85,11 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
             .or_fail("cannot catch signals", "report this")?;
     }
     // Held from now on: later a number may be another process's.
-    let followed: Vec<OwnedFd> = users.iter().filter_map(|pid| open(*pid)).collect();
+    let serving = ProcessHandle::open(server);
+    let users_held = users
+        .iter()
+        .filter_map(|pid| ProcessHandle::open(*pid).ok());
+    let users_held: Vec<ProcessHandle> = users_held.collect();
     // The directory it was started in does not matter, and must not be kept.
     let _ = std::env::set_current_dir("/");
     let mut said = Vec::new();
@@ -99,20 +97,25 @@ pub fn run(server: u32, store: &Path, users: &[u32]) -> Result {
     let _ = std::io::stdin().read_to_end(&mut said);
     let said = String::from_utf8_lossy(&said);
     let callers = said.lines().filter_map(|line| line.parse().ok()).collect();
-    let end = Instant::now() + SERVER_END_LIMIT;
-    while crate::processes::lives(server) && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
+    if let Ok(serving) = serving {
+        serving.wait(SERVER_END_LIMIT);
     }
-    for user in &followed {
-        while is_mounted(store)? && !ended_within(user, &LOOK) {}
+    // Somebody else may clear up meanwhile.
+    let changes = MountChanges::watch()?;
+    for user in &users_held {
+        while is_mounted(store)? && !user.wait(Duration::ZERO) {
+            let ready = [PollFd::new(user, PollFlags::IN), changes.ready()];
+            wait_for_any(&[], &ready, RECHECK);
+        }
     }
     // What `run` has started ends a moment after it. Under Slurm nobody is waited for, see `users` of `launcher`.
-    let rest = || {
-        let guards = users.iter().any(|run| crate::processes::has_guard(*run));
-        guards || crate::processes::ranks_run(&callers)
-    };
-    while !users.is_empty() && is_mounted(store)? && rest() {
-        std::thread::sleep(RANKS_LOOK);
+    while !users.is_empty() && is_mounted(store)? {
+        let mut rest = processes::guards(users);
+        rest.extend(processes::ranks(&callers));
+        if rest.is_empty() {
+            break;
+        }
+        wait_for_any(&rest, &[changes.ready()], RECHECK);
     }
     let lock = std::fs::File::open(store.join("lock"));
     if let Ok(lock) = &lock
@@ -137,19 +140,6 @@ fn close_inherited() {
     // SAFETY: the first thing this process does; nothing in it owns or uses a descriptor above standard error yet.
     // Fails only on kernels before 5.9, where a launcher may take longer to notice a death.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
-}
-
-/// A handle of a process that runs.
-fn open(pid: u32) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(pid as i32)?;
-    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
-}
-
-/// Whether the process has ended, after `limit` at most.
-fn ended_within(process: &OwnedFd, limit: &Timespec) -> bool {
-    let mut poll = [PollFd::new(process, PollFlags::IN)];
-    // Interrupted by a signal: not known to have ended.
-    rustix::event::poll(&mut poll, Some(limit)).is_ok_and(|ready| ready > 0)
 }
 
 fn is_mounted(store: &Path) -> Result<bool> {

@@ -4,7 +4,9 @@
 //! this very process.
 use crate::failure::{Context, Failure, Result};
 use crate::limits::within;
+use rustix::event::{PollFd, PollFlags};
 use rustix::mount::UnmountFlags;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -102,6 +104,27 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
         move || link.canonicalize(),
     )?;
     Ok(real.unwrap_or(path))
+}
+
+/// Tells when the kernel's list of mounts changes.
+pub struct MountChanges(File);
+
+impl MountChanges {
+    /// Changes from now on.
+    ///
+    /// # Errors
+    /// If the list cannot be read.
+    pub fn watch() -> Result<MountChanges> {
+        File::open("/proc/self/mountinfo")
+            .map(MountChanges)
+            .or_fail("cannot watch the list of mounts", "mount /proc")
+    }
+
+    /// For poll(2): ready once the list has changed since the last poll.
+    pub fn ready(&self) -> PollFd<'_> {
+        // The kernel reports an exceptional condition.
+        PollFd::new(&self.0, PollFlags::PRI)
+    }
 }
 
 /// How to unmount.

@@ -103,7 +103,7 @@ pub fn runs_this_program(pid: u32) -> bool {
 }
 
 /// Variables that the launchers of MPI and Slurm give each of their processes.
-const OF_RANKS: [&[u8]; 5] = [
+const RANK_VARIABLES: [&[u8]; 5] = [
     b"OMPI_COMM_WORLD_RANK=",
     b"PMIX_RANK=",
     b"PMI_RANK=",
@@ -111,11 +111,11 @@ const OF_RANKS: [&[u8]; 5] = [
     b"SLURM_PROCID=",
 ];
 
-/// Whether a rank of an MPI or Slurm job, or what one has started, still runs on this machine, is of one of these process groups,
+/// The ranks of an MPI or Slurm job, and what they have started, that still run on this machine, are of one of these process groups,
 /// and began after this process did.
-pub fn ranks_run(groups: &BTreeSet<u32>) -> bool {
+pub fn ranks(groups: &BTreeSet<u32>) -> Vec<u32> {
     let Some(since) = start_ticks(std::process::id()).filter(|_| !groups.is_empty()) else {
-        return false;
+        return Vec::new();
     };
     let of_these = |pid: u32| {
         let stat = stat(pid)?;
@@ -128,20 +128,27 @@ pub fn ranks_run(groups: &BTreeSet<u32>) -> bool {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment
             .split(|byte| *byte == 0)
-            .any(|variable| OF_RANKS.iter().any(|name| variable.starts_with(name)))
+            .any(|variable| RANK_VARIABLES.iter().any(|name| variable.starts_with(name)))
     };
-    let mut all = pids().into_iter();
-    all.any(|pid| of_these(pid) == Some(true) && is_rank(pid) && lives(pid))
+    let mut all = pids();
+    all.retain(|pid| of_these(*pid) == Some(true) && is_rank(*pid) && lives(*pid));
+    all
 }
 
-/// Whether the guard of the command of `forebay run`, whose process is or was `run`, still runs.
-pub fn has_guard(run: u32) -> bool {
-    let run = run.to_string();
-    pids().into_iter().any(|pid| {
+/// The guards of the commands of `forebay run` that still run, where the process of `run` is or was one of `runs`.
+pub fn guards(runs: &[u32]) -> Vec<u32> {
+    let runs: Vec<String> = runs.iter().map(u32::to_string).collect();
+    let is_guard = |pid: u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0).skip(1);
-        words.next() == Some(&b"__guard"[..]) && words.next() == Some(run.as_bytes())
-    })
+        let run = words.next() == Some(&b"__guard"[..]);
+        run && words
+            .next()
+            .is_some_and(|of| runs.iter().any(|run| run.as_bytes() == of))
+    };
+    let mut all = pids();
+    all.retain(|pid| is_guard(*pid) && lives(*pid));
+    all
 }
 
 /// Processes with something open at or below `point`, as far as this user may see them, and as far as that can be found out in

@@ -8,16 +8,16 @@ use crate::control::{
 };
 use crate::members::SharedMembers;
 use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
+use crate::process_handle::ends_before;
 use crate::spec::host;
 use forebay_fuse::Watch;
 use forebay_trace::record::{Recorder, Setup};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::io::PipeWriter;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the other servers may take.
 const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often is looked whether who asked still lives.
-const ASKER_CHECK: Duration = Duration::from_millis(500);
 /// How long the end of a recording waits for the last closes, which the kernel tells after their calls have returned.
 const LAST_CLOSES_LIMIT: Duration = Duration::from_secs(1);
 
@@ -28,13 +28,13 @@ pub struct RecordingService {
     /// To see whether the service is stopping.
     service: SharedMembers,
     active: Mutex<Option<ActiveRecording>>,
-    /// The recording has ended.
-    ended: Condvar,
 }
 
 struct ActiveRecording {
     id: u64,
     recorders: Vec<Arc<Recorder>>,
+    /// Closed with the recording, for whoever waits for its end.
+    end: Option<PipeWriter>,
 }
 
 impl RecordingService {
@@ -49,7 +49,6 @@ impl RecordingService {
             peer_rpc,
             service,
             active: Mutex::default(),
-            ended: Condvar::new(),
         }
     }
 
@@ -96,19 +95,33 @@ impl RecordingService {
                 }
             }
         }
-        let (recordings, id, asker) = (self.clone(), spec.id, spec.asker);
+        self.follow(spec.id, spec.asker)
+            .inspect_err(|_| drop(self.stop_all(spec.id)))?;
+        Ok(parts)
+    }
+
+    /// Ends the recording when the process that asked for it does.
+    fn follow(self: &Arc<Self>, id: u64, asker: u32) -> Result<(), String> {
+        let (end, open) = std::io::pipe().map_err(|e| {
+            format!("cannot follow process {asker}: {e}; raise the limit on open files")
+        })?;
+        match self.active().as_mut().filter(|active| active.id == id) {
+            Some(active) => active.end = Some(open),
+            // It has ended already.
+            None => return Ok(()),
+        }
+        let recordings = self.clone();
         let follow = move || {
-            if recordings.wait_for_end(id, asker) {
+            if ends_before(asker, &end) {
                 tracing::warn!("whoever asked for the recording has ended: so does the recording");
                 recordings.stop_all(id);
             }
         };
         let thread = std::thread::Builder::new().name("recording".into());
-        thread.spawn(follow).map_err(|e| {
-            self.stop_all(spec.id);
-            format!("cannot start a thread: {e}; raise the limit on processes")
-        })?;
-        Ok(parts)
+        thread
+            .spawn(follow)
+            .map(drop)
+            .map_err(|e| format!("cannot start a thread: {e}; raise the limit on processes"))
     }
 
     fn start(&self, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {
@@ -160,6 +173,7 @@ impl RecordingService {
         *active = Some(ActiveRecording {
             id: spec.id,
             recorders,
+            end: None,
         });
         Ok(parts)
     }
@@ -181,9 +195,8 @@ impl RecordingService {
             return Vec::new();
         };
         let until = Instant::now() + LAST_CLOSES_LIMIT;
-        let open = || recording.recorders.iter().any(|r| r.open() > 0);
-        while open() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
+        for recorder in &recording.recorders {
+            recorder.wait_until_closed(until);
         }
         let mut problems = Vec::new();
         for ((mount, watch), recorder) in self.mounts.iter().zip(&recording.recorders) {
@@ -197,7 +210,6 @@ impl RecordingService {
             }
         }
         tracing::info!("the recording has ended");
-        self.ended.notify_all();
         problems
     }
 
@@ -208,21 +220,6 @@ impl RecordingService {
             for problem in self.stop(id) {
                 tracing::warn!("{problem}");
             }
-        }
-    }
-
-    /// Waits until the recording has ended (`false`), or the process `asker` (`true`).
-    fn wait_for_end(&self, id: u64, asker: u32) -> bool {
-        let mut active = self.active();
-        loop {
-            if active.as_ref().is_none_or(|active| active.id != id) {
-                return false;
-            }
-            if !crate::processes::lives(asker) {
-                return true;
-            }
-            let waited = self.ended.wait_timeout(active, ASKER_CHECK);
-            active = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

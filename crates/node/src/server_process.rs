@@ -4,6 +4,7 @@
 use crate::control::{Client, ControlReply, ControlRequest, NoServer};
 use crate::failure::{Context, Failure, Result};
 use crate::mount_table::{self, How};
+use crate::process_handle::wait_for_child;
 use crate::spec::{ServerReport, ServerSpec};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -215,14 +216,7 @@ impl ServerProcess {
     }
 
     fn wait(&mut self, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(_)) | Err(_) => return true,
-                Ok(None) if Instant::now() >= end => return false,
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
+        !matches!(wait_for_child(&mut self.child, limit), Ok(None))
     }
 }
 

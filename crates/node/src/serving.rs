@@ -129,7 +129,8 @@ pub fn until_stopped(
         (programs.early)(&why, &callers);
     }
     // Ranks on this machine may outlive their launcher, on another one, by a moment.
-    let used = expelled || parts.programs.is_some() && (!over || processes::ranks_run(&callers));
+    let used =
+        expelled || parts.programs.is_some() && (!over || !processes::ranks(&callers).is_empty());
     let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
         let (store, points) = (store.clone(), points.clone());
         move |_, _| {

@@ -46,7 +46,7 @@ impl SalvageSpec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum ServerReport {
     /// What it does now.
-    Stage(String),
+    Step(String),
     /// The server of a job has begun, on this host.
     Begun {
         /// The name of its machine.

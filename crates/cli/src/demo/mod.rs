@@ -210,7 +210,9 @@ impl Demo<'_> {
         let server = stage.server()?;
         let begun = Instant::now();
         loop {
-            let ControlReply::Status(answer) = server.ask(&ControlRequest::Status, Duration::from_secs(30))? else {
+            let ControlReply::Status(answer) =
+                server.ask(&ControlRequest::Status, Duration::from_secs(30))?
+            else {
                 return Err(Failure::new(
                     "the service gave an unknown answer",
                     "report this",

@@ -10,6 +10,7 @@ use super::phase::Phase;
 use super::{WRITERS, reader, stage};
 use crate::settings::{Resolved, TABLE};
 use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::process_handle::wait_for_child;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -21,6 +22,9 @@ use std::time::Duration;
 
 /// Most bytes of this part: it shows that it works, the first part how fast.
 const MOST: u64 = 256 << 20;
+
+/// The user's Ctrl-C is seen after this long at most.
+const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
 
 /// What it found; `Some` only if every byte was right.
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,9 +92,9 @@ fn job(base: &Path, size: u64, settings: &Resolved, interrupted: &AtomicBool) ->
         .or_fail("cannot start a process", "raise the limit on processes")?;
     let mut asked = false;
     let status = loop {
-        match child.try_wait() {
+        match wait_for_child(&mut child, INTERRUPT_CHECK) {
             Ok(Some(status)) => break status,
-            Ok(None) => std::thread::sleep(Duration::from_millis(20)),
+            Ok(None) => {}
             Err(e) => {
                 return Err(Failure::new(
                     format!("cannot wait for `forebay run`: {e}"),

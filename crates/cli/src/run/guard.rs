@@ -2,6 +2,7 @@
 //!
 //! It is the command's parent, and orphans below it become its own children. When `run` ends first, or the command has ended, it kills every process below itself.
 use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::process_handle::wait_for_any;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::BTreeSet;
@@ -192,7 +193,10 @@ fn follow(parent: u32) -> Result {
 }
 
 /// How long `srun` may take to end the tasks of its step.
-const STEP_END: Duration = Duration::from_secs(5);
+const STEP_END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Processes that were killed are looked for again after this long, though none has ended.
+const RESCAN_LIMIT: Duration = Duration::from_millis(100);
 
 /// Kills every process below `top`, but for `spared` and what is below them.
 ///
@@ -202,13 +206,13 @@ fn end_all_below(top: u32, spared: &[u32]) {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();
     // A process may start another between the look and the kill; so look until there is none.
-    while begun.elapsed() < STEP_END * 2 {
+    while begun.elapsed() < STEP_END_LIMIT * 2 {
         let below = forebay_node::processes::below(top, spared);
         if below.is_empty() {
             return;
         }
-        for pid in below {
-            let step = begun.elapsed() < STEP_END
+        for pid in below.iter().copied() {
+            let step = begun.elapsed() < STEP_END_LIMIT
                 && forebay_node::processes::of_thread(pid).is_some_and(|(_, name)| name == "srun");
             let signal = match step {
                 true if !asked.insert(pid) => continue,
@@ -220,7 +224,7 @@ fn end_all_below(top: u32, spared: &[u32]) {
                 let _ = rustix::process::kill_process(pid, signal);
             }
         }
-        std::thread::sleep(Duration::from_millis(2));
+        wait_for_any(&below, &[], RESCAN_LIMIT);
     }
     tracing::warn!("processes of the command do not end");
 }

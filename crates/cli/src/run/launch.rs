@@ -11,10 +11,11 @@ use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
 use crate::output::{escaped, tell};
 use crate::settings::{Resolved, TABLE};
-use forebay_node::control::{ControlRequest, Client};
+use forebay_node::control::{Client, ControlRequest};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table::{self, How};
-use forebay_node::spec::{ServerReport, MemberLocation, host};
+use forebay_node::process_handle::wait_for_child;
+use forebay_node::spec::{MemberLocation, ServerReport, host};
 use forebay_node::start::launcher::{COMMAND_OVER, RUN_VARIABLE};
 use forebay_node::watchdog::UNREACHABLE_HINT;
 use rustix::process::{Pid, Signal};
@@ -27,17 +28,17 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// What a launcher gets to end by itself after a start that failed.
-const GRACE: Duration = Duration::from_secs(1);
+const FAILED_START_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a launcher may go on after the first of its servers has stopped: they stop together, so the others have stopped too, have
 /// died, or cannot be reached.
-const REST: Duration = Duration::from_secs(5);
+const STOPPED_LAUNCHER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a launcher that is asked to end may take, which waits for hosts that it cannot reach.
-const ASKED: Duration = Duration::from_secs(3);
+const TERMINATED_LAUNCHER_LIMIT: Duration = Duration::from_secs(3);
 
 /// What the servers get beyond their own limit, for the launcher to start and end.
-const MARGIN: Duration = Duration::from_secs(15);
+const LAUNCHER_MARGIN: Duration = Duration::from_secs(15);
 
 struct Launched {
     child: Child,
@@ -111,17 +112,18 @@ pub fn start(
     let Some(output) = child.stdout.take() else {
         return Err(Failure::new("the launcher has no output", "report this"));
     };
+    let ended = super::follow(Pid::from_child(&child))?;
     let mut launched = Launched {
         child,
-        reports: Reports::read(output)?,
+        reports: Reports::read(ended, output)?,
         locations: Vec::new(),
         name,
         program: program.display().to_string(),
         servers,
         hosts: hosts.unwrap_or_default(),
-        limit: settings.values.stop_limit + MARGIN,
+        limit: settings.values.stop_limit + LAUNCHER_MARGIN,
     };
-    launched.ready(settings.values.start_limit + MARGIN)?;
+    launched.ready(settings.values.start_limit + LAUNCHER_MARGIN)?;
     Ok(Box::new(launched))
 }
 
@@ -288,10 +290,12 @@ impl Launched {
                     return Ok(());
                 }
                 Ok(ServerReport::Begun { host }) => begun.push(host),
-                Ok(ServerReport::CannotRun { host, said }) => return Err(self.cannot_run(host, &said)),
+                Ok(ServerReport::CannotRun { host, said }) => {
+                    return Err(self.cannot_run(host, &said));
+                }
                 Ok(ServerReport::Failed {
                     for_others: true, ..
-                }) => return Err(self.not_together(begun, limit - MARGIN)),
+                }) => return Err(self.not_together(begun, limit - LAUNCHER_MARGIN)),
                 Ok(ServerReport::Failed {
                     code,
                     text,
@@ -313,7 +317,7 @@ impl Launched {
     }
 
     /// The program does not run on a host, and perhaps on more.
-    fn cannot_run(&self, host: String, said: &str) -> Failure {
+    fn cannot_run(&mut self, host: String, said: &str) -> Failure {
         let next = format!(
             "put the same program, built for the same MPI, at the same path on every host; `ssh {host} {} version` must end well",
             self.program
@@ -386,16 +390,20 @@ impl Launched {
             }
             if !stopped && self.reports.any_stopped() {
                 stopped = true;
-                end = end.min(Instant::now() + REST);
+                end = end.min(Instant::now() + STOPPED_LAUNCHER_LIMIT);
             }
             match self.child.try_wait() {
                 Ok(Some(_)) => return true,
                 Err(_) => return false,
                 Ok(None) if Instant::now() >= end => {
-                    self.end_launcher(if stopped { ASKED } else { MARGIN });
+                    self.end_launcher(if stopped {
+                        TERMINATED_LAUNCHER_LIMIT
+                    } else {
+                        LAUNCHER_MARGIN
+                    });
                     return stopped;
                 }
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) => self.reports.wait_for_news(end),
             }
         }
     }
@@ -409,10 +417,8 @@ impl Launched {
     /// other hosts.
     fn end_launcher(&mut self, limit: Duration) {
         self.signal(Signal::TERM);
-        let end = Instant::now() + limit;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        // Whether it has ended does not matter: what is left is killed.
+        let _ = wait_for_child(&mut self.child, limit);
         // Servers end by themselves, and those that watch their mounts last.
         let mut below = forebay_node::processes::below(self.child.id(), &[]);
         below.retain(|pid| !forebay_node::processes::runs_this_program(*pid));
@@ -455,7 +461,10 @@ impl Launched {
 impl Servers for Launched {
     fn mounts(&self) -> Vec<PathBuf> {
         let own = host();
-        let here = self.locations.iter().filter(|location| location.host == own);
+        let here = self
+            .locations
+            .iter()
+            .filter(|location| location.host == own);
         here.map(|location| location.mount.clone()).collect()
     }
 
@@ -483,7 +492,7 @@ impl Drop for Launched {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             // The servers are not ready, so there is nothing to commit; some launchers wait for ever for those that gave up.
-            self.end(GRACE);
+            self.end(FAILED_START_LIMIT);
         }
     }
 }

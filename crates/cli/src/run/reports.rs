@@ -3,67 +3,89 @@
 //! Invariant: a server that has not said that it stopped, well or not, has died.
 use crate::output::tell;
 use forebay_node::failure::{Context, Failure, Result};
-use forebay_node::spec::{ServerReport, MemberLocation, host};
+use forebay_node::process_handle::poll_within;
+use forebay_node::spec::{MemberLocation, ServerReport, host};
+use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::process::ChildStdout;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// After one server has reported a failure, the others may still report what led to it.
-const ECHO: Duration = Duration::from_millis(500);
+const CAUSE_WAIT: Duration = Duration::from_millis(500);
 
 /// How long what a launcher has passed on may take to be read, once it has ended.
-const REST: Duration = Duration::from_secs(5);
+const OUTPUT_END_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a launched job is waited for.
+enum LauncherEvent {
+    Report(ServerReport),
+    /// Nobody holds the launcher's output any more.
+    OutputEnded,
+    /// The process of the launcher has ended.
+    Ended,
+}
 
 /// The reports as they come.
 pub struct Reports {
-    reports: Receiver<ServerReport>,
+    events: Receiver<LauncherEvent>,
     /// What came after the servers were ready.
     late: Vec<ServerReport>,
-    reader: JoinHandle<()>,
+    output_ended: bool,
     /// Readable, as at its end, once a server stops before the command has ended.
     stopping: OwnedFd,
 }
 
 impl Reports {
-    /// Reads the launcher's standard output. A death is told at once, on standard error.
+    /// Reads the standard output of a launcher. A death is told at once, on standard error.
     ///
     /// # Errors
-    /// If there is no thread to be had.
-    pub fn read(output: ChildStdout) -> Result<Reports> {
-        let (sender, reports) = mpsc::channel();
+    /// If there is no thread or descriptor to be had.
+    pub fn read(launcher: OwnedFd, output: ChildStdout) -> Result<Reports> {
+        let (sender, events) = mpsc::channel();
+        let ended = sender.clone();
+        std::thread::Builder::new()
+            .name("launcher end".into())
+            .spawn(move || {
+                // Readable once the process has ended.
+                let mut end = [PollFd::new(&launcher, PollFlags::IN)];
+                let _ = poll_within(&mut end, Duration::MAX);
+                // Nobody waits for it any more.
+                let _ = ended.send(LauncherEvent::Ended);
+            })
+            .or_fail("cannot start a thread", "raise the limit on processes")?;
         let (stopping, running) = std::io::pipe()
             .or_fail("cannot follow the servers", "raise the limit on open files")?;
-        let reader = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("server reports".into())
             .spawn(move || {
-                let mut news = News::default();
+                let mut notices = Notices::default();
                 let mut running = Some(running);
                 for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
                     match serde_json::from_str::<ServerReport>(&line) {
                         Ok(report) => {
-                            if let Some(text) = news.of(&report) {
+                            if let Some(text) = notices.of(&report) {
                                 tell(format!("forebay: {text}"));
                             }
                             if let ServerReport::Stopping { .. } = report {
                                 drop(running.take());
                             }
                             // Nobody waits for it any more.
-                            let _ = sender.send(report);
+                            let _ = sender.send(LauncherEvent::Report(report));
                         }
                         // What the launcher itself has to say.
                         Err(_) => tell(line),
                     }
                 }
+                let _ = sender.send(LauncherEvent::OutputEnded);
             })
             .or_fail("cannot start a thread", "raise the limit on processes")?;
         Ok(Reports {
-            reports,
+            events,
             late: Vec::new(),
-            reader,
+            output_ended: false,
             stopping: stopping.into(),
         })
     }
@@ -78,15 +100,35 @@ impl Reports {
             .or_fail("cannot follow the servers", "raise the limit on open files")
     }
 
-    /// The next one, within the time.
-    pub fn next(&self, until: Instant) -> Result<ServerReport, RecvTimeoutError> {
+    /// The next one, within the time; none comes any more once the output has ended.
+    pub fn next(&mut self, until: Instant) -> Result<ServerReport, RecvTimeoutError> {
+        while !self.output_ended {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left)? {
+                LauncherEvent::Report(report) => return Ok(report),
+                LauncherEvent::OutputEnded => self.output_ended = true,
+                LauncherEvent::Ended => {}
+            }
+        }
+        Err(RecvTimeoutError::Disconnected)
+    }
+
+    /// Waits until a report comes, the output ends or the launcher does, `until` at most.
+    pub fn wait_for_news(&mut self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now());
-        self.reports.recv_timeout(left)
+        let first = self.events.recv_timeout(left).ok();
+        for event in first.into_iter().chain(self.events.try_iter()) {
+            match event {
+                LauncherEvent::Report(report) => self.late.push(report),
+                LauncherEvent::OutputEnded => self.output_ended = true,
+                LauncherEvent::Ended => {}
+            }
+        }
     }
 
     /// The failure that others only follow from, if it is reported soon.
-    pub fn cause(&self, mut failure: Failure, mut follows: bool) -> Failure {
-        let end = Instant::now() + ECHO;
+    pub fn cause(&mut self, mut failure: Failure, mut follows: bool) -> Failure {
+        let end = Instant::now() + CAUSE_WAIT;
         while follows && let Ok(report) = self.next(end) {
             if let ServerReport::Failed {
                 code,
@@ -103,8 +145,8 @@ impl Reports {
     }
 
     /// `first` and those that report the same soon, sorted.
-    pub fn hosts_that_cannot_run(&self, first: String) -> Vec<String> {
-        let (mut hosts, end) = (vec![first], Instant::now() + ECHO);
+    pub fn hosts_that_cannot_run(&mut self, first: String) -> Vec<String> {
+        let (mut hosts, end) = (vec![first], Instant::now() + CAUSE_WAIT);
         while let Ok(report) = self.next(end) {
             if let ServerReport::CannotRun { host, .. } = report {
                 hosts.push(host);
@@ -116,15 +158,13 @@ impl Reports {
     }
 
     /// Whether a server has been found dead since all were ready.
-    pub fn any_died(&mut self) -> bool {
-        self.late.extend(self.reports.try_iter());
+    pub fn any_died(&self) -> bool {
         let died = |report: &ServerReport| matches!(report, ServerReport::Died(_));
         self.late.iter().any(died)
     }
 
     /// Whether a server has said that it has stopped.
-    pub fn any_stopped(&mut self) -> bool {
-        self.late.extend(self.reports.try_iter());
+    pub fn any_stopped(&self) -> bool {
         let stopped = |report: &ServerReport| matches!(report, ServerReport::Stopped(_));
         self.late.iter().any(stopped)
     }
@@ -135,29 +175,33 @@ impl Reports {
     /// That some died, or else the first failure of one.
     pub fn ending(&mut self, locations: &[MemberLocation]) -> Result {
         // Whatever still holds the launcher's output is not waited for.
-        let end = Instant::now() + REST;
-        while !self.reader.is_finished() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(2));
+        let end = Instant::now() + OUTPUT_END_LIMIT;
+        while !self.output_ended && Instant::now() < end {
+            self.wait_for_news(end);
         }
-        self.late.extend(self.reports.try_iter());
         ending(&self.late, locations)
     }
 }
 
-/// Tells of each death once.
+/// What is told on standard error: each death once, and that the service stops.
 #[derive(Default)]
-struct News {
+struct Notices {
     locations: Vec<MemberLocation>,
-    told: BTreeSet<u16>,
-    stops: bool,
+    told_dead: BTreeSet<u16>,
+    told_stop: bool,
 }
 
-impl News {
+impl Notices {
     fn of(&mut self, report: &ServerReport) -> Option<String> {
         match report {
             ServerReport::AllReady(locations) => self.locations = locations.clone(),
-            ServerReport::Died(member) if !self.locations.is_empty() && self.told.insert(*member) => {
-                let location = self.locations.iter().find(|location| location.member == *member);
+            ServerReport::Died(member)
+                if !self.locations.is_empty() && self.told_dead.insert(*member) =>
+            {
+                let location = self
+                    .locations
+                    .iter()
+                    .find(|location| location.member == *member);
                 let how = match location.is_none_or(|location| location.host == host()) {
                     true => "has died",
                     false => "has died, or its host cannot be reached",
@@ -167,8 +211,8 @@ impl News {
                     names(&self.locations, &BTreeSet::from([*member]))
                 ));
             }
-            ServerReport::Stopping { member, why } if !self.stops => {
-                self.stops = true;
+            ServerReport::Stopping { member, why } if !self.told_stop => {
+                self.told_stop = true;
                 return Some(format!(
                     "{} stops while the command runs ({why}); so the command is ended",
                     names(&self.locations, &BTreeSet::from([*member]))
@@ -198,7 +242,8 @@ fn ending(reports: &[ServerReport], locations: &[MemberLocation]) -> Result {
     }
     dead.extend(&silent);
     if !dead.is_empty() {
-        let here = |location: &MemberLocation| location.host == host() || !dead.contains(&location.member);
+        let here =
+            |location: &MemberLocation| location.host == host() || !dead.contains(&location.member);
         let next = "start again on the same stores: what was committed is in them";
         let next = match locations.iter().all(here) {
             true => next.to_string(),
@@ -252,7 +297,8 @@ mod tests {
 
     #[test]
     fn who_says_nothing_has_died() {
-        let stopped = |members: &[u16]| members.iter().copied().map(ServerReport::Stopped).collect();
+        let stopped =
+            |members: &[u16]| members.iter().copied().map(ServerReport::Stopped).collect();
         let end = |reports: Vec<ServerReport>| ending(&reports, &locations()).map_err(|f| f.text);
         assert_eq!(end(stopped(&[2, 0, 1])), Ok(()));
         let one = end(stopped(&[2, 0])).unwrap_err();
@@ -270,23 +316,23 @@ mod tests {
 
     #[test]
     fn a_death_is_told_once_with_its_host() {
-        let mut news = News::default();
-        assert_eq!(news.of(&ServerReport::Died(1)), None);
-        news.of(&ServerReport::AllReady(locations()));
-        let text = news.of(&ServerReport::Died(1)).unwrap();
+        let mut notices = Notices::default();
+        assert_eq!(notices.of(&ServerReport::Died(1)), None);
+        notices.of(&ServerReport::AllReady(locations()));
+        let text = notices.of(&ServerReport::Died(1)).unwrap();
         assert!(text.contains("member 1 on node1 has died, or"), "{text}");
-        assert_eq!(news.of(&ServerReport::Died(1)), None);
-        assert!(news.of(&ServerReport::Died(2)).is_some());
+        assert_eq!(notices.of(&ServerReport::Died(1)), None);
+        assert!(notices.of(&ServerReport::Died(2)).is_some());
         let stops = |member, why: &str| ServerReport::Stopping {
             member,
             why: why.into(),
         };
-        let text = news.of(&stops(1, "signal 15")).unwrap();
+        let text = notices.of(&stops(1, "signal 15")).unwrap();
         assert!(
             text.contains("member 1 on node1 stops while") && text.contains("(signal 15)"),
             "{text}"
         );
         // The others only follow.
-        assert_eq!(news.of(&stops(0, "member 1 stops: signal 15")), None);
+        assert_eq!(notices.of(&stops(0, "member 1 stops: signal 15")), None);
     }
 }

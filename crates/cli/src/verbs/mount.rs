@@ -5,7 +5,7 @@ use crate::output::{name, print, tell_line};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::server_process::ServerProcess;
-use forebay_node::spec::{ServerReport, SalvageSpec, ServerSpec};
+use forebay_node::spec::{SalvageSpec, ServerReport, ServerSpec};
 use std::io::Write;
 use std::path::Path;
 

@@ -6,7 +6,8 @@ use crate::args::RecordArgs;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
 use forebay_node::control::{
-    ControlReply, ControlRequest, Client, NoServer, RecordReply, RecordRequest, RecordPart, RecordSpec,
+    Client, ControlReply, ControlRequest, NoServer, RecordPart, RecordReply, RecordRequest,
+    RecordSpec,
 };
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
@@ -162,7 +163,10 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
             NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
         });
         let started = started.and_then(|mut client| {
-            match client.ask(&ControlRequest::Record(RecordRequest::Start(spec.clone())), LIMIT)? {
+            match client.ask(
+                &ControlRequest::Record(RecordRequest::Start(spec.clone())),
+                LIMIT,
+            )? {
                 ControlReply::Record(RecordReply::Started(parts)) => Ok(Service {
                     store: store.clone(),
                     client,

@@ -10,7 +10,7 @@ use forebay_node::server_process::ServerProcess;
 use forebay_node::units::{count, rate, size};
 use forebay_server::Service;
 use forebay_trace::Trace;
-use forebay_trace::replay::{self, Event, Options, PathTarget, Phase, ServerReport, Target};
+use forebay_trace::replay::{self, Event, Options, PathTarget, Phase, Report, Target};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -47,7 +47,7 @@ pub fn run(args: &ReplayArgs, config: Option<&Path>) -> Result {
 }
 
 /// Replays on any target, with a bar for each phase.
-fn on<T: Target>(trace: &Trace, args: &ReplayArgs, target: T) -> Result<ServerReport> {
+fn on<T: Target>(trace: &Trace, args: &ReplayArgs, target: T) -> Result<Report> {
     let bar = progress::bytes("replay", 0);
     let progress = |event: Event| match event {
         Event::Begin { phase, bytes } => {
@@ -87,7 +87,7 @@ fn in_mounts(
     args: &ReplayArgs,
     store: &Path,
     settings: &Resolved,
-) -> Result<ServerReport> {
+) -> Result<Report> {
     let base = MountBase::new()?;
     let spec = settings.spec(store, &base.0.join("{node}"))?.following();
     for point in &spec.mounts {
@@ -166,7 +166,7 @@ fn in_library(
     args: &ReplayArgs,
     store: &Path,
     settings: &Resolved,
-) -> Result<ServerReport> {
+) -> Result<Report> {
     let store = forebay_node::mount_table::absolute(store)?;
     forebay_node::spec::outside_stores(&store)?;
     settings.fits_machine(u64::from(settings.values.service.nodes))?;
@@ -184,7 +184,7 @@ fn in_library(
     stopped.map(|()| report)
 }
 
-fn text(report: &ServerReport) -> String {
+fn text(report: &Report) -> String {
     format!(
         "{} calls: {} written, {} read, {} (input {} before, {} read once more after)\n\
          ranks spent {:.3} s in calls, {:.3} s in delays\nevery byte was right\n",
@@ -199,7 +199,7 @@ fn text(report: &ServerReport) -> String {
     )
 }
 
-fn value(report: &ServerReport) -> serde_json::Value {
+fn value(report: &Report) -> serde_json::Value {
     serde_json::json!({
         "calls": report.calls,
         "written_bytes": report.written,

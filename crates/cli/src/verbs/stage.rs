@@ -5,7 +5,8 @@ use crate::output::{json, name, print, tell};
 use crate::progress;
 use forebay_client::stage::{Counts, LineKind, ReportLine};
 use forebay_node::control::{
-    ControlReply, ControlRequest, Client, NoServer, StageReply, StageRequest, StageJob, StageSpec, StageState,
+    Client, ControlReply, ControlRequest, NoServer, StageJob, StageReply, StageRequest, StageSpec,
+    StageState,
 };
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{counted, rate, size};

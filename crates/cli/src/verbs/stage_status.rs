@@ -4,7 +4,7 @@ use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
 use crate::table::Table;
 use crate::verbs::umount::store_of;
-use forebay_node::control::{Client, NoServer, StageReply, StageRequest, StageJob, StageState};
+use forebay_node::control::{Client, NoServer, StageJob, StageReply, StageRequest, StageState};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::{count, rate, size};

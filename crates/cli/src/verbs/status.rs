@@ -3,7 +3,9 @@ use super::status_text::text;
 use crate::args::StatusArgs;
 use crate::output::{json, lines, print, screen};
 use crate::verbs::umount::store_of;
-use forebay_node::control::{ControlReply, ControlRequest, Client, Member, NoServer, Rates, Status};
+use forebay_node::control::{
+    Client, ControlReply, ControlRequest, Member, NoServer, Rates, Status,
+};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::parse_duration;

@@ -1,16 +1,19 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
 use crate::output::{escaped, name, print, tell};
-use forebay_node::control::{ControlReply, ControlRequest, Client, DeadMember, NoServer, StoreHolder};
+use forebay_node::control::{
+    Client, ControlReply, ControlRequest, DeadMember, NoServer, store_holder,
+};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table::{self, How, Mounted};
+use forebay_node::process_handle::{ProcessHandle, wait_for_exit};
 use forebay_node::units::counted;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A server ends its own stop after `stop_limit`, which may be longer than this only if the user said so.
-const LIMIT: Duration = Duration::from_secs(90);
+const STOP_REPLY_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Runs the verb: well if every process of the service has ended and those that lived have closed their stores, whichever members had
 /// died before.
@@ -28,7 +31,10 @@ pub fn run(args: &UmountArgs) -> Result {
     match Client::connect(&store) {
         Ok(mut client) => {
             let pid = client.pid;
-            let dead = match client.ask(&ControlRequest::Stop { force: args.force }, LIMIT) {
+            let dead = match client.ask(
+                &ControlRequest::Stop { force: args.force },
+                STOP_REPLY_TIMEOUT,
+            ) {
                 Ok(ControlReply::Stopped { dead }) => dead,
                 Ok(_) => {
                     return Err(Failure::new(
@@ -38,7 +44,9 @@ pub fn run(args: &UmountArgs) -> Result {
                 }
                 // It may have been stopping already, and is gone now.
                 Err(_) if !forebay_node::processes::lives(pid) => Vec::new(),
-                Err(_) if client.is_silent() && args.force => return end_silent(&store, DEAD_STOP),
+                Err(_) if client.is_silent() && args.force => {
+                    return end_silent(&store, DEAD_STOP_LIMIT);
+                }
                 Err(failure) => return Err(failure),
             };
             gone(pid, &store)?;
@@ -48,7 +56,7 @@ pub fn run(args: &UmountArgs) -> Result {
                 name(&store)
             ))
         }
-        Err(NoServer::Silent(_)) if args.force => end_silent(&store, DEAD_STOP),
+        Err(NoServer::Silent(_)) if args.force => end_silent(&store, DEAD_STOP_LIMIT),
         Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
         Err(NoServer::NotRunning) if ours.is_empty() => Err(Failure::new(
             format!(
@@ -151,7 +159,7 @@ fn end_dead(dead: &[DeadMember], store: &Path, force: bool) -> Result<String> {
 /// If it cannot be told which process it is, or it does not end; each says so.
 fn end_silent(store: &Path, limit: Duration) -> Result {
     let shown = name(store);
-    let holder = StoreHolder::find(store)?;
+    let holder = store_holder(store)?;
     let pid = holder.pid;
     tell(format!(
         "forebay: the service of {shown} (pid {pid}) does not answer; it is woken and told to stop, and killed if it still runs after {} s",
@@ -163,7 +171,7 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
     let killed = !holder.wait(limit);
     if killed {
         let _ = holder.signal(Signal::KILL);
-        if !holder.wait(KILLED_STOP) {
+        if !holder.wait(KILLED_STOP_LIMIT) {
             return Err(Failure::new(
                 format!(
                     "process {pid}, the service of {shown}, was killed and has not ended yet: it waits for the kernel, perhaps for a disk"
@@ -192,23 +200,26 @@ fn end_silent(store: &Path, limit: Duration) -> Result {
 }
 
 /// Time for a server that was declared dead to stop when it is told to.
-const DEAD_STOP: Duration = Duration::from_secs(20);
+const DEAD_STOP_LIMIT: Duration = Duration::from_secs(20);
 /// The same when it is killed.
-const KILLED_STOP: Duration = Duration::from_secs(5);
+const KILLED_STOP_LIMIT: Duration = Duration::from_secs(5);
+/// The same when it has closed its store.
+const CLOSED_STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Ends a server of this machine that the others do without, also if it was stopped by a signal; whether it has ended.
 fn ended(pid: u32, force: bool) -> bool {
-    let Some(process) = Pid::from_raw(pid as i32).filter(|_| is_server(pid)) else {
-        return true;
+    let Some(process) = ProcessHandle::open(pid).ok().filter(|_| is_server(pid)) else {
+        return !is_server(pid);
     };
     // Each fails only if it has ended, or is another user's, and then it is seen to run.
-    let _ = kill_process(process, Signal::TERM);
-    let _ = kill_process(process, Signal::CONT);
-    if wait_until_ended(pid, DEAD_STOP) || !force {
-        return !is_server(pid);
+    let _ = process.signal(Signal::TERM);
+    let _ = process.signal(Signal::CONT);
+    let ended = process.wait(DEAD_STOP_LIMIT);
+    if ended || !force {
+        return ended;
     }
-    let _ = kill_process(process, Signal::KILL);
-    wait_until_ended(pid, KILLED_STOP)
+    let _ = process.signal(Signal::KILL);
+    process.wait(KILLED_STOP_LIMIT)
 }
 
 /// Whether the number is still that of a server: it may be any process's by now.
@@ -218,31 +229,16 @@ fn is_server(pid: u32) -> bool {
     words.any(|word| word == b"serve") && forebay_node::processes::lives(pid)
 }
 
-fn wait_until_ended(pid: u32, limit: Duration) -> bool {
-    let end = Instant::now() + limit;
-    while is_server(pid) {
-        if Instant::now() > end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
-}
-
 /// Waits until the process has ended, so that the store is free for the next one.
 fn gone(pid: u32, store: &Path) -> Result {
-    let end = Instant::now() + Duration::from_secs(10);
-    while forebay_node::processes::lives(pid) {
-        if Instant::now() > end {
-            return Err(Failure::new(
-                format!(
-                    "the service of {} has closed the store but its process {pid} still runs",
-                    store.display()
-                ),
-                format!("see {}/log", store.display()),
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if !wait_for_exit(pid, CLOSED_STOP_LIMIT) {
+        return Err(Failure::new(
+            format!(
+                "the service of {} has closed the store but its process {pid} still runs",
+                store.display()
+            ),
+            format!("see {}/log", store.display()),
+        ));
     }
     Ok(())
 }

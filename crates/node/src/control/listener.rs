@@ -215,7 +215,7 @@ mod tests {
     struct Echo;
     impl ControlHandler for Echo {
         fn answer(&self, request: ControlRequest, _asker: u32) -> ControlReply {
-            match ask {
+            match request {
                 ControlRequest::Stop { force: true } => ControlReply::Stopped { dead: Vec::new() },
                 _ => ControlReply::Refused("no; try force".into()),
             }

@@ -7,13 +7,15 @@ use crate::peer_rpc::messages::{PartProgress, PartRequest, PartSpec};
 use crate::peer_rpc::{PeerRequest, PeerRpc};
 use forebay_client::stage::{Counts, Outcome, PartSummary, StopReason};
 use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long another server may take to start its part (it reads what an earlier run has left), or to answer.
 const PART_REPLY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Looks are this part of the time apart that a job, or the wait for other servers at its end, has taken: an end is not seen
-/// later than by that part.
+/// The parts of other servers are asked for their progress, which tells them too that their coordinator lives. The pause between two
+/// rounds is this part of the time that the job, or the wait for other servers at its end, has taken: an end is seen later by that part at
+/// most.
 const POLL_SHARE: u32 = 32;
 const MIN_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL: Duration = Duration::from_millis(250);
@@ -142,14 +144,15 @@ impl Coordinator<'_> {
             }
         }
         std::thread::scope(|scope| {
-            let finish = scope.spawn(|| self.part.engine().finish(parts));
-            let mut waits = 0;
-            while !others.is_empty() && !finish.is_finished() {
-                std::thread::sleep(MIN_POLL);
-                waits += 1;
-                if waits % 25 == 0 {
-                    self.look(others);
-                }
+            let (finished, end) = mpsc::channel::<()>();
+            let finish = scope.spawn(|| {
+                // Closed at the end, well or not.
+                let _finished = finished;
+                self.part.engine().finish(parts)
+            });
+            while !others.is_empty() && end.recv_timeout(MAX_POLL) == Err(RecvTimeoutError::Timeout)
+            {
+                self.look(others);
             }
             finish.join().unwrap_or(Outcome::Stopped)
         })

@@ -2,13 +2,11 @@
 //!
 //! Invariants: a part for another server ends by itself once nobody has looked at it for a while; what it leaves stays
 //! until then, or until its coordinator says that it ends.
+use super::spawn;
 use crate::peer_rpc::messages::PartProgress;
 use forebay_client::stage::{PartResult, Report, StageRun};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How often it is looked whether anyone still looks.
-const LOOK_CHECK: Duration = Duration::from_millis(500);
 
 /// See the head of this file.
 pub struct JobPart {
@@ -71,11 +69,7 @@ impl JobPart {
             (state.parts, state.ended) = (parts, true);
             part.changed.notify_all();
         };
-        let thread = std::thread::Builder::new().name("stage part".into());
-        thread.spawn(run).map(drop).map_err(|e| {
-            self.state().ended = true;
-            format!("cannot start a thread: {e}; raise the limit on processes")
-        })
+        spawn("stage part", run).inspect_err(|_| self.state().ended = true)
     }
 
     /// What it tells; also to cancel it.
@@ -162,7 +156,12 @@ impl JobPart {
                 tracing::warn!("stage job {}: nobody asks for it any more", self.job);
                 self.report().cancel();
             }
-            let waited = self.changed.wait_timeout(state, LOOK_CHECK.min(patience));
+            // Once nobody looks only an end is waited for, or that somebody looks again.
+            let left = match alone {
+                true => patience,
+                false => patience.saturating_sub(state.looked.elapsed()),
+            };
+            let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -1,12 +1,12 @@
 //! A job as the server that leads it keeps it: what is shown of it, while it runs and for a while after.
 use super::job_part::JobPart;
+use super::spawn;
 use crate::control::{StageJob, StageState};
+use crate::process_handle::ends_before;
 use forebay_client::stage::{Counts, Outcome, Report, StopReason};
+use std::io::PipeWriter;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How often it is looked whether who asked still lives.
-const ASKER_CHECK: Duration = Duration::from_millis(250);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,6 +27,8 @@ pub struct LedJob {
     since: Instant,
     ended: Mutex<Option<(Outcome, Duration)>>,
     end: Condvar,
+    /// Closed at its end, for whoever waits for that beside something else.
+    open: Mutex<Option<PipeWriter>>,
 }
 
 impl LedJob {
@@ -42,6 +44,7 @@ impl LedJob {
             since: Instant::now(),
             ended: Mutex::default(),
             end: Condvar::new(),
+            open: Mutex::default(),
         })
     }
 
@@ -93,6 +96,7 @@ impl LedJob {
     pub fn end(&self, outcome: Outcome) {
         *lock(&self.ended) = Some((outcome, self.since.elapsed()));
         self.end.notify_all();
+        drop(lock(&self.open).take());
     }
 
     /// Waits until it has ended.
@@ -102,15 +106,21 @@ impl LedJob {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Cancels it once the process that asked for it is gone; returns when it has ended.
-    pub fn watch(&self, asker: u32) {
-        let mut ended = lock(&self.ended);
-        while ended.is_none() {
-            let waited = self.end.wait_timeout(ended, ASKER_CHECK);
-            ended = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if ended.is_none() && !crate::processes::lives(asker) {
-                self.report.cancel();
+    /// Cancels it once the process that asked for it is gone, on a thread of its own that ends with the job.
+    ///
+    /// # Errors
+    /// If there is no descriptor or thread to be had.
+    pub fn follow(self: &Arc<LedJob>, asker: u32) -> Result<(), String> {
+        let (end, open) = std::io::pipe().map_err(|e| {
+            format!("cannot follow process {asker}: {e}; raise the limit on open files")
+        })?;
+        *lock(&self.open) = Some(open);
+        let job = self.clone();
+        spawn("stage watch", move || {
+            // It may have ended before the pipe was there.
+            if job.runs() && ends_before(asker, &end) {
+                job.report.cancel();
             }
-        }
+        })
     }
 }

@@ -6,6 +6,7 @@ use super::coordinator::Coordinator;
 use super::host::{StageHost, StagePlan};
 use super::job_part::JobPart;
 use super::led_job::LedJob;
+use super::spawn;
 use crate::control::{ControlReply, StageJob, StageReply, StageRequest, StageSpec, StageState};
 use crate::members::SharedMembers;
 use crate::peer_rpc::messages::{ListedJob, PartRequest, PartSpec};
@@ -269,8 +270,8 @@ impl StageService {
         };
         spawn("stage", run)?;
         if !background {
-            let watched = led_job.clone();
-            spawn("stage watch", move || watched.watch(asker))
+            led_job
+                .follow(asker)
                 .inspect_err(|_| led_job.report.cancel())?;
         }
         state.begun += 1;
@@ -422,12 +423,4 @@ impl StageService {
         }
         lock(&self.parts).clear();
     }
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    let thread = std::thread::Builder::new().name(name.into());
-    let started = thread.spawn(run);
-    started
-        .map(drop)
-        .map_err(|e| format!("cannot start a thread: {e}; raise the limit on processes"))
 }

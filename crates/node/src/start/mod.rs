@@ -190,7 +190,7 @@ pub fn run(
         points: spec.mount_status(),
         mounts,
         service,
-        office: None,
+        peer_rpc: None,
         metrics,
         programs: spec.with_parent.then(|| ServedPrograms {
             starter: processes::parent(),

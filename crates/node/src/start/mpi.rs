@@ -14,6 +14,7 @@ use crate::metrics::Endpoint;
 use crate::mount_cleaner;
 use crate::mount_table::{self, detach_all};
 use crate::peer_rpc::PeerRpc;
+use crate::process_handle::wait_for_any;
 use crate::processes;
 use crate::serving::{self, OnEarlyStop, ServedPrograms, ServerParts};
 use crate::settings::Settings;
@@ -382,13 +383,18 @@ fn outlast_programs(callers: &BTreeSet<u32>, input: Option<mpsc::Receiver<()>>, 
         // Nothing is ever sent: it ends with the other end.
         let _ = input.recv_timeout(limit);
     }
-    while users(true).is_empty() && processes::ranks_run(callers) && Instant::now() < end {
-        std::thread::sleep(RANKS_LOOK);
+    if !users(true).is_empty() {
+        return;
+    }
+    loop {
+        let ranks = processes::ranks(callers);
+        let left = end.saturating_duration_since(Instant::now());
+        if ranks.is_empty() || left.is_zero() {
+            return;
+        }
+        wait_for_any(&ranks, &[], left);
     }
 }
-
-/// Between looks at the processes of this machine.
-const RANKS_LOOK: Duration = Duration::from_millis(200);
 
 /// Reports that the member stops before the command has ended, and keeps who has used the mount. `origin`: the member that
 /// this one follows, if it was told to stop, and why that one stops; `run` may hear of it from here first.

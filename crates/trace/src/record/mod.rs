@@ -26,9 +26,9 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use who::Who;
 
 /// Buffers, so that threads seldom meet at one.
@@ -102,6 +102,19 @@ struct Shared {
     who: Who,
     /// Who opened what is open, by handle.
     open: Mutex<HashMap<u64, u32>>,
+    /// Nothing is open any more.
+    closed: Condvar,
+}
+
+impl Shared {
+    fn close(&self, handle: u64) -> Option<u32> {
+        let mut open = lock(&self.open);
+        let opener = open.remove(&handle);
+        if open.is_empty() {
+            self.closed.notify_all();
+        }
+        opener
+    }
 }
 
 enum Job {
@@ -127,6 +140,7 @@ impl Recorder {
             files: Files::default(),
             who: Who::new(setup.threads, &setup.host),
             open: Mutex::default(),
+            closed: Condvar::new(),
         });
         let (sender, jobs) = sync_channel(WAITING);
         let thread = std::thread::Builder::new().name("recorder".into()).spawn({
@@ -184,10 +198,9 @@ impl Recorder {
         let opened = matches!(seen.action, Action::Open | Action::Create) && seen.error == 0;
         if seen.thread == 0 && !opened {
             // The kernel itself: for whoever opened the file.
-            let mut open = lock(&self.shared.open);
             let opener = match seen.action {
-                Action::Close => open.remove(&seen.handle),
-                _ => open.get(&seen.handle).copied(),
+                Action::Close => self.shared.close(seen.handle),
+                _ => lock(&self.shared.open).get(&seen.handle).copied(),
             };
             return opener.unwrap_or_else(|| self.shared.who.rank(0));
         }
@@ -195,14 +208,24 @@ impl Recorder {
         if opened && seen.handle != 0 {
             lock(&self.shared.open).insert(seen.handle, rank);
         } else if seen.action == Action::Close {
-            lock(&self.shared.open).remove(&seen.handle);
+            self.shared.close(seen.handle);
         }
         rank
     }
 
     /// Files that were opened since the recording began and are open still.
-    pub fn open(&self) -> usize {
+    #[cfg(test)]
+    fn open(&self) -> usize {
         lock(&self.shared.open).len()
+    }
+
+    /// Waits until all files that were opened since the recording began are closed, or it is `until`.
+    pub fn wait_until_closed(&self, until: Instant) {
+        let open = lock(&self.shared.open);
+        let left = until.saturating_duration_since(Instant::now());
+        let closed = &self.shared.closed;
+        let waited = closed.wait_timeout_while(open, left, |open| !open.is_empty());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Ends the recording; gives the number of its calls. Calls that come later are not recorded.
