@@ -88,7 +88,6 @@ pub enum Verb {
         command: Vec<std::ffi::OsString>,
     },
     /// The part of `demo` over MPI, below `run`
-    #[cfg(feature = "mpi")]
     #[command(name = "__over-mpi", hide = true)]
     OverMpi {
         /// Size of the file, bytes

@@ -76,7 +76,9 @@ fn verb(cli: &Cli) -> failure::Result {
         Verb::Man(args) => verbs::about::man(args),
         Verb::Version(args) => verbs::about::version(args),
         Verb::Background => {
-            start::background(|texts| Ok(settings::Resolved::from_texts(texts)?.values))
+            start::one_process::background(
+                |texts| Ok(settings::Resolved::from_texts(texts)?.values),
+            )
         }
         Verb::Watch {
             server,
@@ -84,7 +86,6 @@ fn verb(cli: &Cli) -> failure::Result {
             users,
         } => mount_cleaner::run(*server, store, users),
         Verb::Guard { parent, command } => run::guard::run(*parent, command),
-        #[cfg(feature = "mpi")]
         Verb::OverMpi { size } => demo::over_mpi::inside(*size),
         Verb::Worker { job } => demo::worker::run(job),
     }

@@ -47,7 +47,7 @@ pub struct ControlService {
     /// Its stage jobs.
     pub stages: Arc<StageService>,
     /// Its recordings.
-    pub records: Arc<RecordingService>,
+    pub recordings: Arc<RecordingService>,
     /// What goes through it.
     pub rates: RateSampler,
     /// Where its metrics are served.
@@ -57,7 +57,7 @@ pub struct ControlService {
     /// To the main thread.
     pub events: Mutex<Sender<Event>>,
     /// How long a stop may take.
-    pub limit: Duration,
+    pub stop_limit: Duration,
 }
 
 impl ControlHandler for ControlService {
@@ -69,7 +69,7 @@ impl ControlHandler for ControlService {
             },
             ControlRequest::Stop { force } => self.stop(force, asker),
             ControlRequest::Stage(ask) => self.stages.answer(ask, asker),
-            ControlRequest::Record(ask) => self.records.answer(ask),
+            ControlRequest::Record(ask) => self.recordings.answer(ask),
         }
     }
 }
@@ -79,7 +79,7 @@ impl PeerHandler for ControlService {
         let value = match question {
             PeerRequest::Status => serde_json::to_value(self.own_status()?),
             PeerRequest::Stage(ask) => return self.stages.answer_server(ask),
-            PeerRequest::Record(ask) => return self.records.answer_server(ask),
+            PeerRequest::Record(ask) => return self.recordings.answer_server(ask),
             PeerRequest::Busy { host: its, asker } => {
                 // On another machine its number means another process.
                 let asker = if its == host() { asker } else { 0 };
@@ -231,7 +231,7 @@ impl ControlService {
         };
         match sent {
             Ok(()) => answer
-                .recv_timeout(self.limit)
+                .recv_timeout(self.stop_limit)
                 .unwrap_or_else(|_| stopping()),
             Err(_) => stopping(),
         }

@@ -24,10 +24,8 @@ pub enum Event {
     /// Somebody has unmounted every mount.
     Unmounted,
     /// The other members have declared this process dead, and act without it.
-    #[cfg(feature = "mpi")]
     Expelled(String),
     /// Another process wants it.
-    #[cfg(feature = "mpi")]
     Told {
         /// For this reason.
         why: String,

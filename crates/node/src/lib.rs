@@ -33,5 +33,6 @@ pub mod settings;
 pub mod spec;
 mod stage;
 pub mod start;
+pub mod transport;
 pub mod units;
 pub mod watchdog;

@@ -45,11 +45,15 @@ impl Log {
         log
     }
 
-    /// Goes on in `STORE/log`, with what was held in memory first, and sends standard error there too.
+    /// What is in memory goes on in `STORE/log`, and standard error with it; nothing changes for a log that is elsewhere.
     ///
     /// # Errors
     /// If the file cannot be opened.
     pub fn move_to(&self, store: &Path) -> Result {
+        let mut target = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let LogTarget::Memory(held) = &*target else {
+            return Ok(());
+        };
         let path = store.join("log");
         let next = "check the permissions of the store's directory";
         if std::fs::metadata(&path).is_ok_and(|m| m.len() > MAX_LOG_BYTES) {
@@ -67,14 +71,11 @@ impl Log {
             "cannot redirect standard error",
             "raise the limit on open files",
         )?;
-        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let LogTarget::Memory(held) = &*place {
-            file.write_all(held).or_fail(
-                format!("cannot write the log {}", path.display()),
-                "free space on the disk",
-            )?;
-        }
-        *place = LogTarget::File(file);
+        file.write_all(held).or_fail(
+            format!("cannot write the log {}", path.display()),
+            "free space on the disk",
+        )?;
+        *target = LogTarget::File(file);
         Ok(())
     }
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 /// The members that run in this process.
 pub trait LocalMembers: Send {
-    /// What they hold and have done. Waits `patience` at most for what costs a look at everything.
-    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>>;
+    /// What they hold and have done. Waits `scan_wait` at most for what costs a look at everything.
+    fn stats(&self, scan_wait: Duration) -> forebay_server::Result<Vec<MemberStatus>>;
     /// How the members in other processes stand; none if there are no other processes.
-    fn peers(&self) -> Vec<Peer>;
+    fn peers(&self) -> Vec<Peer> {
+        Vec::new()
+    }
     /// Each of them: its number and its delegate.
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)>;
     /// How many members the service has, in all processes.
@@ -28,18 +30,14 @@ pub trait LocalMembers: Send {
     }
     /// Tells the members in other processes that this one stops, and why;
     /// `over`: the programs that the service was there for have ended.
-    fn leave(&self, why: &str, over: bool);
+    fn leave(&self, _why: &str, _over: bool) {}
     /// Commits what is pending and closes; waits for other processes at each step, `limit` at most.
     fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()>;
 }
 
 impl LocalMembers for Service {
-    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
-        Service::glance(self, patience)
-    }
-
-    fn peers(&self) -> Vec<Peer> {
-        Vec::new()
+    fn stats(&self, scan_wait: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        Service::glance(self, scan_wait)
     }
 
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
@@ -55,20 +53,14 @@ impl LocalMembers for Service {
         PathBuf::from(format!("node-{member}"))
     }
 
-    fn leave(&self, _why: &str, _over: bool) {}
-
     fn stop(self: Box<Self>, _limit: Duration) -> forebay_server::Result<()> {
         Service::stop(*self)
     }
 }
 
 impl LocalMembers for Salvage {
-    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
-        self.service()?.glance(patience)
-    }
-
-    fn peers(&self) -> Vec<Peer> {
-        Vec::new()
+    fn stats(&self, scan_wait: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
+        self.service()?.glance(scan_wait)
     }
 
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
@@ -88,8 +80,6 @@ impl LocalMembers for Salvage {
     fn is_read_only(&self) -> bool {
         true
     }
-
-    fn leave(&self, _why: &str, _over: bool) {}
 
     fn stop(self: Box<Self>, _limit: Duration) -> forebay_server::Result<()> {
         Salvage::stop(*self)

@@ -6,7 +6,9 @@ use crate::control_service::ControlService;
 use crate::events::{self, Event};
 use crate::failure::{Context, Failure, Result};
 use crate::members::{LocalMembers, SharedMembers};
-use crate::metrics::Endpoint;
+use crate::metrics::{Endpoint, Serving};
+use crate::mount_cleaner;
+use crate::mount_table::detach_all;
 use crate::peer_rpc::PeerRpc;
 use crate::processes;
 use crate::rates::RateSampler;
@@ -62,128 +64,213 @@ pub fn until_stopped(
     (sender, events): (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     ready: impl FnOnce() -> Result<bool>,
 ) -> Result {
-    let store = parts.store;
-    let points: Vec<PathBuf> = parts.points.iter().map(|p| p.path.clone()).collect();
-    let service: SharedMembers = Arc::new(Mutex::new(Some(parts.service)));
-    let peer_rpc = parts.peer_rpc.map(Arc::new);
-    let stages = Arc::new(StageService::new(
-        service.clone(),
-        store.clone(),
-        points.clone(),
-        peer_rpc.clone(),
-    ));
-    let handles = parts.mounts.iter().map(Mount::open_handles).collect();
-    let watches = parts.mounts.iter().map(Mount::watch);
-    let records = Arc::new(RecordingService::new(
-        parts.points.iter().cloned().zip(watches).collect(),
-        peer_rpc.clone(),
-        service.clone(),
-    ));
-    let control = Arc::new(ControlService {
-        records: records.clone(),
-        handles,
-        peer_rpc: peer_rpc.clone(),
-        rates: RateSampler::start(service.clone())?,
-        metrics: parts.metrics.as_ref().map(Endpoint::url),
-        service: service.clone(),
-        stages: stages.clone(),
-        store: store.clone(),
-        settings: parts.settings,
-        points: parts.points,
-        since: Instant::now(),
-        events: Mutex::new(sender.clone()),
-        limit: settings.stop_limit,
-    });
-    if let Some(peer_rpc) = &peer_rpc {
-        peer_rpc.serve(control.clone());
-    }
-    let metrics = parts
-        .metrics
-        .map(|m| m.serve(control.clone()))
-        .transpose()?;
-    let listener = Listener::open(&store, control.clone())?;
-    if !points.is_empty() {
-        events::unmounts(store.clone(), points.clone(), sender)?;
-    }
+    let server = RunningServer::start(parts, settings.stop_limit, sender)?;
     let heard = ready()?;
     tracing::info!("ready");
-
-    let starter = parts.programs.as_ref().and_then(|p| p.starter);
-    let StopCause {
-        why,
-        over,
-        expelled,
-        reply,
-    } = match heard {
-        true => wait(&events, &control, starter),
+    let cause = match heard {
+        true => server.wait(&events),
         false => StopCause::because("whoever started it is gone"),
     };
-    tracing::info!("{why}: stopping");
-    let mut mounts = parts.mounts;
-    let callers: BTreeSet<u32> = mounts.iter().flat_map(Mount::callers).collect();
-    // What was declared dead answers nobody any more, at once; its mounts stay as those of a process that was killed.
-    if expelled {
-        mounts.drain(..).for_each(Mount::refuse);
+    server.stop(cause)
+}
+
+/// All that answers somebody.
+struct RunningServer {
+    store: PathBuf,
+    points: Vec<PathBuf>,
+    mounts: Vec<Mount>,
+    members: SharedMembers,
+    peer_rpc: Option<Arc<PeerRpc>>,
+    programs: Option<ServedPrograms>,
+    stages: Arc<StageService>,
+    recordings: Arc<RecordingService>,
+    control: Arc<ControlService>,
+    metrics: Option<Serving>,
+    listener: Listener,
+    /// How long a stop may take.
+    stop_limit: Duration,
+}
+
+impl RunningServer {
+    fn start(
+        parts: ServerParts,
+        stop_limit: Duration,
+        events: mpsc::Sender<Event>,
+    ) -> Result<RunningServer> {
+        let store = parts.store;
+        let points: Vec<PathBuf> = parts.points.iter().map(|p| p.path.clone()).collect();
+        let members: SharedMembers = Arc::new(Mutex::new(Some(parts.service)));
+        let peer_rpc = parts.peer_rpc.map(Arc::new);
+        let stages = Arc::new(StageService::new(
+            members.clone(),
+            store.clone(),
+            points.clone(),
+            peer_rpc.clone(),
+        ));
+        let watches = parts.mounts.iter().map(Mount::watch);
+        let recordings = Arc::new(RecordingService::new(
+            parts.points.iter().cloned().zip(watches).collect(),
+            peer_rpc.clone(),
+            members.clone(),
+        ));
+        let control = Arc::new(ControlService {
+            recordings: recordings.clone(),
+            handles: parts.mounts.iter().map(Mount::open_handles).collect(),
+            peer_rpc: peer_rpc.clone(),
+            rates: RateSampler::start(members.clone())?,
+            metrics: parts.metrics.as_ref().map(Endpoint::url),
+            service: members.clone(),
+            stages: stages.clone(),
+            store: store.clone(),
+            settings: parts.settings,
+            points: parts.points,
+            since: Instant::now(),
+            events: Mutex::new(events.clone()),
+            stop_limit,
+        });
+        if let Some(peer_rpc) = &peer_rpc {
+            peer_rpc.serve(control.clone());
+        }
+        let metrics = parts.metrics.map(|m| m.serve(control.clone()));
+        let metrics = metrics.transpose()?;
+        let listener = Listener::open(&store, control.clone())?;
+        if !points.is_empty() {
+            events::unmounts(store.clone(), points.clone(), events)?;
+        }
+        Ok(RunningServer {
+            store,
+            points,
+            mounts: parts.mounts,
+            members,
+            peer_rpc,
+            programs: parts.programs,
+            stages,
+            recordings,
+            control,
+            metrics,
+            listener,
+            stop_limit,
+        })
     }
-    if let Some(programs) = parts.programs.as_ref().filter(|_| !over) {
-        (programs.early)(&why, &callers);
-    }
-    // Ranks on this machine may outlive their launcher, on another one, by a moment.
-    let used =
-        expelled || parts.programs.is_some() && (!over || !processes::ranks(&callers).is_empty());
-    let limit = Watchdog::start(settings.stop_limit, "stop-limit", {
-        let (store, points) = (store.clone(), points.clone());
-        move |_, _| {
-            if !used {
-                crate::mount_table::detach_all(&store, &points);
+
+    /// Waits until it is time to stop.
+    fn wait(&self, events: &mpsc::Receiver<Event>) -> StopCause {
+        // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
+        while let Ok(event) = events.recv() {
+            match event {
+                Event::Signal(signal) => return StopCause::because(format!("signal {signal}")),
+                Event::Unmounted => return StopCause::because("every mount was unmounted"),
+                Event::Expelled(why) => {
+                    return StopCause {
+                        expelled: true,
+                        ..StopCause::because(why)
+                    };
+                }
+                Event::Told { why, over } => {
+                    return StopCause {
+                        over,
+                        ..StopCause::because(why)
+                    };
+                }
+                Event::Stop {
+                    force,
+                    asker,
+                    reply,
+                } => {
+                    let busy = || self.control.busy_anywhere(asker);
+                    if let Some(why) = (!force).then(busy).flatten() {
+                        // Whoever asked may have gone.
+                        let _ = reply.send(ControlReply::Refused(why));
+                        continue;
+                    }
+                    let starter = self.programs.as_ref().and_then(|p| p.starter);
+                    return StopCause {
+                        over: starter == Some(asker),
+                        reply: Some(reply),
+                        ..StopCause::because("asked to")
+                    };
+                }
             }
         }
-    });
-    drop((metrics, control));
-    limit.step("ending stage jobs");
-    stages.stop();
-    if let Some(peer_rpc) = peer_rpc {
-        peer_rpc.close();
+        StopCause::because("nobody can ask any more")
     }
-    let running = service
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    if let Some(running) = &running {
-        running.leave(&why, over);
-    }
-    match used {
-        // The process that watches the mounts detaches them once nobody is left.
-        true => {
-            crate::mount_cleaner::tell_callers(&callers);
-            mounts.into_iter().for_each(Mount::refuse);
-        }
-        false => unmount(&limit, mounts, &points),
-    }
-    records.close();
-    let dead = running.as_ref().map_or(Vec::new(), |r| r.dead());
-    let result = match running {
-        Some(running) => close(&limit, &store, running, settings.stop_limit),
-        None => Ok(()),
-    };
-    if let Some(reply) = reply {
-        let answer = match &result {
-            Ok(()) => ControlReply::Stopped { dead },
-            Err(failure) => ControlReply::Refused(failure.text.clone()),
-        };
-        // Whoever asked may have gone.
-        let _ = reply.send(answer);
-    }
-    listener.close(Duration::from_secs(2));
-    tracing::info!("stopped");
-    match expelled {
-        true => result.and(Err(Failure::new(
+
+    /// Stops in order: nobody is answered any more, mounts go, the members commit and close.
+    fn stop(self, cause: StopCause) -> Result {
+        let StopCause {
             why,
-            "its store is as after a kill: start it with the others again",
-        ))),
-        false => result,
+            over,
+            expelled,
+            reply,
+        } = cause;
+        tracing::info!("{why}: stopping");
+        let mut mounts = self.mounts;
+        let callers: BTreeSet<u32> = mounts.iter().flat_map(Mount::callers).collect();
+        // What was declared dead answers nobody any more, at once; its mounts stay as those of a process that was killed.
+        if expelled {
+            mounts.drain(..).for_each(Mount::refuse);
+        }
+        if let Some(programs) = self.programs.as_ref().filter(|_| !over) {
+            (programs.early)(&why, &callers);
+        }
+        // Ranks on this machine may outlive their launcher, on another one, by a moment.
+        let may_run = || !over || !processes::ranks(&callers).is_empty();
+        let mounts_stay = expelled || self.programs.is_some() && may_run();
+        let watchdog = Watchdog::start(self.stop_limit, "stop-limit", {
+            let (store, points) = (self.store.clone(), self.points.clone());
+            move |_, _| {
+                if !mounts_stay {
+                    detach_all(&store, &points);
+                }
+            }
+        });
+        drop((self.metrics, self.control));
+        watchdog.step("ending stage jobs");
+        self.stages.stop();
+        if let Some(peer_rpc) = self.peer_rpc {
+            peer_rpc.close();
+        }
+        let members = self.members.lock();
+        let members = members.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(members) = &members {
+            members.leave(&why, over);
+        }
+        match mounts_stay {
+            // The process that watches the mounts detaches them once nobody is left.
+            true => {
+                mount_cleaner::tell_callers(&callers);
+                mounts.into_iter().for_each(Mount::refuse);
+            }
+            false => unmount(&watchdog, mounts, &self.points),
+        }
+        self.recordings.close();
+        let dead = members.as_ref().map_or(Vec::new(), |m| m.dead());
+        let result = match members {
+            Some(members) => close(&watchdog, &self.store, members, self.stop_limit),
+            None => Ok(()),
+        };
+        if let Some(reply) = reply {
+            let answer = match &result {
+                Ok(()) => ControlReply::Stopped { dead },
+                Err(failure) => ControlReply::Refused(failure.text.clone()),
+            };
+            // Whoever asked may have gone.
+            let _ = reply.send(answer);
+        }
+        self.listener.close(LAST_REPLIES_LIMIT);
+        tracing::info!("stopped");
+        match expelled {
+            true => result.and(Err(Failure::new(
+                why,
+                "its store is as after a kill: start it with the others again",
+            ))),
+            false => result,
+        }
     }
 }
+
+/// How long the last requests on the control socket may take to be answered.
+const LAST_REPLIES_LIMIT: Duration = Duration::from_secs(2);
 
 /// Why a server stops.
 struct StopCause {
@@ -207,63 +294,9 @@ impl StopCause {
     }
 }
 
-/// Waits until it is time to stop.
-fn wait(
-    events: &mpsc::Receiver<Event>,
-    control: &ControlService,
-    starter: Option<u32>,
-) -> StopCause {
-    // The senders live as long as the process; an error here would mean that nobody can ever ask, so stopping is right.
-    while let Ok(event) = events.recv() {
-        match event {
-            Event::Signal(signal) => return StopCause::because(format!("signal {signal}")),
-            Event::Unmounted => return StopCause::because("every mount was unmounted"),
-            #[cfg(feature = "mpi")]
-            Event::Expelled(why) => {
-                return StopCause {
-                    expelled: true,
-                    ..StopCause::because(why)
-                };
-            }
-            #[cfg(feature = "mpi")]
-            Event::Told { why, over } => {
-                return StopCause {
-                    over,
-                    ..StopCause::because(why)
-                };
-            }
-            Event::Stop {
-                force,
-                asker,
-                reply,
-            } => {
-                let busy = if force {
-                    None
-                } else {
-                    control.busy_anywhere(asker)
-                };
-                match busy {
-                    Some(why) => {
-                        // Whoever asked may have gone.
-                        let _ = reply.send(ControlReply::Refused(why));
-                    }
-                    None => {
-                        return StopCause {
-                            over: starter == Some(asker),
-                            reply: Some(reply),
-                            ..StopCause::because("asked to")
-                        };
-                    }
-                }
-            }
-        }
-    }
-    StopCause::because("nobody can ask any more")
-}
-
-fn unmount(limit: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {
+fn unmount(watchdog: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {
     for (mount, point) in mounts.into_iter().zip(points) {
-        limit.step(&format!("unmounting {}", point.display()));
+        watchdog.step(&format!("unmounting {}", point.display()));
         // Waits some seconds for users to go, then cuts them off.
         if let Err(e) = mount.stop() {
             tracing::warn!("unmounting {}: {e}", point.display());
@@ -273,13 +306,13 @@ fn unmount(limit: &Watchdog, mounts: Vec<Mount>, points: &[PathBuf]) {
 
 /// Commits, closes, unlocks.
 fn close(
-    limit: &Watchdog,
+    watchdog: &Watchdog,
     store: &Path,
-    service: Box<dyn LocalMembers>,
-    patience: Duration,
+    members: Box<dyn LocalMembers>,
+    limit: Duration,
 ) -> Result {
-    limit.step("closing the store");
-    service.stop(patience).or_fail(
+    watchdog.step("closing the store");
+    members.stop(limit).or_fail(
         format!("cannot close the store {}", store.display()),
         "run `forebay fsck` on it",
     )

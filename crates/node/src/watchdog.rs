@@ -79,7 +79,6 @@ impl Watchdog {
     }
 
     /// The same, of a step that waits for servers in other processes.
-    #[cfg(feature = "mpi")]
     pub fn step_with_others(&self, step: &str) {
         self.set(step, true);
     }

@@ -3,7 +3,6 @@
 //!
 //! Invariant: whatever happens, Ctrl-C included, no process, mount or file of the demo stays behind.
 pub mod layout;
-#[cfg(feature = "mpi")]
 pub mod over_mpi;
 mod phase;
 mod report;
@@ -62,7 +61,6 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
     let cleaned = stage.end(settings.values.stop_limit);
     let report = measured?;
     cleaned?;
-    #[cfg(feature = "mpi")]
     let report = Report {
         over_mpi: over_mpi::show(&parent, args.size, &settings, &interrupted)?,
         ..report
@@ -176,7 +174,6 @@ impl Demo<'_> {
             server_peak_bytes: before.max(after),
             restart,
             verified: verified_same + verified_fewer,
-            #[cfg(feature = "mpi")]
             over_mpi: None,
         })
     }

@@ -11,6 +11,7 @@ use super::{WRITERS, reader, stage};
 use crate::settings::{Resolved, TABLE};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::wait_for_child;
+use forebay_node::transport;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -51,7 +52,7 @@ pub fn show(
     settings: &Resolved,
     interrupted: &AtomicBool,
 ) -> Result<Option<OverMpi>> {
-    if !crate::run::has_mpirun() {
+    if !transport::IS_BUILT_IN || !crate::run::has_mpirun() {
         return Ok(None);
     }
     let base = parent.join(format!("forebay-demo-mpi-{}", std::process::id()));
@@ -168,7 +169,7 @@ pub fn inside(size: u64) -> Result {
     };
     let (write, _) = phase("over MPI: write", true)?;
     let (read, verified) = phase("over MPI: read", false)?;
-    let library = forebay_fabric::mpi::library();
+    let library = transport::library().unwrap_or_default();
     let library = library.split([',', '\n']).next().unwrap_or_default();
     let found = OverMpi {
         library: library.split_whitespace().collect::<Vec<_>>().join(" "),

@@ -57,7 +57,6 @@ pub struct Report {
     /// Bytes read through the mounts after the restart and compared with what they must be.
     pub verified: u64,
     /// The second part, where there is an MPI.
-    #[cfg(feature = "mpi")]
     pub over_mpi: Option<super::over_mpi::OverMpi>,
 }
 
@@ -124,7 +123,6 @@ impl Report {
             "\nKilled, checked and restarted in between; {} verified, every byte right.",
             size(self.verified)
         );
-        #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.over_mpi {
             let at = |seconds| rate(mpi.size, Duration::from_secs_f64(seconds));
             let _ = writeln!(
@@ -165,7 +163,6 @@ impl Report {
                 "ratio": speed.ratio(),
             });
         }
-        #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.over_mpi {
             value["over_mpi"] = serde_json::json!(mpi);
         }
@@ -203,7 +200,6 @@ mod tests {
             server_peak_bytes: 1 << 28,
             restart: Duration::from_millis(250),
             verified: 2 << 30,
-            #[cfg(feature = "mpi")]
             over_mpi: None,
         };
         let text = report.text();

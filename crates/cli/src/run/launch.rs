@@ -17,6 +17,7 @@ use forebay_node::mount_table::{self, How};
 use forebay_node::process_handle::wait_for_child;
 use forebay_node::spec::{MemberLocation, ServerReport, host};
 use forebay_node::start::launcher::{COMMAND_OVER, RUN_VARIABLE};
+use forebay_node::transport;
 use forebay_node::watchdog::UNREACHABLE_HINT;
 use rustix::process::{Pid, Signal};
 use std::io::Write;
@@ -161,7 +162,7 @@ fn missing(name: &str, error: &std::io::Error) -> Failure {
 }
 
 fn open_mpi() -> bool {
-    forebay_fabric::mpi::library().contains("Open MPI")
+    transport::library().is_some_and(|library| library.contains("Open MPI"))
 }
 
 /// What the launcher of this program's MPI may be called.

@@ -8,18 +8,14 @@
 //! Invariants: the command starts when every mount answers and everything is staged in; the service stops when the command,
 //! and all that it started, has ended and everything is staged out; when the first server stops before that, the command is ended;
 //! however `run` ends, the guard ends the command, and the servers commit, unmount and end.
-#[cfg(feature = "mpi")]
 mod exec;
 pub mod guard;
 mod hosts;
-#[cfg(feature = "mpi")]
 mod launch;
-#[cfg(feature = "mpi")]
 mod reports;
 mod signals;
 mod staging;
 
-#[cfg(feature = "mpi")]
 pub use launch::has_mpirun;
 
 use crate::args::{Launcher, RunArgs};
@@ -29,6 +25,7 @@ use crate::settings::{Resolved, Source};
 use forebay_client::job;
 use forebay_node::failure::{Context, FAILED, Failure, Result};
 use forebay_node::server_process::ServerProcess;
+use forebay_node::transport;
 pub use guard::Guard;
 use rustix::process::{Pid, PidfdFlags};
 pub use signals::Signals;
@@ -160,10 +157,10 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
             ));
         }
     }
-    #[cfg(feature = "mpi")]
-    return launch::start(args, settings, launcher, hosts);
-    #[cfg(not(feature = "mpi"))]
-    Err(crate::verbs::serve::no_mpi())
+    match transport::IS_BUILT_IN {
+        true => launch::start(args, settings, launcher, hosts),
+        false => Err(crate::verbs::serve::no_mpi()),
+    }
 }
 
 /// A handle of the process, readable once it has ended.

@@ -4,6 +4,7 @@ use crate::output::{json, name, print};
 use clap::{Arg, Command, CommandFactory};
 use forebay_node::control;
 use forebay_node::failure::{Context, Result};
+use forebay_node::transport;
 
 /// `forebay version`.
 ///
@@ -11,13 +12,8 @@ use forebay_node::failure::{Context, Result};
 /// If it cannot be written.
 pub fn version(args: &VersionArgs) -> Result {
     let version = env!("CARGO_PKG_VERSION");
-    #[cfg(feature = "mpi")]
-    let mpi = forebay_fabric::mpi::library()
-        .lines()
-        .next()
-        .map(str::to_string);
-    #[cfg(not(feature = "mpi"))]
-    let mpi: Option<String> = None;
+    let mpi = transport::library();
+    let mpi = mpi.and_then(|library| library.lines().next().map(str::to_string));
     let store = forebay_server::superblock::VERSION;
     if args.json {
         return print(json(&serde_json::json!({

@@ -27,7 +27,7 @@ pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
     };
     let ready = ready_line(&spec, &args.mountpoint);
     if args.foreground {
-        return forebay_node::start::run(
+        return forebay_node::start::one_process::run(
             &spec,
             &settings.values,
             true,

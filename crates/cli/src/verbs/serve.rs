@@ -1,19 +1,18 @@
 //! `forebay serve`: one node server of a service over several processes.
 use crate::args::ServeArgs;
-use forebay_node::failure::{Failure, Result};
+use crate::config_file;
+use crate::output::{escaped, name};
+use crate::settings::Source;
+use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::spec::{MemberLocation, ServerReport, on_this_host};
+use forebay_node::start::job_process::{self, JobStart};
+use forebay_node::transport;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Runs the verb.
-///
-/// # Errors
-/// This build knows no MPI.
-#[cfg(not(feature = "mpi"))]
-pub fn run(_args: &ServeArgs, _config: Option<&Path>) -> Result {
-    Err(no_mpi())
-}
-
 /// The message of a build without MPI.
-#[cfg(not(feature = "mpi"))]
 pub fn no_mpi() -> Failure {
     Failure::new(
         "this forebay was built without MPI",
@@ -24,14 +23,11 @@ pub fn no_mpi() -> Failure {
 /// Runs the verb.
 ///
 /// # Errors
-/// Wrong settings (2); whatever keeps the server from starting or from stopping cleanly (1).
-#[cfg(feature = "mpi")]
+/// A build that knows no MPI; wrong settings (2); whatever keeps the server from starting or from stopping cleanly (1).
 pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
-    use crate::output::escaped;
-    use forebay_node::failure::Context;
-    use forebay_node::spec::{ServerReport, on_this_host};
-    use std::io::Write;
-
+    if !transport::IS_BUILT_IN {
+        return Err(no_mpi());
+    }
     let tell = |report: &ServerReport| {
         let line = serde_json::to_string(report).unwrap_or_default();
         // One write a line: the launcher mixes the lines of all servers.
@@ -61,7 +57,7 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
     )?;
     let stderr = std::sync::Arc::new(std::fs::File::from(stderr));
     let launched = args.launched;
-    forebay_node::start::mpi::run(&start, move |report| {
+    job_process::run(&start, move |report| {
         // Whoever started it may be gone; the launcher's end stops the server.
         let _ = if launched {
             tell(report)
@@ -83,10 +79,8 @@ pub fn run(args: &ServeArgs, config: Option<&Path>) -> Result {
 }
 
 /// What the server is started with.
-#[cfg(feature = "mpi")]
-fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<forebay_node::start::mpi::Start> {
-    use crate::settings::Source;
-    let settings = crate::config_file::resolve(config, &args.settings)?;
+fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<JobStart> {
+    let settings = config_file::resolve(config, &args.settings)?;
     if settings.source("nodes") == Source::CommandLine {
         return Err(Failure::usage(
             "a server of a job has no --nodes",
@@ -94,7 +88,7 @@ fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<forebay_node::star
         ));
     }
     settings.fits_machine(1)?;
-    Ok(forebay_node::start::mpi::Start {
+    Ok(JobStart {
         store: args.store.clone(),
         mount: args.mount.clone(),
         secret: secret(args.secret_file.as_deref())?,
@@ -104,9 +98,7 @@ fn prepare(args: &ServeArgs, config: Option<&Path>) -> Result<forebay_node::star
     })
 }
 
-#[cfg(feature = "mpi")]
-fn args_mounts(locations: &[forebay_node::spec::MemberLocation]) -> String {
-    use crate::output::{escaped, name};
+fn args_mounts(locations: &[MemberLocation]) -> String {
     let places = locations
         .iter()
         .map(|s| format!("{}:{}", escaped(&s.host), name(&s.mount)));
@@ -114,15 +106,10 @@ fn args_mounts(locations: &[forebay_node::spec::MemberLocation]) -> String {
 }
 
 /// Longest secret, bytes.
-#[cfg(feature = "mpi")]
-const LONGEST_SECRET: u64 = 4096;
+const MAX_SECRET_BYTES: u64 = 4096;
 
 /// The job's secret: a file that only its owner may read, or else the environment.
-#[cfg(feature = "mpi")]
 fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
-    use std::io::Read;
-    use std::os::unix::ffi::OsStringExt;
-    use std::os::unix::fs::MetadataExt;
     let Some(path) = file else {
         let told = std::env::var_os("FOREBAY_SECRET").map(OsStringExt::into_vec);
         if told
@@ -145,11 +132,11 @@ fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
         ),
         Ok(_) => match std::fs::File::open(path).and_then(|file| {
             let mut bytes = Vec::new();
-            file.take(LONGEST_SECRET + 1).read_to_end(&mut bytes)?;
+            file.take(MAX_SECRET_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         }) {
-            Ok(bytes) if bytes.len() as u64 > LONGEST_SECRET => wrong(
-                format!("the secret in {shown} is longer than {LONGEST_SECRET} bytes"),
+            Ok(bytes) if bytes.len() as u64 > MAX_SECRET_BYTES => wrong(
+                format!("the secret in {shown} is longer than {MAX_SECRET_BYTES} bytes"),
                 format!("write one: `(umask 077; openssl rand -hex 32 > {shown})`"),
             ),
             // The end of a line is an editor's or `echo`'s, and no part of the secret.
@@ -172,7 +159,7 @@ fn secret(file: Option<&Path>) -> Result<Vec<u8>> {
     }
 }
 
-#[cfg(all(test, feature = "mpi"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

@@ -30,7 +30,6 @@ pub struct PeerRpc {
 
 impl PeerRpc {
     /// Over an end of a fabric that serves nothing else. Requests wait until [`PeerRpc::serve`].
-    #[cfg(any(test, feature = "mpi"))]
     pub fn new(end: Arc<dyn Fabric>) -> PeerRpc {
         PeerRpc { end }
     }

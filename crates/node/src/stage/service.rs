@@ -44,7 +44,8 @@ pub struct StageService {
 
 #[derive(Default)]
 struct Jobs {
-    slots: Vec<Arc<LedJob>>,
+    /// Those that this server leads, and those that it led last.
+    led: Vec<Arc<LedJob>>,
     /// Jobs begun so far.
     begun: u64,
     /// No more jobs begin.
@@ -86,7 +87,7 @@ impl StageService {
             StageRequest::Start(spec) => self.start(*spec, asker).map(StageReply::Job),
             StageRequest::Look { job, from } => self
                 .find(job)
-                .map(|led_job| StageReply::Seen(Box::new(led_job.show(from, LINES_PER_REPLY)))),
+                .map(|led| StageReply::Seen(Box::new(led.show(from, LINES_PER_REPLY)))),
             StageRequest::List => Ok(StageReply::Jobs(self.all())),
             StageRequest::Forget => self
                 .forget_everywhere()
@@ -122,7 +123,7 @@ impl StageService {
         let state = lock(&self.state);
         let parts = lock(&self.parts);
         for (key, what) in self.host.left() {
-            let runs = state.slots.iter().any(|s| s.key == key && s.runs());
+            let runs = state.led.iter().any(|s| s.key == key && s.runs());
             if !runs && parts.values().all(|part| part.key != key) {
                 tracing::info!("forgot the unfinished stage job {what}");
                 self.host.forget(key);
@@ -143,8 +144,8 @@ impl StageService {
 
     fn find(&self, job: u64) -> Result<Arc<LedJob>, String> {
         let state = lock(&self.state);
-        let led_job = state.slots.iter().find(|s| s.job == job).cloned();
-        led_job.ok_or_else(|| {
+        let led = state.led.iter().find(|s| s.job == job).cloned();
+        led.ok_or_else(|| {
             format!("there is no stage job {job}; `forebay stage status` shows those there are")
         })
     }
@@ -176,24 +177,22 @@ impl StageService {
                 let ask = PeerRequest::Stage(PartRequest::CancelJob { job });
                 peer_rpc.call(leader as u16, &ask, PEER_REPLY_TIMEOUT)
             }
-            _ => self.find(job).map(|led_job| led_job.report.cancel()),
+            _ => self.find(job).map(|led| led.report.cancel()),
         }
     }
 
     /// What this server leads, and what was cut off here.
     fn list(&self) -> Vec<ListedJob> {
-        let slots = lock(&self.state).slots.clone();
-        let listed = |led_job: &Arc<LedJob>| ListedJob {
-            key: led_job.key,
-            age: led_job.age().as_secs_f64(),
-            job: led_job.show(0, 0),
+        let led_jobs = lock(&self.state).led.clone();
+        let listed = |led: &Arc<LedJob>| ListedJob {
+            key: led.key,
+            age: led.age().as_secs_f64(),
+            job: led.show(0, 0),
         };
-        let mut jobs: Vec<ListedJob> = slots.iter().map(listed).collect();
+        let mut jobs: Vec<ListedJob> = led_jobs.iter().map(listed).collect();
         let parts = lock(&self.parts).clone();
         for (key, what) in self.host.left() {
-            if slots.iter().all(|led_job| led_job.key != key)
-                && parts.values().all(|p| p.key != key)
-            {
+            if led_jobs.iter().all(|led| led.key != key) && parts.values().all(|p| p.key != key) {
                 let job = StageJob {
                     job: 0,
                     what,
@@ -245,8 +244,8 @@ impl StageService {
         let engine = self.host.job(&spec, &plan, &avoid, false)?;
         let job = self.number(state.begun);
         let part = JobPart::new(job, plan.key, plan.what, engine);
-        let led_job = LedJob::new(&part, spec.background);
-        let (running, peer_rpc) = (led_job.clone(), self.peer_rpc.clone());
+        let led = LedJob::new(&part, spec.background);
+        let (running, peer_rpc) = (led.clone(), self.peer_rpc.clone());
         let background = spec.background;
         let run = move || {
             tracing::info!("stage job {job}: {}", running.what());
@@ -270,16 +269,14 @@ impl StageService {
         };
         spawn("stage", run)?;
         if !background {
-            led_job
-                .follow(asker)
-                .inspect_err(|_| led_job.report.cancel())?;
+            led.follow(asker).inspect_err(|_| led.report.cancel())?;
         }
         state.begun += 1;
-        let slots = &mut state.slots;
-        slots.push(led_job);
-        while slots.len() > FINISHED_JOBS_KEPT {
-            match slots.iter().position(|s| !s.runs()) {
-                Some(oldest) => slots.remove(oldest),
+        let jobs = &mut state.led;
+        jobs.push(led);
+        while jobs.len() > FINISHED_JOBS_KEPT {
+            match jobs.iter().position(|s| !s.runs()) {
+                Some(oldest) => jobs.remove(oldest),
                 None => break,
             };
         }
@@ -331,10 +328,10 @@ impl StageService {
         if state.closed {
             return Err(String::from("the service is stopping; start it again"));
         }
-        let led_job = state.slots.iter().find(|s| s.key == key && s.runs());
+        let led = state.led.iter().find(|s| s.key == key && s.runs());
         let parts = lock(&self.parts);
         let part = parts.values().find(|part| part.key == key);
-        match led_job.map(|s| s.job).or(part.map(|p| p.job)) {
+        match led.map(|s| s.job).or(part.map(|p| p.job)) {
             None => Ok(()),
             Some(job) => Err(format!(
                 "stage job {job} copies the same already; `forebay stage status` shows it"
@@ -381,7 +378,7 @@ impl StageService {
     pub fn running(&self) -> u64 {
         let mut jobs: Vec<u64> = lock(&self.parts).keys().copied().collect();
         let state = lock(&self.state);
-        jobs.extend(state.slots.iter().filter(|s| s.runs()).map(|s| s.job));
+        jobs.extend(state.led.iter().filter(|s| s.runs()).map(|s| s.job));
         jobs.sort_unstable();
         jobs.dedup();
         jobs.len() as u64
@@ -389,8 +386,8 @@ impl StageService {
 
     /// What runs now, for the message that refuses to stop.
     pub fn busy(&self) -> Option<String> {
-        let led = lock(&self.state).slots.iter().find(|s| s.runs()).cloned();
-        let led = led.map(|led_job| (led_job.job, led_job.what().to_string()));
+        let led = lock(&self.state).led.iter().find(|s| s.runs()).cloned();
+        let led = led.map(|led| (led.job, led.what().to_string()));
         let part = || {
             let parts = lock(&self.parts);
             let (_, part) = parts.first_key_value()?;
@@ -404,16 +401,16 @@ impl StageService {
 
     /// Ends all jobs and parts, and waits until they have.
     pub fn stop(&self) {
-        let slots = {
+        let jobs = {
             let mut state = lock(&self.state);
             state.closed = true;
-            state.slots.clone()
+            state.led.clone()
         };
         let parts = lock(&self.parts).clone();
-        slots.iter().for_each(|led_job| led_job.report.cancel());
+        jobs.iter().for_each(|led| led.report.cancel());
         parts.values().for_each(|part| part.report().cancel());
-        for led_job in slots {
-            led_job.wait();
+        for led in jobs {
+            led.wait();
         }
         for part in parts.values() {
             part.wait(None);

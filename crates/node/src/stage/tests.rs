@@ -1,8 +1,6 @@
-//! Several desks over a fabric in memory, each with some members of one service.
+//! Several stage services over a fabric in memory, each with some members of one service.
 use super::StageService;
-use crate::control::{
-    ControlReply, Peer, StageJob, StageReply, StageRequest, StageSpec, StageState,
-};
+use crate::control::{ControlReply, StageJob, StageReply, StageRequest, StageSpec, StageState};
 use crate::members::{LocalMembers, SharedMembers};
 use crate::peer_rpc::messages::PartRequest;
 use crate::peer_rpc::{PeerHandler, PeerReply, PeerRequest, PeerRpc};
@@ -30,9 +28,6 @@ impl LocalMembers for Member {
     fn stats(&self, _: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
         Ok(Vec::new())
     }
-    fn peers(&self) -> Vec<Peer> {
-        Vec::new()
-    }
     fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
         vec![(self.member, self.delegate.clone())]
     }
@@ -42,7 +37,6 @@ impl LocalMembers for Member {
     fn home(&self, member: u16) -> PathBuf {
         PathBuf::from(format!("node-{member}"))
     }
-    fn leave(&self, _: &str, _: bool) {}
     fn stop(self: Box<Self>, _: Duration) -> forebay_server::Result<()> {
         Ok(())
     }
@@ -82,7 +76,7 @@ impl Gate {
 }
 
 struct Place {
-    desks: Vec<Arc<StageService>>,
+    services: Vec<Arc<StageService>>,
     rpcs: Vec<Arc<PeerRpc>>,
     _service: Service,
     dir: tempfile::TempDir,
@@ -110,22 +104,22 @@ impl Place {
             .into_iter()
             .map(|end| Arc::new(PeerRpc::new(end)))
             .collect();
-        let desk = |(member, peer_rpc): (u16, &Arc<PeerRpc>)| {
+        let stage = |(member, peer_rpc): (u16, &Arc<PeerRpc>)| {
             let host: Box<dyn LocalMembers> = Box::new(Member {
                 member,
                 members,
                 delegate: service.delegate(member),
             });
             let running: SharedMembers = Arc::new(Mutex::new(Some(host)));
-            let desk =
+            let stages =
                 StageService::new(running, store.clone(), Vec::new(), Some(peer_rpc.clone()));
-            let desk = Arc::new(desk.with(options(member), Duration::from_millis(1500)));
-            peer_rpc.serve(Arc::new(Front(desk.clone())));
-            desk
+            let stages = Arc::new(stages.with(options(member), Duration::from_millis(1500)));
+            peer_rpc.serve(Arc::new(Front(stages.clone())));
+            stages
         };
-        let desks = (0..members).zip(&rpcs).map(desk).collect();
+        let services = (0..members).zip(&rpcs).map(stage).collect();
         Place {
-            desks,
+            services,
             rpcs,
             _service: service,
             dir,
@@ -148,49 +142,49 @@ impl Place {
         }
     }
 
-    fn ask(&self, desk: usize, ask: StageRequest) -> Result<StageReply, String> {
-        match self.desks[desk].answer(ask, std::process::id()) {
+    fn ask(&self, service: usize, ask: StageRequest) -> Result<StageReply, String> {
+        match self.services[service].answer(ask, std::process::id()) {
             ControlReply::Stage(answer) => Ok(answer),
             ControlReply::Refused(why) => Err(why),
             other => panic!("{other:?}"),
         }
     }
 
-    fn start(&self, desk: usize, spec: &StageSpec) -> u64 {
-        match self.ask(desk, StageRequest::Start(Box::new(spec.clone()))) {
+    fn start(&self, service: usize, spec: &StageSpec) -> u64 {
+        match self.ask(service, StageRequest::Start(Box::new(spec.clone()))) {
             Ok(StageReply::Job(job)) => job,
             other => panic!("{other:?}"),
         }
     }
 
-    fn look(&self, desk: usize, job: u64) -> StageJob {
-        match self.ask(desk, StageRequest::Look { job, from: 0 }) {
+    fn look(&self, service: usize, job: u64) -> StageJob {
+        match self.ask(service, StageRequest::Look { job, from: 0 }) {
             Ok(StageReply::Seen(job)) => *job,
             other => panic!("{other:?}"),
         }
     }
 
-    fn list(&self, desk: usize) -> Vec<StageJob> {
-        match self.ask(desk, StageRequest::List) {
+    fn list(&self, service: usize) -> Vec<StageJob> {
+        match self.ask(service, StageRequest::List) {
             Ok(StageReply::Jobs(jobs)) => jobs,
             other => panic!("{other:?}"),
         }
     }
 
-    fn end(&self, desk: usize, job: u64) -> StageJob {
+    fn end(&self, service: usize, job: u64) -> StageJob {
         soon(|| {
-            let seen = self.look(desk, job);
+            let seen = self.look(service, job);
             (seen.state != StageState::Running).then_some(seen)
         })
     }
 
-    fn run(&self, desk: usize, spec: &StageSpec) -> StageJob {
-        let job = self.start(desk, spec);
-        self.end(desk, job)
+    fn run(&self, service: usize, spec: &StageSpec) -> StageJob {
+        let job = self.start(service, spec);
+        self.end(service, job)
     }
 
     fn journals(&self) -> usize {
-        let dirs = (0..self.desks.len()).map(|n| self.path(&format!("store/node-{n}/stage")));
+        let dirs = (0..self.services.len()).map(|n| self.path(&format!("store/node-{n}/stage")));
         dirs.flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten())
             .count()
     }
@@ -273,7 +267,12 @@ fn every_server_copies_its_part_and_one_does_the_end() {
     let jobs = place.list(0);
     let shown: Vec<_> = jobs.iter().map(|j| (j.job, j.state)).collect();
     assert_eq!(shown, [(2, StageState::Done), (3, StageState::Done)]);
-    assert!(place.desks.iter().all(|desk| desk.busy().is_none()));
+    assert!(
+        place
+            .services
+            .iter()
+            .all(|service| service.busy().is_none())
+    );
     // A name that fails at whichever server is told once, and the rest is copied.
     let spec = place.spec(false, Path::new("/tree"), &out);
     for name in ["d2/f2", "d3/f3", "large"] {
@@ -320,13 +319,13 @@ fn a_job_is_seen_refused_and_cancelled_at_any_server_and_goes_on_at_another() {
     soon(|| (gate.reached.load(Ordering::SeqCst) == 1).then_some(()));
     // All but what the second server has to do.
     soon(|| (place.look(0, job).counts.files >= 30).then_some(()));
-    for desk in 0..3 {
-        let jobs = place.list(desk);
+    for service in 0..3 {
+        let jobs = place.list(service);
         let last = jobs.last().unwrap();
         assert_eq!((last.job, last.state), (job, StageState::Running));
-        let busy = place.desks[desk].busy().unwrap();
+        let busy = place.services[service].busy().unwrap();
         assert!(busy.contains(&format!("stage job {job} runs")), "{busy}");
-        let again = place.ask(desk, StageRequest::Start(Box::new(spec.clone())));
+        let again = place.ask(service, StageRequest::Start(Box::new(spec.clone())));
         let why = again.unwrap_err();
         assert!(why.contains("copies the same already"), "{why}");
     }
@@ -335,7 +334,12 @@ fn a_job_is_seen_refused_and_cancelled_at_any_server_and_goes_on_at_another() {
     let told = place.end(0, job);
     assert_eq!(told.state, StageState::Stopped);
     assert_eq!(told.why.as_deref(), Some("it was cancelled"));
-    assert!(place.desks.iter().all(|desk| desk.busy().is_none()));
+    assert!(
+        place
+            .services
+            .iter()
+            .all(|service| service.busy().is_none())
+    );
     assert_eq!(place.journals(), 3);
     let again = place.run(2, &spec);
     assert_eq!(again.state, StageState::Done, "{again:?}");
@@ -352,7 +356,7 @@ fn a_server_that_stops_ends_the_job_and_says_so() {
     let job = place.start(0, &spec);
     soon(|| (gate.reached.load(Ordering::SeqCst) == 1).then_some(()));
     gate.open();
-    place.desks[2].stop();
+    place.services[2].stop();
     let told = place.end(0, job);
     if told.state == StageState::Done {
         // It was quicker.
@@ -384,7 +388,7 @@ fn a_server_that_is_gone_ends_the_job_and_the_parts_of_one_that_is_gone_end_by_t
     assert!(told.contains("member 2 has ended"), "{told}");
     gate.open();
     assert_eq!(place.end(0, job).state, StageState::Stopped);
-    soon(|| place.desks[2].busy().is_none().then_some(()));
+    soon(|| place.services[2].busy().is_none().then_some(()));
     let why = place
         .ask(0, StageRequest::Start(Box::new(spec)))
         .unwrap_err();
@@ -413,9 +417,9 @@ fn servers_that_see_something_else_do_not_come_to_an_end() {
 #[test]
 fn a_part_of_a_job_that_nobody_leads_is_not_there() {
     let place = Place::new(2, |_| small());
-    let look = place.desks[1].answer_server(PartRequest::Look { job: 9, from: 0 });
+    let look = place.services[1].answer_server(PartRequest::Look { job: 9, from: 0 });
     assert!(look.unwrap_err().contains("no part of stage job 9"));
     // To end what is not there is no error: the word may come twice.
     let end = PartRequest::End { job: 9, done: true };
-    assert!(place.desks[1].answer_server(end).is_ok());
+    assert!(place.services[1].answer_server(end).is_ok());
 }

@@ -1,21 +1,21 @@
-//! What started a server of an MPI job: the launcher, and the `forebay run` behind it.
+//! What started a server that is a process of a job: the launcher, and the `forebay run` behind it.
 //!
 //! Invariant: once it has ended the server stops; while the server starts, that or a signal ends it at once, for then there is
 //! nothing to commit.
 use crate::events::{self, Event};
-use crate::failure::{Context, FAILED, Failure, Result};
-use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags};
+use crate::failure::{Context, FAILED, Result};
+use crate::process_handle::ProcessHandle;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// `PID@HOST` of the `forebay run` that started the launcher.
 pub const RUN_VARIABLE: &str = "FOREBAY_RUN";
 
 /// Who may use the mount of this server even when it is dead: the `run` behind the launcher if that is on this machine, else
 /// the launcher's job. Slurm ends all processes of a step with it, so there nobody is waited for.
-pub(super) fn users(launched: bool) -> Vec<u32> {
+pub(super) fn mount_users(launched: bool) -> Vec<u32> {
     let launcher: Vec<u32> = crate::processes::parent().into_iter().collect();
     let slurm = |pid: &u32| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
@@ -25,12 +25,12 @@ pub(super) fn users(launched: bool) -> Vec<u32> {
         return Vec::new();
     }
     // A launcher may hang when servers have died; `run` ends it then.
-    let run = launched.then(starter).flatten();
+    let run = launched.then(run_process).flatten();
     run.map_or(launcher, |run| vec![run])
 }
 
 /// The `forebay run` that started the launcher, if it is on this machine.
-pub(super) fn starter() -> Option<u32> {
+pub(super) fn run_process() -> Option<u32> {
     let told = std::env::var(RUN_VARIABLE).ok()?;
     let (pid, host) = told.split_once('@')?;
     pid.parse().ok().filter(|_| host == crate::spec::host())
@@ -75,17 +75,13 @@ pub(super) fn follow(
         })
         .or_fail("cannot start the thread for signals", next)?;
     let ended = "the run has ended";
-    if let Some(run) = starter().filter(|_| launched) {
-        let pid = Pid::from_raw(run as i32).ok_or_else(|| Failure::new(ended, "start again"))?;
-        let run = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            .or_fail("cannot follow the run", "start again")?;
+    if let Some(run) = run_process().filter(|_| launched) {
+        let run = ProcessHandle::open(run).or_fail("cannot follow the run", "start again")?;
         let stop = stop.clone();
         std::thread::Builder::new()
             .name("follow the run".into())
             .spawn(move || {
-                // Readable once the process has ended.
-                let mut poll = [PollFd::new(&run, PollFlags::IN)];
-                while rustix::event::poll(&mut poll, None).is_err() {}
+                run.wait(Duration::MAX);
                 // Its guard may still be ending the command.
                 let why = ended.into();
                 stop(Event::Told { why, over: false }, ended);

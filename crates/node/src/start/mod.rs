@@ -1,244 +1,272 @@
-//! The server process: opens the store, mounts, answers the control socket, and stops cleanly.
+//! The start of a server process: one order of steps for every [`World`], that is however the members of the service are spread over
+//! processes and whoever started this one.
+//!
+//! ```text
+//!  new store:      prepare (mount points, metrics, mounts) -> open the store --------------------------> join -> answer -> ready
+//!  existing store:                                            open the store -> prepare (the same) ----> join -> answer -> ready
+//! ```
+//!
+//! A new store has no mounts yet, and all that may be refused comes before it is made: a start that fails should not leave a store
+//! behind, of a number of nodes that nobody settled on. Who touches a mount waits until it is answered.
 //!
 //! Invariants: mount points are made ready before the first mount starts, and nothing below a mount of this process is
-//! touched after that; starting and stopping each end within a limit, with a word about where they hung.
-#[cfg(feature = "mpi")]
+//! touched after that; mounts, and the process that watches them, come before a world starts what must not fork any more; starting and
+//! stopping each end within a limit, with a word about where they hung.
+pub mod job_process;
 pub mod launcher;
 mod mount_points;
-#[cfg(feature = "mpi")]
-pub mod mpi;
-#[cfg(feature = "mpi")]
+pub mod one_process;
 mod server_paths;
 
+use crate::control::MountStatus;
 use crate::descriptors;
-use crate::events;
+use crate::events::Event;
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
 use crate::members::LocalMembers;
 use crate::metrics::Endpoint;
 use crate::mount_cleaner;
 use crate::mount_table::{self, detach_all};
-use crate::processes;
+use crate::peer_rpc::PeerRpc;
 use crate::serving::{self, ServedPrograms, ServerParts};
 use crate::settings::Settings;
-use crate::spec::{SalvageSpec, ServerReport, ServerSpec};
+use crate::spec::ServerReport;
 use crate::watchdog::Watchdog;
 use forebay_fuse::{MountOptions, Pending};
-use forebay_server::Service;
-use forebay_server::salvage::Salvage;
+use forebay_server::superblock;
 use forebay_storage::{Io, OsIo, PooledIo};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::{Receiver, Sender};
 
-/// The hidden verb: reads its specification from standard input, reports on standard output, serves in the background.
-/// `resolve` makes values of the settings' texts.
-///
-/// # Errors
-/// Never after it is ready: from then on only the log is told.
-pub fn background(resolve: impl FnOnce(&BTreeMap<String, String>) -> Result<Settings>) -> Result {
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).or_fail(
-        "cannot read the server's specification",
-        "start it with `forebay mount`",
-    )?;
-    let spec: ServerSpec = serde_json::from_str(&text)
-        .or_fail("this is an internal command", "use `forebay mount`")?;
-    if spec.with_parent {
-        follow_parent("the starting process")?;
-    }
-    // A session of its own: Ctrl-C at the terminal is not for it. Fails only if it leads one already.
-    let _ = rustix::process::setsid();
-    rustix::thread::set_name(c"forebay").or_fail("cannot name the process", "report this")?;
-    // The umask and directory of whoever started it do not matter to a server.
-    std::env::set_current_dir("/").or_fail("cannot change to /", "report this")?;
-    let report = |report: &ServerReport| -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
-        serde_json::to_writer(&mut out, report)?;
-        out.write_all(b"\n")?;
-        out.flush()
-    };
-    let served = resolve(&spec.settings).and_then(|settings| run(&spec, &settings, false, report));
-    served.map_err(|failure| {
-        tracing::error!("{failure}");
-        let _ = report(&ServerReport::Failed {
-            code: failure.code,
-            text: failure.text.clone(),
-            follows: false,
-            for_others: false,
-        });
-        // Standard error may be the starting terminal; the report has said it.
-        Failure {
-            text: String::new(),
-            ..failure
-        }
-    })
+/// Tells whoever started the process; an error: nobody listens any more.
+type Reporter = Arc<dyn Fn(&ServerReport) -> std::io::Result<()> + Send + Sync>;
+
+/// How the members of the service are spread over processes.
+trait World {
+    /// Opens and locks what this process serves.
+    fn open(&mut self, io: &Arc<dyn Io>, steps: &Steps) -> Result<(), StartFailure>;
+
+    /// Meets the other processes, and recovers with them. Whatever they say later is sent to `events`.
+    fn join(
+        &mut self,
+        io: Arc<dyn Io>,
+        steps: &Steps,
+        events: &Sender<Event>,
+    ) -> Result<JoinedMembers, StartFailure>;
+
+    /// The mounts of this process answer: waits until those of all do, and tells whoever started it; whether anyone heard.
+    fn ready(&mut self, steps: &Steps, mounts: &[MountStatus]) -> Result<bool, StartFailure>;
 }
 
-/// Serves until told to stop. `report` hears each step of the start; if it fails, nobody waits and the server stops.
-///
-/// # Errors
-/// If it cannot start, or did not stop cleanly.
-pub fn run(
-    spec: &ServerSpec,
-    settings: &Settings,
-    foreground: bool,
-    report: impl Fn(&ServerReport) -> std::io::Result<()> + Clone + Send + 'static,
-) -> Result {
-    descriptors::raise_limit();
-    let log = Log::start(settings, foreground);
-    let (sender, events) = mpsc::channel();
-    events::signals(sender.clone())?;
-    let detach = spec.mounts.clone();
-    let (store, tell) = (spec.store.clone(), report.clone());
+/// What a world gives a process to serve.
+struct JoinedMembers {
+    members: Box<dyn LocalMembers>,
+    /// The way to the other processes, if there are others.
+    peer_rpc: Option<PeerRpc>,
+    /// See [`ServerParts::programs`].
+    programs: Option<ServedPrograms>,
+}
+
+/// Why a process does not serve.
+struct StartFailure {
+    failure: Failure,
+    /// Only because another process does not.
+    follows: bool,
+}
+
+impl From<Failure> for StartFailure {
+    fn from(failure: Failure) -> StartFailure {
+        StartFailure {
+            failure,
+            follows: false,
+        }
+    }
+}
+
+/// What a process is to serve, in any world.
+struct ServerPlan<'a> {
+    /// The store, absolute.
+    store: PathBuf,
+    /// One mount point a member, absolute.
+    points: Vec<PathBuf>,
+    settings: &'a Settings,
+    /// The same as texts.
+    texts: BTreeMap<String, String>,
+    /// All members of the service run in this process.
+    alone: bool,
+    /// Nothing can be changed.
+    read_only: bool,
+    /// The number of this process, for the address of its metrics.
+    rank: u32,
+    /// The processes that may use the mounts even when the server is dead; none: nobody watches the mounts.
+    mount_users: Option<Vec<u32>>,
+    log: Log,
+}
+
+/// The steps of a start, as its watchdog and whoever waits for it hear of them.
+struct Steps {
+    watchdog: Watchdog,
+    report: Reporter,
+}
+
+impl Steps {
+    fn step(&self, text: String) -> Result {
+        self.watchdog.step(&text);
+        (self.report)(&ServerReport::Step(text))
+            .or_fail("the starting process is gone", "start again")
+    }
+
+    /// The same, of a step that waits for other processes.
+    fn step_with_others(&self, text: &str) {
+        self.watchdog.step_with_others(text);
+    }
+}
+
+/// Starts, and serves until told to stop.
+fn serve(
+    plan: ServerPlan<'_>,
+    world: &mut dyn World,
+    (sender, events): (Sender<Event>, Receiver<Event>),
+    report: &Reporter,
+) -> Result<(), StartFailure> {
+    let (store, settings) = (&plan.store, plan.settings);
     // Until the store is locked, its mounts are those of another server, and none of our business.
     let opened = Arc::new(AtomicBool::new(false));
-    let ours = opened.clone();
-    let watchdog = Watchdog::start(settings.start_limit, "start-limit", move |failure, _| {
-        let _ = tell(&ServerReport::Failed {
-            code: failure.code,
-            text: failure.text.clone(),
-            follows: false,
-            for_others: false,
-        });
-        if ours.load(Ordering::SeqCst) {
-            detach_all(&store, &detach);
-        }
-    });
-    let stage = |text: String| {
-        watchdog.step(&text);
-        report(&ServerReport::Step(text)).or_fail("the starting process is gone", "start again")
-    };
-
-    // A new store has no mounts yet: all that may be refused comes before it is made, for a start that fails should not
-    // leave a store behind, of a number of nodes that nobody settled on. Who touches a mount waits until it is.
-    let new =
-        !forebay_server::superblock::is_in(&forebay_storage::OsIo, &spec.store).unwrap_or(false);
-    let options = MountOptions {
-        source: mount_table::source(&spec.store),
-        allow_other: settings.allow_other,
-        read_only: spec.salvage.is_some(),
-        ..MountOptions::default()
-    };
-    let prepare = || {
-        stage(String::from("preparing the mount points"))?;
-        mount_points::prepare(&spec.store, &spec.mounts)?;
-        let address = settings.metrics.as_ref();
-        let metrics = address
-            .map(|address| Endpoint::open(address, 0))
-            .transpose()?;
-        if spec.with_parent && !spec.mounts.is_empty() {
-            mount_cleaner::start(&spec.store, processes::parent().as_slice())?;
-        }
-        let mount = |(member, point): (usize, &PathBuf)| {
-            stage(format!(
-                "mounting node {member} of {} on {}",
-                spec.mounts.len(),
-                point.display()
-            ))?;
-            Pending::mount(point, options.clone()).map_err(Failure::plain)
-        };
-        let pending = spec.mounts.iter().enumerate().map(mount);
-        // What is mounted by then is unmounted with the list.
-        let pending = pending.collect::<Result<Vec<Pending>>>()?;
-        Ok::<_, Failure>((metrics, pending))
+    let steps = Steps {
+        watchdog: plan.watchdog(&opened, report),
+        report: report.clone(),
     };
     let own_mounts = || {
         opened.store(true, Ordering::SeqCst);
         report(&ServerReport::Opened).or_fail("the starting process is gone", "start again")
     };
-    let early = match new {
-        true => Some(prepare()?),
-        false => None,
+    let early = match is_store(store) {
+        true => None,
+        false => {
+            let prepared = plan.prepare(&steps)?;
+            own_mounts()?;
+            Some(prepared)
+        }
     };
-    if new {
-        own_mounts()?;
-    }
-    stage(format!("opening the store {}", spec.store.display()))?;
-    let kept = descriptors::open_files(spec.mounts.len().max(1), options.thread_count(), false)?;
-    let io = Arc::new(PooledIo::new(OsIo, kept));
-    let service = open(io, spec, settings, &stage)?;
+    steps.step(format!("opening the store {}", store.display()))?;
+    let threads = plan.mount_options().thread_count();
+    let open_files = descriptors::open_files(plan.points.len().max(1), threads, !plan.alone)?;
+    let io: Arc<dyn Io> = Arc::new(PooledIo::new(OsIo, open_files));
+    world.open(&io, &steps)?;
     own_mounts()?;
-    if !foreground {
-        log.move_to(&spec.store)?;
+    if is_store(store) {
+        plan.log.move_to(store)?;
     }
     tracing::info!(
         "forebay {} serves {} with {:?}",
         env!("CARGO_PKG_VERSION"),
-        spec.store.display(),
+        store.display(),
         settings.service
     );
-    let (metrics, pending) = match early {
-        Some(early) => early,
-        None => prepare()?,
+    let prepared = match early {
+        Some(prepared) => prepared,
+        None => plan.prepare(&steps)?,
     };
-    let mut mounts = Vec::new();
-    for (pending, (_, delegate)) in pending.into_iter().zip(service.delegates()) {
-        match pending.answer(delegate).map_err(Failure::plain) {
-            Ok(mount) => mounts.push(mount),
-            Err(failure) => {
-                detach_all(&spec.store, &spec.mounts);
-                return Err(failure);
-            }
-        }
+    let joined = world.join(io, &steps, &sender)?;
+    // One that only exists since the members have agreed: until then its directory was to stay empty.
+    plan.log.move_to(store)?;
+    let (mut mounts, mut points) = (Vec::new(), Vec::new());
+    let pending = prepared.pending.into_iter().zip(&plan.points);
+    for ((pending, point), (member, delegate)) in pending.zip(joined.members.delegates()) {
+        let mount = pending.answer(delegate).map_err(Failure::plain);
+        mounts.push(mount.inspect_err(|_| detach_all(store, &plan.points))?);
+        points.push(MountStatus {
+            member,
+            path: point.clone(),
+        });
     }
     let parts = ServerParts {
-        store: spec.store.clone(),
-        settings: spec.settings.clone(),
-        points: spec.mount_status(),
+        store: store.clone(),
+        settings: plan.texts.clone(),
+        points: points.clone(),
         mounts,
-        service,
-        peer_rpc: None,
-        metrics,
-        programs: spec.with_parent.then(|| ServedPrograms {
-            starter: processes::parent(),
-            early: Box::new(|_, _| {}),
-        }),
+        service: joined.members,
+        peer_rpc: joined.peer_rpc,
+        metrics: prepared.metrics,
+        programs: joined.programs,
     };
-    serving::until_stopped(parts, settings, (sender, events), || {
-        drop(watchdog);
-        let heard = report(&ServerReport::Ready).is_ok();
-        if !foreground {
-            release_streams()?;
-        }
-        Ok(heard)
-    })
+    let mut follows = false;
+    let served = serving::until_stopped(parts, settings, (sender, events), || {
+        let heard = world.ready(&steps, &points);
+        drop(steps);
+        heard.map_err(|late| {
+            follows = late.follows;
+            late.failure
+        })
+    });
+    served.map_err(|failure| StartFailure { failure, follows })
 }
 
-/// Opens what the specification names.
-fn open(
-    io: Arc<dyn Io>,
-    spec: &ServerSpec,
-    settings: &Settings,
-    stage: &dyn Fn(String) -> Result,
-) -> Result<Box<dyn LocalMembers>> {
-    let Some(salvage) = &spec.salvage else {
-        let service = Service::start(io, &spec.store, settings.service.clone());
-        return Ok(Box::new(service.map_err(|e| opening(&spec.store, &e))?));
-    };
-    let mut unheard = Ok(());
-    let mut progress = |step: &'static str| {
-        if let Err(failure) = stage(format!("salvaging {}: {step}", spec.store.display())) {
-            unheard = Err(failure);
+/// What is there before the members answer.
+struct Prepared {
+    metrics: Option<Endpoint>,
+    /// Mounted, and unmounted with the list.
+    pending: Vec<Pending>,
+}
+
+impl ServerPlan<'_> {
+    fn watchdog(&self, opened: &Arc<AtomicBool>, report: &Reporter) -> Watchdog {
+        let (store, points) = (self.store.clone(), self.points.clone());
+        let (opened, report) = (opened.clone(), report.clone());
+        let give_up = move |failure: &Failure, for_others| {
+            // Nobody may listen any more.
+            let _ = report(&ServerReport::Failed {
+                code: failure.code,
+                text: failure.text.clone(),
+                follows: false,
+                for_others,
+            });
+            if opened.load(Ordering::SeqCst) {
+                detach_all(&store, &points);
+            }
+        };
+        Watchdog::start(self.settings.start_limit, "start-limit", give_up)
+    }
+
+    fn mount_options(&self) -> MountOptions {
+        MountOptions {
+            source: mount_table::source(&self.store),
+            allow_other: self.settings.allow_other,
+            read_only: self.read_only,
+            ..MountOptions::default()
         }
-    };
-    let service = Salvage::start(
-        io,
-        &salvage.stores,
-        &salvage.scratch,
-        &settings.service,
-        &mut progress,
-    );
-    let service = service.map_err(|e| opening(&spec.store, &e))?;
-    unheard?;
-    let list = SalvageSpec::list(&spec.store);
-    std::fs::write(&list, service.losses().text()).or_fail(
-        format!("cannot write {}", list.display()),
-        "check the disk and who may write there",
-    )?;
-    Ok(Box::new(service))
+    }
+
+    fn prepare(&self, steps: &Steps) -> Result<Prepared> {
+        let what = if self.alone { "points" } else { "point" };
+        steps.step(format!("preparing the mount {what}"))?;
+        mount_points::prepare(&self.store, &self.points)?;
+        let address = self.settings.metrics.as_ref();
+        let metrics = address
+            .map(|address| Endpoint::open(address, self.rank))
+            .transpose()?;
+        if let Some(users) = &self.mount_users {
+            mount_cleaner::start(&self.store, users)?;
+        }
+        let mount = |(node, point): (usize, &PathBuf)| {
+            let shown = point.display();
+            steps.step(match self.alone {
+                true => format!("mounting node {node} of {} on {shown}", self.points.len()),
+                false => format!("mounting {shown}"),
+            })?;
+            Pending::mount(point, self.mount_options()).map_err(Failure::plain)
+        };
+        let pending = self.points.iter().enumerate().map(mount);
+        let pending = pending.collect::<Result<Vec<Pending>>>()?;
+        Ok(Prepared { metrics, pending })
+    }
+}
+
+fn is_store(dir: &Path) -> bool {
+    superblock::is_in(&OsIo, dir).unwrap_or(false)
 }
 
 /// This process stops when the one that started it ends.
@@ -260,21 +288,6 @@ fn opening(store: &Path, error: &forebay_server::Error) -> Failure {
         true => Failure::plain(text + next),
         false => Failure::plain(text),
     }
-}
-
-/// Lets go of the streams of the starting process; standard error goes to the log by now.
-fn release_streams() -> Result {
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .or_fail("cannot open /dev/null", "report this")?;
-    rustix::stdio::dup2_stdin(&null)
-        .and_then(|()| rustix::stdio::dup2_stdout(&null))
-        .or_fail(
-            "cannot release the starting terminal",
-            "raise the limit on open files",
-        )
 }
 
 #[cfg(test)]
