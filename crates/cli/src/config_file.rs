@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Longest configuration file, bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Joins the configuration file, the environment and the command line.
 ///
@@ -76,7 +76,7 @@ fn user_file(environment: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 
 fn read(path: &Path) -> Result<Vec<(String, String)>> {
     let next = "name a readable file with --config";
-    let text = read_text("configuration file", path, LONGEST, next)?;
+    let text = read_text("configuration file", path, MAX_FILE_BYTES, next)?;
     parse(&text, path)
 }
 

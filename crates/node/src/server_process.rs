@@ -140,11 +140,6 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// The same, for system calls.
-    pub fn process(&self) -> rustix::process::Pid {
-        rustix::process::Pid::from_child(&self.child)
-    }
-
     /// What it serves.
     pub fn spec(&self) -> &ServerSpec {
         &self.spec
@@ -202,10 +197,9 @@ impl ServerProcess {
 
     /// Kills it without waiting: whoever waits for its mounts gets an error. Dropping cleans up.
     pub fn end(&self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
-            // Fails only if it has ended already.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+        let pid = rustix::process::Pid::from_child(&self.child);
+        // Fails only if it has ended already.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 
     /// Lets it go on by itself.

@@ -6,7 +6,7 @@ pub mod layout;
 pub mod over_mpi;
 mod phase;
 mod report;
-mod stage;
+mod sandbox;
 pub mod worker;
 
 use crate::args::DemoArgs;
@@ -21,7 +21,7 @@ use forebay_server::{Config, IndexStats};
 use forebay_storage::OsIo;
 use phase::Phase;
 use report::{Report, Speed};
-use stage::Stage;
+use sandbox::Sandbox;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// How many processes write, and how many read the first time.
 const WRITERS: u64 = 16;
 /// How many read the second time: a job restarted on fewer processes.
-const FEWER: u64 = 6;
+const FEWER_READERS: u64 = 6;
 
 /// Runs the verb.
 ///
@@ -47,7 +47,7 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
         .dir
         .clone()
         .unwrap_or_else(|| PathBuf::from("/var/tmp"));
-    let mut stage = Stage::new(&parent, args.size, &settings)?;
+    let mut sandbox = Sandbox::new(&parent, args.size, &settings)?;
     let measured = Demo {
         size: args.size,
         nodes: settings.values.service.nodes,
@@ -56,9 +56,9 @@ pub fn run(args: &DemoArgs, config: Option<&Path>) -> Result {
         service: &settings.values.service,
         interrupted: &interrupted,
     }
-    .run(&mut stage);
+    .run(&mut sandbox);
     // Cleaning up comes first, whatever was measured; the first failure is the one to tell.
-    let cleaned = stage.end(settings.values.stop_limit);
+    let cleaned = sandbox.end(settings.values.stop_limit);
     let report = measured?;
     cleaned?;
     let report = Report {
@@ -113,37 +113,45 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    fn run(&self, stage: &mut Stage) -> Result<Report> {
-        stage.start()?;
+    fn run(&self, sandbox: &mut Sandbox) -> Result<Report> {
+        sandbox.start()?;
         let writer = |rank: u64| (rank % u64::from(self.nodes)) as usize;
-        let (write, _) = self.phase(stage, "forebay: write", true, WRITERS, &|s, rank| {
+        let (write, _) = self.phase(sandbox, "forebay: write", true, WRITERS, &|s, rank| {
             s.shared(writer(rank))
         })?;
-        let (members, before) = self.state(stage)?;
+        let (members, before) = self.state(sandbox)?;
 
-        let restart = stage.crash_and(|store| {
+        let restart = sandbox.crash_and(|store| {
             let bar = progress::bytes("fsck", 0);
             let found = fsck::check(&[store.to_path_buf()], &bar);
             bar.finish_and_clear();
             fsck::sound(&found?, store)
         })?;
-        let read =
-            |readers: u64| move |s: &Stage, rank: u64| s.shared(reader(rank, readers, self.nodes));
+        let read = |readers: u64| {
+            move |s: &Sandbox, rank: u64| s.shared(reader(rank, readers, self.nodes))
+        };
         let (read_same, verified_same) =
-            self.phase(stage, "forebay: read, 16", false, WRITERS, &read(WRITERS))?;
-        let (read_fewer, verified_fewer) =
-            self.phase(stage, "forebay: read, 6", false, FEWER, &read(FEWER))?;
-        let (_, after) = self.state(stage)?;
+            self.phase(sandbox, "forebay: read, 16", false, WRITERS, &read(WRITERS))?;
+        let (read_fewer, verified_fewer) = self.phase(
+            sandbox,
+            "forebay: read, 6",
+            false,
+            FEWER_READERS,
+            &read(FEWER_READERS),
+        )?;
+        let (_, after) = self.state(sandbox)?;
 
-        let index = stage.stopped(self.stop_limit, |store| write_index(store, self.service))?;
-        let plain = |s: &Stage, _rank: u64| s.plain();
-        let (plain_write, _) = self.phase(stage, "plain disk: write", true, WRITERS, &plain)?;
-        let (plain_same, _) = self.phase(stage, "plain disk: read, 16", false, WRITERS, &plain)?;
-        let (plain_fewer, _) = self.phase(stage, "plain disk: read, 6", false, FEWER, &plain)?;
+        let index = sandbox.stopped(self.stop_limit, |store| write_index(store, self.service))?;
+        let plain = |s: &Sandbox, _rank: u64| s.plain();
+        let (plain_write, _) = self.phase(sandbox, "plain disk: write", true, WRITERS, &plain)?;
+        let (plain_same, _) =
+            self.phase(sandbox, "plain disk: read, 16", false, WRITERS, &plain)?;
+        let (plain_fewer, _) =
+            self.phase(sandbox, "plain disk: read, 6", false, FEWER_READERS, &plain)?;
         Ok(Report {
             size: self.size,
             nodes: self.nodes,
-            cold: stage::cold_cache().is_ok(),
+            cold: sandbox::cold_cache().is_ok(),
             speeds: vec![
                 Speed {
                     what: format!("write, {WRITERS} processes"),
@@ -158,8 +166,8 @@ impl Demo<'_> {
                     plain: plain_same,
                 },
                 Speed {
-                    what: format!("read, {FEWER} processes"),
-                    key: format!("read_{FEWER}"),
+                    what: format!("read, {FEWER_READERS} processes"),
+                    key: format!("read_{FEWER_READERS}"),
                     forebay: read_fewer,
                     plain: plain_fewer,
                 },
@@ -181,15 +189,15 @@ impl Demo<'_> {
     /// One phase, from a cold page cache where that is allowed.
     fn phase(
         &self,
-        stage: &Stage,
+        sandbox: &Sandbox,
         label: &str,
         write: bool,
         ranks: u64,
-        path: &dyn Fn(&Stage, u64) -> PathBuf,
+        path: &dyn Fn(&Sandbox, u64) -> PathBuf,
     ) -> Result<(Duration, u64)> {
         // Not being root is told in the report, not an error.
-        let _ = stage::cold_cache();
-        let path = |rank| path(stage, rank);
+        let _ = sandbox::cold_cache();
+        let path = |rank| path(sandbox, rank);
         Phase {
             label,
             write,
@@ -203,8 +211,8 @@ impl Demo<'_> {
     }
 
     /// The members' totals, and the most memory the server has used.
-    fn state(&self, stage: &Stage) -> Result<(forebay_server::service::MemberStatus, u64)> {
-        let server = stage.server()?;
+    fn state(&self, sandbox: &Sandbox) -> Result<(forebay_server::service::MemberStatus, u64)> {
+        let server = sandbox.server()?;
         let begun = Instant::now();
         loop {
             let ControlReply::Status(answer) =
@@ -270,7 +278,7 @@ mod tests {
 
     #[test]
     fn readers_use_nodes_that_wrote_none_of_their_records() {
-        for readers in [WRITERS, FEWER] {
+        for readers in [WRITERS, FEWER_READERS] {
             for rank in 0..readers {
                 let node = reader(rank, readers, 4) as u64;
                 for record in (rank..1000).step_by(readers as usize) {

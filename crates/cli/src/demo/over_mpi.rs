@@ -7,7 +7,7 @@
 //!
 //! `run` sees to it that nothing stays behind; the demo asks it to end when the user wants to stop.
 use super::phase::Phase;
-use super::{WRITERS, reader, stage};
+use super::{WRITERS, reader, sandbox};
 use crate::settings::{Resolved, TABLE};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::wait_for_child;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Most bytes of this part: it shows that it works, the first part how fast.
-const MOST: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// The user's Ctrl-C is seen after this long at most.
 const INTERRUPT_CHECK: Duration = Duration::from_millis(50);
@@ -67,8 +67,8 @@ pub fn show(
             format!("cannot make directories in {}", base.display()),
             "name a directory of your own with --dir",
         )
-        .and_then(|()| job(&base, size.min(MOST), settings, interrupted));
-    stage::remove(&base);
+        .and_then(|()| job(&base, size.min(MAX_BYTES), settings, interrupted));
+    sandbox::remove(&base);
     shown.map(Some)
 }
 

@@ -2,9 +2,9 @@
 //!
 //! It is the command's parent, and orphans below it become its own children. When `run` ends first, or the command has ended, it kills every process below itself.
 use forebay_node::failure::{Context, Failure, Result};
-use forebay_node::process_handle::wait_for_any;
+use forebay_node::process_handle::{ProcessHandle, wait_for_any};
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, Signal};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -53,7 +53,7 @@ impl Guard {
     /// # Errors
     /// If the command cannot be followed.
     pub fn end_with(&self, signs: Vec<OwnedFd>) -> Result<Arc<AtomicBool>> {
-        let guard = super::follow(self.pid())?;
+        let guard = super::follow(self.child.id())?;
         let ended = Arc::new(AtomicBool::new(false));
         let flag = ended.clone();
         std::thread::Builder::new()
@@ -66,7 +66,7 @@ impl Guard {
                 if poll[0].revents().is_empty() {
                     flag.store(true, Ordering::SeqCst);
                     // With the guard gone its processes are below this one, and dropping `Guard` kills them.
-                    let _ = rustix::process::pidfd_send_signal(&guard, Signal::KILL);
+                    let _ = guard.signal(Signal::KILL);
                 }
             })
             .or_fail("cannot start a thread", "raise the limit on processes")?;
@@ -169,19 +169,15 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
 /// Ends everything below this process, and this process, when `parent` ends.
 fn follow(parent: u32) -> Result {
     let next = "report this";
-    let pid = Pid::from_raw(parent as i32).ok_or_else(|| Failure::new("no such process", next))?;
-    let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-        .or_fail("cannot follow the starting process", next)?;
-    if rustix::process::getppid() != Some(pid) {
+    let handle = ProcessHandle::open(parent).or_fail("cannot follow the starting process", next)?;
+    if forebay_node::processes::parent() != Some(parent) {
         return Err(Failure::new(
             "the starting process has ended",
             "start again",
         ));
     }
     let watch = move || {
-        // Readable once the process has ended.
-        let mut poll = [PollFd::new(&handle, PollFlags::IN)];
-        while rustix::event::poll(&mut poll, None).is_err() {}
+        while !handle.wait(Duration::MAX) {}
         end_all_below(std::process::id(), &[]);
         std::process::exit(i32::from(forebay_node::failure::FAILED));
     };

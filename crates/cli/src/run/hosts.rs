@@ -11,7 +11,7 @@ use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 
 /// Longest host file, bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn read(path: &Path) -> Result<Vec<Host>> {
         ..failure
     };
     let next = "name a file with one host a line";
-    let text = read_text("host file", path, LONGEST, next)?;
+    let text = read_text("host file", path, MAX_FILE_BYTES, next)?;
     let mut hosts = parse(&text, path)?;
     let mut here = false;
     for (line, host) in &mut hosts {

@@ -113,7 +113,7 @@ pub fn start(
     let Some(output) = child.stdout.take() else {
         return Err(Failure::new("the launcher has no output", "report this"));
     };
-    let ended = super::follow(Pid::from_child(&child))?;
+    let ended = super::follow(child.id())?;
     let mut launched = Launched {
         child,
         reports: Reports::read(ended, output)?,
@@ -470,7 +470,7 @@ impl Servers for Launched {
     }
 
     fn ended(&self) -> Result<Vec<OwnedFd>> {
-        let launcher = super::follow(Pid::from_child(&self.child))?;
+        let launcher = super::follow(self.child.id())?.into();
         Ok(vec![launcher, self.reports.stopping()?])
     }
 

@@ -24,10 +24,10 @@ use crate::output::{tell, tell_line};
 use crate::settings::{Resolved, Source};
 use forebay_client::job;
 use forebay_node::failure::{Context, FAILED, Failure, Result};
+use forebay_node::process_handle::ProcessHandle;
 use forebay_node::server_process::ServerProcess;
 use forebay_node::transport;
 pub use guard::Guard;
-use rustix::process::{Pid, PidfdFlags};
 pub use signals::Signals;
 use staging::Staging;
 use std::ffi::OsString;
@@ -163,10 +163,9 @@ fn start(args: &RunArgs, settings: &Resolved) -> Result<Box<dyn Servers>> {
     }
 }
 
-/// A handle of the process, readable once it has ended.
-fn follow(process: Pid) -> Result<OwnedFd> {
-    rustix::process::pidfd_open(process, PidfdFlags::empty())
-        .or_fail("cannot follow the service", "raise the limit on open files")
+/// A handle of process `pid`.
+fn follow(pid: u32) -> Result<ProcessHandle> {
+    ProcessHandle::open(pid).or_fail("cannot follow the service", "raise the limit on open files")
 }
 
 fn cut_off() -> Failure {
@@ -237,7 +236,7 @@ impl Servers for Embedded {
     }
 
     fn ended(&self) -> Result<Vec<OwnedFd>> {
-        Ok(vec![follow(self.server.process())?])
+        Ok(vec![follow(self.server.pid())?.into()])
     }
 
     fn stop(self: Box<Self>) -> Result {

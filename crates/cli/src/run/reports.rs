@@ -3,9 +3,8 @@
 //! Invariant: a server that has not said that it stopped, well or not, has died.
 use crate::output::tell;
 use forebay_node::failure::{Context, Failure, Result};
-use forebay_node::process_handle::poll_within;
+use forebay_node::process_handle::ProcessHandle;
 use forebay_node::spec::{MemberLocation, ServerReport, host};
-use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -43,15 +42,13 @@ impl Reports {
     ///
     /// # Errors
     /// If there is no thread or descriptor to be had.
-    pub fn read(launcher: OwnedFd, output: ChildStdout) -> Result<Reports> {
+    pub fn read(launcher: ProcessHandle, output: ChildStdout) -> Result<Reports> {
         let (sender, events) = mpsc::channel();
         let ended = sender.clone();
         std::thread::Builder::new()
             .name("launcher end".into())
             .spawn(move || {
-                // Readable once the process has ended.
-                let mut end = [PollFd::new(&launcher, PollFlags::IN)];
-                let _ = poll_within(&mut end, Duration::MAX);
+                while !launcher.wait(Duration::MAX) {}
                 // Nobody waits for it any more.
                 let _ = ended.send(LauncherEvent::Ended);
             })

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a mount may take to answer.
-const LIMIT: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Does this for all files, and tells of each failure.
 ///
@@ -42,7 +42,7 @@ pub fn call<T: Send + 'static>(
     let doing = format!("{doing} {}", file.display());
     let path = file.to_path_buf();
     let mounts = mount_table::all()?;
-    within(LIMIT, &doing, move || {
+    within(ANSWER_LIMIT, &doing, move || {
         let path = path
             .canonicalize()
             .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;

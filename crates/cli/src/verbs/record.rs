@@ -22,12 +22,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a service may take to start or end a recording.
-const LIMIT: Duration = Duration::from_secs(60);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most files that are looked at to find the names of those that were known before the recording began.
-const WALK: usize = 200_000;
+const MAX_WALKED_FILES: usize = 200_000;
 
 /// Exit codes of a command that was not allowed to run, or is not there; as of a shell.
-const NOT_RUN: [u8; 2] = [126, 127];
+const NOT_RUN_CODES: [u8; 2] = [126, 127];
 
 /// A service that records.
 struct Service {
@@ -64,7 +64,7 @@ pub fn run(args: &RecordArgs) -> Result {
     }
     let code = code?;
     let recording = join(&spec, &services, &mut problems);
-    if recording.calls.is_empty() && NOT_RUN.contains(&code) {
+    if recording.calls.is_empty() && NOT_RUN_CODES.contains(&code) {
         tell("forebay: nothing was recorded; no trace was written");
         return Err(Failure {
             code,
@@ -165,7 +165,7 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
         let started = started.and_then(|mut client| {
             match client.ask(
                 &ControlRequest::Record(RecordRequest::Start(spec.clone())),
-                LIMIT,
+                REPLY_TIMEOUT,
             )? {
                 ControlReply::Record(RecordReply::Started(parts)) => Ok(Service {
                     store: store.clone(),
@@ -212,10 +212,10 @@ fn command(args: &RecordArgs, signals: &Signals) -> Result<u8> {
 }
 
 fn stop(service: &mut Service, id: u64) -> Vec<String> {
-    match service
-        .client
-        .ask(&ControlRequest::Record(RecordRequest::Stop { id }), LIMIT)
-    {
+    match service.client.ask(
+        &ControlRequest::Record(RecordRequest::Stop { id }),
+        REPLY_TIMEOUT,
+    ) {
         Ok(ControlReply::Record(RecordReply::Stopped(problems))) => problems,
         Ok(other) => vec![unexpected(&other).text],
         // It may have stopped, and ended the recording; what it left says whether that is whole.
@@ -309,7 +309,7 @@ fn walk(mount: &Path, mut wanted: HashSet<u64>) -> HashMap<u64, String> {
                 names.insert(metadata.ino(), below.to_string_lossy().into_owned());
             }
             seen += 1;
-            if wanted.is_empty() || seen >= WALK {
+            if wanted.is_empty() || seen >= MAX_WALKED_FILES {
                 return names;
             }
         }

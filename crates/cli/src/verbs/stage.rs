@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest wait for one answer.
-const LIMIT: Duration = Duration::from_secs(60);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Looks are this part of the job's time so far apart: its end is not seen later than by that part.
-const SHARE: u32 = 32;
-const SHORT: Duration = Duration::from_millis(10);
-const LONG: Duration = Duration::from_millis(200);
+const POLL_SHARE: u32 = 32;
+const MIN_POLL: Duration = Duration::from_millis(10);
+const MAX_POLL: Duration = Duration::from_millis(200);
 
 /// Runs the verb.
 ///
@@ -122,7 +122,7 @@ fn follow(
             return Ok(*seen);
         }
         if seen.lines.is_empty() {
-            std::thread::sleep((since.elapsed() / SHARE).clamp(SHORT, LONG));
+            std::thread::sleep((since.elapsed() / POLL_SHARE).clamp(MIN_POLL, MAX_POLL));
         }
     }
 }
@@ -225,7 +225,7 @@ pub fn connect(store: &Path) -> Result<Client> {
 /// What the service refuses with; or that it is gone.
 pub fn ask(client: &mut Client, ask: StageRequest, store: &Path) -> Result<StageReply> {
     let starts = !matches!(ask, StageRequest::Cancel { .. });
-    match client.ask(&ControlRequest::Stage(ask), LIMIT) {
+    match client.ask(&ControlRequest::Stage(ask), REPLY_TIMEOUT) {
         Ok(ControlReply::Stage(answer)) => Ok(answer),
         Ok(_) => Err(unknown()),
         Err(failure) if !starts => Err(failure),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest manifest, bytes: it has to fit a line of the control socket.
-const LONGEST: u64 = 64 << 20;
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// A store, and the pairs as its service is told them.
 pub struct Resolved {
@@ -68,7 +68,7 @@ pub fn resolve(args: &StageArgs, into: bool) -> Result<Resolved> {
 /// If it cannot be read, or a line of it (2).
 pub fn read(manifest: &Path) -> Result<Vec<(String, PathBuf, PathBuf)>> {
     let shown = manifest.display();
-    let text = read_text("manifest", manifest, LONGEST, "name a text file")?;
+    let text = read_text("manifest", manifest, MAX_MANIFEST_BYTES, "name a text file")?;
     let pairs = parse_manifest(&text)
         .map_err(|e| Failure::usage(format!("{shown}, line {}", e.line), e.why))?;
     let place = |(line, from, to): (usize, String, String)| {

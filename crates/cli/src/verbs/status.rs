@@ -18,11 +18,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long the service may take to answer.
-const LIMIT: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a single look waits for figures that are being counted for the first time.
-const COUNTING: Duration = Duration::from_secs(5);
+const FIRST_COUNT_LIMIT: Duration = Duration::from_secs(5);
 /// How often it is looked whether they are.
-const AGAIN: Duration = Duration::from_millis(200);
+const FIRST_COUNT_POLL: Duration = Duration::from_millis(200);
 
 /// To the upper left corner; what is left of the line before; what is left of the screen before.
 const HOME: &str = "\x1b[H";
@@ -40,10 +40,10 @@ pub fn run(args: &StatusArgs) -> Result {
     if let Some(interval) = args.watch {
         return watch(args, &store, interval);
     }
-    let until = Instant::now() + COUNTING;
+    let until = Instant::now() + FIRST_COUNT_LIMIT;
     let mut status = ask(&store, false)?;
     while status.members.iter().any(|m| m.figures.files.is_none()) && Instant::now() < until {
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(FIRST_COUNT_POLL);
         status = ask(&store, false)?;
     }
     let shown = show(args, &status)?;
@@ -69,7 +69,7 @@ fn ask(store: &Path, watched: bool) -> Result<Status> {
             ));
         }
     };
-    match client.ask(&ControlRequest::Status, LIMIT)? {
+    match client.ask(&ControlRequest::Status, REPLY_TIMEOUT)? {
         ControlReply::Status(status) => Ok(*status),
         _ => Err(Failure::new(
             "the service gave an unknown answer",

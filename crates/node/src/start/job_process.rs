@@ -5,16 +5,16 @@
 //! and recovered, a mount makes whoever touches it wait.
 //!
 //! Invariant: one that stops makes all stop.
+use super::job_member::JobMember;
 use super::launcher::{follow, mount_users, run_process};
 use super::server_paths::ServerPaths;
 use super::{JoinedMembers, Reporter, ServerPlan, StartFailure, Steps, World};
 use super::{follow_parent, opening};
-use crate::control::{DeadMember, Health, MountStatus, Peer};
+use crate::control::MountStatus;
 use crate::descriptors;
 use crate::events::Event;
 use crate::failure::{Context, Failure, Result};
 use crate::log::Log;
-use crate::members::LocalMembers;
 use crate::peer_rpc::PeerRpc;
 use crate::process_handle::wait_for_any;
 use crate::processes;
@@ -22,8 +22,8 @@ use crate::serving::{OnEarlyStop, ServedPrograms};
 use crate::settings::Settings;
 use crate::spec::{MemberLocation, ServerReport, host, on_this_host};
 use crate::transport;
-use forebay_fabric::session::{self, Ending, Identity, Session, StartError, Timing};
-use forebay_server::{Delegate, Home, Joined, Meeting, MemberStatus, proto};
+use forebay_fabric::session::{self, Identity, Session, StartError, Timing};
+use forebay_server::{Home, Joined, Meeting, proto};
 use forebay_storage::{Io, OsIo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub struct JobStart {
 /// If it cannot start, or did not stop cleanly.
 pub fn run(start: &JobStart, report: impl Fn(&ServerReport) + Send + Sync + 'static) -> Result {
     let launched = start.until_input_ends;
-    let report: Reporter = Arc::new(move |said| {
+    let report: Reporter = Arc::new(move |said: &ServerReport| -> std::io::Result<()> {
         match said {
             // Nobody follows the steps of one process of many.
             ServerReport::Step(_) | ServerReport::Opened => {}
@@ -438,78 +438,4 @@ fn exchange_locations(
         .iter()
         .filter_map(|text| serde_json::from_slice(text).ok())
         .collect())
-}
-
-/// The member of this process and its connection to the others.
-struct JobMember {
-    joined: Joined,
-    session: Session,
-    /// See [`JobProcess::locations`].
-    locations: Arc<OnceLock<Vec<MemberLocation>>>,
-    /// Reports that the member has stopped.
-    stopped: Box<dyn FnOnce() + Send>,
-}
-
-impl LocalMembers for JobMember {
-    fn stats(&self, patience: Duration) -> forebay_server::Result<Vec<MemberStatus>> {
-        Ok(vec![self.joined.glance(patience)?])
-    }
-
-    fn peers(&self) -> Vec<Peer> {
-        let seen = |peer: session::Peer| Peer {
-            member: peer.rank as u16,
-            health: match peer.health {
-                session::Health::Alive => Health::Alive,
-                session::Health::Left => Health::Left,
-                session::Health::Dead => Health::Dead,
-            },
-            silent_seconds: peer.silent.as_secs_f64(),
-        };
-        let own = self.session.rank();
-        let others = self.session.peers().into_iter().filter(|p| p.rank != own);
-        others.map(seen).collect()
-    }
-
-    fn delegates(&self) -> Vec<(u16, Arc<Delegate>)> {
-        vec![(self.session.rank() as u16, self.joined.delegate())]
-    }
-
-    fn members(&self) -> u16 {
-        self.session.size() as u16
-    }
-
-    fn home(&self, _member: u16) -> PathBuf {
-        PathBuf::new()
-    }
-
-    fn dead(&self) -> Vec<DeadMember> {
-        let is_dead = |member: u16| {
-            let mut peers = self.session.peers().into_iter();
-            peers.any(|p| p.rank == u32::from(member) && p.health == session::Health::Dead)
-        };
-        let locations = self.locations.get().into_iter().flatten();
-        let dead = locations.filter(|location| is_dead(location.member));
-        dead.map(|location| DeadMember {
-            member: location.member,
-            host: location.host.clone(),
-            pid: location.pid,
-        })
-        .collect()
-    }
-
-    fn leave(&self, why: &str, over: bool) {
-        self.joined.meeting().tell_stop(why, over);
-    }
-
-    fn stop(self: Box<Self>, limit: Duration) -> forebay_server::Result<()> {
-        let result = self.joined.stop(limit);
-        // The end of the session may wait for a launcher that hangs; to the store it makes no difference any more.
-        (self.stopped)();
-        if self.session.stop(limit) == Ending::Abandoned {
-            tracing::warn!(
-                "a member has died: ended without MPI_Finalize, which would wait for it"
-            );
-        }
-        result
-    }
 }

@@ -81,7 +81,7 @@ pub(super) fn follow(
         std::thread::Builder::new()
             .name("follow the run".into())
             .spawn(move || {
-                run.wait(Duration::MAX);
+                while !run.wait(Duration::MAX) {}
                 // Its guard may still be ending the command.
                 let why = ended.into();
                 stop(Event::Told { why, over: false }, ended);

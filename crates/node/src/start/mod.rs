@@ -12,6 +12,7 @@
 //! Invariants: mount points are made ready before the first mount starts, and nothing below a mount of this process is
 //! touched after that; mounts, and the process that watches them, come before a world starts what must not fork any more; starting and
 //! stopping each end within a limit, with a word about where they hung.
+mod job_member;
 pub mod job_process;
 pub mod launcher;
 mod mount_points;

@@ -1,4 +1,4 @@
-//! Where the demo plays: one directory with a store, mount points and a plain directory, and the server in between.
+//! What the demo makes and removes again: one directory with a store, mount points and a plain directory, and the server in between.
 use super::timed;
 use crate::output::{name, tell, tell_line};
 use crate::settings::Resolved;
@@ -15,19 +15,19 @@ use std::time::Duration;
 const FILE: &str = "checkpoint";
 
 /// The directory and the server; both are gone when it is dropped.
-pub struct Stage {
+pub struct Sandbox {
     base: PathBuf,
     spec: ServerSpec,
     limit: Duration,
     server: Option<ServerProcess>,
 }
 
-impl Stage {
+impl Sandbox {
     /// Makes the directories below `parent`, after checking that the disk has room for `size` bytes twice.
     ///
     /// # Errors
     /// If it has not, or they cannot be made.
-    pub fn new(parent: &Path, size: u64, settings: &Resolved) -> Result<Stage> {
+    pub fn new(parent: &Path, size: u64, settings: &Resolved) -> Result<Sandbox> {
         let shown = parent.display();
         let parent = parent.canonicalize().or_fail(
             format!("cannot open the directory {shown}"),
@@ -60,7 +60,7 @@ impl Stage {
             )
         };
         make(&base)?;
-        let mut stage = Stage {
+        let mut sandbox = Sandbox {
             base: base.clone(),
             spec: ServerSpec {
                 store: base.join("store"),
@@ -74,10 +74,10 @@ impl Stage {
         };
         make(&base.join("mounts"))?;
         make(&base.join("plain"))?;
-        stage.spec.mounts = (0..settings.values.service.nodes)
+        sandbox.spec.mounts = (0..settings.values.service.nodes)
             .map(|n| base.join("mounts").join(n.to_string()))
             .collect();
-        Ok(stage)
+        Ok(sandbox)
     }
 
     /// Starts the server.
@@ -152,7 +152,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         drop(self.server.take());
         remove(&self.base);
