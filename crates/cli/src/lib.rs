@@ -1,7 +1,6 @@
-//! The `forebay` command: every verb, nothing else.
+//! The `forebay` command: arguments, settings, verbs, and the text that people read.
 //!
-//! Knows the service, the mount, the client and traces, and joins them to a command line, a configuration file and a
-//! control socket. Must not know how any of them works inside.
+//! Knows a server process as `forebay_node` starts and asks it, the client library and traces. Must not know how any of them works inside.
 //!
 //! Invariants: each setting is defined once ([`settings::TABLE`]); each failure is one line that says what, where and
 //! what next ([`failure::Failure`]); no wait is without a limit.

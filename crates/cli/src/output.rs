@@ -1,13 +1,11 @@
 //! What the command says: the one place that writes to standard output and standard error for people.
 //!
-//! Names of files, texts of traces and what a service answers come from others, and may hold what a terminal obeys (ESC, BEL, a
-//! C1 byte) or what shows another text than there is (a newline, a turned direction of reading).
+//! Names of files, texts of traces and replies of a service come from others. They may hold control characters that a terminal obeys (ESC, BEL, C1
+//! bytes), or characters that show another text than there is (newlines, changes of the reading direction). [`forebay_server::escape`]
+//! lists them and escapes them.
 //!
-//! [`forebay_server::escape`] says which, and how they are shown.
-//!
-//! Invariants: of those characters none reaches a terminal but the newlines and tabs of our own text: [`print`] and [`tell`]
-//! escape them whatever they are given; a text from outside stays on one line if it went through [`name`] or [`escaped`]. JSON
-//! stays JSON, with the same text in it ([`json`]). Who reads may stop at any time, as `head` does; that is no failure.
+//! Invariants: [`print`] and [`tell`] escape all of those but the newlines and tabs of our own text. A text from outside stays on one line if it went
+//! through [`name`] or [`escaped`]. JSON stays JSON, with the same text in it ([`json`]). A reader that stops early, as `head` does, is no failure.
 //!
 //! Clippy refuses `println!` and its like elsewhere in this crate.
 use forebay_node::failure::{Context, Result};

@@ -1,4 +1,4 @@
-//! What a running server answers on its control socket, to other servers of its service, and to whoever reads its metrics.
+//! What a running server answers: clients on its control socket, the other servers of its service, and whoever reads its metrics.
 use crate::control::{
     ControlHandler, ControlReply, ControlRequest, Member, MissingMember, MountStatus, Peer,
     Process, Status,

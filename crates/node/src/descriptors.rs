@@ -1,8 +1,9 @@
-//! The file descriptors of a server process: one number, shared out as the memory budgets are.
+//! The file descriptors of a server process: one number, shared out when it starts as memory budgets are.
 //!
-//! What is needed whatever happens comes first: that of the process, of each member and its mount. Connections to the control socket and to
-//! the metrics have a fixed share, so that nobody who connects takes what writing needs. Of the rest three quarters keep segments
-//! and tables open (`forebay_storage::PooledIo`); the last quarter is for what is open for a moment, as the files of a stage job.
+//! 1. The process itself, each member and each mount get what they always need.
+//! 2. Connections to the control socket and to the metrics have fixed shares, so that clients cannot take what writing needs.
+//! 3. Three quarters of the rest keep segments and tables open (`forebay_storage::PooledIo`).
+//! 4. The last quarter is for files that are open for a moment, as those of a stage job.
 use crate::failure::{Failure, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -1,4 +1,4 @@
-//! Waiting with a limit: no wait of this program is without one.
+//! Work with a limit on its time, on a thread of its own.
 use crate::failure::{Failure, Result};
 use std::sync::mpsc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Where a server's log goes: memory until the store is open, then `STORE/log`; standard error in the foreground.
+//! Where a server's log goes: standard error in the foreground; else `STORE/log`, and memory until that is known to be its own.
 //!
-//! Nothing may be written into a directory before the server knows that it is its own store, so the first lines wait.
+//! Nothing may be written into a directory before the server holds the store's lock, so the first lines wait in memory.
 use crate::failure::{Context, Result};
 use crate::settings::Settings;
 use forebay_server::escape::escaped;

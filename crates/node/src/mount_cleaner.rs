@@ -1,14 +1,14 @@
-//! A small process that outlives a server only to clear up after it, should the server be killed.
+//! A small process that clears up after a server that was killed: the **mount cleaner**.
 //!
-//! A launcher kills all servers of a job when one dies; what they had mounted would stay, dead, in everybody's way. The
-//! watcher holds the reading end of a pipe whose other end ends with the server; then it detaches what is still mounted
-//! from the server's store, and removes its control socket. It has a session of its own, so that what is sent to the
-//! server's group does not reach it, and nothing open but that pipe. A server that leaves its mounts behind writes into it which process
-//! groups have used them, one a line.
+//! A launcher kills all servers of a job when one dies. Their mounts would stay, dead. The cleaner holds the reading end of a
+//! pipe whose other end ends with the server. Then it detaches what is still mounted from the server's store, and removes its control socket.
+//! It has a session of its own, so signals to the server's process group do not reach it, and nothing open but that pipe.
 //!
-//! Invariants: a dead mount stays as long as its **users** run: `forebay run` or the launcher, the guard of the command, and ranks
-//! on this machine that have used the mount, if the server has named their groups. They get errors from it, where the bare directory below would take their files
-//! without a word. What is cleared up is cleared up under the store's lock, so that the next server of the store is never touched.
+//! Invariants:
+//! - A dead mount stays as long as its **users** run: `forebay run` or the launcher, the guard of the command, and ranks on this machine that have
+//!   used the mount. Users get errors from a dead mount; the bare directory below would take their files without an error. A server that leaves its
+//!   mounts behind writes into the pipe which process groups have used them, one a line.
+//! - What is cleared up is cleared up under the store's lock, so the next server of the store is never touched.
 use crate::failure::{Context, Result};
 use crate::mount_table::{self, How, MountChanges};
 use crate::process_handle::{ProcessHandle, wait_for_any};

@@ -1,4 +1,4 @@
-//! The refusal to unmount while files are open: what the mount itself knows of them, whosever they are.
+//! The refusal to unmount while files are open, by what the mount itself knows: it names the files and processes of all users.
 use crate::control::MountStatus;
 use crate::processes;
 use crate::units::count;

@@ -1,7 +1,8 @@
-//! Processes that are waited for: through descriptors that the kernel makes readable when they have ended (pidfd).
+//! Handles of processes, to wait for their end or to signal them. A handle is a pidfd: a descriptor that becomes readable when its process
+//! has ended.
 //!
-//! Invariants: a handle stays that of its process, whoever gets the number later; a process has ended only when all its threads have, so
-//! it holds no lock or file any more.
+//! Invariants: a handle stays that of its process when the number is given to another one. A process has ended when all its threads have, so it
+//! holds no lock or file any more.
 use crate::processes::lives;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;

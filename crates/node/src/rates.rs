@@ -1,7 +1,6 @@
-//! What goes through the members of this process a second, over the last ten seconds.
+//! Requests and bytes a second of the members in this process, over the last ten seconds.
 //!
-//! Invariant: a thread looks at the counters once a second and keeps what it saw; it holds the service for that moment only, and
-//! ends with this value.
+//! Invariant: a thread samples the counters once a second. It locks the members for that moment only, and ends with this value.
 use crate::control::Rates;
 use crate::failure::{Context, Result};
 use crate::members::SharedMembers;

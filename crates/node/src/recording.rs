@@ -1,8 +1,8 @@
-//! The recordings of a server: who watches its mounts, and into which files.
+//! The recordings of a server: for each of its mounts a file that holds all requests.
 //!
-//! The asked server has the others of its service do the same. It ends the recording if the process that asked has ended.
+//! The server that a client asks has the others of its service record too. It ends the recording if the client's process ends.
 //!
-//! Invariant: one recording at a time, because two could not agree on what the kernel may keep.
+//! Invariant: one recording at a time, because two could differ in what they let the kernel cache.
 use crate::control::{
     ControlReply, MountStatus, RecordPart, RecordReply, RecordRequest, RecordSpec,
 };

@@ -1,4 +1,4 @@
-//! A server at work: answers the control socket until it is time to stop, then stops in order.
+//! A server at work: it answers until there is a reason to stop, then stops in order.
 //!
 //! Knows nothing of how the service was started, nor of how many members run in this process.
 use crate::control::{ControlReply, Listener, MountStatus};

@@ -1,5 +1,5 @@
-//! The settings of a server process as values. What they are called, default to and mean is the command line's to say; between processes
-//! they travel as texts.
+//! The settings of a server process as values. Their names, defaults and help belong to the command line; between processes they travel as
+//! texts.
 use crate::metrics::Address;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Ends a server that does not get on with starting or stopping, after writing down where it hangs.
+//! Ends a server whose start or stop takes longer than its limit, after writing down at which step it hangs.
 use crate::failure::{FAILED, Failure};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! The process between `run` and its command: whatever becomes of `run`, nothing of the command stays behind.
+//! The process between `run` and its command. However `run` ends, nothing of the command stays behind.
 //!
-//! It is the command's parent, and orphans below it become its own children. When `run` ends first, or the command has ended, it kills every process below itself.
+//! The guard is the command's parent, and orphans below it become its children (`PR_SET_CHILD_SUBREAPER`). When `run` ends first, or once the
+//! command has ended, it kills every process below itself.
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};
 use rustix::event::{PollFd, PollFlags};

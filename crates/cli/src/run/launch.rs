@@ -1,10 +1,15 @@
 //! The servers of `run` as an MPI job: `mpirun` or `srun` starts one `forebay serve` on each node.
 //!
-//! The launcher's standard output carries the servers' reports. Its standard input is the lifeline: it reaches the first
-//! server, and when it ends, be it that `run` closes it or that `run` is killed, all servers stop in order. Before it closes it `run`
-//! says that the command is over; else the servers leave mounts that answer with errors, until it is. So the launcher is
-//! not killed with `run`; it ends when its servers have. Should the first server be dead, another one on this machine is asked to
-//! stop, over its control socket, or if there is none all are by a signal that the launcher passes on; servers on the machine of `run` also stop when that process ends. It has a process group of its own, for Ctrl-C is for the command.
+//! - **Reports.** The launcher's standard output carries the servers' reports.
+//! - **Lifeline.** The launcher's standard input reaches the first server. When it ends, because `run` closes it or was killed, all servers stop
+//!   in order. So the launcher is not killed with `run`; it ends when its servers have. Servers on the machine of `run` also stop when that process
+//!   ends.
+//! - **End of the command.** Before `run` closes the lifeline it writes that the command is over. A server that did not hear that leaves a mount
+//!   that answers with errors, until the command is over.
+//! - **A dead first server.** Then another server on this machine is asked to stop, over its control socket. If there is none, all are
+//!   by a signal that the launcher passes on.
+//!
+//! The launcher has a process group of its own, because Ctrl-C is for the command.
 use super::hosts::Host;
 use super::reports::Reports;
 use super::{Servers, exec};

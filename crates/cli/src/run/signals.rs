@@ -1,4 +1,4 @@
-//! Signals to `run`: for the command while it runs, else an end of the staging, or of the start.
+//! Where signals to `run` go: to the command while it runs. Before, they end the start; during staging they cancel it.
 use super::guard::Guard;
 use forebay_node::failure::{Context, Result};
 use rustix::process::{Pid, Signal};

@@ -1,4 +1,4 @@
-//! How the text of a setting becomes its value; what cannot be is told with what to write.
+//! How the text of a setting becomes its value. A text that is none is refused with how to write it.
 use forebay_node::settings::Settings;
 use forebay_node::units::{parse_duration, parse_size};
 use forebay_pattern::Request;

@@ -1,5 +1,5 @@
-//! What verbs about single files of a mount have in common: every file is tried, the call that the mount understands may hang
-//! with its service, and some failures mean the same to all.
+//! What the verbs about single files of a mount share: every file is tried, each call to the mount has a limit because it may hang with
+//! its service, and errors that mean the same to all verbs have one text.
 use crate::output::tell;
 use forebay_node::failure::{Failure, Result};
 use forebay_node::limits::within;

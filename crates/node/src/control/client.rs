@@ -1,4 +1,4 @@
-//! The asking side of the control socket.
+//! The client of the control socket: connects to the server of a store, after checking whose it is, and asks.
 use super::{ControlReply, ControlRequest, Hello, MAX_LINE_BYTES, SOCKET_NAME, VERSION};
 use crate::failure::{Context, Failure, Result};
 use crate::units::size;

@@ -1,6 +1,6 @@
-//! The answering side of the control socket.
+//! The server's end of the control socket.
 //!
-//! Invariant: that there is no descriptor for a connection never keeps the service from being stopped: one is held back for it.
+//! Invariant: one descriptor is held back for a connection, so that a service without descriptors can still be stopped.
 use super::{ControlReply, ControlRequest, Hello, MAX_LINE_BYTES, SOCKET_NAME, VERSION, address};
 use crate::acceptor::Acceptor;
 use crate::descriptors;

@@ -1,4 +1,4 @@
-//! What the server processes of one service send each other. Stage jobs: see `stage`; how it travels: see [`super`].
+//! The messages of [`super`]: requests and replies between the server processes of one service.
 use crate::control::{RecordRequest, StageJob, StageSpec};
 use forebay_client::stage::{Counts, PartSummary, ReportLine, StopReason};
 use serde::{Deserialize, Serialize};

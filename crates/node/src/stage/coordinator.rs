@@ -1,7 +1,7 @@
-//! One stage job, as the server that was asked for it leads it: every server does its part, this one adds up and does the end.
+//! The coordinator of one stage job, at the server that a client asked: every server does its part, the coordinator adds up and finishes the job.
 //!
-//! Invariants: when one part stops, all do; a member that does not answer any more stops the job; the end is done while the
-//! others' parts are still held, so that no server is stopped under it by accident.
+//! Invariants: when one part stops, all do. A member that answers no more stops the job. While the job is finished the other servers still hold
+//! their parts, so that an ordinary stop of one of them is refused.
 use super::job_part::JobPart;
 use crate::peer_rpc::messages::{PartProgress, PartRequest, PartSpec};
 use crate::peer_rpc::{PeerRequest, PeerRpc};

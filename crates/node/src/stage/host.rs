@@ -1,4 +1,4 @@
-//! What a part needs of the server it runs in: nodes, journals, and which paths are no plain directories.
+//! What a part of a stage job needs of the server it runs in: nodes, journals, and the paths that are the service's own.
 use crate::control::StageSpec;
 use crate::members::{LocalMembers, SharedMembers};
 use forebay_client::Client;

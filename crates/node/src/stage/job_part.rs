@@ -1,7 +1,7 @@
-//! What one server does of a stage job: its own nodes' part, for its own coordinator or for that of another server.
+//! What one server does of a stage job: the part of its own nodes, for its own coordinator or for that of another server.
 //!
-//! Invariants: a part for another server ends by itself once nobody has looked at it for a while; what it leaves stays
-//! until then, or until its coordinator says that it ends.
+//! Invariants: a part for another server ends by itself once nobody has asked for its progress for a while. Its result stays
+//! until then, or until its coordinator ends it.
 use super::spawn;
 use crate::peer_rpc::messages::PartProgress;
 use forebay_client::stage::{PartResult, Report, StageRun};

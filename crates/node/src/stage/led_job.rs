@@ -1,4 +1,4 @@
-//! A job as the server that leads it keeps it: what is shown of it, while it runs and for a while after.
+//! A stage job at the server that leads it: what is shown of it, while it runs and for a while after.
 use super::job_part::JobPart;
 use super::spawn;
 use crate::control::{StageJob, StageState};

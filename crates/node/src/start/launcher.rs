@@ -1,7 +1,7 @@
 //! What started a server that is a process of a job: the launcher, and the `forebay run` behind it.
 //!
-//! Invariant: once it has ended the server stops; while the server starts, that or a signal ends it at once, for then there is
-//! nothing to commit.
+//! Invariant: the server stops once they have ended. While it still starts it ends at once, then or by a signal, for there is nothing to
+//! commit.
 use crate::events::{self, Event};
 use crate::failure::{Context, FAILED, Result};
 use crate::process_handle::ProcessHandle;

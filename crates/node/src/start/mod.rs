@@ -1,17 +1,17 @@
-//! The start of a server process: one order of steps for every [`World`], that is however the members of the service are spread over
-//! processes and whoever started this one.
+//! The start of a server process: one order of steps for every `World`. A world is how the members of the service are spread over
+//! processes.
 //!
 //! ```text
 //!  new store:      prepare (mount points, metrics, mounts) -> open the store --------------------------> join -> answer -> ready
 //!  existing store:                                            open the store -> prepare (the same) ----> join -> answer -> ready
 //! ```
 //!
-//! A new store has no mounts yet, and all that may be refused comes before it is made: a start that fails should not leave a store
-//! behind, of a number of nodes that nobody settled on. Who touches a mount waits until it is answered.
+//! For a new store all that may be refused comes before the store is made: a start that fails should not leave a store behind, whose number of
+//! nodes is fixed from then on. A process that touches a mount waits until the mount is answered.
 //!
-//! Invariants: mount points are made ready before the first mount starts, and nothing below a mount of this process is
-//! touched after that; mounts, and the process that watches them, come before a world starts what must not fork any more; starting and
-//! stopping each end within a limit, with a word about where they hung.
+//! Invariants: mount points are checked and made before the first mount, and nothing below a mount of this process is touched after that. Mounts, and
+//! the process that watches them, are started before `World::join`, after which a process may not be able to fork. Start and stop each have
+//! a limit; when it passes, the log says at which step.
 mod job_member;
 pub mod job_process;
 pub mod launcher;

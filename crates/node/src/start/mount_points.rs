@@ -1,7 +1,7 @@
 //! Makes mount points ready before the first mount starts.
 //!
-//! Invariant: all touching of paths (create, look at) happens here, before any mount of this process exists; the
-//! kernel's list of mounts is read first, and what it names is never touched, for it may be a dead mount.
+//! Invariant: every look at a path, and every directory made, comes before any mount of this process exists. The
+//! kernel's list of mounts is read first, and what it names is never touched, because it may be a dead mount.
 use crate::failure::{Context, Failure, Result};
 use crate::limits::within;
 use crate::mount_table::{self, How};
