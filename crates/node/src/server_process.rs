@@ -1,7 +1,7 @@
 //! Starting a server as a process of its own, and waiting until it is ready.
 //!
 //! The server is this program again under a hidden verb: nothing is forked after threads have started.
-use crate::control::{Client, ControlReply, ControlRequest, NoServer};
+use crate::control::{Client, NoServer};
 use crate::failure::{Context, Failure, Result};
 use crate::mount_table::{self, How};
 use crate::process_handle::wait_for_child;
@@ -145,19 +145,18 @@ impl ServerProcess {
         &self.spec
     }
 
-    /// Asks it something.
+    /// A connection to it.
     ///
     /// # Errors
     /// If it cannot be reached or refuses.
-    pub fn ask(&self, ask: &ControlRequest, limit: Duration) -> Result<ControlReply> {
-        match Client::connect(&self.spec.store) {
-            Ok(mut client) => client.ask(ask, limit),
-            Err(NoServer::Silent(failure) | NoServer::Failed(failure)) => Err(failure),
-            Err(NoServer::NotRunning) => Err(Failure::new(
+    pub fn client(&self) -> Result<Client> {
+        Client::connect(&self.spec.store).map_err(|e| match e {
+            NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
+            NoServer::NotRunning => Failure::new(
                 "the service has ended by itself",
                 format!("see {}", self.spec.store.join("log").display()),
-            )),
-        }
+            ),
+        })
     }
 
     /// Stops it cleanly.
@@ -165,7 +164,9 @@ impl ServerProcess {
     /// # Errors
     /// If it does not stop in time; then it is killed.
     pub fn stop(mut self, limit: Duration) -> Result {
-        let answer = self.ask(&ControlRequest::Stop { force: true }, limit);
+        let answer = self
+            .client()
+            .and_then(|mut client| client.stop(true, limit));
         let ended = self.wait(limit);
         // One that died has left its mounts.
         let answer = answer.inspect_err(|_| self.kill());

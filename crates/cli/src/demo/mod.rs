@@ -14,7 +14,7 @@ use crate::config_file;
 use crate::progress;
 use crate::settings::{Resolved, Source};
 use crate::verbs::fsck;
-use forebay_node::control::{ControlReply, ControlRequest, Member};
+use forebay_node::control::Member;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::processes::memory;
 use forebay_server::{Config, IndexStats};
@@ -215,14 +215,7 @@ impl Demo<'_> {
         let server = sandbox.server()?;
         let begun = Instant::now();
         loop {
-            let ControlReply::Status(answer) =
-                server.ask(&ControlRequest::Status, Duration::from_secs(30))?
-            else {
-                return Err(Failure::new(
-                    "the service gave an unknown answer",
-                    "report this",
-                ));
-            };
+            let answer = server.client()?.status(Duration::from_secs(30))?;
             let total = Member::total(&answer.members).figures;
             // Counts from before the question may miss what was written last.
             let counted = total.counted_seconds_ago <= begun.elapsed().as_secs_f64();

@@ -16,7 +16,7 @@ use super::{Servers, exec};
 use crate::args::{Launcher, RunArgs};
 use crate::output::{escaped, tell};
 use crate::settings::{Resolved, TABLE};
-use forebay_node::control::{Client, ControlRequest};
+use forebay_node::control::Client;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table::{self, How};
 use forebay_node::process_handle::wait_for_child;
@@ -444,7 +444,7 @@ impl Launched {
             let store = mount_table::at(&mounts, &point).and_then(mount_table::store);
             if let Some(Ok(mut client)) = store.map(|store| Client::connect(&store)) {
                 // It may have heard otherwise, and be gone before it answers.
-                let _ = client.ask(&ControlRequest::Stop { force: true }, limit);
+                let _ = client.stop(true, limit);
                 return true;
             }
         }

@@ -5,10 +5,7 @@ use super::umount::store_of;
 use crate::args::RecordArgs;
 use crate::output::{name, tell};
 use crate::run::{Guard, Signals};
-use forebay_node::control::{
-    Client, ControlReply, ControlRequest, NoServer, RecordPart, RecordReply, RecordRequest,
-    RecordSpec,
-};
+use forebay_node::control::{Client, NoServer, RecordPart, RecordSpec};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::count;
@@ -163,17 +160,12 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
             NoServer::Silent(failure) | NoServer::Failed(failure) => failure,
         });
         let started = started.and_then(|mut client| {
-            match client.ask(
-                &ControlRequest::Record(RecordRequest::Start(spec.clone())),
-                REPLY_TIMEOUT,
-            )? {
-                ControlReply::Record(RecordReply::Started(parts)) => Ok(Service {
-                    store: store.clone(),
-                    client,
-                    parts,
-                }),
-                other => Err(unexpected(&other)),
-            }
+            let parts = client.start_recording(spec, REPLY_TIMEOUT)?;
+            Ok(Service {
+                store: store.clone(),
+                client,
+                parts,
+            })
         });
         match started {
             Ok(service) => services.push(service),
@@ -195,13 +187,6 @@ fn start(stores: Vec<PathBuf>, spec: &RecordSpec) -> Result<Vec<Service>> {
     }
 }
 
-fn unexpected(answer: &ControlReply) -> Failure {
-    Failure::new(
-        format!("the service answered something else: {answer:?}"),
-        "use the same version of forebay",
-    )
-}
-
 /// Runs the command; its exit code.
 fn command(args: &RecordArgs, signals: &Signals) -> Result<u8> {
     let guard = Guard::start(&args.command, &[])?;
@@ -212,18 +197,12 @@ fn command(args: &RecordArgs, signals: &Signals) -> Result<u8> {
 }
 
 fn stop(service: &mut Service, id: u64) -> Vec<String> {
-    match service.client.ask(
-        &ControlRequest::Record(RecordRequest::Stop { id }),
-        REPLY_TIMEOUT,
-    ) {
-        Ok(ControlReply::Record(RecordReply::Stopped(problems))) => problems,
-        Ok(other) => vec![unexpected(&other).text],
-        // It may have stopped, and ended the recording; what it left says whether that is whole.
-        Err(failure) => {
-            tracing::debug!("{failure}");
-            Vec::new()
-        }
-    }
+    let stopped = service.client.stop_recording(id, REPLY_TIMEOUT);
+    // It may have stopped, and ended the recording; what it left says whether that is whole.
+    stopped.unwrap_or_else(|failure| {
+        tracing::debug!("{failure}");
+        Vec::new()
+    })
 }
 
 /// One recording of all parts, with names for files that were open or known before it began.

@@ -4,10 +4,7 @@ use crate::args::StageArgs;
 use crate::output::{json, name, print, tell};
 use crate::progress;
 use forebay_client::stage::{Counts, LineKind, ReportLine};
-use forebay_node::control::{
-    Client, ControlReply, ControlRequest, NoServer, StageJob, StageReply, StageRequest, StageSpec,
-    StageState,
-};
+use forebay_node::control::{Client, NoServer, StageJob, StageSpec, StageState};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::units::{counted, rate, size};
 use indicatif::ProgressBar;
@@ -18,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest wait for one answer.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Looks are this part of the job's time so far apart: its end is not seen later than by that part.
 const POLL_SHARE: u32 = 32;
 const MIN_POLL: Duration = Duration::from_millis(10);
@@ -47,7 +44,7 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
         jobs: args.jobs.unwrap_or(0),
     };
     let synced = spec.sync;
-    let job = begin(&mut client, spec, &resolved.store)?;
+    let job = again_later(client.start_stage_job(spec, REPLY_TIMEOUT), &resolved.store)?;
     if args.background {
         let store = name(&resolved.store);
         return match args.json {
@@ -78,17 +75,10 @@ pub fn run(args: &StageArgs, into: bool) -> Result {
 pub fn copy(spec: StageSpec, store: &Path, asked: &AtomicBool) -> Result<String> {
     let (into, synced) = (spec.into, spec.sync);
     let mut client = connect(store)?;
-    let job = begin(&mut client, spec, store)?;
+    let job = again_later(client.start_stage_job(spec, REPLY_TIMEOUT), store)?;
     let seen = follow(&mut client, store, job, asked, &mut Vec::new())?;
     outcome(&seen)?;
     Ok(summary(&seen, into, synced))
-}
-
-fn begin(client: &mut Client, spec: StageSpec, store: &Path) -> Result<u64> {
-    match ask(client, StageRequest::Start(Box::new(spec)), store)? {
-        StageReply::Job(job) => Ok(job),
-        _ => Err(unknown()),
-    }
 }
 
 /// Looks at the job until it ends; tells its lines as they come.
@@ -104,12 +94,10 @@ fn follow(
     loop {
         if asked.load(Ordering::SeqCst) && !std::mem::replace(&mut cancelled, true) {
             bar.suspend(|| tell("forebay: ending the job; again to leave at once"));
-            ask(client, StageRequest::Cancel { job }, store)?;
+            client.cancel_stage_job(job, REPLY_TIMEOUT)?;
         }
         let from = lines.len();
-        let StageReply::Seen(seen) = ask(client, StageRequest::Look { job, from }, store)? else {
-            return Err(unknown());
-        };
+        let seen = again_later(client.stage_job(job, from, REPLY_TIMEOUT), store)?;
         bar.suspend(|| {
             seen.lines
                 .iter()
@@ -119,7 +107,7 @@ fn follow(
         show(&bar, &seen.counts);
         if seen.state != StageState::Running && seen.lines.is_empty() {
             bar.finish_and_clear();
-            return Ok(*seen);
+            return Ok(seen);
         }
         if seen.lines.is_empty() {
             std::thread::sleep((since.elapsed() / POLL_SHARE).clamp(MIN_POLL, MAX_POLL));
@@ -219,31 +207,18 @@ pub fn connect(store: &Path) -> Result<Client> {
     }
 }
 
-/// Asks about stage jobs.
+/// Adds to a failure of a stage job that the same command goes on later.
 ///
 /// # Errors
-/// What the service refuses with; or that it is gone.
-pub fn ask(client: &mut Client, ask: StageRequest, store: &Path) -> Result<StageReply> {
-    let starts = !matches!(ask, StageRequest::Cancel { .. });
-    match client.ask(&ControlRequest::Stage(ask), REPLY_TIMEOUT) {
-        Ok(ControlReply::Stage(answer)) => Ok(answer),
-        Ok(_) => Err(unknown()),
-        Err(failure) if !starts => Err(failure),
-        // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.
-        Err(failure) => Err(Failure {
-            text: format!(
-                "{}; once the service runs again (`forebay status {}`), the same command goes on: what is finished is kept",
-                failure.text,
-                store.display()
-            ),
-            ..failure
-        }),
-    }
-}
-
-fn unknown() -> Failure {
-    Failure::new(
-        "the service gave an unknown answer",
-        "use the same version of forebay",
-    )
+/// The failure.
+pub fn again_later<T>(result: Result<T>, store: &Path) -> Result<T> {
+    // Most likely the service is ending. Whether it has ended already says nothing more, and changes meanwhile.
+    result.map_err(|failure| Failure {
+        text: format!(
+            "{}; once the service runs again (`forebay status {}`), the same command goes on: what is finished is kept",
+            failure.text,
+            store.display()
+        ),
+        ..failure
+    })
 }

@@ -1,11 +1,11 @@
 //! `forebay stage status`: running, finished and unfinished stage jobs.
-use super::stage::{ask, connect};
+use super::stage::{REPLY_TIMEOUT, again_later, connect};
 use crate::args::StageStatusArgs;
 use crate::output::{escaped, json, print, tell};
 use crate::table::Table;
 use crate::verbs::umount::store_of;
-use forebay_node::control::{Client, NoServer, StageJob, StageReply, StageRequest, StageState};
-use forebay_node::failure::{Failure, Result};
+use forebay_node::control::{Client, NoServer, StageJob, StageState};
+use forebay_node::failure::Result;
 use forebay_node::mount_table;
 use forebay_node::units::{count, rate, size};
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ pub fn run(args: &StageStatusArgs) -> Result {
             let store = store_of(&mounts, &path)?.unwrap_or(path);
             let mut client = connect(&store)?;
             if let Some(job) = args.cancel {
-                ask(&mut client, StageRequest::Cancel { job }, &store)?;
+                client.cancel_stage_job(job, REPLY_TIMEOUT)?;
             }
-            let mut left = jobs(&mut client, StageRequest::List, &store)?;
+            let mut left = jobs(&mut client, false, &store)?;
             if args.forget {
                 let before = unfinished(&left);
-                left = jobs(&mut client, StageRequest::Forget, &store)?;
+                left = jobs(&mut client, true, &store)?;
                 let after = unfinished(&left);
                 let gone = before.into_iter().filter(|what| !after.contains(what));
                 forgotten = Some(gone.collect::<Vec<String>>());
@@ -43,7 +43,7 @@ pub fn run(args: &StageStatusArgs) -> Result {
             stores.dedup();
             for store in stores {
                 match Client::connect(&store) {
-                    Ok(mut client) => match jobs(&mut client, StageRequest::List, &store) {
+                    Ok(mut client) => match jobs(&mut client, false, &store) {
                         Ok(jobs) => all.push((store, jobs)),
                         // It may end while it is asked.
                         Err(failure) => tell(format!("forebay: {failure}")),
@@ -86,14 +86,8 @@ fn told(forgotten: &[String]) -> String {
     forgotten.iter().map(line).collect()
 }
 
-fn jobs(client: &mut Client, what: StageRequest, store: &Path) -> Result<Vec<StageJob>> {
-    match ask(client, what, store)? {
-        StageReply::Jobs(jobs) => Ok(jobs),
-        _ => Err(Failure::new(
-            "the service gave an unknown answer",
-            "use the same version of forebay",
-        )),
-    }
+fn jobs(client: &mut Client, forget: bool, store: &Path) -> Result<Vec<StageJob>> {
+    again_later(client.stage_jobs(forget, REPLY_TIMEOUT), store)
 }
 
 fn text(all: &[(PathBuf, Vec<StageJob>)]) -> String {

@@ -3,9 +3,7 @@ use super::status_text::text;
 use crate::args::StatusArgs;
 use crate::output::{json, lines, print, screen};
 use crate::verbs::umount::store_of;
-use forebay_node::control::{
-    Client, ControlReply, ControlRequest, Member, NoServer, Rates, Status,
-};
+use forebay_node::control::{Client, Member, NoServer, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
 use forebay_node::units::parse_duration;
@@ -69,13 +67,7 @@ fn ask(store: &Path, watched: bool) -> Result<Status> {
             ));
         }
     };
-    match client.ask(&ControlRequest::Status, REPLY_TIMEOUT)? {
-        ControlReply::Status(status) => Ok(*status),
-        _ => Err(Failure::new(
-            "the service gave an unknown answer",
-            "use the same version of forebay",
-        )),
-    }
+    client.status(REPLY_TIMEOUT)
 }
 
 fn show(args: &StatusArgs, status: &Status) -> Result<String> {

@@ -1,9 +1,7 @@
 //! `forebay umount`: stops the service of a mount point or store, and waits until it has let go of the store.
 use crate::args::UmountArgs;
 use crate::output::{escaped, name, print, tell};
-use forebay_node::control::{
-    Client, ControlReply, ControlRequest, DeadMember, NoServer, store_holder,
-};
+use forebay_node::control::{Client, DeadMember, NoServer, store_holder};
 use forebay_node::failure::{Failure, Result};
 use forebay_node::mount_table::{self, How, Mounted};
 use forebay_node::process_handle::{ProcessHandle, wait_for_exit};
@@ -31,17 +29,8 @@ pub fn run(args: &UmountArgs) -> Result {
     match Client::connect(&store) {
         Ok(mut client) => {
             let pid = client.pid;
-            let dead = match client.ask(
-                &ControlRequest::Stop { force: args.force },
-                STOP_REPLY_TIMEOUT,
-            ) {
-                Ok(ControlReply::Stopped { dead }) => dead,
-                Ok(_) => {
-                    return Err(Failure::new(
-                        "the service gave an unknown answer",
-                        "use the same version of forebay",
-                    ));
-                }
+            let dead = match client.stop(args.force, STOP_REPLY_TIMEOUT) {
+                Ok(dead) => dead,
                 // It may have been stopping already, and is gone now.
                 Err(_) if !forebay_node::processes::lives(pid) => Vec::new(),
                 Err(_) if client.is_silent() && args.force => {

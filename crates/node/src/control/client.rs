@@ -1,5 +1,9 @@
 //! The client of the control socket: connects to the server of a store, after checking whose it is, and asks.
 use super::{ControlReply, ControlRequest, Hello, MAX_LINE_BYTES, SOCKET_NAME, VERSION};
+use super::{
+    DeadMember, RecordPart, RecordReply, RecordRequest, RecordSpec, StageJob, StageReply,
+    StageRequest, StageSpec, Status,
+};
 use crate::failure::{Context, Failure, Result};
 use crate::units::size;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -179,17 +183,150 @@ impl Client {
         Ok(())
     }
 
-    /// Asks, and waits for the answer at most `limit`.
+    /// What the service holds and does.
     ///
     /// # Errors
-    /// If the server refuses, is gone, or does not answer in time.
-    pub fn ask(&mut self, ask: &ControlRequest, limit: Duration) -> Result<ControlReply> {
+    /// As of every request: if the server refuses, is gone, or does not answer within `limit`.
+    pub fn status(&mut self, limit: Duration) -> Result<Status> {
+        self.call(&ControlRequest::Status, limit, |reply| match reply {
+            ControlReply::Status(status) => Some(*status),
+            _ => None,
+        })
+    }
+
+    /// Has the service commit, unmount and close; also if files are open there, with `force`. Gives the members that had been declared dead.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn stop(&mut self, force: bool, limit: Duration) -> Result<Vec<DeadMember>> {
+        self.call(
+            &ControlRequest::Stop { force },
+            limit,
+            |reply| match reply {
+                ControlReply::Stopped { dead } => Some(dead),
+                _ => None,
+            },
+        )
+    }
+
+    /// Starts a stage job; its number.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn start_stage_job(&mut self, spec: StageSpec, limit: Duration) -> Result<u64> {
+        self.stage(
+            StageRequest::Start(Box::new(spec)),
+            limit,
+            |reply| match reply {
+                StageReply::Job(job) => Some(job),
+                _ => None,
+            },
+        )
+    }
+
+    /// One stage job, with its lines from the `from`-th on.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn stage_job(&mut self, job: u64, from: usize, limit: Duration) -> Result<StageJob> {
+        self.stage(
+            StageRequest::Look { job, from },
+            limit,
+            |reply| match reply {
+                StageReply::Seen(job) => Some(*job),
+                _ => None,
+            },
+        )
+    }
+
+    /// All stage jobs; the unfinished ones of earlier runs are forgotten first, if `forget` says so.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn stage_jobs(&mut self, forget: bool, limit: Duration) -> Result<Vec<StageJob>> {
+        let request = match forget {
+            true => StageRequest::Forget,
+            false => StageRequest::List,
+        };
+        self.stage(request, limit, |reply| match reply {
+            StageReply::Jobs(jobs) => Some(jobs),
+            _ => None,
+        })
+    }
+
+    /// Ends a stage job soon.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn cancel_stage_job(&mut self, job: u64, limit: Duration) -> Result {
+        self.stage(StageRequest::Cancel { job }, limit, |reply| match reply {
+            StageReply::Job(_) => Some(()),
+            _ => None,
+        })
+    }
+
+    /// Has the service record all requests of its mounts; the files that it records into.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn start_recording(
+        &mut self,
+        spec: &RecordSpec,
+        limit: Duration,
+    ) -> Result<Vec<RecordPart>> {
+        let request = ControlRequest::Record(RecordRequest::Start(spec.clone()));
+        self.call(&request, limit, |reply| match reply {
+            ControlReply::Record(RecordReply::Started(parts)) => Some(parts),
+            _ => None,
+        })
+    }
+
+    /// Ends a recording; what is wrong with its parts, as sentences for people.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn stop_recording(&mut self, id: u64, limit: Duration) -> Result<Vec<String>> {
+        let request = ControlRequest::Record(RecordRequest::Stop { id });
+        self.call(&request, limit, |reply| match reply {
+            ControlReply::Record(RecordReply::Stopped(problems)) => Some(problems),
+            _ => None,
+        })
+    }
+
+    fn stage<T>(
+        &mut self,
+        request: StageRequest,
+        limit: Duration,
+        read: impl FnOnce(StageReply) -> Option<T>,
+    ) -> Result<T> {
+        self.call(
+            &ControlRequest::Stage(request),
+            limit,
+            |reply| match reply {
+                ControlReply::Stage(reply) => read(reply),
+                _ => None,
+            },
+        )
+    }
+
+    /// Sends a request; `read` gives what its one kind of reply holds.
+    fn call<T>(
+        &mut self,
+        request: &ControlRequest,
+        limit: Duration,
+        read: impl FnOnce(ControlReply) -> Option<T>,
+    ) -> Result<T> {
         self.limit(limit)?;
-        self.send(ask)?;
+        self.send(request)?;
         let line = self.line()?;
         match serde_json::from_str(&line) {
             Ok(ControlReply::Refused(why)) => Err(Failure::plain(why)),
-            Ok(answer) => Ok(answer),
+            Ok(reply) => read(reply).ok_or_else(|| {
+                Failure::new(
+                    "the service gave an unknown answer",
+                    "use the same version of forebay",
+                )
+            }),
             Err(e) => Err(Failure::new(
                 format!("{}: cannot read the service's answer: {e}", self.store),
                 "use the same version of forebay",

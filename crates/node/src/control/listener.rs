@@ -237,13 +237,10 @@ mod tests {
         let mut client = Client::connect(&store).unwrap();
         assert_eq!(client.pid, std::process::id());
         let limit = Duration::from_secs(10);
-        assert_eq!(
-            client.ask(&ControlRequest::Status, limit).unwrap_err().text,
-            "no; try force"
-        );
+        assert_eq!(client.status(limit).unwrap_err().text, "no; try force");
         assert!(matches!(
-            client.ask(&ControlRequest::Stop { force: true }, limit),
-            Ok(ControlReply::Stopped { .. })
+            client.stop(true, limit),
+            Ok(dead) if dead.is_empty()
         ));
         drop(listener);
         assert!(!store.join(SOCKET_NAME).exists());
@@ -262,11 +259,10 @@ mod tests {
             }
             other => panic!("{:?}", other.map(|c| c.pid)),
         }
-        let stop = ControlRequest::Stop { force: true };
         let limit = Duration::from_secs(10);
         assert!(matches!(
-            clients[0].ask(&stop, limit),
-            Ok(ControlReply::Stopped { .. })
+            clients[0].stop(true, limit),
+            Ok(dead) if dead.is_empty()
         ));
         clients.pop();
         // The server sees the end of the connection a moment later.
