@@ -20,8 +20,6 @@ pub mod table;
 mod usage;
 mod verbs;
 
-pub use forebay_node::{metrics, mount_table, processes};
-
 use args::{Cli, ConfigVerb, StageVerb, TraceVerb, Verb};
 use clap::{CommandFactory, Parser};
 use forebay_node::{allocator, failure, mount_cleaner, start};

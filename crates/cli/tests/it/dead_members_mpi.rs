@@ -4,7 +4,7 @@
 //! Without an `mpirun` the tests say that they skip; with `FOREBAY_REQUIRE_MPI` set they fail.
 use crate::common::mpi::{N, logs, mpirun, open_mpi, place, server};
 use crate::common::{Place, command, forebay};
-use forebay_cli::processes;
+use forebay_node::processes;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, Stdio};

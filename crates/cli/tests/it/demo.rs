@@ -59,7 +59,7 @@ fn the_demo_cleans_up_after_ctrl_c() {
         .unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     let mounted = || {
-        forebay_cli::mount_table::all()
+        forebay_node::mount_table::all()
             .unwrap()
             .iter()
             .any(|m| m.point.starts_with(place.path("")))
@@ -80,7 +80,7 @@ fn the_demo_cleans_up_after_ctrl_c() {
         assert!(
             Instant::now() < end,
             "{}",
-            forebay_cli::processes::stacks(child.id())
+            forebay_node::processes::stacks(child.id())
         );
         std::thread::sleep(Duration::from_millis(10));
     };

@@ -156,12 +156,12 @@ fn the_page_of_metrics_lists_each_of_them_and_no_other() {
     let path = root().join("docs/monitoring.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let is_line = |line: &&str| line.starts_with("| `forebay_");
-    let line = |metric: &forebay_cli::metrics::Metric| {
+    let line = |metric: &forebay_node::metrics::Metric| {
         let labels: Vec<_> = metric.labels.iter().map(|l| format!("`{l}`")).collect();
         let (name, labels, help) = (metric.name, labels.join(", "), metric.help);
         format!("| `{name}` | {labels} | {help} |")
     };
-    let all: Vec<String> = forebay_cli::metrics::METRICS.iter().map(line).collect();
+    let all: Vec<String> = forebay_node::metrics::METRICS.iter().map(line).collect();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         let kept = page.lines().filter(|l| !is_line(l));
         let mut text: Vec<String> = Vec::new();
@@ -186,7 +186,9 @@ fn the_page_of_metrics_lists_each_of_them_and_no_other() {
         .filter(|l| l.starts_with("* "))
         .flat_map(|l| l.split(word));
     for name in expressions.filter(|w| w.starts_with("forebay_")) {
-        let known = forebay_cli::metrics::METRICS.iter().any(|m| m.name == name);
+        let known = forebay_node::metrics::METRICS
+            .iter()
+            .any(|m| m.name == name);
         assert!(known, "the page names {name}");
     }
 }
@@ -194,7 +196,7 @@ fn the_page_of_metrics_lists_each_of_them_and_no_other() {
 #[test]
 fn metrics_are_named_by_the_rules_of_prometheus() {
     let mut names: Vec<&str> = Vec::new();
-    for metric in forebay_cli::metrics::METRICS {
+    for metric in forebay_node::metrics::METRICS {
         let name = metric.name;
         let plain = |c: char| c.is_ascii_lowercase() || c == '_';
         assert!(
@@ -215,7 +217,7 @@ fn metrics_are_named_by_the_rules_of_prometheus() {
     }
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), forebay_cli::metrics::METRICS.len());
+    assert_eq!(names.len(), forebay_node::metrics::METRICS.len());
 }
 
 /// The words of a line as a shell makes them, without what follows in the line.

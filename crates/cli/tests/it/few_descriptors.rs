@@ -213,12 +213,12 @@ fn a_service_that_cannot_close_its_store_leaves_no_mount() {
     )
     .unwrap();
     let end = Instant::now() + Duration::from_secs(60);
-    while forebay_cli::processes::lives(pid) {
+    while forebay_node::processes::lives(pid) {
         assert!(Instant::now() < end, "{}", place.log());
         std::thread::sleep(Duration::from_millis(5));
     }
     let mounts = || {
-        let all = forebay_cli::mount_table::all().unwrap();
+        let all = forebay_node::mount_table::all().unwrap();
         let point = place.path("m");
         all.iter().filter(|m| m.point == point).count()
     };

@@ -1,7 +1,7 @@
 //! What a running service tells of itself: the metrics over TCP and over a Unix socket are those of `forebay status`, and
 //! both change with what is done; `--watch` goes on until it is told to stop.
 use crate::common::{Place, assert_fails, command, forebay, has_fuse};
-use forebay_cli::metrics::METRICS;
+use forebay_node::metrics::METRICS;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -164,7 +164,7 @@ fn an_address_for_all_is_refused_and_one_in_use_stops_the_start() {
     let at = taken.local_addr().unwrap().to_string();
     let got = place.mount(&["--metrics", &at]);
     assert_fails(&got, 1, &[&at, "choose another port"]);
-    let all = forebay_cli::mount_table::all().unwrap();
+    let all = forebay_node::mount_table::all().unwrap();
     assert!(!all.iter().any(|m| m.point.starts_with(place.path(""))));
     place.mount_well(&[]);
     place.umount_well();

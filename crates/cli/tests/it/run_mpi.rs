@@ -83,7 +83,7 @@ fn a_killed_launcher_leaves_nothing_and_what_was_committed() {
     }
     let place = place();
     let mut child = waiting(&place, "echo kept > $FOREBAY_MOUNT/f");
-    let launcher = forebay_cli::processes::below(child.id(), &[])
+    let launcher = forebay_node::processes::below(child.id(), &[])
         .into_iter()
         .find(|pid| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));

@@ -22,7 +22,7 @@ pub fn processes(place: &Path) -> Vec<(u32, String)> {
             continue;
         };
         let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-        if line.contains(&dir) && pid != std::process::id() && forebay_cli::processes::lives(pid) {
+        if line.contains(&dir) && pid != std::process::id() && forebay_node::processes::lives(pid) {
             found.push((pid, line.replace('\0', " ")));
         }
     }
@@ -30,7 +30,7 @@ pub fn processes(place: &Path) -> Vec<(u32, String)> {
         let lock = std::fs::read_to_string(store.path().join("lock")).unwrap_or_default();
         let holder = lock.trim().parse().unwrap_or(u32::MAX);
         let program = std::fs::read_to_string(format!("/proc/{holder}/cmdline"));
-        if program.unwrap_or_default().contains("forebay") && forebay_cli::processes::lives(holder)
+        if program.unwrap_or_default().contains("forebay") && forebay_node::processes::lives(holder)
         {
             found.push((holder, format!("the holder of {}", store.path().display())));
         }
@@ -42,7 +42,7 @@ pub fn processes(place: &Path) -> Vec<(u32, String)> {
 #[track_caller]
 pub fn nothing(place: &Place) {
     let mounts = || {
-        let mut all = forebay_cli::mount_table::all().unwrap();
+        let mut all = forebay_node::mount_table::all().unwrap();
         all.retain(|m| m.point.starts_with(place.path("")));
         all
     };

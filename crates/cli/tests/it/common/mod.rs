@@ -72,7 +72,7 @@ pub fn run_within(command: &mut Command, limit: Duration) -> Output {
                 None if Instant::now() > end => {
                     eprintln!(
                         "{command:?} hangs:\n{}",
-                        forebay_cli::processes::stacks(child.id())
+                        forebay_node::processes::stacks(child.id())
                     );
                     child.kill().unwrap();
                     break child.wait().unwrap();
@@ -200,11 +200,11 @@ pub fn kill(pid: u32) {
     // Fails only if it is gone.
     let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
     let end = Instant::now() + Duration::from_secs(20);
-    while forebay_cli::processes::lives(pid) {
+    while forebay_node::processes::lives(pid) {
         assert!(
             Instant::now() < end,
             "process {pid} does not die:\n{}",
-            forebay_cli::processes::stacks(pid)
+            forebay_node::processes::stacks(pid)
         );
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -212,15 +212,15 @@ pub fn kill(pid: u32) {
 
 /// Detaches every mount below `dir`, whether its server lives or not.
 pub fn detach_below(dir: &Path) {
-    for mount in forebay_cli::mount_table::all()
+    for mount in forebay_node::mount_table::all()
         .unwrap_or_default()
         .iter()
         .rev()
     {
         if mount.point.starts_with(dir) {
-            let _ = forebay_cli::mount_table::unmount(
+            let _ = forebay_node::mount_table::unmount(
                 &mount.point,
-                forebay_cli::mount_table::How::Detach,
+                forebay_node::mount_table::How::Detach,
             );
         }
     }

@@ -28,7 +28,7 @@ impl Watchdog {
 }
 
 fn give_up(seed: u64, dir: &Path) {
-    let stacks = forebay_cli::processes::stacks;
+    let stacks = forebay_node::processes::stacks;
     eprintln!(
         "seed {seed}: the round hangs; this test:\n{}",
         stacks(std::process::id())
