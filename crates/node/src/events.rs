@@ -1,8 +1,9 @@
 //! What a running server waits for: signals, a stop request, and its mounts going away from outside.
 use crate::control::ControlReply;
-use crate::failure::{Context, Result};
+use crate::failure::Result;
 use crate::mount_table::{self, MountChanges};
 use crate::process_handle::wait_for_any;
+use crate::threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, SyncSender};
@@ -34,32 +35,21 @@ pub enum Event {
     },
 }
 
-/// Sends signals as events; the second one ends the process at once.
+/// Gives signals as events to `send`; the second one ends the process at once.
 ///
 /// # Errors
 /// If signals cannot be caught.
-pub fn signals(events: Sender<Event>) -> Result {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .or_fail("cannot catch signals", "raise the limit on open files")?;
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for (nth, signal) in signals.forever().enumerate() {
-                if nth > 0 && signal != SIGHUP {
-                    tracing::error!(
-                        "stopped at once by a second signal; recovery follows at the next start"
-                    );
-                    std::process::exit(i32::from(crate::failure::FAILED));
-                }
-                // If nobody listens any more, the server is ending already.
-                let _ = events.send(Event::Signal(signal));
-            }
-        })
-        .or_fail(
-            "cannot start the thread for signals",
-            "raise the limit on processes",
-        )?;
-    Ok(())
+pub fn signals(send: impl Fn(Event) + Send + 'static) -> Result {
+    let mut stops = false;
+    threads::on_signals(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
+        if std::mem::replace(&mut stops, true) && signal != SIGHUP {
+            tracing::error!(
+                "stopped at once by a second signal; recovery follows at the next start"
+            );
+            std::process::exit(i32::from(crate::failure::FAILED));
+        }
+        send(Event::Signal(signal));
+    })
 }
 
 /// The list of mounts is read again after this long though no change was told, for one missed in between.
@@ -84,12 +74,5 @@ pub fn unmounts(store: PathBuf, points: Vec<PathBuf>, events: Sender<Event>) -> 
             _ => {}
         }
     };
-    std::thread::Builder::new()
-        .name("mount watch".into())
-        .spawn(watch)
-        .or_fail(
-            "cannot start the thread that watches mounts",
-            "raise the limit on processes",
-        )?;
-    Ok(())
+    threads::spawn("mount watch", "the thread that watches mounts", watch)
 }

@@ -33,6 +33,7 @@ pub mod settings;
 pub mod spec;
 mod stage;
 pub mod start;
+pub mod threads;
 pub mod transport;
 pub mod units;
 pub mod watchdog;

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a thread samples the counters once a second. It locks the members for that moment only, and ends with this value.
 use crate::control::Rates;
-use crate::failure::{Context, Result};
+use crate::failure::Result;
 use crate::members::SharedMembers;
+use crate::threads;
 use forebay_server::delegate::Traffic;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -67,13 +68,7 @@ impl RateSampler {
                 }
             }
         };
-        std::thread::Builder::new()
-            .name("rates".into())
-            .spawn(look)
-            .or_fail(
-                "cannot start the thread that measures rates",
-                "raise the limit on processes",
-            )?;
+        threads::spawn("rates", "the thread that measures rates", look)?;
         Ok(RateSampler {
             samples,
             _stop: stop,

@@ -10,6 +10,7 @@ use crate::members::SharedMembers;
 use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
 use crate::process_handle::ends_before;
 use crate::spec::host;
+use crate::threads;
 use forebay_fuse::Watch;
 use forebay_trace::record::{Recorder, Setup};
 use std::io::PipeWriter;
@@ -117,11 +118,7 @@ impl RecordingService {
                 recordings.stop_all(id);
             }
         };
-        let thread = std::thread::Builder::new().name("recording".into());
-        thread
-            .spawn(follow)
-            .map(drop)
-            .map_err(|e| format!("cannot start a thread: {e}; raise the limit on processes"))
+        threads::spawn("recording", "a thread", follow).map_err(|e| e.text)
     }
 
     fn start(&self, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {

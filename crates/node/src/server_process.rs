@@ -6,6 +6,7 @@ use crate::failure::{Context, Failure, Result};
 use crate::mount_table::{self, How};
 use crate::process_handle::wait_for_child;
 use crate::spec::{ServerReport, ServerSpec};
+use crate::threads;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -71,19 +72,16 @@ impl ServerProcess {
             .or_fail("the server process ended at once", "look above for why")?;
         drop(input);
         let (sender, reports) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("server reports".into())
-            .spawn(move || {
-                for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
-                    if sender
-                        .send(serde_json::from_str::<ServerReport>(&line))
-                        .is_err()
-                    {
-                        return;
-                    }
+        threads::spawn("server reports", "a thread", move || {
+            for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
+                if sender
+                    .send(serde_json::from_str::<ServerReport>(&line))
+                    .is_err()
+                {
+                    return;
                 }
-            })
-            .or_fail("cannot start a thread", "raise the limit on processes")?;
+            }
+        })?;
         // The server watches its own limit and knows more about where it hangs; this is for one that cannot even do that.
         let end = Instant::now() + limit + Duration::from_secs(10);
         let mut last = String::from("starting");

@@ -4,6 +4,7 @@
 //! command has ended, it kills every process below itself.
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::{ProcessHandle, wait_for_any};
+use forebay_node::threads::spawn;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
 use std::collections::BTreeSet;
@@ -57,20 +58,17 @@ impl Guard {
         let guard = super::follow(self.child.id())?;
         let ended = Arc::new(AtomicBool::new(false));
         let flag = ended.clone();
-        std::thread::Builder::new()
-            .name("follow the service".into())
-            .spawn(move || {
-                let mut poll = vec![PollFd::new(&guard, PollFlags::IN)];
-                poll.extend(signs.iter().map(|sign| PollFd::new(sign, PollFlags::IN)));
-                while rustix::event::poll(&mut poll, None).is_err() {}
-                // The guard's end is the command's; what becomes of the service later is no matter.
-                if poll[0].revents().is_empty() {
-                    flag.store(true, Ordering::SeqCst);
-                    // With the guard gone its processes are below this one, and dropping `Guard` kills them.
-                    let _ = guard.signal(Signal::KILL);
-                }
-            })
-            .or_fail("cannot start a thread", "raise the limit on processes")?;
+        spawn("follow the service", "a thread", move || {
+            let mut poll = vec![PollFd::new(&guard, PollFlags::IN)];
+            poll.extend(signs.iter().map(|sign| PollFd::new(sign, PollFlags::IN)));
+            while rustix::event::poll(&mut poll, None).is_err() {}
+            // The guard's end is the command's; what becomes of the service later is no matter.
+            if poll[0].revents().is_empty() {
+                flag.store(true, Ordering::SeqCst);
+                // With the guard gone its processes are below this one, and dropping `Guard` kills them.
+                let _ = guard.signal(Signal::KILL);
+            }
+        })?;
         Ok(ended)
     }
 
@@ -140,20 +138,17 @@ pub fn run(parent: u32, command: &[OsString]) -> Result {
         }
     })?;
     let pid = Pid::from_child(&child);
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                let sent = match signal {
-                    SIGTERM => Signal::TERM,
-                    SIGHUP => Signal::HUP,
-                    _ => continue,
-                };
-                // Fails only if it has ended.
-                let _ = rustix::process::kill_process(pid, sent);
-            }
-        })
-        .or_fail("cannot start a thread", "raise the limit on processes")?;
+    spawn("signals", "a thread", move || {
+        for signal in signals.forever() {
+            let sent = match signal {
+                SIGTERM => Signal::TERM,
+                SIGHUP => Signal::HUP,
+                _ => continue,
+            };
+            // Fails only if it has ended.
+            let _ = rustix::process::kill_process(pid, sent);
+        }
+    })?;
     let status = child
         .wait()
         .or_fail("cannot wait for the command", "report this")?;
@@ -182,11 +177,7 @@ fn follow(parent: u32) -> Result {
         end_all_below(std::process::id(), &[]);
         std::process::exit(i32::from(forebay_node::failure::FAILED));
     };
-    std::thread::Builder::new()
-        .name("follow".into())
-        .spawn(watch)
-        .or_fail("cannot start a thread", "raise the limit on processes")?;
-    Ok(())
+    spawn("follow", "a thread", watch)
 }
 
 /// How long `srun` may take to end the tasks of its step.

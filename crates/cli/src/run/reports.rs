@@ -5,6 +5,7 @@ use crate::output::tell;
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::process_handle::ProcessHandle;
 use forebay_node::spec::{MemberLocation, ServerReport, host};
+use forebay_node::threads::spawn;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -45,40 +46,34 @@ impl Reports {
     pub fn read(launcher: ProcessHandle, output: ChildStdout) -> Result<Reports> {
         let (sender, events) = mpsc::channel();
         let ended = sender.clone();
-        std::thread::Builder::new()
-            .name("launcher end".into())
-            .spawn(move || {
-                while !launcher.wait(Duration::MAX) {}
-                // Nobody waits for it any more.
-                let _ = ended.send(LauncherEvent::Ended);
-            })
-            .or_fail("cannot start a thread", "raise the limit on processes")?;
+        spawn("launcher end", "a thread", move || {
+            while !launcher.wait(Duration::MAX) {}
+            // Nobody waits for it any more.
+            let _ = ended.send(LauncherEvent::Ended);
+        })?;
         let (stopping, running) = std::io::pipe()
             .or_fail("cannot follow the servers", "raise the limit on open files")?;
-        std::thread::Builder::new()
-            .name("server reports".into())
-            .spawn(move || {
-                let mut notices = Notices::default();
-                let mut running = Some(running);
-                for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
-                    match serde_json::from_str::<ServerReport>(&line) {
-                        Ok(report) => {
-                            if let Some(text) = notices.of(&report) {
-                                tell(format!("forebay: {text}"));
-                            }
-                            if let ServerReport::Stopping { .. } = report {
-                                drop(running.take());
-                            }
-                            // Nobody waits for it any more.
-                            let _ = sender.send(LauncherEvent::Report(report));
+        spawn("server reports", "a thread", move || {
+            let mut notices = Notices::default();
+            let mut running = Some(running);
+            for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
+                match serde_json::from_str::<ServerReport>(&line) {
+                    Ok(report) => {
+                        if let Some(text) = notices.of(&report) {
+                            tell(format!("forebay: {text}"));
                         }
-                        // What the launcher itself has to say.
-                        Err(_) => tell(line),
+                        if let ServerReport::Stopping { .. } = report {
+                            drop(running.take());
+                        }
+                        // Nobody waits for it any more.
+                        let _ = sender.send(LauncherEvent::Report(report));
                     }
+                    // What the launcher itself has to say.
+                    Err(_) => tell(line),
                 }
-                let _ = sender.send(LauncherEvent::OutputEnded);
-            })
-            .or_fail("cannot start a thread", "raise the limit on processes")?;
+            }
+            let _ = sender.send(LauncherEvent::OutputEnded);
+        })?;
         Ok(Reports {
             events,
             late: Vec::new(),

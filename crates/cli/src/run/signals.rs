@@ -1,6 +1,7 @@
 //! Where signals to `run` go: to the command while it runs. Before, they end the start; during staging they cancel it.
 use super::guard::Guard;
-use forebay_node::failure::{Context, Result};
+use forebay_node::failure::Result;
+use forebay_node::threads::on_signals;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,17 +34,14 @@ impl Signals {
     /// # Errors
     /// If they cannot be caught.
     pub fn catch() -> Result<Signals> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
-            .or_fail("cannot catch signals", "raise the limit on open files")?;
         let state = Arc::new(Mutex::new(State {
             to: To::Starting,
             came: None,
         }));
         let now = Signals(state.clone());
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || signals.forever().for_each(|signal| now.take(signal)))
-            .or_fail("cannot start a thread", "raise the limit on processes")?;
+        on_signals(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT], move |signal| {
+            now.take(signal);
+        })?;
         Ok(Signals(state))
     }
 

@@ -6,6 +6,7 @@ use crate::verbs::umount::store_of;
 use forebay_node::control::{Client, Member, NoServer, Rates, Status};
 use forebay_node::failure::{Context, Failure, Result};
 use forebay_node::mount_table;
+use forebay_node::threads::on_signals;
 use forebay_node::units::parse_duration;
 use forebay_server::delegate::Traffic;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -159,20 +160,10 @@ fn redrawn(text: &str, again: bool) -> String {
 
 /// Tells when the user has seen enough.
 fn signals() -> Result<Receiver<i32>> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
-        .or_fail("cannot catch signals", "raise the limit on open files")?;
     let (sender, receiver) = channel();
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                // Fails only if the program is ending already.
-                let _ = sender.send(signal);
-            }
-        })
-        .or_fail(
-            "cannot start the thread for signals",
-            "raise the limit on processes",
-        )?;
+    on_signals(&[SIGINT, SIGTERM], move |signal| {
+        // Fails only if the program is ending already.
+        let _ = sender.send(signal);
+    })?;
     Ok(receiver)
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a part for another server ends by itself once nobody has asked for its progress for a while. Its result stays
 //! until then, or until its coordinator ends it.
-use super::spawn;
 use crate::peer_rpc::messages::PartProgress;
+use crate::threads;
 use forebay_client::stage::{PartResult, Report, StageRun};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,7 +69,9 @@ impl JobPart {
             (state.parts, state.ended) = (parts, true);
             part.changed.notify_all();
         };
-        spawn("stage part", run).inspect_err(|_| self.state().ended = true)
+        threads::spawn("stage part", "a thread", run)
+            .map_err(|e| e.text)
+            .inspect_err(|_| self.state().ended = true)
     }
 
     /// What it tells; also to cancel it.

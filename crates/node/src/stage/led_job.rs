@@ -1,8 +1,8 @@
 //! A stage job at the server that leads it: what is shown of it, while it runs and for a while after.
 use super::job_part::JobPart;
-use super::spawn;
 use crate::control::{StageJob, StageState};
 use crate::process_handle::ends_before;
+use crate::threads;
 use forebay_client::stage::{Counts, Outcome, Report, StopReason};
 use std::io::PipeWriter;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -116,11 +116,12 @@ impl LedJob {
         })?;
         *lock(&self.open) = Some(open);
         let job = self.clone();
-        spawn("stage watch", move || {
+        let follow = move || {
             // It may have ended before the pipe was there.
             if job.runs() && ends_before(asker, &end) {
                 job.report.cancel();
             }
-        })
+        };
+        threads::spawn("stage watch", "a thread", follow).map_err(|e| e.text)
     }
 }

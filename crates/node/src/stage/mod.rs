@@ -27,12 +27,3 @@ mod service;
 mod tests;
 
 pub use service::StageService;
-
-/// Runs on a thread of its own.
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    let thread = std::thread::Builder::new().name(name.into());
-    let started = thread.spawn(run);
-    started
-        .map(drop)
-        .map_err(|e| format!("cannot start a thread: {e}; raise the limit on processes"))
-}

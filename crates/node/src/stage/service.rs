@@ -6,11 +6,11 @@ use super::coordinator::Coordinator;
 use super::host::{StageHost, StagePlan};
 use super::job_part::JobPart;
 use super::led_job::LedJob;
-use super::spawn;
 use crate::control::{ControlReply, StageJob, StageReply, StageRequest, StageSpec, StageState};
 use crate::members::SharedMembers;
 use crate::peer_rpc::messages::{ListedJob, PartRequest, PartSpec};
 use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
+use crate::threads;
 use forebay_client::stage::{Counts, Options, Outcome};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -267,7 +267,7 @@ impl StageService {
             drop(part);
             running.end(outcome);
         };
-        spawn("stage", run)?;
+        threads::spawn("stage", "a thread", run).map_err(|e| e.text)?;
         if !background {
             led.follow(asker).inspect_err(|_| led.report.cancel())?;
         }
@@ -297,10 +297,12 @@ impl StageService {
             lock(&parts).remove(&watched.job);
         };
         let started = part.start().and_then(|()| {
-            spawn("stage watch", watch).inspect_err(|_| {
-                part.report().cancel();
-                part.wait(None);
-            })
+            threads::spawn("stage watch", "a thread", watch)
+                .map_err(|e| e.text)
+                .inspect_err(|_| {
+                    part.report().cancel();
+                    part.wait(None);
+                })
         });
         started.inspect_err(|_| {
             lock(&self.parts).remove(&part.job);

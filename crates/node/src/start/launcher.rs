@@ -5,6 +5,8 @@
 use crate::events::{self, Event};
 use crate::failure::{Context, FAILED, Result};
 use crate::process_handle::ProcessHandle;
+use crate::threads;
+use signal_hook::consts::SIGUSR1;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -59,75 +61,49 @@ pub(super) fn follow(
             let _ = events.send(event);
         }
     };
-    let (sender, signals) = mpsc::channel();
-    events::signals(sender)?;
-    if launched {
-        follow_signal(stop.clone())?;
-    }
-    let next = "raise the limit on processes";
     let caught = stop.clone();
-    std::thread::Builder::new()
-        .name("signal events".into())
-        .spawn(move || {
-            for event in signals {
-                caught(event, "a signal came");
-            }
-        })
-        .or_fail("cannot start the thread for signals", next)?;
+    events::signals(move |event| caught(event, "a signal came"))?;
+    if launched {
+        // `run` has its launcher send SIGUSR1 to all servers where the first one, which gets standard input, has died.
+        let stop = stop.clone();
+        threads::on_signals(&[SIGUSR1], move |_| {
+            let why = COMMAND_ENDED.into();
+            stop(Event::Told { why, over: true }, COMMAND_ENDED);
+        })?;
+    }
     let ended = "the run has ended";
     if let Some(run) = run_process().filter(|_| launched) {
         let run = ProcessHandle::open(run).or_fail("cannot follow the run", "start again")?;
         let stop = stop.clone();
-        std::thread::Builder::new()
-            .name("follow the run".into())
-            .spawn(move || {
+        threads::spawn(
+            "follow the run",
+            "the thread that follows the run",
+            move || {
                 while !run.wait(Duration::MAX) {}
                 // Its guard may still be ending the command.
                 let why = ended.into();
                 stop(Event::Told { why, over: false }, ended);
-            })
-            .or_fail("cannot start the thread that follows the run", next)?;
+            },
+        )?;
     }
     if !launched || rank != 0 {
         return Ok(None);
     }
     let (lifeline, input) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("input".into())
-        .spawn(move || {
-            let mut said = Vec::new();
-            // However it ends, it has ended.
-            let _ = std::io::stdin().lock().read_to_end(&mut said);
-            drop(lifeline);
-            let over = said == COMMAND_OVER;
-            let why = if over { COMMAND_ENDED } else { ended };
-            let told = Event::Told {
-                why: why.into(),
-                over,
-            };
-            stop(told, why);
-        })
-        .or_fail("cannot start the thread for standard input", next)?;
+    threads::spawn("input", "the thread for standard input", move || {
+        let mut said = Vec::new();
+        // However it ends, it has ended.
+        let _ = std::io::stdin().lock().read_to_end(&mut said);
+        drop(lifeline);
+        let over = said == COMMAND_OVER;
+        let why = if over { COMMAND_ENDED } else { ended };
+        let told = Event::Told {
+            why: why.into(),
+            over,
+        };
+        stop(told, why);
+    })?;
     Ok(Some(input))
 }
 
 const COMMAND_ENDED: &str = "the command has ended";
-
-/// `run` has its launcher send SIGUSR1 to all servers where the first one, which gets standard input, has died.
-fn follow_signal(stop: impl Fn(Event, &str) + Send + 'static) -> Result {
-    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGUSR1])
-        .or_fail("cannot catch signals", "raise the limit on open files")?;
-    std::thread::Builder::new()
-        .name("end of the command".into())
-        .spawn(move || {
-            for _ in signals.forever() {
-                let why = COMMAND_ENDED.into();
-                stop(Event::Told { why, over: true }, COMMAND_ENDED);
-            }
-        })
-        .or_fail(
-            "cannot start the thread for signals",
-            "raise the limit on processes",
-        )?;
-    Ok(())
-}

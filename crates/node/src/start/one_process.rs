@@ -76,7 +76,11 @@ pub fn run(
     descriptors::raise_limit();
     let log = Log::start(settings, foreground);
     let (sender, events) = mpsc::channel();
-    events::signals(sender.clone())?;
+    let signals = sender.clone();
+    events::signals(move |event| {
+        // If nobody listens any more, the server is ending already.
+        let _ = signals.send(event);
+    })?;
     let watched = spec.with_parent && !spec.mounts.is_empty();
     let plan = ServerPlan {
         store: spec.store.clone(),
