@@ -3,9 +3,10 @@
 //!
 //! Invariants: a fixed number of connections is served at once; one more is told so and closed. Where [`Acceptor::reserve`] asks for
 //! it one descriptor is held back, so that a process that has run out of them still accepts.
+use parking_lot::{Condvar, Mutex};
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long is waited for a connection to end when there is no descriptor for the next one: others of the process may come back without
@@ -37,18 +38,12 @@ struct Count {
 }
 
 impl Connections {
-    fn count(&self) -> MutexGuard<'_, Count> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until one ends, `limit` at most.
     fn wait_for_end(&self, limit: Duration) {
-        let count = self.count();
+        let mut count = self.count.lock();
         let before = count.ended;
-        let waited = self
-            .ended
-            .wait_timeout_while(count, limit, |count| count.ended == before);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.ended
+            .wait_while_for(&mut count, |count| count.ended == before, limit);
     }
 }
 
@@ -57,7 +52,7 @@ struct Permit(Arc<Connections>);
 
 impl Permit {
     fn get(connections: &Arc<Connections>, most: usize) -> Option<Permit> {
-        let mut count = connections.count();
+        let mut count = connections.count.lock();
         if count.open >= most {
             return None;
         }
@@ -68,7 +63,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut count = self.0.count();
+        let mut count = self.0.count.lock();
         (count.open, count.ended) = (count.open - 1, count.ended + 1);
         self.0.ended.notify_all();
     }

@@ -14,11 +14,11 @@ use crate::recording::RecordingService;
 use crate::spec::host;
 use crate::stage::StageService;
 use forebay_fuse::OpenHandles;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long another process may take to answer.
@@ -135,7 +135,7 @@ impl ControlService {
     fn own_status(&self) -> Result<Status, String> {
         let shown = self.store.display();
         let (figures, peers) = {
-            let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+            let service = self.service.lock();
             let Some(service) = service.as_ref() else {
                 return Err(format!("the service of {shown} is stopping; try again"));
             };
@@ -214,15 +214,11 @@ impl ControlService {
 
     fn stop(&self, force: bool, asker: u32) -> ControlReply {
         let (reply, answer) = sync_channel(1);
-        let sent = self
-            .events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .send(Event::Stop {
-                force,
-                asker,
-                reply,
-            });
+        let sent = self.events.lock().send(Event::Stop {
+            force,
+            asker,
+            reply,
+        });
         let stopping = || {
             ControlReply::Refused(format!(
                 "the service of {} is stopping already",

@@ -4,11 +4,12 @@
 use crate::failure::{Context, Result};
 use crate::settings::Settings;
 use forebay_server::escape::escaped;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tracing_subscriber::prelude::*;
 
 /// A log longer than this is moved to `log.old` when the server starts.
@@ -50,7 +51,7 @@ impl Log {
     /// # Errors
     /// If the file cannot be opened.
     pub fn move_to(&self, store: &Path) -> Result {
-        let mut target = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut target = self.0.lock();
         let LogTarget::Memory(held) = &*target else {
             return Ok(());
         };
@@ -85,7 +86,7 @@ impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let line = format!("{}\n", escaped(text.strip_suffix('\n').unwrap_or(&text)));
-        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *self.0.lock() {
             LogTarget::Memory(held) => held.write_all(line.as_bytes()),
             LogTarget::Stderr => std::io::stderr().write_all(line.as_bytes()),
             LogTarget::File(file) => file.write_all(line.as_bytes()),

@@ -2,8 +2,9 @@
 use crate::control::{DeadMember, Peer};
 use forebay_server::salvage::Salvage;
 use forebay_server::{Delegate, MemberStatus, Service};
+use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The members that run in this process.

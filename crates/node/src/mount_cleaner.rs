@@ -13,6 +13,7 @@ use crate::failure::{Context, Result};
 use crate::mount_table::{self, How, MountChanges};
 use crate::process_handle::{ProcessHandle, wait_for_any};
 use crate::processes;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FlockOperation;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -21,8 +22,8 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long the threads of a server may go on after its end of the pipe has closed.
@@ -36,7 +37,7 @@ static CLEANER_PIPE: Mutex<Option<ChildStdin>> = Mutex::new(None);
 
 /// Tells the watcher, if this process has one, which process groups have used the mounts that it leaves behind.
 pub fn tell_callers(groups: &BTreeSet<u32>) {
-    let mut watcher = CLEANER_PIPE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut watcher = CLEANER_PIPE.lock();
     if let Some(watcher) = watcher.as_mut() {
         let lines: String = groups.iter().map(|group| format!("{group}\n")).collect();
         // Fails only if the watcher has ended, and then nobody wants to know. It reads all the time.
@@ -66,7 +67,7 @@ pub fn start(store: &Path, users: &[u32]) -> Result {
             "raise the limit on processes (ulimit -u)",
         )?;
     // Open as long as this process lives.
-    *CLEANER_PIPE.lock().unwrap_or_else(PoisonError::into_inner) = child.stdin.take();
+    *CLEANER_PIPE.lock() = child.stdin.take();
     Ok(())
 }
 

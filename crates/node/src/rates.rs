@@ -6,9 +6,10 @@ use crate::failure::Result;
 use crate::members::SharedMembers;
 use crate::threads;
 use forebay_server::delegate::Traffic;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is looked.
@@ -60,9 +61,7 @@ impl RateSampler {
                 let Some(sample) = sample(&service) else {
                     return;
                 };
-                kept.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .add(sample);
+                kept.lock().add(sample);
                 if stopped.recv_timeout(SAMPLE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
@@ -77,14 +76,14 @@ impl RateSampler {
 
     /// The rates of `member`, which has counted `traffic` by now.
     pub fn rates(&self, member: u16, traffic: &Traffic) -> Rates {
-        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self.samples.lock();
         samples.rates(member, traffic, Instant::now())
     }
 }
 
 /// What the members have counted; `None` if the service has stopped.
 fn sample(service: &SharedMembers) -> Option<Sample> {
-    let service = service.lock().unwrap_or_else(PoisonError::into_inner);
+    let service = service.lock();
     let delegates = service.as_ref()?.delegates();
     let counted = delegates
         .into_iter()

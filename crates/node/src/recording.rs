@@ -13,8 +13,9 @@ use crate::spec::host;
 use crate::threads;
 use forebay_fuse::Watch;
 use forebay_trace::record::{Recorder, Setup};
+use parking_lot::Mutex;
 use std::io::PipeWriter;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long the other servers may take.
@@ -53,10 +54,6 @@ impl RecordingService {
         }
     }
 
-    fn active(&self) -> MutexGuard<'_, Option<ActiveRecording>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Answers a client: for all servers of the service.
     pub fn answer(self: &Arc<Self>, ask: RecordRequest) -> ControlReply {
         let answer = match ask {
@@ -79,7 +76,7 @@ impl RecordingService {
     }
 
     fn start_all(self: &Arc<Self>, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {
-        if self.active().as_ref().is_some_and(|a| a.id == spec.id) {
+        if self.active.lock().as_ref().is_some_and(|a| a.id == spec.id) {
             return Ok(Vec::new());
         }
         let mut parts = self.start(spec)?;
@@ -106,7 +103,7 @@ impl RecordingService {
         let (end, open) = std::io::pipe().map_err(|e| {
             format!("cannot follow process {asker}: {e}; raise the limit on open files")
         })?;
-        match self.active().as_mut().filter(|active| active.id == id) {
+        match self.active.lock().as_mut().filter(|active| active.id == id) {
             Some(active) => active.end = Some(open),
             // It has ended already.
             None => return Ok(()),
@@ -122,7 +119,7 @@ impl RecordingService {
     }
 
     fn start(&self, spec: &RecordSpec) -> Result<Vec<RecordPart>, String> {
-        let mut active = self.active();
+        let mut active = self.active.lock();
         match active.as_ref() {
             Some(active) if active.id == spec.id => return Ok(Vec::new()),
             Some(_) => {
@@ -132,12 +129,7 @@ impl RecordingService {
             }
             None => {}
         }
-        if self
-            .service
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_none()
-        {
+        if self.service.lock().is_none() {
             return Err(String::from("the service is stopping; start it again"));
         }
         let setup = Setup {
@@ -187,7 +179,7 @@ impl RecordingService {
     }
 
     fn stop(&self, id: u64) -> Vec<String> {
-        let mut active = self.active();
+        let mut active = self.active.lock();
         let Some(recording) = active.take_if(|active| active.id == id) else {
             return Vec::new();
         };
@@ -212,7 +204,7 @@ impl RecordingService {
 
     /// Ends what is running: the service stops.
     pub fn close(&self) {
-        let id = self.active().as_ref().map(|active| active.id);
+        let id = self.active.lock().as_ref().map(|active| active.id);
         if let Some(id) = id {
             for problem in self.stop(id) {
                 tracing::warn!("{problem}");

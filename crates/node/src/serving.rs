@@ -17,9 +17,10 @@ use crate::settings::Settings;
 use crate::stage::StageService;
 use crate::watchdog::Watchdog;
 use forebay_fuse::Mount;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// What runs, and where.
@@ -230,8 +231,7 @@ impl RunningServer {
         if let Some(peer_rpc) = self.peer_rpc {
             peer_rpc.close();
         }
-        let members = self.members.lock();
-        let members = members.unwrap_or_else(PoisonError::into_inner).take();
+        let members = self.members.lock().take();
         if let Some(members) = &members {
             members.leave(&why, over);
         }

@@ -1,6 +1,7 @@
 //! Ends a server whose start or stop takes longer than its limit, after writing down at which step it hangs.
 use crate::failure::{FAILED, Failure};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use parking_lot::Mutex;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Why servers that run may not reach each other.
@@ -43,7 +44,7 @@ impl Watchdog {
                 let Step {
                     text: step,
                     for_others,
-                } = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                } = seen.lock().clone();
                 tracing::error!(
                     "no progress at '{step}'; the threads:\n{}",
                     crate::processes::stacks(std::process::id())
@@ -85,7 +86,7 @@ impl Watchdog {
 
     fn set(&self, step: &str, for_others: bool) {
         tracing::info!("{step}");
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Step {
+        *self.step.lock() = Step {
             text: step.to_string(),
             for_others,
         };

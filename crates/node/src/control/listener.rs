@@ -5,11 +5,12 @@ use super::{ControlReply, ControlRequest, Hello, MAX_LINE_BYTES, SOCKET_NAME, VE
 use crate::acceptor::Acceptor;
 use crate::descriptors;
 use crate::failure::{Context, Result};
+use parking_lot::{Condvar, Mutex};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Answers requests.
@@ -36,11 +37,11 @@ struct Pending {
 
 impl Pending {
     fn add(&self) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.count.lock() += 1;
     }
 
     fn done(&self) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.count.lock() -= 1;
         self.fewer.notify_all();
     }
 }
@@ -98,16 +99,10 @@ impl Listener {
 
     /// Removes the socket once every request read so far is answered, or after `limit`.
     pub fn close(self, limit: Duration) {
-        let count = self
-            .pending
-            .count
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut count = self.pending.count.lock();
         // Whether they were answered or the limit passed, the process ends next.
-        let _ = self
-            .pending
-            .fewer
-            .wait_timeout_while(count, limit, |count| *count > 0);
+        let fewer = &self.pending.fewer;
+        fewer.wait_while_for(&mut count, |count| *count > 0, limit);
     }
 }
 

@@ -6,9 +6,9 @@ use super::job_part::JobPart;
 use crate::peer_rpc::messages::{PartProgress, PartRequest, PartSpec};
 use crate::peer_rpc::{PeerRequest, PeerRpc};
 use forebay_client::stage::{Counts, Outcome, PartSummary, StopReason};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long another server may take to start its part (it reads what an earlier run has left), or to answer.
@@ -184,10 +184,7 @@ impl Coordinator<'_> {
         }
         let mut sum = Counts::default();
         others.values().for_each(|other| sum += other.counts);
-        *self
-            .elsewhere
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = sum;
+        *self.elsewhere.lock() = sum;
     }
 
     fn take(&self, member: u16, other: &mut RemotePart, seen: PartProgress) {

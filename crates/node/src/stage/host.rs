@@ -4,7 +4,6 @@ use crate::members::{LocalMembers, SharedMembers};
 use forebay_client::Client;
 use forebay_client::stage::{self, Direction, LocalNode, Options, PathPair, StageRun, job_number};
 use std::path::PathBuf;
-use std::sync::PoisonError;
 
 /// See the head of this file.
 pub struct StageHost {
@@ -67,7 +66,7 @@ fn describe(spec: &StageSpec) -> Result<String, String> {
 
 impl StageHost {
     fn with<T>(&self, with: impl FnOnce(&dyn LocalMembers) -> T) -> Option<T> {
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        let service = self.service.lock();
         service.as_deref().map(with)
     }
 

@@ -5,7 +5,8 @@
 use crate::peer_rpc::messages::PartProgress;
 use crate::threads;
 use forebay_client::stage::{PartResult, Report, StageRun};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// See the head of this file.
@@ -47,10 +48,6 @@ impl JobPart {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, PartState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Lets it run, on a thread of its own.
     ///
     /// # Errors
@@ -65,13 +62,13 @@ impl JobPart {
                 let text = "it panicked; see the server's log, and report this";
                 part.report().fatal(text.into());
             }
-            let mut state = part.state();
+            let mut state = part.state.lock();
             (state.parts, state.ended) = (parts, true);
             part.changed.notify_all();
         };
         threads::spawn("stage part", "a thread", run)
             .map_err(|e| e.text)
-            .inspect_err(|_| self.state().ended = true)
+            .inspect_err(|_| self.state.lock().ended = true)
     }
 
     /// What it tells; also to cancel it.
@@ -86,7 +83,7 @@ impl JobPart {
 
     /// How far it is, for a coordinator elsewhere.
     pub fn look(&self, from: usize, lines: usize) -> PartProgress {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.looked = Instant::now();
         let parts = state.parts.as_ref();
         let left = parts.map(|parts| parts.summary.clone());
@@ -105,50 +102,41 @@ impl JobPart {
 
     /// Whether it has ended.
     pub fn ended(&self) -> bool {
-        self.state().ended
+        self.state.lock().ended
     }
 
     /// Waits until it has ended, `limit` at most; whether it has.
     pub fn wait(&self, limit: Option<Duration>) -> bool {
-        let state = self.state();
-        let ended = match limit {
-            Some(limit) => {
-                let waited = self
-                    .changed
-                    .wait_timeout_while(state, limit, |state| !state.ended);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => self
-                .changed
-                .wait_while(state, |state| !state.ended)
-                .unwrap_or_else(PoisonError::into_inner),
-        };
-        ended.ended
+        let mut state = self.state.lock();
+        let runs = |state: &mut PartState| !state.ended;
+        match limit {
+            Some(limit) => _ = self.changed.wait_while_for(&mut state, runs, limit),
+            None => self.changed.wait_while(&mut state, runs),
+        }
+        state.ended
     }
 
     /// What it leaves, once.
     pub fn take(&self) -> Option<PartResult> {
-        self.state().parts.take()
+        self.state.lock().parts.take()
     }
 
     /// Nobody looks at it any more.
     pub fn release(&self) {
-        self.state().released = true;
+        self.state.lock().released = true;
         self.changed.notify_all();
     }
 
     /// Waits until its coordinator has let it go, `limit` at most.
     pub fn wait_released(&self, limit: Duration) {
-        let state = self.state();
-        let waited = self
-            .changed
-            .wait_timeout_while(state, limit, |state| !state.released);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.state.lock();
+        self.changed
+            .wait_while_for(&mut state, |state| !state.released, limit);
     }
 
     /// Cancels it when nobody has looked for `patience`; returns once it has ended and been released, or nobody looks.
     pub fn watch(&self, patience: Duration) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             let alone = state.looked.elapsed() >= patience;
             if state.ended && (alone || state.released) {
@@ -163,8 +151,7 @@ impl JobPart {
                 true => patience,
                 false => patience.saturating_sub(state.looked.elapsed()),
             };
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 }

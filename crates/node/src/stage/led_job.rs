@@ -4,13 +4,10 @@ use crate::control::{StageJob, StageState};
 use crate::process_handle::ends_before;
 use crate::threads;
 use forebay_client::stage::{Counts, Outcome, Report, StopReason};
+use parking_lot::{Condvar, Mutex};
 use std::io::PipeWriter;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// One job that this server leads.
 pub struct LedJob {
@@ -60,12 +57,12 @@ impl LedJob {
 
     /// Whether it has not ended.
     pub fn runs(&self) -> bool {
-        lock(&self.ended).is_none()
+        self.ended.lock().is_none()
     }
 
     /// As it is shown, with some of its lines.
     pub fn show(&self, from: usize, most: usize) -> StageJob {
-        let ended = *lock(&self.ended);
+        let ended = *self.ended.lock();
         let state = match ended.map(|(outcome, _)| outcome) {
             None => StageState::Running,
             Some(Outcome::Done) => StageState::Done,
@@ -79,7 +76,7 @@ impl LedJob {
         };
         let seconds = ended.map_or_else(|| self.since.elapsed(), |(_, took)| took);
         let mut counts = self.report.counts();
-        counts += *lock(&self.elsewhere);
+        counts += *self.elsewhere.lock();
         StageJob {
             job: self.job,
             what: self.what.clone(),
@@ -94,16 +91,15 @@ impl LedJob {
 
     /// It has ended.
     pub fn end(&self, outcome: Outcome) {
-        *lock(&self.ended) = Some((outcome, self.since.elapsed()));
+        *self.ended.lock() = Some((outcome, self.since.elapsed()));
         self.end.notify_all();
-        drop(lock(&self.open).take());
+        drop(self.open.lock().take());
     }
 
     /// Waits until it has ended.
     pub fn wait(&self) {
-        let ended = lock(&self.ended);
-        let waited = self.end.wait_while(ended, |ended| ended.is_none());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let mut ended = self.ended.lock();
+        self.end.wait_while(&mut ended, |ended| ended.is_none());
     }
 
     /// Cancels it once the process that asked for it is gone, on a thread of its own that ends with the job.
@@ -114,7 +110,7 @@ impl LedJob {
         let (end, open) = std::io::pipe().map_err(|e| {
             format!("cannot follow process {asker}: {e}; raise the limit on open files")
         })?;
-        *lock(&self.open) = Some(open);
+        *self.open.lock() = Some(open);
         let job = self.clone();
         let follow = move || {
             // It may have ended before the pipe was there.

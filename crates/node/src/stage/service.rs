@@ -12,10 +12,11 @@ use crate::peer_rpc::messages::{ListedJob, PartRequest, PartSpec};
 use crate::peer_rpc::{PeerReply, PeerRequest, PeerRpc};
 use crate::threads;
 use forebay_client::stage::{Counts, Options, Outcome};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Finished jobs that are remembered.
@@ -28,10 +29,6 @@ const PEER_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 const UNWATCHED_PART_LIMIT: Duration = Duration::from_secs(30);
 /// A server that stops waits so long for coordinators to see that its parts have ended.
 const COORDINATOR_GRACE: Duration = Duration::from_secs(2);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// See the head of this file.
 pub struct StageService {
@@ -120,8 +117,8 @@ impl StageService {
     /// Forgets what is finished of jobs that do not run here.
     fn forget_unfinished(&self) {
         // Held so that none begins meanwhile.
-        let state = lock(&self.state);
-        let parts = lock(&self.parts);
+        let state = self.state.lock();
+        let parts = self.parts.lock();
         for (key, what) in self.host.left() {
             let runs = state.led.iter().any(|s| s.key == key && s.runs());
             if !runs && parts.values().all(|part| part.key != key) {
@@ -143,7 +140,7 @@ impl StageService {
     }
 
     fn find(&self, job: u64) -> Result<Arc<LedJob>, String> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let led = state.led.iter().find(|s| s.job == job).cloned();
         led.ok_or_else(|| {
             format!("there is no stage job {job}; `forebay stage status` shows those there are")
@@ -151,7 +148,7 @@ impl StageService {
     }
 
     fn part(&self, job: u64) -> Result<Arc<JobPart>, String> {
-        let part = lock(&self.parts).get(&job).cloned();
+        let part = self.parts.lock().get(&job).cloned();
         part.ok_or_else(|| format!("it has no part of stage job {job} any more; see its log"))
     }
 
@@ -183,14 +180,14 @@ impl StageService {
 
     /// What this server leads, and what was cut off here.
     fn list(&self) -> Vec<ListedJob> {
-        let led_jobs = lock(&self.state).led.clone();
+        let led_jobs = self.state.lock().led.clone();
         let listed = |led: &Arc<LedJob>| ListedJob {
             key: led.key,
             age: led.age().as_secs_f64(),
             job: led.show(0, 0),
         };
         let mut jobs: Vec<ListedJob> = led_jobs.iter().map(listed).collect();
-        let parts = lock(&self.parts).clone();
+        let parts = self.parts.lock().clone();
         for (key, what) in self.host.left() {
             if led_jobs.iter().all(|led| led.key != key) && parts.values().all(|p| p.key != key) {
                 let job = StageJob {
@@ -239,7 +236,7 @@ impl StageService {
         }
         let avoid = self.places()?;
         self.refuse_own(&spec, &avoid)?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         self.refuse_busy(&state, plan.key)?;
         let engine = self.host.job(&spec, &plan, &avoid, false)?;
         let job = self.number(state.begun);
@@ -285,16 +282,16 @@ impl StageService {
 
     fn start_part(&self, spec: PartSpec) -> Result<(), String> {
         let plan = StagePlan::new(&spec.spec)?;
-        let state = lock(&self.state);
+        let state = self.state.lock();
         self.refuse_busy(&state, plan.key)?;
         let engine = self.host.job(&spec.spec, &plan, &spec.avoid, true)?;
         let part = JobPart::new(spec.job, plan.key, plan.what, engine);
         tracing::info!("a part of stage job {}: {}", part.job, part.what);
         let (watched, parts, patience) = (part.clone(), self.parts.clone(), self.patience);
-        lock(&parts).insert(part.job, part.clone());
+        parts.lock().insert(part.job, part.clone());
         let watch = move || {
             watched.watch(patience);
-            lock(&parts).remove(&watched.job);
+            parts.lock().remove(&watched.job);
         };
         let started = part.start().and_then(|()| {
             threads::spawn("stage watch", "a thread", watch)
@@ -305,12 +302,12 @@ impl StageService {
                 })
         });
         started.inspect_err(|_| {
-            lock(&self.parts).remove(&part.job);
+            self.parts.lock().remove(&part.job);
         })
     }
 
     fn end_part(&self, job: u64, done: bool) {
-        let Some(part) = lock(&self.parts).remove(&job) else {
+        let Some(part) = self.parts.lock().remove(&job) else {
             return;
         };
         tracing::info!(
@@ -331,7 +328,7 @@ impl StageService {
             return Err(String::from("the service is stopping; start it again"));
         }
         let led = state.led.iter().find(|s| s.key == key && s.runs());
-        let parts = lock(&self.parts);
+        let parts = self.parts.lock();
         let part = parts.values().find(|part| part.key == key);
         match led.map(|s| s.job).or(part.map(|p| p.job)) {
             None => Ok(()),
@@ -378,8 +375,8 @@ impl StageService {
 
     /// How many jobs run that this process leads or has a part of.
     pub fn running(&self) -> u64 {
-        let mut jobs: Vec<u64> = lock(&self.parts).keys().copied().collect();
-        let state = lock(&self.state);
+        let mut jobs: Vec<u64> = self.parts.lock().keys().copied().collect();
+        let state = self.state.lock();
         jobs.extend(state.led.iter().filter(|s| s.runs()).map(|s| s.job));
         jobs.sort_unstable();
         jobs.dedup();
@@ -388,10 +385,10 @@ impl StageService {
 
     /// What runs now, for the message that refuses to stop.
     pub fn busy(&self) -> Option<String> {
-        let led = lock(&self.state).led.iter().find(|s| s.runs()).cloned();
+        let led = self.state.lock().led.iter().find(|s| s.runs()).cloned();
         let led = led.map(|led| (led.job, led.what().to_string()));
         let part = || {
-            let parts = lock(&self.parts);
+            let parts = self.parts.lock();
             let (_, part) = parts.first_key_value()?;
             Some((part.job, part.what.clone()))
         };
@@ -404,11 +401,11 @@ impl StageService {
     /// Ends all jobs and parts, and waits until they have.
     pub fn stop(&self) {
         let jobs = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.closed = true;
             state.led.clone()
         };
-        let parts = lock(&self.parts).clone();
+        let parts = self.parts.lock().clone();
         jobs.iter().for_each(|led| led.report.cancel());
         parts.values().for_each(|part| part.report().cancel());
         for led in jobs {
@@ -420,6 +417,6 @@ impl StageService {
             part.wait_released(COORDINATOR_GRACE);
             part.release();
         }
-        lock(&self.parts).clear();
+        self.parts.lock().clear();
     }
 }

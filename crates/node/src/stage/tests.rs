@@ -8,11 +8,12 @@ use forebay_client::stage::Options;
 use forebay_fabric::local;
 use forebay_server::{Config, Delegate, MemberStatus, Service};
 use forebay_storage::OsIo;
+use parking_lot::{Condvar, Mutex};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -66,11 +67,11 @@ struct Gate {
 impl Gate {
     fn pass(&self) {
         self.reached.fetch_add(1, Ordering::SeqCst);
-        let open = self.open.lock().unwrap();
-        drop(self.changed.wait_while(open, |open| !*open).unwrap());
+        let mut open = self.open.lock();
+        self.changed.wait_while(&mut open, |open| !*open);
     }
     fn open(&self) {
-        *self.open.lock().unwrap() = true;
+        *self.open.lock() = true;
         self.changed.notify_all();
     }
 }

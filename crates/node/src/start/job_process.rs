@@ -25,11 +25,12 @@ use crate::transport;
 use forebay_fabric::session::{self, Identity, Session, StartError, Timing};
 use forebay_server::{Home, Joined, Meeting, proto};
 use forebay_storage::{Io, OsIo};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What the server is started with.
@@ -360,7 +361,7 @@ fn stop_when_alone(session: &Session, events: Sender<Event>) {
     let limit = session.timing().limit;
     let (dead, others) = (Mutex::new(BTreeSet::new()), session.size() as usize - 1);
     session.on_death(move |member| {
-        let mut dead = dead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dead = dead.lock();
         dead.insert(member);
         if dead.len() < others {
             return;
