@@ -1,4 +1,4 @@
-//! How a verb fails: an exit code and one line that says what happened, where, and what to do next.
+//! How a verb or a server fails: an exit code and one line that says what happened, where, and what to do next.
 //!
 //! Invariant: the line never holds a newline, so that scripts can show it whole: one in the name of a file stands there as `\n`, as
 //! everywhere ([`forebay_server::escape`]). Texts of other programs that have several lines become one through [`one_line`] first.
