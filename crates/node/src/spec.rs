@@ -1,5 +1,4 @@
 //! What a server process is told, and what it reports back while it starts. Both travel as JSON over pipes.
-use crate::control::MountStatus;
 use crate::failure::{Failure, Result};
 use crate::limits::within;
 use forebay_server::escape::escaped_name;
@@ -189,15 +188,6 @@ impl ServerSpec {
     pub fn following(mut self) -> ServerSpec {
         self.with_parent = true;
         self
-    }
-
-    /// The mounts as `forebay status` shows them.
-    pub fn mount_status(&self) -> Vec<MountStatus> {
-        let mount = |(member, path): (usize, &PathBuf)| MountStatus {
-            member: member as u16,
-            path: path.clone(),
-        };
-        self.mounts.iter().enumerate().map(mount).collect()
     }
 }
 
