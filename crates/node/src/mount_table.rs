@@ -50,6 +50,20 @@ pub fn all() -> Result<Vec<Mounted>> {
     )
 }
 
+/// Whether anything can be mounted on this machine.
+///
+/// # Errors
+/// If the kernel has no FUSE.
+pub fn need_fuse() -> Result {
+    match Path::new("/dev/fuse").exists() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "this machine has no /dev/fuse, so nothing can be mounted",
+            "load it: `modprobe fuse`, and install fuse3",
+        )),
+    }
+}
+
 /// The topmost mount exactly at `point`.
 pub fn at<'a>(mounts: &'a [Mounted], point: &Path) -> Option<&'a Mounted> {
     mounts.iter().rev().find(|m| m.point == point)

@@ -162,19 +162,7 @@ impl ServerSpec {
     ) -> Result<ServerSpec> {
         let store = crate::mount_table::absolute(store)?;
         let mounts = points(mountpoint, nodes)?;
-        if let Some(point) = mounts
-            .iter()
-            .find(|p| p.starts_with(&store) || store.starts_with(p))
-        {
-            return Err(Failure::usage(
-                format!(
-                    "the mount point {} and the store {} lie in each other",
-                    point.display(),
-                    store.display()
-                ),
-                "name two separate directories",
-            ));
-        }
+        mounts.iter().try_for_each(|point| apart(&store, point))?;
         Ok(ServerSpec {
             store,
             mounts,
@@ -189,6 +177,24 @@ impl ServerSpec {
         self.with_parent = true;
         self
     }
+}
+
+/// Whether a store and a mount point do not lie in each other.
+///
+/// # Errors
+/// A usage failure that names both.
+pub fn apart(store: &Path, point: &Path) -> Result {
+    if !point.starts_with(store) && !store.starts_with(point) {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        format!(
+            "the mount point {} and the store {} lie in each other",
+            point.display(),
+            store.display()
+        ),
+        "name two separate directories",
+    ))
 }
 
 /// A store inside another one's directory would be lost with that one, and is no part of it.

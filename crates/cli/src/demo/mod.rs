@@ -16,6 +16,7 @@ use crate::settings::{Resolved, Source};
 use crate::verbs::fsck;
 use forebay_node::control::Member;
 use forebay_node::failure::{Context, Failure, Result};
+use forebay_node::mount_table;
 use forebay_node::processes::memory;
 use forebay_server::{Config, IndexStats};
 use forebay_storage::OsIo;
@@ -86,12 +87,7 @@ fn settings(args: &DemoArgs, config: Option<&Path>) -> Result<Resolved> {
             "give it a size such as 16MiB",
         ));
     }
-    if !Path::new("/dev/fuse").exists() {
-        return Err(Failure::new(
-            "this machine has no /dev/fuse, so nothing can be mounted",
-            "load it: `modprobe fuse`, and install fuse3",
-        ));
-    }
+    mount_table::need_fuse()?;
     Ok(settings)
 }
 

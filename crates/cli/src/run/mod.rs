@@ -24,6 +24,7 @@ use crate::output::{tell, tell_line};
 use crate::settings::{Resolved, Source};
 use forebay_client::job;
 use forebay_node::failure::{Context, FAILED, Failure, Result};
+use forebay_node::mount_table;
 use forebay_node::process_handle::ProcessHandle;
 use forebay_node::server_process::ServerProcess;
 use forebay_node::transport;
@@ -51,12 +52,7 @@ trait Servers {
 /// Wrong settings (2); a service that does not start or stop (1); the command's own exit code.
 pub fn run(args: &RunArgs, config: Option<&Path>) -> Result {
     let settings = config_file::resolve(config, &args.settings)?;
-    if !Path::new("/dev/fuse").exists() {
-        return Err(Failure::new(
-            "this machine has no /dev/fuse, so nothing can be mounted",
-            "load it: `modprobe fuse`, and install fuse3",
-        ));
-    }
+    mount_table::need_fuse()?;
     let staging = Staging::plan(args)?;
     let signals = Signals::catch()?;
     let servers = start(args, &settings)?;

@@ -2,7 +2,7 @@
 use crate::args::MountArgs;
 use crate::config_file;
 use crate::output::{name, print, tell_line};
-use forebay_node::failure::{Failure, Result};
+use forebay_node::failure::Result;
 use forebay_node::mount_table;
 use forebay_node::server_process::ServerProcess;
 use forebay_node::spec::{SalvageSpec, ServerReport, ServerSpec};
@@ -15,12 +15,7 @@ use std::path::Path;
 /// Wrong settings (2); whatever keeps the server from starting (1).
 pub fn run(args: &MountArgs, config: Option<&Path>) -> Result {
     let settings = config_file::resolve(config, &args.settings)?;
-    if !Path::new("/dev/fuse").exists() {
-        return Err(Failure::new(
-            "this machine has no /dev/fuse, so nothing can be mounted",
-            "load it: `modprobe fuse`, and install fuse3",
-        ));
-    }
+    mount_table::need_fuse()?;
     let spec = match args.salvage {
         true => ServerSpec::to_salvage(to_salvage(args)?, &args.mountpoint, settings.texts())?,
         false => settings.spec(&args.store, &args.mountpoint)?,

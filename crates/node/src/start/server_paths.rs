@@ -63,14 +63,7 @@ impl ServerPaths {
             mount_table::absolute(Path::new(&text.replace("{rank}", &rank.to_string())))
         };
         let (store, point) = (own(store)?, own(mount)?);
-        if point.starts_with(&store) || store.starts_with(&point) {
-            let what = format!(
-                "the mount point {} and the store {} lie in each other",
-                point.display(),
-                store.display()
-            );
-            return Err(Failure::usage(what, "name two separate directories"));
-        }
+        crate::spec::apart(&store, &point)?;
         crate::spec::outside_stores(&store)?;
         Ok(ServerPaths { rank, store, point })
     }
