@@ -49,6 +49,7 @@ pub mod superblock;
 pub mod team;
 #[doc(hidden)]
 pub mod testing;
+mod worker_thread;
 
 pub use config::{Config, Consistency, LEAST_MEMORY};
 pub use delegate::{Delegate, PrefetchConfig};

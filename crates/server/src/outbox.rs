@@ -13,11 +13,11 @@
 //! ```
 mod displaced;
 
-pub(crate) use displaced::HeldBytes;
+pub(crate) use displaced::{DisplacedBytes, HeldBytes};
 
+use crate::worker_thread::WorkerThread;
 use crate::{Error, Fid, Member, Result, keys};
 use bytes::Bytes;
-use displaced::DisplacedBytes;
 use forebay_data::SpaceSignal;
 use forebay_index::Extent;
 use forebay_proto::PeerRpc;
@@ -28,7 +28,6 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The files of which a start may put back what commits displaced. What cannot be read is left out.
@@ -54,14 +53,15 @@ pub struct Outbox {
     store: Arc<Store>,
     peers: Arc<dyn PeerRpc>,
     next: AtomicU64,
-    displaced: DisplacedBytes,
+    /// What commits displaced whose own bytes may not be on disk yet.
+    pub(crate) displaced: DisplacedBytes,
     /// One delivery at a time.
     delivery: Mutex<DeliveryProgress>,
     wake_state: Mutex<WakeState>,
     wake: Condvar,
     /// Writers of this node that wait for space: what is to be delivered may make some.
     space_freed: Arc<SpaceSignal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: WorkerThread,
 }
 
 /// How far deliveries came. Only a hint where to look first: the records of delivered messages stay in the store for a
@@ -113,7 +113,7 @@ impl Outbox {
             wake_state: Mutex::new(WakeState::default()),
             wake: Condvar::new(),
             space_freed,
-            thread: Mutex::new(None),
+            thread: WorkerThread::default(),
         })
     }
 
@@ -123,16 +123,8 @@ impl Outbox {
     /// When the thread cannot be started.
     pub fn start(self: &Arc<Outbox>) -> Result<()> {
         let worker = self.clone();
-        let thread = std::thread::Builder::new()
-            .name(format!("outbox-{}", self.peers.member()))
-            .spawn(move || worker.run())
-            .map_err(|e| {
-                Error::Refused(format!(
-                    "cannot start a thread: {e}; raise the limit of processes"
-                ))
-            })?;
-        *self.thread.lock() = Some(thread);
-        Ok(())
+        let name = format!("outbox-{}", self.peers.member());
+        self.thread.start(name, move || worker.run())
     }
 
     /// Adds to `batch` the messages that give these extents' bytes back. Call `wake` once the batch is applied.
@@ -157,41 +149,6 @@ impl Outbox {
                 batch.put(keys::OUTBOX, key(member, number), value);
             }
         }
-    }
-
-    /// Adds to `batch`, a commit's, what it displaces and what it writes in pages of older bytes. Its own bytes need not be on disk: these
-    /// are given back once they are. Call `wake` once the batch is applied.
-    pub(crate) fn hold(&self, batch: &mut Batch, held: &HeldBytes) -> Result<()> {
-        self.displaced.add(batch, held)
-    }
-
-    /// Whether something may be held back of the file: then all that is committed to it is named to `hold` as written beside.
-    pub fn holds(&self, fid: Fid) -> bool {
-        self.displaced.has(fid)
-    }
-
-    /// These members wrote bytes of a commit, in segments already, that is about to land and need not be on disk.
-    pub fn wrote(&self, writers: impl IntoIterator<Item = Member>) {
-        self.displaced.wrote(writers);
-    }
-
-    /// Before a recovery: what it publishes late is of an earlier run, as is what that run held back. None of it is given back before
-    /// [`Outbox::begin_restore`].
-    pub fn keep_displaced(&self) {
-        self.displaced.keep();
-    }
-
-    /// What is held back up to now is of earlier runs, and left to the restore.
-    pub fn begin_restore(&self) {
-        self.displaced.begin();
-    }
-
-    /// What earlier runs held back, by number.
-    ///
-    /// # Errors
-    /// When the store cannot be read, or a record is damaged.
-    pub(crate) fn left(&self) -> Result<Vec<(u64, HeldBytes)>> {
-        self.displaced.left()
     }
 
     /// Adds to `batch` the end of a record that an earlier run left, and the messages for what is not needed of it.
@@ -339,10 +296,7 @@ impl Outbox {
     pub fn close(&self) {
         self.wake_state.lock().closed = true;
         self.wake.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
+        self.thread.join();
     }
 }
 

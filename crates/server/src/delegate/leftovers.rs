@@ -11,13 +11,13 @@
 //! - Bytes that nothing names and that a full disk did not let go are kept in mind here, and given back later.
 use super::Delegate;
 use super::open_file::OpenFile;
-use crate::{Error, Result};
+use crate::Result;
+use crate::worker_thread::WorkerThread;
 use forebay_data::LogRange;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The pause between two rounds over what is left: the first, and the longest.
@@ -42,7 +42,7 @@ pub(super) struct Leftovers {
     garbage: Mutex<Vec<LogRange>>,
     /// Held through a round.
     round: Mutex<()>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: WorkerThread,
 }
 
 impl Leftovers {
@@ -117,16 +117,10 @@ impl Delegate {
     /// Starts the thread that finishes what is left.
     pub(super) fn start_finishing(self: &Arc<Delegate>) -> Result<()> {
         let (weak, leftovers) = (Arc::downgrade(self), self.leftovers.clone());
-        let thread = std::thread::Builder::new()
-            .name(format!("delegate-{}", self.member()))
-            .spawn(move || run(&weak, &leftovers))
-            .map_err(|e| {
-                Error::Refused(format!(
-                    "cannot start a thread: {e}; raise the limit of processes"
-                ))
-            })?;
-        *self.leftovers.thread.lock() = Some(thread);
-        Ok(())
+        let name = format!("delegate-{}", self.member());
+        self.leftovers
+            .thread
+            .start(name, move || run(&weak, &leftovers))
     }
 
     /// Ends that thread, and those that fetch ahead. What is left stays as it is.
@@ -138,10 +132,7 @@ impl Delegate {
         self.leftovers.closing.store(true, Ordering::Relaxed);
         self.leftovers.wake.notify_all();
         drop(signals);
-        if let Some(thread) = self.leftovers.thread.lock().take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
+        self.leftovers.thread.join();
     }
 
     /// One round over all that is left. Whether some of it is finished now.

@@ -31,6 +31,7 @@ mod background;
 pub mod check;
 mod commit;
 mod context;
+mod hook;
 mod open_table;
 mod opens;
 mod patterns;
@@ -46,21 +47,21 @@ mod staged;
 mod work_queue;
 
 pub(crate) use commit::MOST_COMPARED;
+pub use hook::{FilesHook, Removal};
 pub(crate) use patterns::extents_of as pattern_extents;
-pub use removal::Removal;
 
-use crate::inodes::{Inode, Inodes};
+use crate::inodes::Inodes;
 use crate::outbox::Outbox;
-use crate::{Error, Fid, Peers, Result};
+use crate::worker_thread::WorkerThread;
+use crate::{Peers, Result};
 use background::BackgroundWorker;
 use commit::{CommitLocks, CommitOutcomes, Committer, DecidedCommits};
 use context::MemberContext;
 use forebay_data::SpaceSignal;
 use forebay_proto::PeerRpc;
-use forebay_storage::{Batch, Store};
+use forebay_storage::Store;
 use open_table::OpenTable;
 use opens::OpenFiles;
-use parking_lot::Mutex;
 use patterns::PatternStore;
 use reader::ContentReader;
 use removal::Remover;
@@ -69,7 +70,6 @@ use sequences::FileSequences;
 use slice_index::SliceIndex;
 use staged::StagedParts;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use work_queue::WorkQueue;
 
 /// The content side of one member: its owners, and the threads that work for them.
@@ -88,7 +88,7 @@ pub struct Files {
     remover: Arc<Remover>,
     restore: Restore,
     background: Arc<BackgroundWorker>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: WorkerThread,
 }
 
 impl Files {
@@ -199,7 +199,7 @@ impl Files {
             remover,
             restore,
             background,
-            thread: Mutex::new(None),
+            thread: WorkerThread::default(),
         })
     }
 
@@ -210,16 +210,10 @@ impl Files {
     pub fn start(&self) -> Result<()> {
         self.outbox.start()?;
         let worker = self.background.clone();
-        let thread = std::thread::Builder::new()
-            .name(format!("files-{}", self.context.member()))
-            .spawn(move || worker.run())
-            .map_err(|e| {
-                Error::Refused(format!(
-                    "cannot start a thread: {e}; raise the limit of processes"
-                ))
-            })?;
-        *self.thread.lock() = Some(thread);
-        Ok(())
+        self.thread
+            .start(format!("files-{}", self.context.member()), move || {
+                worker.run();
+            })
     }
 
     /// Publishes or drops commits cut off by a crash, and removes files without a name (calls other members).
@@ -227,7 +221,7 @@ impl Files {
     /// # Errors
     /// When the own store fails. Members that cannot be reached are tried again in the background.
     pub fn recover(&self) -> Result<()> {
-        self.outbox.keep_displaced();
+        self.outbox.displaced.keep_all();
         self.background.recover()
     }
 
@@ -263,53 +257,6 @@ impl Files {
     /// When the store fails.
     pub fn forget_writers(&self) -> Result<()> {
         self.outcomes.forget_writers()
-    }
-
-    /// The inode lost its last name (already recorded in `keys::ORPHANS` by `meta`, in the batch that set nlink 0):
-    /// removes the file in the background if no member holds it open, else at the last close. Takes no inode lock.
-    ///
-    /// # Errors
-    /// None now; kept for what removal may need to refuse.
-    pub fn orphaned(&self, fid: Fid) -> Result<()> {
-        if self.table.orphan(fid) {
-            self.work.remove(fid);
-        }
-        Ok(())
-    }
-
-    /// Adds to `batch` the removal of all that is kept of a file that loses its last name in it, if that is little, lies
-    /// here, and no member holds the file open. The caller has the inode's lock, and keeps it and the answer until the batch
-    /// has landed. `None`, and nothing added: `meta` records the file in `keys::ORPHANS`, and tells `orphaned`.
-    pub fn remove_at_once<'a>(
-        &'a self,
-        fid: Fid,
-        inode: &Inode,
-        batch: &mut Batch,
-    ) -> Option<Box<dyn Removal + 'a>> {
-        // What fails here fails in the background again, and is reported there.
-        self.remover
-            .remove_at_once(fid, inode, batch)
-            .unwrap_or_default()
-    }
-
-    /// Whether a member holds the file open. Stays so while the caller holds the inode's lock.
-    pub fn is_open(&self, fid: Fid) -> bool {
-        self.table.is_open(fid)
-    }
-
-    /// A file without a name got its first one: its last close does not remove it. The caller has the inode's lock.
-    pub fn got_name(&self, fid: Fid) {
-        self.table.got_name(fid);
-    }
-
-    /// Whether a member holds the file open for writing. Stays true or false while the caller holds the inode's lock.
-    pub fn writers(&self, fid: Fid) -> bool {
-        self.table.writers(fid)
-    }
-
-    /// A file was laminated by its mode: its patterns are merged. The caller has the inode's lock.
-    pub fn laminated(&self, fid: Fid, inode: &Inode) {
-        self.patterns.finish(fid, inode);
     }
 
     /// Files that members hold open.
@@ -356,10 +303,7 @@ impl Files {
     pub fn close(&self) {
         self.work.close();
         self.outbox.close();
-        if let Some(thread) = self.thread.lock().take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
+        self.thread.join();
     }
 }
 

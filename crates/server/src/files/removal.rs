@@ -9,6 +9,7 @@
 //! stands, and recovery starts again; what is already gone is not missed.
 use super::commit::{CommitLock, CommitLocks, CommitOutcomes, DecidedCommits};
 use super::context::MemberContext;
+use super::hook::Removal;
 use super::open_table::OpenTable;
 use super::patterns::PatternStore;
 use super::sequences::FileSequences;
@@ -22,12 +23,6 @@ use std::sync::Arc;
 
 /// A file with as many extents, or patterns, is removed in the background.
 const SMALL_FILE_EXTENTS: usize = 64;
-
-/// The removal of a file that is in a batch. Dropped without `landed`, the batch did not land.
-pub trait Removal {
-    /// The batch has landed. Called with the inode's lock held.
-    fn landed(self: Box<Self>);
-}
 
 /// Removes files. See the head of this file.
 pub(super) struct Remover {

@@ -78,8 +78,8 @@ impl SliceIndex {
             Change::Put(extent) => Some(extent),
             Change::Cut { .. } => None,
         });
-        self.outbox.wrote(puts.clone().map(|e| e.member));
-        let all = before.promised || self.outbox.holds(fid);
+        self.outbox.displaced.wrote(puts.clone().map(|e| e.member));
+        let all = before.promised || self.outbox.displaced.holds(fid);
         let held = HeldBytes {
             fid,
             size: before.size,
@@ -91,7 +91,7 @@ impl SliceIndex {
                 .collect(),
         };
         if !held.extents.is_empty() || !held.beside.is_empty() {
-            self.outbox.hold(batch, &held)?;
+            self.outbox.displaced.hold(batch, &held)?;
         }
         Ok((added, freed))
     }
@@ -121,7 +121,7 @@ impl SliceIndex {
 
     /// A batch landed that freed so many bytes of the file: the outbox looks whether there is something to deliver.
     pub fn landed(&self, fid: Fid, freed: u64) {
-        if freed > 0 || self.outbox.holds(fid) {
+        if freed > 0 || self.outbox.displaced.holds(fid) {
             self.outbox.wake();
         }
     }

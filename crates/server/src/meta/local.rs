@@ -5,8 +5,8 @@
 //! 1. Every batch of the namespace goes through `apply`.
 //! 2. What follows a landed batch (`FollowUps`) is done when its inode locks are gone.
 use super::holds::Holds;
-use super::links::FilesHook;
 use super::{entries, names};
+use crate::files::FilesHook;
 use crate::inodes::{Inode, Inodes};
 use crate::{DirEntry, Error, Fid, Kind, Member, Result, Time};
 use forebay_proto::intents::EntryTarget;

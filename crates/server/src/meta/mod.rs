@@ -33,7 +33,6 @@ pub(crate) mod entries;
 mod holds;
 mod intents;
 mod link;
-mod links;
 mod local;
 mod move_gate;
 pub(crate) mod names;
@@ -50,9 +49,9 @@ pub mod steps;
 mod tests;
 mod xattrs;
 
-pub use links::FilesHook;
 pub use recover::IntentRecoveryThread;
 
+use crate::files::FilesHook;
 use crate::inodes::Inodes;
 use crate::{Member, Result};
 use coordinator::IntentCoordinator;

@@ -3,13 +3,13 @@ use super::coordinator::IntentCoordinator;
 use super::local::LocalNamespace;
 use super::participant::IntentParticipant;
 use super::requests::MemberCalls;
-use crate::{Error, ExtentLayout, Fid, Kind, Lamination, Result, inodes::Inode, keys};
+use crate::worker_thread::WorkerThread;
+use crate::{ExtentLayout, Fid, Kind, Lamination, Result, inodes::Inode, keys};
 use forebay_proto::meta::AskIntent;
 use forebay_storage::Batch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A hold this old is asked about.
@@ -142,7 +142,7 @@ fn root(now: crate::Time) -> Inode {
 /// The thread that calls `retry_unfinished`. It stops with `stop`, or when dropped.
 pub struct IntentRecoveryThread {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: WorkerThread,
 }
 
 impl IntentRecoveryThread {
@@ -156,36 +156,23 @@ impl IntentRecoveryThread {
     ) -> Result<IntentRecoveryThread> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = stop.clone();
-        let run = move || {
+        let thread = WorkerThread::default();
+        thread.start("meta-recovery".into(), move || {
             let mut stopped = signal.0.lock();
             while !*stopped {
                 if signal.1.wait_for(&mut stopped, period).timed_out() {
                     MutexGuard::unlocked(&mut stopped, || recovery.retry_unfinished());
                 }
             }
-        };
-        let thread = std::thread::Builder::new()
-            .name("meta-recovery".into())
-            .spawn(run);
-        let thread = thread.map_err(|e| {
-            Error::Refused(format!(
-                "cannot start a thread: {e}; raise the limit (ulimit -u)"
-            ))
         })?;
-        Ok(IntentRecoveryThread {
-            stop,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(IntentRecoveryThread { stop, thread })
     }
 
     /// Stops the thread and waits for it; a round that has begun ends first.
     pub fn stop(&self) {
         *self.stop.0.lock() = true;
         self.stop.1.notify_all();
-        if let Some(thread) = self.thread.lock().take() {
-            // A panic of the thread was already printed.
-            let _ = thread.join();
-        }
+        self.thread.join();
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct HeldBytes {
 }
 
 /// The records of one member.
-pub(super) struct DisplacedBytes {
+pub(crate) struct DisplacedBytes {
     store: Arc<Store>,
     next: AtomicU64,
     /// Records below are of commits of earlier runs.
@@ -60,7 +60,7 @@ pub(super) struct DisplacedBytes {
 }
 
 impl DisplacedBytes {
-    pub fn open(store: Arc<Store>) -> Result<DisplacedBytes> {
+    pub(super) fn open(store: Arc<Store>) -> Result<DisplacedBytes> {
         let mut next = 0;
         for entry in store.scan(keys::DISPLACED, Bound::Unbounded, Bound::Unbounded) {
             next = next.max(number(&entry?.0)? + 1);
@@ -74,29 +74,35 @@ impl DisplacedBytes {
         })
     }
 
-    /// No record is released before `begin`.
-    pub fn keep(&self) {
+    /// Before a recovery: what it publishes late is of an earlier run, as is what that run held back. None of it is released before
+    /// `begin_restore`.
+    pub fn keep_all(&self) {
         self.first.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// All records that there are now are of commits of earlier runs.
-    pub fn begin(&self) {
+    /// What is held back up to now is of earlier runs, and left to the restore.
+    pub fn begin_restore(&self) {
         let next = self.next.load(Ordering::SeqCst);
         self.first.store(next, Ordering::SeqCst);
     }
 
-    /// Members that wrote bytes of a commit that is about to land.
+    /// These members wrote bytes of a commit, in segments already, that is about to land and need not be on disk.
     pub fn wrote(&self, writers: impl IntoIterator<Item = Member>) {
         self.writers.lock().extend(writers);
     }
 
     /// Whether there may be records of the file that are not released. All that is committed to it then needs one of its own: at a
     /// restore the older records must not be taken for what was before it.
-    pub fn has(&self, fid: Fid) -> bool {
+    pub fn holds(&self, fid: Fid) -> bool {
         self.files.lock().iter().any(|files| files.contains(&fid))
     }
 
-    pub fn add(&self, batch: &mut Batch, held: &HeldBytes) -> Result<()> {
+    /// Adds to `batch`, a commit's, what it displaces and what it writes in pages of older bytes. Its own bytes need not be on disk: these
+    /// are given back once they are. Call [`Outbox::wake`](super::Outbox::wake) once the batch is applied.
+    ///
+    /// # Errors
+    /// When the record cannot be encoded.
+    pub fn hold(&self, batch: &mut Batch, held: &HeldBytes) -> Result<()> {
         self.files.lock()[0].insert(held.fid);
         // One record at least: it may hold nothing but what was written beside.
         let mut parts = held.extents.chunks(RANGES);
@@ -123,7 +129,7 @@ impl DisplacedBytes {
     ///
     /// # Errors
     /// As `sync` and the store: the records stay.
-    pub fn release(
+    pub(super) fn release(
         &self,
         sync: impl Fn(Member) -> Result<()>,
         message: impl Fn(&mut Batch, &[Extent]),
@@ -154,7 +160,10 @@ impl DisplacedBytes {
         Ok(())
     }
 
-    /// The records of earlier runs, in order.
+    /// What earlier runs held back, by number.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or a record is damaged.
     pub fn left(&self) -> Result<Vec<(u64, HeldBytes)>> {
         let mut left = self.records(0)?;
         let first = self.first.load(Ordering::SeqCst);

@@ -224,7 +224,9 @@ impl DecidedCommits {
             return Ok(());
         };
         let members = decision.members.iter().copied();
-        self.outbox.wrote(members.chain([decision.id.writer]));
+        self.outbox
+            .displaced
+            .wrote(members.chain([decision.id.writer]));
         let held = HeldBytes {
             fid: decision.id.fid,
             size: Some(longer.start),
@@ -232,7 +234,7 @@ impl DecidedCommits {
             extents: Vec::new(),
             beside: vec![(longer.end - 1, 1)],
         };
-        self.outbox.hold(batch, &held)
+        self.outbox.displaced.hold(batch, &held)
     }
 
     /// Adds the decision's members to the participants of the file.

@@ -115,8 +115,8 @@ impl Restore {
 
     /// Step 1. All members answer, and have published what was decided.
     pub fn find_unreadable_tails(&self) -> Result<()> {
-        self.outbox.begin_restore();
-        for (number, held) in self.outbox.left()? {
+        self.outbox.displaced.begin_restore();
+        for (number, held) in self.outbox.displaced.left()? {
             if let Err(error) = self.find_unreadable_tail(number, &held) {
                 self.wait_for_next_start(held.fid, number);
                 tracing::warn!(fid = held.fid.0, %error, "cannot tell whether a power cut took the end of this file; the next start looks again");
@@ -160,7 +160,7 @@ impl Restore {
     /// Step 2.
     pub fn restore(&self) -> Result<()> {
         let mut put_back = 0;
-        for (number, held) in self.outbox.left()?.into_iter().rev() {
+        for (number, held) in self.outbox.displaced.left()?.into_iter().rev() {
             // Older records wait with a newer one: what they put back would pass for what it wrote.
             if self.waits(held.fid) {
                 continue;

@@ -1,4 +1,5 @@
 //! Opens, lamination, appends.
+use super::super::FilesHook;
 use super::world::*;
 use crate::*;
 use forebay_index::SLICE;

@@ -1,5 +1,5 @@
 //! Members wired directly, with losses, and what the delegate does: planning, staging, committing, reading.
-use super::super::Files;
+use super::super::{Files, FilesHook};
 use crate::inodes::{Inode, Inodes};
 use crate::*;
 use forebay_fabric::Message;
@@ -357,7 +357,7 @@ impl World {
             Ok(())
         };
         self.inodes(fid.owner()).update(fid, orphan).unwrap();
-        self.files(fid.owner()).orphaned(fid).unwrap();
+        self.files(fid.owner()).orphaned(fid);
     }
 
     /// What `meta` does first when the last name goes: false if the file cannot be removed at once, and then nothing was

@@ -1,10 +1,10 @@
 //! Members wired to each other by plain calls, that can stop before any batch and start again from their stores.
-use crate::files::Removal;
+use crate::files::{FilesHook, Removal};
 use crate::inodes::{Inode, Inodes};
 use crate::meta::check::{Finding, check};
 use crate::meta::local::LocalNamespace;
 use crate::meta::recover::make_root;
-use crate::meta::{FilesHook, Meta, names};
+use crate::meta::{Meta, names};
 use crate::*;
 use forebay_fabric::Message;
 use forebay_proto::call::ServiceCall;

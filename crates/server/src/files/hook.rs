@@ -1,6 +1,6 @@
-//! What the namespace of a member knows of the content side of the same member.
+//! What the namespace (`meta`) asks and tells the content side of its member.
+use super::Files;
 use crate::Fid;
-use crate::files::{Files, Removal};
 use crate::inodes::Inode;
 use forebay_storage::Batch;
 
@@ -28,27 +28,29 @@ pub trait FilesHook: Send + Sync {
     ) -> Option<Box<dyn Removal + 'a>>;
 }
 
+/// The removal of a file that is in a batch. Dropped without `landed`, the batch did not land.
+pub trait Removal {
+    /// The batch has landed. Called with the inode's lock held.
+    fn landed(self: Box<Self>);
+}
+
 impl FilesHook for Files {
     fn writers(&self, fid: Fid) -> bool {
-        Files::writers(self, fid)
+        self.table.writers(fid)
     }
     fn laminated(&self, fid: Fid, inode: &Inode) {
-        Files::laminated(self, fid, inode);
+        self.patterns.finish(fid, inode);
     }
     fn orphaned(&self, fid: Fid) {
-        if let Err(e) = Files::orphaned(self, fid) {
-            // Its orphan record stands: the next start removes it.
-            tracing::warn!(
-                "file {:#x} without a name stays until the next start: {e}",
-                fid.0
-            );
+        if self.table.orphan(fid) {
+            self.work.remove(fid);
         }
     }
     fn is_open(&self, fid: Fid) -> bool {
-        Files::is_open(self, fid)
+        self.table.is_open(fid)
     }
     fn named(&self, fid: Fid) {
-        Files::got_name(self, fid);
+        self.table.got_name(fid);
     }
     fn remove_at_once<'a>(
         &'a self,
@@ -56,6 +58,8 @@ impl FilesHook for Files {
         inode: &Inode,
         batch: &mut Batch,
     ) -> Option<Box<dyn Removal + 'a>> {
-        Files::remove_at_once(self, fid, inode, batch)
+        // What fails here fails in the background again, and is reported there.
+        let removal = self.remover.remove_at_once(fid, inode, batch);
+        removal.unwrap_or_default()
     }
 }
