@@ -1,5 +1,5 @@
 //! Settings of a service, with their defaults. The CLI fills this from file, environment and flags.
-use crate::delegate::PrefetchConfig;
+use crate::prefetch_config::PrefetchConfig;
 use crate::{Error, IndexConfig, Member, Result};
 use forebay_data::{DiskReserve, LogStoreOptions};
 use forebay_index::csm::engine::Settings;

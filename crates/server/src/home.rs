@@ -16,7 +16,7 @@
 //! each writes "ready". After a crash before any is ready nothing is stored yet, and the next start begins anew; after a later
 //! one, those that are not ready have the right id, so they become ready at the next start.
 use crate::layout::{enter, lock, must_be_empty, refuse, trouble};
-use crate::repair::under_way::must_not_be_under_way;
+use crate::repair_under_way::must_not_be_under_way;
 use crate::superblock::{self, Id, Role, Superblock, random_id};
 use crate::{Meeting, Member, Result};
 use forebay_storage::Io;

@@ -11,7 +11,7 @@
 //!
 //! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
 //! it is written, or believed.
-use crate::repair::under_way::must_not_be_under_way;
+use crate::repair_under_way::must_not_be_under_way;
 use crate::superblock::{self, NAME, Role, Superblock, random_id};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
@@ -188,6 +188,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
             .and_then(|()| file.read_to_string(&mut holder));
         let may_end = has_ended(holder.trim()) || is_child_starting(holder.trim(), until);
         if may_end && Instant::now() < until {
+            // `flock` either waits without a limit or not at all, and who holds it by an inherited descriptor cannot be told.
             std::thread::sleep(Duration::from_millis(10));
             continue;
         }

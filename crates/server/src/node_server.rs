@@ -3,6 +3,8 @@
 //! A service in one process has several ([`Service`](crate::Service)); a process of an MPI job has one
 //! ([`Joined`](crate::Joined)). Both take the same steps: each step of [`NodeServer::START`] asks members that have done the
 //! ones before, so all members finish a step before any begins the next. Delegates start after the last.
+mod figures;
+
 use crate::cached_stats::CachedStats;
 pub use crate::status::MemberStatus;
 use crate::status::{DiskScan, RecordScan};
@@ -26,9 +28,9 @@ pub struct NodeServer {
     end: Arc<dyn Fabric>,
     config: Config,
     /// Of its superblocks: what was damaged or missing when it was opened, and made again.
-    pub(crate) superblock_notes: Vec<String>,
-    pub(crate) records: CachedStats<RecordScan>,
-    pub(crate) disk: CachedStats<DiskScan>,
+    superblock_notes: Vec<String>,
+    records: CachedStats<RecordScan>,
+    disk: CachedStats<DiskScan>,
 }
 
 impl NodeServer {
@@ -162,7 +164,7 @@ impl NodeServer {
     /// Ends the threads that may call other members.
     pub(crate) fn end(&self) {
         if let Some(delegate) = &self.delegate {
-            delegate.stop_finishing();
+            delegate.stop_retries();
         }
         self.node.recovery_thread.stop();
         self.node.files.close();
@@ -206,7 +208,7 @@ fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
     if there(kv)? {
         return Ok(());
     }
-    let cut_off = kv.with_file_name(crate::repair::NEW);
+    let cut_off = kv.with_file_name(crate::repair_under_way::NEW);
     if there(&cut_off)? {
         return Err(Error::Refused(format!(
             "{}: a repair was cut off before its last step; run `forebay fsck --repair` again",

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! NODE/kv.repair        the new key-value store, made first ([`rebuild`](crate::rebuild)); nothing else is changed until it is whole
-//! NODE/repair-under-way from before the first member's new store takes its place until the last one's has ([`under_way`])
+//! NODE/repair-under-way from before the first member's new store takes its place until the last one's has ([`repair_under_way`](crate::repair_under_way))
 //! NODE/damaged-T/kv     the old one, once the new one is in its place
 //! NODE/damaged-T/data   log bytes that no record names any more, if records that may have named them are lost
 //! FIRST/damaged-T.txt   what was damaged and lost, with paths
@@ -13,8 +13,8 @@
 //! - From the first mark on the repair is finished by the next one, whatever happens, and no service starts before that.
 //! - Everything of the old stores stays in `damaged-T` until the user removes it.
 //! - No log byte goes that may be somebody's: a start gives back what no record names, so that is set aside first.
-pub mod under_way;
 
+use crate::repair_under_way::{self, NEW};
 use crate::rebuild::{Look, Losses, Source, rebuild};
 use crate::stopped::{self, LostSuperblock};
 use crate::superblock::Role;
@@ -31,8 +31,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The name of a new key-value store before it has its place.
-pub const NEW: &str = "kv.repair";
 /// Bytes copied at a time; zeros are not.
 const CHUNK: u64 = 64 << 10;
 
@@ -91,10 +89,10 @@ impl Repair {
         progress: &mut dyn FnMut(&'static str),
     ) -> Result<Repair> {
         let mut stores = AllStores::open(&io, dirs)?;
-        under_way::finish(&*io, &stores.nodes, stores.time)?;
+        repair_under_way::finish(&*io, &stores.nodes, stores.time)?;
         // The one that was finished may have taken the time's name.
         stores.time = unused_time(&stores.nodes, stores.time);
-        let aside = under_way::aside(stores.time);
+        let aside = repair_under_way::aside(stores.time);
         let mut repair = Repair {
             io: io.clone(),
             report: dirs[0].join(format!("{aside}.txt")),
@@ -135,9 +133,9 @@ impl Repair {
     pub fn finish(dirs: &[PathBuf]) -> Result<Option<String>> {
         let io: Arc<dyn Io> = Arc::new(OsIo);
         let stores = AllStores::open(&io, dirs)?;
-        let finished = under_way::finish(&*io, &stores.nodes, stores.time)?;
+        let finished = repair_under_way::finish(&*io, &stores.nodes, stores.time)?;
         Ok(finished.map(|time| {
-            let aside = under_way::aside(time);
+            let aside = repair_under_way::aside(time);
             format!(
                 "a repair was cut off while it put new records in place, and is finished now: the old records of each member are in \
                  {aside} in its store, and the report is {}",
@@ -221,8 +219,8 @@ impl Repair {
         for lost in &self.lost {
             lost.block.write(&*self.io, &lost.dir)?;
         }
-        under_way::begin(&*self.io, &self.nodes, self.time)?;
-        under_way::finish(&*self.io, &self.nodes, self.time)?;
+        repair_under_way::begin(&*self.io, &self.nodes, self.time)?;
+        repair_under_way::finish(&*self.io, &self.nodes, self.time)?;
         Ok(self.report.clone())
     }
 
@@ -233,7 +231,7 @@ impl Repair {
     pub fn discard(&self) -> Result<()> {
         // Of a repair under way it is all that there is of the new records, also at members without a mark: so all are asked first.
         for node in &self.nodes {
-            under_way::must_not_be_under_way(&*self.io, node)?;
+            repair_under_way::must_not_be_under_way(&*self.io, node)?;
         }
         for node in &self.nodes {
             let new = node.join(NEW);
@@ -286,7 +284,7 @@ impl AllStores {
 fn unused_time(nodes: &[PathBuf], mut time: u64) -> u64 {
     while nodes
         .iter()
-        .any(|node| node.join(under_way::aside(time)).exists())
+        .any(|node| node.join(repair_under_way::aside(time)).exists())
     {
         time += 1;
     }

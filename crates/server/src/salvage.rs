@@ -9,7 +9,7 @@ mod overlay;
 
 use crate::layout::{self, Layout};
 use crate::rebuild::{Look, Losses, Source, rebuild};
-use crate::repair::under_way::newest_records;
+use crate::repair_under_way::newest_records;
 use crate::{Config, Error, Result, Service, stopped};
 use forebay_storage::Io;
 use overlay::Overlay;

@@ -3,7 +3,7 @@
 //! Invariants: makes no directory and no store; all directories are locked before anything in them is believed; what is opened
 //! is all of one service, each member once.
 use crate::layout::{Layout, lock, refuse};
-use crate::repair::under_way::must_not_be_under_way;
+use crate::repair_under_way::must_not_be_under_way;
 use crate::superblock::{Found, Id, Role, Superblock, random_id};
 use crate::{Fid, Member, Result, keys};
 use forebay_storage::{Io, Options, Store};
@@ -312,7 +312,7 @@ fn member_of_records(io: &Arc<dyn Io>, dir: &Path) -> Option<Member> {
         background: false,
         ..Options::default()
     };
-    let kv = [crate::repair::NEW, "kv"].map(|name| dir.join(name));
+    let kv = [crate::repair_under_way::NEW, "kv"].map(|name| dir.join(name));
     let opened = kv
         .into_iter()
         .filter_map(|kv| Store::salvage(io.clone(), &kv, options.clone()).ok());

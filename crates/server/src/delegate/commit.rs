@@ -26,10 +26,10 @@ use std::sync::Arc;
 /// How often a commit is planned because the file changes meanwhile.
 const PLAN_TRIES: u32 = 64;
 /// The pieces of a larger layer do not become windows: they would take more memory than they save questions.
-const MOST_SETTLED: usize = 4096;
+const MOST_WINDOW_PIECES: usize = 4096;
 
 /// Why a commit did not happen.
-enum Failure {
+enum CommitFailure {
     /// It did not happen and never will.
     Refused(Error),
     /// It may have happened.
@@ -50,15 +50,15 @@ impl Delegate {
 
     /// Publishes everything pending.
     pub(super) fn publish(&self, file: &OpenFile, sync: bool) -> Result<()> {
-        let turn = file.turn.lock();
-        let published = self.publish_in_turn(file, None, sync);
-        drop(turn);
+        let commit = file.commit_lock.lock();
+        let published = self.publish_locked(file, None, sync);
+        drop(commit);
         published
     }
 
-    /// With the turn held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
+    /// With the commit lock held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
     /// again while it turns out to be planned for what the file was before: shorter, or of another layout.
-    pub(super) fn publish_in_turn(
+    pub(super) fn publish_locked(
         &self,
         file: &OpenFile,
         cut: Option<u64>,
@@ -124,7 +124,7 @@ impl Delegate {
         result
     }
 
-    /// Sends an attempt (`again`: it was sent before) and settles what it leaves. On `Refused` the layer is pending again,
+    /// Sends an attempt (`again`: it was sent before) and sees to what it leaves. On `Refused` the layer is pending again,
     /// unless the file is gone; on `Unknown` it stays.
     pub(super) fn carry_out(
         &self,
@@ -142,7 +142,7 @@ impl Delegate {
                     let bytes = attempt.patterns.len();
                     self.counters.folded(attempt.records, bytes);
                 }
-                settle(
+                take_up_commit(
                     &mut file.state.lock(),
                     attempt,
                     &done,
@@ -158,13 +158,13 @@ impl Delegate {
                 }
                 Ok(())
             }
-            Err(Failure::Refused(e)) if e.errno() == Errno::STALE => {
+            Err(CommitFailure::Refused(e)) if e.errno() == Errno::STALE => {
                 // Nobody can read these bytes any more, nor ever publish them.
                 file.state.lock().committing = None;
                 self.give_back(&attempt.layer.above(0));
                 Err(e)
             }
-            Err(Failure::Refused(e)) => {
+            Err(CommitFailure::Refused(e)) => {
                 let mut state = file.state.lock();
                 let newer = std::mem::take(&mut state.pending);
                 state.committing = None;
@@ -173,7 +173,7 @@ impl Delegate {
                 state.pending.absorb(newer);
                 Err(e)
             }
-            Err(Failure::Unknown(e)) => {
+            Err(CommitFailure::Unknown(e)) => {
                 tracing::warn!(fid = file.fid.0, error = %e, "a commit got no answer; it is sent again later");
                 Err(e)
             }
@@ -186,13 +186,13 @@ impl Delegate {
         attempt: &Attempt,
         again: bool,
         sync: bool,
-    ) -> Result<Committed, Failure> {
+    ) -> Result<Committed, CommitFailure> {
         let (fid, token) = (file.fid, attempt.token);
         // An attempt that was sent before had everything staged, and may have happened: only the owner can tell.
         let failed = if again {
-            Failure::Unknown
+            CommitFailure::Unknown
         } else {
-            Failure::Refused
+            CommitFailure::Refused
         };
         let parts = if again { &[] } else { &attempt.staged[..] };
         // What another member cuts off must not be gone from its disk while the decision is not on the owner's.
@@ -211,7 +211,7 @@ impl Delegate {
             };
             if let Err(e) = self.node.peers.call(part.member, request) {
                 self.drop_staged(file, token, &parts[..=i]);
-                return Err(Failure::Refused(e));
+                return Err(CommitFailure::Refused(e));
             }
         }
         let staged = || attempt.staged.iter().map(|part| part.member).collect();
@@ -232,15 +232,15 @@ impl Delegate {
         }
         match reply {
             Ok(CommitReply::Committed(committed)) => Ok(committed),
-            Ok(CommitReply::SyncFirst) => Err(Failure::Unknown(Error::Peer {
+            Ok(CommitReply::SyncFirst) => Err(CommitFailure::Unknown(Error::Peer {
                 member: fid.owner(),
                 reason: "asked for a sync that had come with the commit".into(),
             })),
             Err(e) if is_refusal(&e) => {
                 self.drop_staged(file, token, &attempt.staged);
-                Err(Failure::Refused(e))
+                Err(CommitFailure::Refused(e))
             }
-            Err(e) => Err(Failure::Unknown(e)),
+            Err(e) => Err(CommitFailure::Unknown(e)),
         }
     }
 
@@ -314,7 +314,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// The commit has happened: its bytes move from the layer to the windows.
-fn settle(state: &mut State, attempt: &Attempt, done: &Committed, owner: u16, sync: bool) {
+fn take_up_commit(state: &mut State, attempt: &Attempt, done: &Committed, owner: u16, sync: bool) {
     state.committing = None;
     if !sync {
         state.unsynced.logs.extend(attempt.layer.logs());
@@ -337,7 +337,8 @@ fn settle(state: &mut State, attempt: &Attempt, done: &Committed, owner: u16, sy
         // Asked again when it is needed.
         state.map = None;
     }
-    if state.attr.layout == ExtentLayout::Patterned && attempt.layer.intervals.len() > MOST_SETTLED
+    if state.attr.layout == ExtentLayout::Patterned
+        && attempt.layer.intervals.len() > MOST_WINDOW_PIECES
     {
         state.empty();
     } else {

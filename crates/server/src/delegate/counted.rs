@@ -73,7 +73,7 @@ impl Claims {
 
 /// An open, or a team's, that may be counted at its owner without anyone here having it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
+pub enum UnansweredOpen {
     /// Of this file.
     Of(Fid, u64),
     /// A team's: its file is not known here.

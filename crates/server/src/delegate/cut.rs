@@ -43,13 +43,13 @@ impl Delegate {
         if size > MAX_SIZE {
             return Err(Errno::FBIG.into());
         }
-        let _turn = file.turn.lock();
+        let _commit = file.commit_lock.lock();
         {
             let mut state = file.state.lock();
             let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
             state.pending.attr.clear_setid |= setid;
         }
-        self.publish_in_turn(file, Some(size), self.always_sync)
+        self.publish_locked(file, Some(size), self.always_sync)
     }
 
     /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it

@@ -1,7 +1,7 @@
 //! Where the committed bytes of a file are, for people: patterns as they are kept, and extents as the patterns they would make.
 use super::Delegate;
 use super::intervals::Source;
-use super::patterns::Told;
+use super::patterns::FilePatterns;
 use crate::{ExtentLayout, Fid, Kind, Member, Result};
 use forebay_pattern::{Folder, Pattern, Patterns, Segment};
 use forebay_proto::files::MemberSet;
@@ -244,7 +244,7 @@ impl Delegate {
     }
 
     /// What the index has of a file beside its patterns.
-    fn beside(&self, fid: Fid, told: Told, extents: &mut Extents) -> Result<()> {
+    fn beside(&self, fid: Fid, told: FilePatterns, extents: &mut Extents) -> Result<()> {
         let residual = told.residual.clone();
         let mut map = told.map();
         map.trust();

@@ -43,27 +43,27 @@ pub struct Open {
     pub watch: Watch,
 }
 
-struct Known {
+struct KnownFiles {
     held: HashMap<Fid, Arc<OpenFile>>,
     idle: LruCache<Fid, Arc<OpenFile>>,
 }
 
 /// See the head of this file.
-pub struct Table {
+pub struct OpenFileTable {
     handles: RwLock<HashMap<Handle, Arc<Open>>>,
     next: AtomicU64,
-    files: Mutex<Known>,
+    files: Mutex<KnownFiles>,
     forgot: AtomicBool,
 }
 
-impl Table {
+impl OpenFileTable {
     /// Nothing is known yet. Idle files take at most about `idle_bytes` of memory.
-    pub fn new(idle_bytes: u64) -> Table {
+    pub fn new(idle_bytes: u64) -> OpenFileTable {
         let most = (idle_bytes / FILE).clamp(1, MOST_IDLE) as usize;
-        Table {
+        OpenFileTable {
             handles: RwLock::default(),
             next: AtomicU64::default(),
-            files: Mutex::new(Known {
+            files: Mutex::new(KnownFiles {
                 held: HashMap::new(),
                 idle: LruCache::new(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN)),
             }),
@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Holds the file, whose attributes were just fetched, until [`Table::unhold`].
+    /// Holds the file, whose attributes were just fetched, until [`OpenFileTable::unhold`].
     pub fn hold(&self, attr: &Attr) -> Arc<OpenFile> {
         let mut known = self.files.lock();
         let file = match known.held.get(&attr.fid) {
@@ -91,7 +91,7 @@ impl Table {
         file
     }
 
-    /// Ends one [`Table::hold`]. `false`: nothing holds the file any more, but it is left (see `leftovers`).
+    /// Ends one [`OpenFileTable::hold`]. `false`: nothing holds the file any more, but it is left (see `deferred_close`).
     #[must_use]
     pub fn unhold(&self, file: &Arc<OpenFile>) -> bool {
         let mut known = self.files.lock();
@@ -100,7 +100,7 @@ impl Table {
     }
 
     /// The file may have nothing left to do.
-    pub fn tidy(&self, file: &Arc<OpenFile>) {
+    pub fn rest_if_done(&self, file: &Arc<OpenFile>) {
         let mut known = self.files.lock();
         if known.held.contains_key(&file.fid) {
             self.rest(&mut known, file);
@@ -108,12 +108,12 @@ impl Table {
     }
 
     /// Puts a file that nothing holds among the idle ones. `false`: it is left.
-    fn rest(&self, known: &mut Known, file: &Arc<OpenFile>) -> bool {
+    fn rest(&self, known: &mut KnownFiles, file: &Arc<OpenFile>) -> bool {
         let mut state = file.state.lock();
         if state.handles > 0 {
             return true;
         }
-        let done = !state.dirty() && state.owed.is_empty();
+        let done = !state.dirty() && state.unreported_closes.is_empty();
         if done {
             if state.cached() > MOST_IDLE_PIECES {
                 state.empty();

@@ -1,4 +1,4 @@
-//! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay owed, holders that are dead.
+//! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay unconfirmed, holders that are dead.
 use super::Delegate;
 use super::lock_owners::Holders;
 use super::locks::LockWanted;
@@ -26,9 +26,9 @@ const SUSPECT: Duration = Duration::from_secs(1);
 pub struct LockState {
     pub(super) holders: Mutex<Holders>,
     /// Unlocks without an answer.
-    owed: Mutex<Vec<LockRange>>,
+    unconfirmed_unlocks: Mutex<Vec<LockRange>>,
     /// Held while they are carried out; no handler takes it.
-    settling: Mutex<()>,
+    resending: Mutex<()>,
     /// With members that ended the first one.
     sessions: Mutex<HashMap<Member, u64>>,
     suspects: Mutex<HashMap<Member, Instant>>,
@@ -64,13 +64,13 @@ impl Delegate {
         let whole = place.start == 0 && place.end >= END;
         let holder = whole.then(|| self.locks.holders.lock().forget(key));
         let sent = self
-            .settle_owed(to)
+            .resend_unlocks(to)
             .and_then(|()| self.send_unlock(to, &place));
         let service = match sent {
             Ok(service) => service,
             Err(e) => {
-                self.locks.owed.lock().push(place);
-                self.leftovers.add();
+                self.locks.unconfirmed_unlocks.lock().push(place);
+                self.deferred_closes.add();
                 return Err(e);
             }
         };
@@ -87,32 +87,32 @@ impl Delegate {
     }
 
     /// Carries out unlocks at `to` that have had no answer, before anything else is asked of it.
-    pub(super) fn settle_owed(&self, to: Member) -> Result<()> {
-        let owed = || {
-            let owed = self.locks.owed.lock();
-            owed.iter().find(|place| place.fid.owner() == to).cloned()
+    pub(super) fn resend_unlocks(&self, to: Member) -> Result<()> {
+        let next = || {
+            let unlocks = self.locks.unconfirmed_unlocks.lock();
+            unlocks.iter().find(|place| place.fid.owner() == to).cloned()
         };
-        if owed().is_none() {
+        if next().is_none() {
             return Ok(());
         }
-        // One stays owed until it is done: an unlock under way must not come after the lock that follows it.
-        let _settling = self.locks.settling.lock();
-        while let Some(place) = owed() {
+        // One stays unconfirmed until it is done: an unlock under way must not come after the lock that follows it.
+        let _resending = self.locks.resending.lock();
+        while let Some(place) = next() {
             self.send_unlock(to, &place)?;
-            let mut owed = self.locks.owed.lock();
-            if let Some(at) = owed.iter().position(|p| *p == place) {
-                owed.remove(at);
+            let mut unlocks = self.locks.unconfirmed_unlocks.lock();
+            if let Some(at) = unlocks.iter().position(|p| *p == place) {
+                unlocks.remove(at);
             }
         }
         Ok(())
     }
 
-    /// The same at every member, in the background; whether nothing is owed any more.
-    pub(super) fn settle_all_owed(&self) -> bool {
-        let owed = self.locks.owed.lock();
-        let members: BTreeSet<Member> = owed.iter().map(|place| place.fid.owner()).collect();
-        drop(owed);
-        let failed = members.iter().filter(|to| self.settle_owed(**to).is_err());
+    /// The same at every member, in the background; whether all are confirmed.
+    pub(super) fn resend_all_unlocks(&self) -> bool {
+        let unlocks = self.locks.unconfirmed_unlocks.lock();
+        let members: BTreeSet<Member> = unlocks.iter().map(|place| place.fid.owner()).collect();
+        drop(unlocks);
+        let failed = members.iter().filter(|to| self.resend_unlocks(**to).is_err());
         failed.count() == 0
     }
 

@@ -52,7 +52,7 @@ impl Holders {
     }
 
     /// A request was denied: an owner without any lock is forgotten.
-    pub fn settle(&mut self, key: Key) {
+    pub fn denied(&mut self, key: Key) {
         if self.holders.get(&key).is_some_and(|h| h.service.is_none()) {
             self.holders.remove(&key);
         }

@@ -4,7 +4,7 @@
 //! granted, the file's view is fetched anew. So what is written under a lock is seen under the next, on any node.
 //!
 //! What an error leaves: a lock without an answer may be held; it goes, like all locks, when its owner closes the file. An
-//! unlock without an answer stays owed: it is sent again in the background, and before any other call about locks of that
+//! unlock without an answer stays unconfirmed: it is sent again in the background, and before any other call about locks of that
 //! member's files.
 use super::circles::Circle;
 use super::handles::Open;
@@ -172,7 +172,7 @@ impl Delegate {
     pub fn test_lock(&self, handle: Handle, wanted: &LockWanted) -> Result<Option<HeldLock>> {
         let _at = self.counters.other();
         let fid = self.table.get(handle)?.file.fid;
-        self.settle_owed(fid.owner())?;
+        self.resend_unlocks(fid.owner())?;
         let request = TestLock {
             place: wanted.place(fid),
             mode: wanted.mode,
@@ -235,7 +235,7 @@ impl Delegate {
         let open = self.table.get(handle)?;
         self.used(&open);
         let (fid, to) = (open.file.fid, open.file.fid.owner());
-        self.settle_owed(to)?;
+        self.resend_unlocks(to)?;
         if wanted.mode == LockMode::Shared {
             // It may have been exclusive; then others may read from now on.
             self.publish(&open.file, self.always_sync)?;
@@ -268,7 +268,7 @@ impl Delegate {
                 _ => break,
             }
         }
-        self.locks.holders.lock().settle(key);
+        self.locks.holders.lock().denied(key);
         Err(Errno::AGAIN.into())
     }
 

@@ -18,7 +18,7 @@
 //! | `memory` | keeping the layers of all files small |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
 //! | `folding`, `attempt` | a layer becomes patterns; which member gets what |
-//! | `leftovers` | closed files that could not be published yet |
+//! | `deferred_close` | closed files that could not be published yet |
 //! | `locks`, `keepers`, `lock_owners`, `circles` | advisory locks; asking their keepers; who holds what; deadlock |
 //! | `cut` | truncate, holes, preallocation |
 //! | `seek` | data, holes, copies |
@@ -33,7 +33,7 @@
 //! - Pending writes are published early once a file has more than [`MOST_PENDING`] separate pieces, so that a writer that
 //!   never syncs cannot fill the memory. Visibility promises only what is visible after a commit, so this is allowed.
 //! - A commit that fails leaves its layer pending: fsync and close report the error, and the next of them tries again; once
-//!   nothing holds the file, a thread does (`leftovers`).
+//!   nothing holds the file, a thread does (`deferred_close`).
 //!   A commit whose outcome is unknown (the owner did not answer) is sent again under the same token before anything else.
 //! - The owner hears of a close only when all writes before it are published; a file removed meanwhile waits for them.
 mod attempt;
@@ -50,7 +50,7 @@ mod holders;
 mod intervals;
 mod keepers;
 mod kernel_pages;
-mod leftovers;
+mod deferred_close;
 mod lock_owners;
 mod locks;
 mod memory;
@@ -72,21 +72,22 @@ mod windows;
 mod write;
 mod xattr;
 
+pub use crate::prefetch_config::{Future, Policy, PrefetchConfig};
 use crate::team::Teams;
 use crate::{Attr, Config, Consistency, Member, Node, Result};
 use combine::Combine;
-use counted::{Claims, Lost};
+use counted::{Claims, UnansweredOpen};
 pub use describe::{Described, Row, Rows};
 use forebay_data::Counter;
 use forebay_data::buffer_pool::BufferPool;
 use forebay_storage::Durability;
-use handles::Table;
+use handles::OpenFileTable;
 pub use kernel_pages::AfterWrite;
-use leftovers::Leftovers;
+use deferred_close::DeferredCloses;
 pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
 use parking_lot::Mutex;
 use prefetch::Prefetch;
-pub use prefetch::{Future, Policy, PrefetchConfig, PrefetchStats};
+pub use prefetch::PrefetchStats;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 pub use team::team_token;
@@ -137,7 +138,7 @@ pub struct Fallocate {
 /// One node's delegate. All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
 pub struct Delegate {
     node: Arc<Node>,
-    table: Table,
+    table: OpenFileTable,
     tokens: Counter,
     consistency: Consistency,
     /// Commits fold rows of writes to patterns.
@@ -152,10 +153,10 @@ pub struct Delegate {
     /// Pieces that the layers of all files may have.
     most_pieces: usize,
     buffers: BufferPool,
-    leftovers: Arc<Leftovers>,
+    deferred_closes: Arc<DeferredCloses>,
     locks: keepers::LockState,
     /// Opens without an answer: they may be counted at the owner.
-    lost_opens: Mutex<Vec<Lost>>,
+    lost_opens: Mutex<Vec<UnansweredOpen>>,
     /// Requests that ask other members the same at the same time.
     combine: Combine,
     /// Opens of teams, until all clients here have their handles.
@@ -176,7 +177,7 @@ impl Delegate {
         let delegate = Arc::new(Delegate {
             tokens: Counter::open(node.store.clone(), b"token", 1)?,
             node,
-            table: Table::new(config.memory / 16),
+            table: OpenFileTable::new(config.memory / 16),
             consistency: config.consistency,
             patterns: config.patterns,
             always_sync: config.durability == Durability::Disk,
@@ -185,7 +186,7 @@ impl Delegate {
             grown: AtomicUsize::new(0),
             most_pieces: (config.memory / 4 / memory::PIECE) as usize,
             buffers: BufferPool::new(config.memory / 32),
-            leftovers: Arc::default(),
+            deferred_closes: Arc::default(),
             locks: keepers::LockState::default(),
             lost_opens: Mutex::default(),
             combine: Combine::default(),
@@ -196,7 +197,7 @@ impl Delegate {
         if let Some(prefetch) = &delegate.prefetch {
             prefetch.bind(&delegate);
         }
-        delegate.start_finishing()?;
+        delegate.start_retries()?;
         Ok(delegate)
     }
 
@@ -241,7 +242,7 @@ impl Delegate {
     /// # Errors
     /// As a commit: what could not be published is lost when the process ends.
     pub fn stop(&self) -> Result<()> {
-        self.stop_finishing();
+        self.stop_retries();
         let mut result = Ok(());
         for file in self.table.all_open() {
             let held = file.state.lock().handles > 0;

@@ -70,7 +70,7 @@ impl Delegate {
         let file = self.table.find(fid);
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
         // what is pending, or got no answer, forgets its time.
-        let _turn = file.as_ref().map(|f| f.turn.lock());
+        let _commit = file.as_ref().map(|f| f.commit_lock.lock());
         let request = meta::ChangeAttr {
             fid,
             set: rest,
@@ -138,7 +138,7 @@ impl Delegate {
             caller,
         };
         self.node.peers.call(parent.owner(), request)?;
-        self.leftovers.hurry();
+        self.deferred_closes.retry_now();
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Delegate {
             caller,
         };
         self.node.peers.call(to.owner(), request)?;
-        self.leftovers.hurry();
+        self.deferred_closes.retry_now();
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! told it to drop its pages (and it then used the handle), moved along by this node's own commits when nothing foreign
 //! came between them.
 use super::combine::NewFile;
-use super::counted::{Counted, Lost};
+use super::counted::{Counted, UnansweredOpen};
 use super::handles::Open;
 use super::open_file::OpenFile;
 use super::{Delegate, Handle, Opened};
@@ -183,7 +183,7 @@ impl Delegate {
         {
             let mut state = file.state.lock();
             state
-                .owed
+                .unreported_closes
                 .extend(open.counted.as_ref().and_then(|c| c.release()));
             state.retired.extend(open.log.lock().take());
         }
@@ -217,7 +217,7 @@ impl Delegate {
         let asked = self.insist(fid.owner(), &files::Open { fid, flags, token });
         if let Err(Error::Fabric(_)) = &asked {
             // It may have been counted.
-            self.lose(Lost::Of(fid, token));
+            self.lose(UnansweredOpen::Of(fid, token));
         }
         let attr = match flags.truncate {
             true => self.emptied(&asked?, token)?,
@@ -231,7 +231,7 @@ impl Delegate {
         let file = self.table.hold(attr);
         let cut = self.cut_at(&file, 0, None);
         if cut.is_err() {
-            file.state.lock().owed.push(token);
+            file.state.lock().unreported_closes.push(token);
             // The first failure is the one to report; what cannot be told is told in the background.
             let _ = self.tell_closes(&file);
         }
@@ -241,9 +241,9 @@ impl Delegate {
     }
 
     /// An open that may be counted without anyone here having it: the owner is told in the background.
-    pub(super) fn lose(&self, lost: Lost) {
+    pub(super) fn lose(&self, lost: UnansweredOpen) {
         self.lost_opens.lock().push(lost);
-        self.leftovers.add();
+        self.deferred_closes.add();
     }
 
     /// Asks again while the answer gets lost, within the service's deadline.
@@ -264,15 +264,15 @@ impl Delegate {
     /// Closes what was opened without an answer; whether nothing of that is left.
     pub(super) fn close_lost(&self) -> bool {
         let lost = std::mem::take(&mut *self.lost_opens.lock());
-        let told = |lost: &Lost| match *lost {
-            Lost::Of(fid, token) => {
+        let told = |lost: &UnansweredOpen| match *lost {
+            UnansweredOpen::Of(fid, token) => {
                 let close = files::Close { fid, token };
                 match self.node.peers.call(fid.owner(), close) {
                     Ok(_) => true,
                     Err(e) => e.errno() == Errno::STALE,
                 }
             }
-            Lost::Somewhere(token) => self.tell_abandoned(token),
+            UnansweredOpen::Somewhere(token) => self.tell_abandoned(token),
         };
         let left: Vec<_> = lost.into_iter().filter(|open| !told(open)).collect();
         let done = left.is_empty();
@@ -318,7 +318,7 @@ impl Delegate {
     /// Ends a hold on the file. What could not be published or told is tried again in the background.
     pub(super) fn unhold(&self, file: &Arc<OpenFile>) {
         if !self.table.unhold(file) {
-            self.leftovers.add();
+            self.deferred_closes.add();
         }
     }
 
@@ -334,10 +334,10 @@ impl Delegate {
         }
     }
 
-    /// Tells the owner of closes whose writes are published. What cannot be told stays owed.
+    /// Tells the owner of closes whose writes are published. What cannot be told stays unreported.
     pub(super) fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
-        let owed = std::mem::take(&mut file.state.lock().owed);
-        for (i, token) in owed.iter().enumerate() {
+        let closes = std::mem::take(&mut file.state.lock().unreported_closes);
+        for (i, token) in closes.iter().enumerate() {
             let request = files::Close {
                 fid: file.fid,
                 token: *token,
@@ -348,7 +348,7 @@ impl Delegate {
                 Ok(_) => {}
                 Err(e) if e.errno() == Errno::STALE => {}
                 Err(e) => {
-                    file.state.lock().owed.extend_from_slice(&owed[i..]);
+                    file.state.lock().unreported_closes.extend_from_slice(&closes[i..]);
                     return Err(e);
                 }
             }

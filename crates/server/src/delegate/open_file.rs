@@ -12,7 +12,7 @@
 //! - `windows` and `map` hold what is true at `attr.generation`, nothing else: a view of another generation empties them.
 //! - `attr.generation` never goes back.
 //! - A byte leaves `committing` only after the view includes its commit, so a local reader never sees it vanish.
-//! - `turn` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
+//! - `commit_lock` (one commit at a time) is taken before `state`, and `state` is never held through a call to another part.
 use super::StalePages;
 use super::file_map::FileMap;
 use super::intervals::{Intervals, Source, resolve};
@@ -34,7 +34,7 @@ pub struct OpenFile {
     /// Which file.
     pub fid: Fid,
     /// Held through a commit.
-    pub turn: Mutex<()>,
+    pub commit_lock: Mutex<()>,
     /// Held from asking for the offset of an append until its bytes are pending.
     pub append: Mutex<()>,
     /// Held for moments only.
@@ -89,11 +89,11 @@ pub struct State {
     /// Logs of closed handles, sealed when nothing of them is pending.
     pub retired: Vec<LogId>,
     /// Opens whose close is not told to the owner yet, because a commit of this file has still to succeed.
-    pub owed: Vec<u64>,
+    pub unreported_closes: Vec<u64>,
     /// Logs and members that hold committed bytes not known to be on disk.
     pub unsynced: Unsynced,
     /// `unsynced` is all there is: no commit of this node is left out because the file was forgotten meanwhile.
-    pub history: bool,
+    pub sync_state_complete: bool,
 }
 
 /// What an fsync has to reach.
@@ -113,8 +113,8 @@ impl Unsynced {
 }
 
 impl OpenFile {
-    /// A file as its owner described it, with nothing pending. `history`: see [`State::history`].
-    pub fn new(attr: Attr, history: bool) -> OpenFile {
+    /// A file as its owner described it, with nothing pending. `sync_state_complete`: see [`State::sync_state_complete`].
+    pub fn new(attr: Attr, sync_state_complete: bool) -> OpenFile {
         let fid = attr.fid;
         let state = State {
             attr,
@@ -129,13 +129,13 @@ impl OpenFile {
             unshown: BTreeSet::new(),
             kernel: None,
             retired: Vec::new(),
-            owed: Vec::new(),
+            unreported_closes: Vec::new(),
             unsynced: Unsynced::default(),
-            history,
+            sync_state_complete,
         };
         OpenFile {
             fid,
-            turn: Mutex::new(()),
+            commit_lock: Mutex::new(()),
             append: Mutex::new(()),
             state: Mutex::new(state),
             paged: AtomicBool::new(false),
@@ -308,7 +308,7 @@ impl State {
     }
 
     /// What is not published yet says nothing any more of the time, or of the set-id bits: they were set explicitly after
-    /// it. The caller has the turn. An attempt without an answer keeps its token, so if it has happened, this changes
+    /// it. The caller has the commit lock. An attempt without an answer keeps its token, so if it has happened, this changes
     /// nothing.
     pub fn forget(&mut self, mtime: bool, setid: bool) {
         let forget = |attr: &mut CommitAttr| {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const STEP: usize = 16 << 10;
 
 /// What an owner said of a file's patterns.
-pub(super) struct Told {
+pub(super) struct FilePatterns {
     pub patterns: Patterns,
     /// How many bytes they took.
     pub encoded: usize,
@@ -27,14 +27,14 @@ pub(super) struct Told {
     pub published: u64,
 }
 
-impl Told {
+impl FilePatterns {
     pub fn map(self) -> FileMap {
         FileMap::new(self.patterns.map(), &self.holes, self.residual)
     }
 }
 
 impl Delegate {
-    pub(super) fn ask_patterns(&self, fid: Fid) -> Result<Told> {
+    pub(super) fn ask_patterns(&self, fid: Fid) -> Result<FilePatterns> {
         let owner = fid.owner();
         let PatternsReply {
             bytes,
@@ -52,7 +52,7 @@ impl Delegate {
             tracing::warn!(fid = fid.0, owner, error = %loss.why, "patterns that the owner sent cannot be read; it is asked for extents");
             residual = std::iter::once(0..u64::MAX).collect();
         }
-        Ok(Told {
+        Ok(FilePatterns {
             patterns,
             encoded: bytes.len(),
             holes,

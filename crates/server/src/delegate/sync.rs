@@ -17,8 +17,8 @@ impl Delegate {
         self.used(&open);
         let publishes = !open.file.state.lock().pending.is_empty();
         self.publish(&open.file, true)?;
-        if !open.file.state.lock().history {
-            self.recall_history(&open.file)?;
+        if !open.file.state.lock().sync_state_complete {
+            self.complete_sync_state(&open.file)?;
         }
         self.sync_rest(&open.file)?;
         if self.members() == 1 || self.is_posix() {
@@ -32,7 +32,7 @@ impl Delegate {
     }
 
     /// The node forgot this file once: all its logs that the file's extents name count as not on disk.
-    fn recall_history(&self, file: &OpenFile) -> Result<()> {
+    fn complete_sync_state(&self, file: &OpenFile) -> Result<()> {
         let mut unsynced = Unsynced::default();
         let layout = file.state.lock().attr.layout;
         if layout == ExtentLayout::Patterned {
@@ -49,7 +49,7 @@ impl Delegate {
         let mut state = file.state.lock();
         state.unsynced.logs.extend(unsynced.logs);
         state.unsynced.members.extend(unsynced.members);
-        state.history = true;
+        state.sync_state_complete = true;
         Ok(())
     }
 

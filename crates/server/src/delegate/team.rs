@@ -1,7 +1,7 @@
 //! What the clients of a team ask for together: the parts of it that are this node's, and those of the call's root.
 //!
 //! What a call does is put together by its users (they know paths); here is what it needs beyond what each client could ask alone.
-use super::counted::Lost;
+use super::counted::UnansweredOpen;
 use super::{Delegate, Handle, Opened};
 use crate::meta::names;
 use crate::team::{TeamPlan, TeamSeat};
@@ -126,7 +126,7 @@ impl Delegate {
     pub fn forgo(&self, attr: &Attr, token: u64, handles: u32) -> Result<()> {
         let counted = self.claims.claim(token, handles);
         let file = self.table.hold(attr);
-        file.state.lock().owed.extend(counted.release());
+        file.state.lock().unreported_closes.extend(counted.release());
         let told = self.tell_closes(&file);
         self.unhold(&file);
         told
@@ -137,14 +137,14 @@ impl Delegate {
     pub fn abandon_open(&self, token: u64) {
         let known = {
             let mut lost = self.lost_opens.lock();
-            let known = lost.contains(&Lost::Somewhere(token));
+            let known = lost.contains(&UnansweredOpen::Somewhere(token));
             if !known {
-                lost.push(Lost::Somewhere(token));
+                lost.push(UnansweredOpen::Somewhere(token));
             }
             known
         };
         if !known {
-            self.leftovers.add();
+            self.deferred_closes.add();
         }
     }
 

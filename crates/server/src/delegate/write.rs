@@ -109,7 +109,7 @@ impl Delegate {
         let efforts: [&dyn Fn(); 4] = [
             &|| {},
             &|| {
-                self.finish_left();
+                self.finish_deferred();
             },
             &|| self.publish_for_room(file),
             &|| self.publish_all_for_room(),
@@ -154,10 +154,10 @@ impl Delegate {
     /// Publishes what is pending in any file. One that is being published just now is left to that.
     fn publish_all_for_room(&self) {
         for file in self.table.all_open() {
-            let Some(_turn) = file.turn.try_lock() else {
+            let Some(_commit) = file.commit_lock.try_lock() else {
                 continue;
             };
-            if let Err(e) = self.publish_in_turn(&file, None, self.always_sync) {
+            if let Err(e) = self.publish_locked(&file, None, self.always_sync) {
                 tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
             }
         }

@@ -101,15 +101,13 @@ impl Holds {
         self.released.notify_all();
     }
 
-    /// Waits until the intent holds nothing here, `limit` at most. Answers whether it held something at first.
-    pub fn wait(&self, id: IntentId, limit: Duration) -> bool {
+    /// Waits until the intent holds nothing here, `limit` at most.
+    pub fn wait(&self, id: IntentId, limit: Duration) {
         let mut table = self.table.lock();
-        let held = table.held.contains_key(&id);
         let until = Instant::now() + limit;
         while table.held.contains_key(&id)
             && !self.released.wait_until(&mut table, until).timed_out()
         {}
-        held
     }
 
     /// Intents that have held something here for at least `age`.

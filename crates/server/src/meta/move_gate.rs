@@ -10,13 +10,15 @@ use super::records::{self, Tag};
 use crate::Result;
 use forebay_proto::intents::IntentId;
 use forebay_storage::Batch;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The gate (used at member 0 only).
 pub(crate) struct MoveGate {
     local: Arc<LocalNamespace>,
     holder: Mutex<Option<IntentId>>,
+    left: Condvar,
 }
 
 impl MoveGate {
@@ -25,6 +27,7 @@ impl MoveGate {
         Ok(MoveGate {
             local,
             holder: Mutex::new(holder),
+            left: Condvar::new(),
         })
     }
 
@@ -60,7 +63,15 @@ impl MoveGate {
             records::delete(&mut batch, Tag::Gate, records::SINGLE);
             self.local.apply(batch)?;
             *holder = None;
+            self.left.notify_all();
         }
         Ok(())
+    }
+
+    /// Waits until the intent does not have the gate, `limit` at most.
+    pub fn wait(&self, id: IntentId, limit: Duration) {
+        let mut holder = self.holder.lock();
+        let until = Instant::now() + limit;
+        while *holder == Some(id) && !self.left.wait_until(&mut holder, until).timed_out() {}
     }
 }

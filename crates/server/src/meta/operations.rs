@@ -74,7 +74,11 @@ impl NamespaceOperations {
 
     fn await_release(&self, at: Member, by: IntentId, round: u32) -> Result<()> {
         let pause = self.pause(round);
-        if at != self.local.member() || !self.local.holds.wait(by, pause) {
+        if at == self.local.member() {
+            self.local.holds.wait(by, pause);
+            self.members.own.participant.gate.wait(by, pause);
+        } else {
+            // No member keeps a request until something is released, so that no answer waits for another one.
             std::thread::sleep(pause);
         }
         if round < 4 {

@@ -2,7 +2,7 @@
 //! cost what only they held, and what a repair or a salvage gives back is what was written.
 use crate::common::*;
 use forebay_server::repair::Repair;
-use forebay_server::repair::under_way::MARK;
+use forebay_server::repair_under_way::MARK;
 use forebay_server::salvage::Salvage;
 use forebay_server::superblock::{COPY, NAME};
 use forebay_server::{Delegate, Error, Fid, Home, Kind, NewNode, Service, fsck};

@@ -24,7 +24,6 @@
 //! - A read never waits for a piece longer than asking itself usually takes, and not at all for one in the queue.
 //! - Handles whose reads do not wait for other nodes are not watched. Bytes on this node's own disk are left to the kernel, which
 //!   reads ahead in the log: to fetch them here too costs processor time, and saves none.
-mod config;
 mod fetch;
 mod markov;
 mod pieces;
@@ -41,7 +40,7 @@ use super::handles::Open;
 use super::open_file::{OpenFile, State};
 use crate::{Fid, Result};
 use bytes::Bytes;
-pub use config::{Future, Policy, PrefetchConfig};
+use crate::prefetch_config::{Future, Policy, PrefetchConfig};
 use forebay_pattern::Request;
 use lru::LruCache;
 use markov::{Chain, Room};

@@ -3,7 +3,8 @@
 //! Invariant: a watched handle gives up what was fetched for it when it goes, or when it is watched no longer.
 use super::reader::Reader;
 use super::waits::Waits;
-use super::{Policy, Prefetch};
+use super::Prefetch;
+use crate::prefetch_config::Policy;
 use crate::Fid;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Ranges cut out of one pattern, by its ends: how many elements it has does not count.
+//! Cuts ranges out of one segment by finding their ends in its pattern. The cost does not depend on the number of elements.
 //!
-//! A byte of a segment does not count if a hole is over it, an extent of the index, or a later segment. The first two are ranges, and go out
-//! of what is cut before anything is looked for. So they do where the segment was cut before: the hidden bytes of most segments are
-//! those under holes, which a sum shows. Where a later segment may lie over this one, nothing is said here.
+//! A byte of a segment does not count if a hole is over it, or an extent of the index, or a later segment. Holes and extents are ranges:
+//! they are taken out of the ranges to cut before anything is searched. Most segments that were cut before are hidden by holes alone,
+//! which a sum of their bytes shows. Where a later segment may lie over this one, the answer is `None`.
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::table::{PatternTable, StoredSegment};
 use crate::Result;

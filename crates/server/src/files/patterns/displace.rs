@@ -1,10 +1,12 @@
 //! Which bytes of stored patterns a change displaces: exactly those that counted before, each once.
 //!
-//! The usual change displaces nothing, and strides tell so without a look at elements. What it covers wholly goes wholly: its log
-//! ranges are given back as they are, with bytes in them that were given back before, which does no harm. So goes what a pattern in the
-//! same places covers. A range is cut out of a pattern by a search for its ends (`cut_out`): holes and extents that lie over
-//! the pattern are left out of the range first. Elements are looked at only where patterns lie over each other
-//! otherwise.
+//! The ways to find them, the cheapest first:
+//! 1. Nothing is displaced, which is usual: bounds and strides show it without a look at elements.
+//! 2. The change covers a segment wholly, by a range or by a pattern in the same places. The segment's log ranges are given back as they
+//!    are. Some of their bytes may have been given back before; giving back twice does no harm.
+//! 3. A range cuts a part out of a segment. A search finds where the part begins and ends (`cut_out`), after holes and extents that
+//!    lie over the segment are taken out of the range.
+//! 4. Patterns lie over each other in another way: each element is looked at.
 use super::cut_out::cut_out;
 use super::index_overlay::{IndexOverlay, ReadPage};
 use super::log_ranges::LogRanges;

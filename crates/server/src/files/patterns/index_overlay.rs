@@ -1,7 +1,7 @@
-//! The extents of the index that lie over patterns, a page at a time: however many there are, few are in memory.
+//! The extents of the index that lie over patterns, read a page at a time, so that few of them are in memory.
 //!
-//! Mostly a page is all there is. Else the page around the last question is kept; who asks in the order of the file reads each
-//! once, who goes down reads some again.
+//! Most files have less than a page. For others the page around the last question is kept: who asks in the order of the file reads
+//! each page once, who goes backwards reads some again.
 use crate::{Error, Fid, Result};
 use forebay_index::{Extent, ExtentIndex};
 use forebay_pattern::Placed;

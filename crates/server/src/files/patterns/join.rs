@@ -1,18 +1,14 @@
-//! Joining the patterns of many commits of one log: who commits a long file bit by bit leaves few records, and the next
-//! commit has few to look at.
+//! Joins the segments of many commits of one log. So a long file that is committed bit by bit has few records, and its next commit has
+//! few of them to look at.
 //!
-//! Only segments of which every byte counts are joined. Nothing lies over their bytes, so it changes nothing of what is seen that they all
-//! pass for those of their newest commit, whatever other commits came between. Small ones are joined with small ones,
-//! so that a row is folded anew only now and then.
-use super::record_writer::RecordWriter;
-use super::records::{PatternId, SEGMENT};
-use super::store::PatternStore;
+//! Only segments of which every byte counts are joined, and the result has the sequence of the newest of them. That changes nothing of
+//! what is seen, whatever other commits came between, because nothing lies over these bytes. Small segments are joined with small ones,
+//! so that a row is folded again only now and then.
+use super::records::PatternId;
 use super::table::{PatternTable, StoredSegment};
-use crate::{Error, Fid, Result};
+use crate::{Error, Result};
 use forebay_pattern::{Folder, Pattern, Segment, Source};
-use forebay_storage::Batch;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Files with no more segments stay as they are. Few in tests, so that small histories join.
 const FEW_SEGMENTS: usize = if cfg!(test) { 4 } else { 64 };
@@ -105,8 +101,8 @@ impl PatternTable {
         out
     }
 
-    /// What should be joined of a file whose newest commit has just landed.
-    pub(super) fn join(&self) -> Result<Option<JoinedSegments>> {
+    /// The segments of a file whose newest commit has just landed, joined; `None`: nothing should be joined.
+    pub(super) fn join(&self) -> Result<Option<Vec<StoredSegment>>> {
         let (mut old, mut new, mut free) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
         for places in self.joinable() {
             let made = self.joined(&places, &mut free)?;
@@ -115,7 +111,14 @@ impl PatternTable {
                 new.extend(made);
             }
         }
-        Ok((!new.is_empty()).then_some(JoinedSegments { old, new }))
+        if new.is_empty() {
+            return Ok(None);
+        }
+        let all = self.segments.iter().enumerate();
+        let kept = all.filter(|(at, _)| !old.contains(at));
+        new.extend(kept.map(|(_, stored)| stored.clone()));
+        new.sort_by_key(|p| p.id);
+        Ok(Some(new))
     }
 
     /// These segments as few. `free`: numbers that no segment of a commit has.
@@ -165,46 +168,4 @@ fn fold<'a>(segments: impl Iterator<Item = &'a StoredSegment>) -> Result<Vec<Pat
         pushed.map_err(|error| Error::Corrupt(error.to_string()))?;
     }
     Ok(folder.finish())
-}
-
-/// Segments that take the place of others.
-pub(super) struct JoinedSegments {
-    old: BTreeSet<usize>,
-    new: Vec<StoredSegment>,
-}
-
-impl PatternStore {
-    /// Writes what was joined of `table`. The caller has the inode's lock.
-    pub(super) fn put_joined(
-        &self,
-        fid: Fid,
-        table: &PatternTable,
-        joined: JoinedSegments,
-    ) -> Result<()> {
-        let JoinedSegments { old, new } = joined;
-        let mut batch = Batch::new();
-        let mut writer = RecordWriter {
-            batch: &mut batch,
-            fid,
-        };
-        let mut segments = Vec::with_capacity(table.segments.len());
-        for (at, stored) in table.segments.iter().enumerate() {
-            match old.contains(&at) {
-                true => writer.delete(stored),
-                false => segments.push(stored.clone()),
-            }
-        }
-        for stored in &new {
-            writer.put(stored.id, SEGMENT, stored.value());
-        }
-        writer.drop_merged(table);
-        segments.extend(new);
-        segments.sort_by_key(|p| p.id);
-        self.context.step("join")?;
-        self.tables.forget(fid);
-        self.context.store.apply(batch)?;
-        let joined = PatternTable::new(segments, table.holes.clone(), Vec::new());
-        self.tables.put(fid, Arc::new(joined));
-        Ok(())
-    }
 }

@@ -1,11 +1,10 @@
-//! Writing patterns anew once more of them is hidden than counts, or holes are many: what a file's patterns take stays in
-//! proportion to what they hold.
+//! Writes the patterns of a file again, in fewer records, once more of their bytes is hidden than counts, or holes are many. So what a
+//! file's patterns take stays in proportion to what they hold.
 //!
-//! Only segments that have lost bytes are written anew; each keeps its log and its commit. After that no segment has a byte that does not count, so no
-//! hole is needed. What readers see does not change, so neither does the sequence, and maps that they have stay right: the index is
-//! left as it is.
+//! Only segments that have lost bytes are written again; each keeps its log and its commit. After that every byte of every segment counts,
+//! so no hole is needed. What readers see does not change, and the index is left as it is; so the file's sequence stays, and the maps
+//! that readers have stay right.
 use super::index_overlay::{IndexOverlay, ReadPage};
-use super::join::JoinedSegments;
 use super::record_writer::RecordWriter;
 use super::records::{MERGED, PatternId, SEGMENT, merged_value};
 use super::store::PatternStore;
@@ -133,12 +132,6 @@ impl PatternTable {
     }
 }
 
-/// What takes the place of a table's segments.
-enum Replacement {
-    Parts(Vec<StoredSegment>),
-    JoinedSegments(JoinedSegments),
-}
-
 impl PatternStore {
     /// Writes the patterns of a file anew if that is due. The caller has the file's commit lock, and not the inode's.
     pub(in super::super) fn compact(&self, fid: Fid) {
@@ -154,20 +147,19 @@ impl PatternStore {
                     ExtentLayout::Fresh | ExtentLayout::Spread => return Ok(()),
                 }
             };
-            let replacement = match table.needs_rewrite() {
-                true => Replacement::Parts(table.rewritten(&|range| self.page(fid, range))?),
+            let (segments, holes) = match table.needs_rewrite() {
+                true => (table.rewritten(&|range| self.page(fid, range))?, Vec::new()),
                 false => match table.join()? {
-                    Some(joined) => Replacement::JoinedSegments(joined),
+                    Some(joined) => (joined, table.holes.clone()),
                     None => return Ok(()),
                 },
             };
             let _inode = self.context.inodes.lock(fid);
             // A lamination may have been quicker.
             let now = self.table(fid)?;
-            match replacement {
-                _ if !now.same(&table) => Ok(()),
-                Replacement::Parts(segments) => self.replace(fid, &now, segments),
-                Replacement::JoinedSegments(joined) => self.put_joined(fid, &now, joined),
+            match now.same(&table) {
+                true => self.replace(fid, &now, segments, holes),
+                false => Ok(()),
             }
         };
         if let Err::<(), Error>(error) = compacted() {
@@ -187,7 +179,7 @@ impl PatternStore {
                 && (table.segments.iter().any(|p| p.hidden > 0) || !table.holes.is_empty())
             {
                 let segments = table.rewritten(&|range| self.page(fid, range))?;
-                self.replace(fid, &table, segments)?;
+                self.replace(fid, &table, segments, Vec::new())?;
                 table = self.table(fid)?;
             }
             if table.kept.is_none() && table.lost.is_empty() && table.segments.len() > 1 {
@@ -213,29 +205,39 @@ impl PatternStore {
         Ok(())
     }
 
-    /// Writes these segments, which `table` has made anew.
-    fn replace(&self, fid: Fid, table: &PatternTable, segments: Vec<StoredSegment>) -> Result<()> {
+    /// Writes these segments in place of those of `old`, which hold the same bytes, and keeps all holes of it or none. The caller has
+    /// the inode's lock.
+    fn replace(
+        &self,
+        fid: Fid,
+        old: &PatternTable,
+        segments: Vec<StoredSegment>,
+        holes: Vec<HoleRecord>,
+    ) -> Result<()> {
         let mut batch = Batch::new();
         let mut writer = RecordWriter {
             batch: &mut batch,
             fid,
         };
-        for old in table.segments.iter().filter(|p| p.hidden > 0) {
-            writer.delete(old);
-        }
-        writer.drop_holes(&mut table.holes.clone(), |_| true);
-        writer.drop_merged(table);
-        let known = |stored: &StoredSegment| {
-            let at = table.segments.binary_search_by_key(&stored.id, |p| p.id);
-            at.is_ok_and(|at| table.segments[at].hidden == 0)
+        // One that lost bytes before keeps its name when it is written again.
+        let has = |all: &[StoredSegment], s: &StoredSegment| {
+            let at = all.binary_search_by_key(&s.id, |p| p.id);
+            at.is_ok_and(|at| (all[at].bytes, all[at].hidden) == (s.bytes, s.hidden))
         };
-        for stored in segments.iter().filter(|p| !known(p)) {
+        for stored in old.segments.iter().filter(|s| !has(&segments, s)) {
+            writer.delete(stored);
+        }
+        for stored in segments.iter().filter(|s| !has(&old.segments, s)) {
             writer.put(stored.id, SEGMENT, stored.value());
         }
+        if holes.is_empty() {
+            writer.drop_holes(&mut old.holes.clone(), |_| true);
+        }
+        writer.drop_merged(old);
         self.context.step("rewrite")?;
         self.tables.forget(fid);
         self.context.store.apply(batch)?;
-        let table = PatternTable::new(segments, Vec::new(), Vec::new());
+        let table = PatternTable::new(segments, holes, Vec::new());
         self.tables.put(fid, Arc::new(table));
         Ok(())
     }

@@ -1,23 +1,24 @@
-//! After a power cut: bytes that a commit without a sync displaced come back where the new ones did not reach the disk, and what it
-//! wrote where there was nothing is as if it was never written.
+//! After a power cut: puts back what commits without a sync displaced, where the bytes of those commits did not reach the disk.
 //!
-//! Three steps; each begins when all members have done the one before:
-//! 1. **Ends** (`find_unreadable_tails`). A file's owner knows the size that the file had before a commit. If the last byte of that commit
-//!    cannot be read, or the member that has its slice lacks the commit (its log may be the shorter one), the file's end may have to move
-//!    back.
-//! 2. **Bytes** (`restore`). The records that `outbox/displaced` left are looked at from the newest to the oldest, each like this:
-//!    - What the index names now in the places of its commit is read. All of it readable: nothing is wrong there.
-//!    - What cannot be read gives way: to the displaced extent if that is there, to a hole where there was none before. What lies
-//!      behind the old end of the file, where that is known, is left to step 3. What older
-//!      commits displaced there does not come back: it was gone before this one.
-//!    - That is a commit like any other, with a sync. Displaced extents that the index names again are kept, the others become
-//!      messages of the outbox, and the record goes; the record of a file whose end may move goes with step 3.
-//! 3. **Cuts** (`cut_unreadable_tails`). Of the files of step 1, and those that step 2 left, what cannot be read behind the old end becomes
-//!    a hole; if nothing can be read behind it, and no truncate set a larger size later, the file ends where it ended. The stored bytes of
-//!    a file over several members are counted again.
+//! A commit without a sync may be in the index while its bytes are lost. `outbox/displaced` keeps a record of what each such commit
+//! displaced. A start works through these records in three steps; all members finish a step before any of them begins the next.
 //!
-//! A crash in between does no harm: the next start finds what was put back readable, and named by the index. A file of which a step cannot
-//! tell what it has to know, because a member does not answer, keeps its records for the next start. (Only of a file over several members
+//! 1. **Find ends** (`find_unreadable_tails`), at each file's owner, which knows the size that the file had before a recorded commit. It
+//!    reads the last byte of the commit. If that byte cannot be read, or the member that owns its slice lacks the commit (its
+//!    log may be the shorter one), the file's end may have to move back.
+//! 2. **Restore bytes** (`restore`), from the newest record to the oldest:
+//!    - The member reads what its index names now where the commit wrote. If all of it can be read, nothing was lost.
+//!    - An extent that cannot be read is replaced by the displaced extent, if that one can be read, and by a hole where there was
+//!      nothing before. What lies behind the old end of the file is left to step 3. What older commits displaced
+//!      there is not put back: it was gone before this commit.
+//!    - The replacement is a commit like any other, with a sync. Displaced extents that the index names again are kept, the others
+//!      become messages of the outbox. Then the record is deleted; the record of a file whose end may move, in step 3.
+//! 3. **Cut ends** (`cut_unreadable_tails`), for the files of step 1 and those that step 2 left. What cannot be read behind the old end
+//!    becomes a hole. If nothing there can be read, and no later truncate set a larger size, the file ends where it ended
+//!    before. The stored bytes of a file over several members are counted again.
+//!
+//! A crash in between does no harm: the next start finds that what was put back can be read and is named by the index. If a member does
+//! not answer a question about a file, the file's records stay for the next start. (Only of a file over several members
 //! the end may then stay where it was, with a hole before it.)
 mod named_bytes;
 

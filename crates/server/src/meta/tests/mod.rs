@@ -8,6 +8,7 @@ mod histories;
 mod names;
 mod net;
 mod numbers;
+mod owners;
 mod peers_down;
 mod power_cuts;
 mod renames;

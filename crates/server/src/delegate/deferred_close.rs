@@ -21,11 +21,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// The pause between two rounds over what is left: the first, and the longest.
-const PAUSE: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(4);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 #[derive(Default)]
-struct Signals {
+struct RetrySignals {
     /// There may be something left.
     left: bool,
     /// A round is wanted at once.
@@ -34,18 +34,18 @@ struct Signals {
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct Leftovers {
-    signals: Mutex<Signals>,
+pub(super) struct DeferredCloses {
+    signals: Mutex<RetrySignals>,
     wake: Condvar,
     closing: AtomicBool,
     /// Bytes to give back that a full disk kept.
-    garbage: Mutex<Vec<LogRange>>,
+    unfreed: Mutex<Vec<LogRange>>,
     /// Held through a round.
     round: Mutex<()>,
     thread: WorkerThread,
 }
 
-impl Leftovers {
+impl DeferredCloses {
     /// Something is left: it is tried again after a pause.
     pub(super) fn add(&self) {
         self.signals.lock().left = true;
@@ -53,7 +53,7 @@ impl Leftovers {
     }
 
     /// Room may have come, or a name gone: what is left, if anything, is tried again at once.
-    pub(super) fn hurry(&self) {
+    pub(super) fn retry_now(&self) {
         let mut signals = self.signals.lock();
         if signals.left {
             signals.now = true;
@@ -63,7 +63,7 @@ impl Leftovers {
 
     /// Bytes that could not be given back.
     fn keep(&self, ranges: &[LogRange]) {
-        self.garbage.lock().extend_from_slice(ranges);
+        self.unfreed.lock().extend_from_slice(ranges);
         self.add();
     }
 
@@ -100,70 +100,70 @@ impl Leftovers {
 }
 
 /// The thread.
-fn run(delegate: &Weak<Delegate>, leftovers: &Leftovers) {
-    let mut pause = PAUSE;
-    while leftovers.wait(pause) {
+fn run(delegate: &Weak<Delegate>, deferred: &DeferredCloses) {
+    let mut pause = FIRST_PAUSE;
+    while deferred.wait(pause) {
         let Some(delegate) = delegate.upgrade() else {
             return;
         };
-        pause = match delegate.finish_left() {
-            true => PAUSE,
-            false => (pause * 2).min(LONGEST),
+        pause = match delegate.finish_deferred() {
+            true => FIRST_PAUSE,
+            false => (pause * 2).min(LONGEST_PAUSE),
         };
     }
 }
 
 impl Delegate {
     /// Starts the thread that finishes what is left.
-    pub(super) fn start_finishing(self: &Arc<Delegate>) -> Result<()> {
-        let (weak, leftovers) = (Arc::downgrade(self), self.leftovers.clone());
+    pub(super) fn start_retries(self: &Arc<Delegate>) -> Result<()> {
+        let (weak, deferred) = (Arc::downgrade(self), self.deferred_closes.clone());
         let name = format!("delegate-{}", self.member());
-        self.leftovers
+        self.deferred_closes
             .thread
-            .start(name, move || run(&weak, &leftovers))
+            .start(name, move || run(&weak, &deferred))
     }
 
     /// Ends that thread, and those that fetch ahead. What is left stays as it is.
-    pub(crate) fn stop_finishing(&self) {
+    pub(crate) fn stop_retries(&self) {
         if let Some(prefetch) = &self.prefetch {
             prefetch.stop();
         }
-        let signals = self.leftovers.signals.lock();
-        self.leftovers.closing.store(true, Ordering::Relaxed);
-        self.leftovers.wake.notify_all();
+        let signals = self.deferred_closes.signals.lock();
+        self.deferred_closes.closing.store(true, Ordering::Relaxed);
+        self.deferred_closes.wake.notify_all();
         drop(signals);
-        self.leftovers.thread.join();
+        self.deferred_closes.thread.join();
     }
 
     /// One round over all that is left. Whether some of it is finished now.
-    pub(super) fn finish_left(&self) -> bool {
-        if !self.leftovers.any() {
+    pub(super) fn finish_deferred(&self) -> bool {
+        if !self.deferred_closes.any() {
             return false;
         }
         // Another round at work does as well.
-        let Some(_round) = self.leftovers.round.try_lock() else {
+        let Some(_round) = self.deferred_closes.round.try_lock() else {
             return false;
         };
-        self.leftovers.signals.lock().left = false;
-        let garbage = std::mem::take(&mut *self.leftovers.garbage.lock());
-        let mut finished = !garbage.is_empty();
+        self.deferred_closes.signals.lock().left = false;
+        let unfreed = std::mem::take(&mut *self.deferred_closes.unfreed.lock());
+        let mut finished = !unfreed.is_empty();
         // What fails again is kept in mind again.
-        self.give_back(&garbage);
+        self.give_back(&unfreed);
         if !self.close_lost() {
-            self.leftovers.add();
+            self.deferred_closes.add();
         }
-        if !self.settle_all_owed() {
-            self.leftovers.add();
+        if !self.resend_all_unlocks() {
+            self.deferred_closes.add();
         }
         for file in self.table.left() {
-            if self.leftovers.closing() {
+            if self.deferred_closes.closing() {
                 break;
             }
             match self.finish(&file) {
                 Ok(()) => finished = true,
                 Err(e) => {
                     tracing::debug!(fid = file.fid.0, error = %e, "a closed file is not published yet; it will be tried again");
-                    self.leftovers.add();
+                    self.deferred_closes.add();
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Delegate {
         }
         self.publish(file, self.always_sync)?;
         self.tell_closes(file)?;
-        self.table.tidy(file);
+        self.table.rest_if_done(file);
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Delegate {
 
     /// Gives back what nobody can read any more: pending writes of a file that has no name, and no handle here.
     fn abandon(&self, file: &OpenFile) -> Result<()> {
-        let _turn = file.turn.lock();
+        let _commit = file.commit_lock.lock();
         loop {
             let (layer, stuck) = {
                 let mut state = file.state.lock();
@@ -217,14 +217,14 @@ impl Delegate {
     }
 
     /// Gives log bytes back that nothing names. If a full disk refuses, it is tried again later; after another failure they
-    /// are garbage until the log is looked through at a start.
+    /// are unfreed until the log is looked through at a start.
     pub(super) fn give_back(&self, ranges: &[LogRange]) {
         if ranges.is_empty() {
             return;
         }
         match self.node.data.free(ranges) {
             Ok(()) => {}
-            Err(e) if e.errno() == Errno::NOSPC => self.leftovers.keep(ranges),
+            Err(e) if e.errno() == Errno::NOSPC => self.deferred_closes.keep(ranges),
             Err(e) => tracing::warn!(error = %e, "replaced bytes could not be given back"),
         }
     }

@@ -23,11 +23,12 @@
 //! | gone | there | nothing |
 //!
 //! - Each change is on disk before the next one is made.
-use super::NEW;
 use crate::{Error, Result};
 use forebay_storage::Io;
 use std::path::{Path, PathBuf};
 
+/// The name of a new key-value store before it has its place.
+pub const NEW: &str = "kv.repair";
 /// The name of the mark.
 pub const MARK: &str = "repair-under-way";
 const MAGIC: &[u8; 8] = b"FBYREP\r\n";

@@ -92,7 +92,7 @@ impl PrefetchConfig {
     }
 
     /// Bytes of the cache that chains of blocks may take.
-    pub(super) fn chain_bytes(&self, memory: u64) -> u64 {
+    pub(crate) fn chain_bytes(&self, memory: u64) -> u64 {
         match self.policy {
             Policy::Markov => self.cache_bytes(memory) / CHAINS,
             _ => 0,
@@ -147,7 +147,7 @@ impl Future {
     }
 
     /// The readers that begin so, in the order given.
-    pub(super) fn beginning(&self, first: Request) -> impl Iterator<Item = &Arc<[Request]>> {
+    pub(crate) fn beginning(&self, first: Request) -> impl Iterator<Item = &Arc<[Request]>> {
         let places = self.first.get(&(first.offset, first.len));
         let places = places.into_iter().flatten();
         places.filter_map(|place| self.readers.get(*place))

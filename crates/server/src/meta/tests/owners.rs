@@ -1,0 +1,147 @@
+//! Owners of the namespace built alone, over a bare store.
+use crate::files::{FilesHook, Removal};
+use crate::inodes::{Inode, Inodes};
+use crate::meta::attempt::AttemptError;
+use crate::meta::intents::Intents;
+use crate::meta::local::LocalNamespace;
+use crate::meta::move_gate::MoveGate;
+use crate::meta::participant::IntentParticipant;
+use crate::meta::proto::*;
+use crate::meta::recover::make_root;
+use crate::meta::requests::LeafRequests;
+use crate::*;
+use forebay_proto::intents::{Entry, Need, Part, Step};
+use forebay_storage::{Batch, Options, OsIo, Store};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Files that nobody has open.
+struct NoFiles;
+
+impl FilesHook for NoFiles {
+    fn writers(&self, _: Fid) -> bool {
+        false
+    }
+    fn orphaned(&self, _: Fid) {}
+    fn is_open(&self, _: Fid) -> bool {
+        false
+    }
+    fn named(&self, _: Fid) {}
+    fn remove_at_once<'a>(
+        &'a self,
+        _: Fid,
+        _: &Inode,
+        _: &mut Batch,
+    ) -> Option<Box<dyn Removal + 'a>> {
+        None
+    }
+}
+
+fn local(dir: &std::path::Path) -> Arc<LocalNamespace> {
+    let store = Store::open(Arc::new(OsIo), dir, Options::default()).unwrap();
+    let store = Arc::new(store);
+    let inodes = Arc::new(Inodes::new(store.clone(), 0).unwrap());
+    let local = LocalNamespace::new(store, inodes, 0, Arc::new(NoFiles));
+    make_root(&local).unwrap();
+    Arc::new(local)
+}
+
+fn intent(number: u64) -> IntentId {
+    IntentId {
+        coordinator: 1,
+        number,
+    }
+}
+
+#[test]
+fn the_gate_is_one_intents_and_wakes_who_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let local = local(dir.path());
+    let gate = MoveGate::open(local.clone()).unwrap();
+    gate.take(intent(1)).unwrap();
+    gate.take(intent(1)).unwrap();
+    let refused = gate.take(intent(2));
+    assert!(matches!(refused, Err(AttemptError::Busy { at: 0, by }) if by == intent(1)));
+    std::thread::scope(|scope| {
+        let begun = Instant::now();
+        let waits = scope.spawn(|| gate.wait(intent(1), Duration::from_secs(600)));
+        gate.leave(intent(2)).unwrap();
+        gate.leave(intent(1)).unwrap();
+        waits.join().unwrap();
+        // Without the wake-up it takes all of the limit.
+        assert!(begun.elapsed() < Duration::from_secs(500));
+    });
+    gate.take(intent(2)).unwrap();
+    let again = MoveGate::open(local).unwrap();
+    assert_eq!(again.holder(), Some(intent(2)), "it is on disk");
+}
+
+#[test]
+fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let local = local(dir.path());
+    let participant = IntentParticipant::open(local.clone()).unwrap();
+    let fid = local.inodes.mint().unwrap();
+    let entry = |is| Need::Entry {
+        dir: Fid::ROOT,
+        name: b"name".to_vec(),
+        is,
+    };
+    participant.prepare(intent(4), 1, vec![entry(None)]).unwrap();
+    let other = participant.prepare(intent(5), 1, vec![entry(None)]);
+    assert!(matches!(other, Err(AttemptError::Busy { by, .. }) if by == intent(4)));
+    // A restart knows of it too.
+    let participant = IntentParticipant::open(local.clone()).unwrap();
+    assert_eq!(local.holds.older(Duration::ZERO), [intent(4)]);
+    let to = Entry {
+        fid,
+        kind: Kind::File,
+    };
+    let links = |local: &LocalNamespace| local.inodes.get(Fid::ROOT).unwrap().nlink;
+    let before = links(&local);
+    let part = Part {
+        makes: Vec::new(),
+        steps: vec![
+            Step::Entry {
+                dir: Fid::ROOT,
+                name: b"name".to_vec(),
+                to: Some(to),
+            },
+            Step::Touch {
+                dir: Fid::ROOT,
+                links: 1,
+                time: Time::default(),
+            },
+        ],
+    };
+    for _ in 0..3 {
+        participant.apply_part(intent(4), 1, &part).unwrap();
+    }
+    assert_eq!(links(&local), before + 1);
+    assert_eq!(local.peek(Fid::ROOT, b"name").unwrap(), to);
+    assert!(local.holds.older(Duration::ZERO).is_empty());
+    // What was given up is held no more.
+    let held = vec![entry(Some(to))];
+    participant.prepare(intent(6), 1, held.clone()).unwrap();
+    participant.abort(intent(6)).unwrap();
+    participant.prepare(intent(7), 1, held).unwrap();
+}
+
+#[test]
+fn what_could_wait_for_another_answer_is_no_leaf() {
+    let dir = tempfile::tempdir().unwrap();
+    let local = local(dir.path());
+    let leaf = LeafRequests {
+        participant: Arc::new(IntentParticipant::open(local.clone()).unwrap()),
+        intents: Arc::new(Intents::open(&local.store, 0).unwrap()),
+        local,
+    };
+    let attr = leaf.handle(MetaRequest::GetAttr { fid: Fid::ROOT });
+    assert!(matches!(attr, Ok(MetaReply::Attr(_))));
+    let lookup = MetaRequest::Lookup {
+        parent: Fid::ROOT,
+        name: b"name".to_vec(),
+    };
+    assert!(!lookup.is_leaf());
+    assert!(matches!(leaf.handle(lookup), Err(Error::Refused(_))));
+}
