@@ -100,7 +100,7 @@ impl File {
                 .write(self.handle, at, piece, self.caller)
                 .map_err(self.bytes_error("write", at, piece.len() as u64))?;
         }
-        let shown = self.delegate.show_elsewhere(self.fid);
+        let shown = self.delegate.kernel_pages().show_elsewhere(self.fid);
         shown.map_err(self.bytes_error("write", offset, data.len() as u64))
     }
 
@@ -129,7 +129,7 @@ impl File {
         };
         self.delegate
             .setattr(self.fid, &set, Some(self.handle), self.caller)
-            .and_then(|_| self.delegate.show_elsewhere(self.fid))
+            .and_then(|_| self.delegate.kernel_pages().show_elsewhere(self.fid))
             .at("truncate", &self.path)?;
         Ok(())
     }

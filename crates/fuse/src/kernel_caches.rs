@@ -100,7 +100,7 @@ impl KernelCaches {
     /// # Errors
     /// The kernel has old pages, or an old size.
     pub fn renew(&self, delegate: &Delegate, ino: INodeNo) -> io::Result<()> {
-        delegate.dropping_pages(Fid(ino.0));
+        delegate.kernel_pages().dropping_pages(Fid(ino.0));
         self.connection()?.notifier.inval_inode(ino, 0, 0)?;
         self.tell_size(delegate, ino)
     }
@@ -137,7 +137,7 @@ impl KernelCaches {
                 let seen = delegate.seen(Fid(ino.0));
                 let same = seen.is_none_or(|attr| attr.size == size);
                 if same {
-                    delegate.told_size(Fid(ino.0), size);
+                    delegate.kernel_pages().told_size(Fid(ino.0), size);
                 }
                 same
             });

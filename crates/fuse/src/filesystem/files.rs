@@ -236,7 +236,7 @@ impl Filesystem {
         let after = match &answer {
             Ok(placed) if direct => self
                 .delegate
-                .after_direct_write(handle(fh), expected, *placed)
+                .kernel_pages().after_direct_write(handle(fh), expected, *placed)
                 .unwrap_or_default(),
             _ => AfterWrite::default(),
         };
@@ -246,7 +246,7 @@ impl Filesystem {
                 caches.drop_pages(ino, placed, len)?;
             }
             // If the owner does not answer, nobody here can read what others appended: the append itself has succeeded.
-            if after.look_again && delegate.look_again(handle(fh)).is_ok() {
+            if after.look_again && delegate.kernel_pages().look_again(handle(fh)).is_ok() {
                 caches.tell_size(&delegate, ino)?;
             }
             Ok(())
@@ -263,7 +263,7 @@ impl Filesystem {
             match renewed {
                 Ok(()) => {
                     reply.written(len as u32);
-                    delegate.size_is_uncertain(Fid(ino.0));
+                    delegate.kernel_pages().size_is_uncertain(Fid(ino.0));
                 }
                 Err(e) => reply.error(e),
             }
@@ -279,14 +279,14 @@ impl Filesystem {
         waits: bool,
         reply: impl FnOnce(Result<T, crate::protocol::Errno>) + Send + 'static,
     ) {
-        let unshown = answer.is_ok() && self.delegate.has_unshown(Fid(ino.0));
+        let unshown = answer.is_ok() && self.delegate.kernel_pages().has_unshown(Fid(ino.0));
         if !unshown && !waits {
             return reply(answer);
         }
         let delegate = self.delegate.clone();
         let work = move || {
             let shown = attempt("show a change", ino, || match unshown {
-                true => delegate.show_elsewhere(Fid(ino.0)),
+                true => delegate.kernel_pages().show_elsewhere(Fid(ino.0)),
                 false => Ok(()),
             });
             reply(shown.and(answer));
@@ -305,7 +305,7 @@ impl Filesystem {
         };
         match self.alone {
             true => flushed,
-            false => flushed.and(self.delegate.close_owner(handle(fh), owner)),
+            false => flushed.and(self.delegate.locks().close_owner(handle(fh), owner)),
         }
     }
 

@@ -89,7 +89,7 @@ fn show(
         tracing::error!(inode = ino.0, %error, "the kernel keeps old pages, or an old size, under a lock");
         Errno::EIO
     })?;
-    delegate.dropped_pages(stale);
+    delegate.kernel_pages().dropped_pages(stale);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ impl Filesystem {
         if asked.typ == libc::F_UNLCK {
             let (owner, start, end) = (asked.owner, asked.start, asked.end());
             let done = attempt("unlock", ino, || {
-                self.delegate.unlock(handle, owner, space, start, end)
+                self.delegate.locks().unlock(handle, owner, space, start, end)
             });
             return answer(done, mark, reply);
         }
@@ -139,8 +139,8 @@ impl Filesystem {
             Err(e) => return answer(Err(e), mark, reply),
         };
         let locking = attempt("lock", ino, || match asked.wait {
-            true => self.delegate.lock_or_wait(handle, &wanted),
-            false => self.delegate.lock(handle, &wanted).map(Locking::Granted),
+            true => self.delegate.locks().lock_or_wait(handle, &wanted),
+            false => self.delegate.locks().lock(handle, &wanted).map(Locking::Granted),
         });
         match locking {
             Ok(Locking::Granted(Granted { stale: None })) => answer(Ok(()), mark, reply),
@@ -148,7 +148,7 @@ impl Filesystem {
                 self.apart(ino, mark, reply, move |delegate, _| {
                     let mut tries = AGAIN.iter();
                     loop {
-                        match (delegate.lock(handle, &wanted), tries.next()) {
+                        match (delegate.locks().lock(handle, &wanted), tries.next()) {
                             (Err(e), Some(pause)) if e.errno() == rustix::io::Errno::AGAIN => {
                                 std::thread::sleep(Duration::from_millis(*pause));
                             }
@@ -162,7 +162,7 @@ impl Filesystem {
                 Locking::Granted(granted) => Ok(granted),
                 Locking::Waiting(wait) => {
                     let mut caller = caller;
-                    delegate.wait_for_lock(wait, &mut || {
+                    delegate.locks().wait_for_lock(wait, &mut || {
                         desk.ended.load(Ordering::SeqCst) || caller.interrupted()
                     })
                 }
@@ -201,7 +201,7 @@ impl Filesystem {
         };
         let mark = self.watch.mark(req, asked.note());
         let found = attempt("test lock", asked.ino, || {
-            self.delegate.test_lock(handle(asked.fh), &wanted)
+            self.delegate.locks().test_lock(handle(asked.fh), &wanted)
         });
         if let Some(mark) = mark {
             mark.end(&found.as_ref().map(|_| ()).map_err(|e| *e));

@@ -258,7 +258,7 @@ impl Filesystem {
         let work = move || {
             places.telling.fetch_add(1, Ordering::SeqCst);
             for (fid, path) in moved {
-                delegate.show_moved(fid, path.as_os_str().as_bytes());
+                delegate.kernel_pages().show_moved(fid, path.as_os_str().as_bytes());
             }
             places.telling.fetch_sub(1, Ordering::SeqCst);
             done(answer, reply);
@@ -283,7 +283,7 @@ impl Filesystem {
                 return told(Ok(()));
             };
             let work: Box<dyn FnOnce() + Send> = match news {
-                KernelInvalidation::Changed(attr) => match delegate.changed_elsewhere(&attr) {
+                KernelInvalidation::Changed(attr) => match delegate.kernel_pages().changed_elsewhere(&attr) {
                     Some(paged) => {
                         Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
                     }
@@ -306,7 +306,7 @@ impl Filesystem {
             }
         };
         self.delegate
-            .set_kernel_invalidator(Some(Arc::new(invalidator)));
+            .kernel_pages().set_kernel_invalidator(Some(Arc::new(invalidator)));
     }
 
     /// Answers a look-up after the kernel has heard where a directory is now.

@@ -12,10 +12,13 @@
 use super::attempt::Planner;
 use super::intervals::Source;
 use super::open_file::{Attempt, OpenFile, State};
-use super::read::ViewRetry;
+use super::deferred_close::DeferredCloses;
+use super::traffic::Counters;
+use super::views::{OwnerViews, ViewRetry};
+use super::write::MAX_SIZE;
 use super::{Delegate, Handle};
-use crate::{Error, ExtentLayout, Result};
-use forebay_data::LogId;
+use crate::{Caller, Error, ExtentLayout, Node, Result};
+use forebay_data::{Counter, LogId, LogRange};
 use forebay_index::Change;
 use forebay_proto::files::{self, CommitPart, CommitReply, Committed, DropStaged, StageChanges};
 use forebay_proto::placement::SliceMap;
@@ -44,21 +47,61 @@ impl Delegate {
     pub fn flush(&self, handle: Handle) -> Result<()> {
         let _at = self.counters.other();
         let open = self.table.get(handle)?;
-        self.used(&open);
-        self.publish(&open.file, self.always_sync)
+        open.used();
+        self.committer.publish(&open.file, self.always_sync)
     }
+}
 
+/// Publishes the pending layers of this node's files.
+///
+/// Invariant: one commit of a file at a time, under its commit lock; a commit whose outcome is unknown is sent again before any other.
+pub(super) struct LayerCommitter {
+    pub node: Arc<Node>,
+    pub views: Arc<OwnerViews>,
+    pub counters: Arc<Counters>,
+    pub tokens: Arc<Counter>,
+    pub deferred_closes: Arc<DeferredCloses>,
+    /// Commits fold rows of writes to patterns.
+    pub patterns: bool,
+    /// After a power cut members must agree: what one of them does waits until what it relies on is on disk.
+    pub ordered: bool,
+    /// Every commit is on disk before it counts.
+    pub always_sync: bool,
+    /// Every commit is shown to the kernels of other nodes that hold the file open.
+    pub posix: bool,
+}
+
+impl LayerCommitter {
     /// Publishes everything pending.
-    pub(super) fn publish(&self, file: &OpenFile, sync: bool) -> Result<()> {
+    pub fn publish(&self, file: &OpenFile, sync: bool) -> Result<()> {
         let commit = file.commit_lock.lock();
         let published = self.publish_locked(file, None, sync);
         drop(commit);
         published
     }
 
+    /// Publishes everything pending and the new size as one commit. `caller`: whose set-id bits rule applies, if any.
+    pub fn cut_at(
+        &self,
+        file: &Arc<OpenFile>,
+        size: u64,
+        caller: Option<Caller>,
+    ) -> Result<()> {
+        if size > MAX_SIZE {
+            return Err(Errno::FBIG.into());
+        }
+        let _commit = file.commit_lock.lock();
+        {
+            let mut state = file.state.lock();
+            let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
+            state.pending.attr.clear_setid |= setid;
+        }
+        self.publish_locked(file, Some(size), self.always_sync)
+    }
+
     /// With the commit lock held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
     /// again while it turns out to be planned for what the file was before: shorter, or of another layout.
-    pub(super) fn publish_locked(
+    pub fn publish_locked(
         &self,
         file: &OpenFile,
         cut: Option<u64>,
@@ -66,7 +109,7 @@ impl Delegate {
     ) -> Result<()> {
         for _ in 0..PLAN_TRIES {
             match self.publish_planned(file, cut, sync) {
-                Err(Error::Stale) => self.refresh(file)?,
+                Err(Error::Stale) => self.views.refresh(file)?,
                 result => return result,
             }
         }
@@ -98,7 +141,7 @@ impl Delegate {
             return Ok(());
         }
         let map = SliceMap {
-            members: self.members(),
+            members: self.node.peers.members(),
         };
         let plan = Planner {
             map,
@@ -126,7 +169,7 @@ impl Delegate {
 
     /// Sends an attempt (`again`: it was sent before) and sees to what it leaves. On `Refused` the layer is pending again,
     /// unless the file is gone; on `Unknown` it stays.
-    pub(super) fn carry_out(
+    pub fn carry_out(
         &self,
         file: &OpenFile,
         attempt: &Arc<Attempt>,
@@ -150,7 +193,7 @@ impl Delegate {
                     synced,
                 );
                 file.state.lock().told = None;
-                if self.is_posix() && done.previous != Some(done.seq) {
+                if self.posix && done.previous != Some(done.seq) {
                     file.state.lock().unshown.extend(done.open_at.iter());
                 }
                 if let Some(size) = attempt.attr.size {
@@ -262,7 +305,7 @@ impl Delegate {
             return logs.try_for_each(|log| data.flush(log, false));
         }
         logs.try_for_each(|log| data.sync_bytes(log))?;
-        let me = self.member();
+        let me = self.node.peers.member();
         match file.fid.owner() == me || parts.iter().any(|part| part.member == me) {
             true => Ok(()),
             false => data.sync_records(),
@@ -274,7 +317,7 @@ impl Delegate {
         for part in staged {
             let request = DropStaged {
                 fid: file.fid,
-                writer: self.member(),
+                writer: self.node.peers.member(),
                 token,
             };
             if let Err(e) = self.node.peers.call(part.member, request) {
@@ -288,7 +331,7 @@ impl Delegate {
         let mut retry = ViewRetry::default();
         let seen = |s: &State| s.attr.generation.max(done.attr.generation) >= done.seq;
         while !seen(&file.state.lock()) {
-            self.retry_view(file, done.seq - 1, &mut retry)?;
+            self.views.retry_view(file, done.seq - 1, &mut retry)?;
         }
         Ok(())
     }
@@ -299,6 +342,19 @@ impl Delegate {
             if let Err(e) = self.node.data.seal(*log) {
                 tracing::warn!(log, error = %e, "a log could not be sealed; it is looked through at the next start");
             }
+        }
+    }
+
+    /// Gives log bytes back that nothing names. If a full disk refuses, it is tried again later; after another failure they
+    /// stay until the log is looked through at a start.
+    pub fn give_back(&self, ranges: &[LogRange]) {
+        if ranges.is_empty() {
+            return;
+        }
+        match self.node.data.free(ranges) {
+            Ok(()) => {}
+            Err(e) if e.errno() == Errno::NOSPC => self.deferred_closes.keep(ranges),
+            Err(e) => tracing::warn!(error = %e, "replaced bytes could not be given back"),
         }
     }
 }

@@ -3,12 +3,10 @@
 //! A truncate is a commit of its own (with everything pending before it): it needs the exact size. Holes are pending
 //! writes of zeros that store nothing; they are published like any write.
 use super::intervals::Source;
-use super::open_file::OpenFile;
-use super::write::{MAX_SIZE, end_of};
+use super::write::end_of;
 use super::{Delegate, Fallocate, Handle};
 use crate::{Caller, Fid, Result, Time};
 use rustix::io::Errno;
-use std::sync::Arc;
 
 impl Delegate {
     /// Makes the file exactly `size` long.
@@ -21,35 +19,16 @@ impl Delegate {
     ) -> Result<()> {
         if let Some(handle) = handle {
             let open = self.table.get(handle)?;
-            self.used(&open);
+            open.used();
             if !open.flags.write || open.file.fid != fid {
                 return Err(Errno::BADF.into());
             }
-            return self.cut_at(&open.file, size, Some(caller));
+            return self.committer.cut_at(&open.file, size, Some(caller));
         }
-        let file = self.table.hold(&self.ask_file(fid)?);
-        let result = self.cut_at(&file, size, Some(caller));
-        self.unhold(&file);
+        let file = self.table.hold(&self.views.ask_file(fid)?);
+        let result = self.committer.cut_at(&file, size, Some(caller));
+        self.opens.unhold(&file);
         result
-    }
-
-    /// Publishes everything pending and the new size as one commit. `caller`: whose set-id bits rule applies, if any.
-    pub(super) fn cut_at(
-        &self,
-        file: &Arc<OpenFile>,
-        size: u64,
-        caller: Option<Caller>,
-    ) -> Result<()> {
-        if size > MAX_SIZE {
-            return Err(Errno::FBIG.into());
-        }
-        let _commit = file.commit_lock.lock();
-        {
-            let mut state = file.state.lock();
-            let setid = state.attr.mode & 0o6000 != 0 && caller.is_some_and(|c| c.uid != 0);
-            state.pending.attr.clear_setid |= setid;
-        }
-        self.publish_locked(file, Some(size), self.always_sync)
     }
 
     /// Punches, zeroes or preallocates. Preallocation reserves nothing (a log-structured store writes elsewhere anyway): it
@@ -88,8 +67,8 @@ impl Delegate {
                 state.pending.touch(Time::now());
             }
         }
-        if self.is_posix() {
-            self.publish(file, self.always_sync)
+        if self.posix {
+            self.committer.publish(file, self.always_sync)
         } else {
             Ok(())
         }

@@ -10,7 +10,12 @@
 //! - Opens without an answer are closed from here, and unlocks without one sent again (`locks`).
 //! - Bytes that nothing names and that a full disk did not let go are kept in mind here, and given back later.
 use super::Delegate;
+use super::commit::LayerCommitter;
+use super::handles::OpenFileTable;
+use super::locks::LockClient;
 use super::open_file::OpenFile;
+use super::opens::OpenClient;
+use super::views::OwnerViews;
 use crate::Result;
 use crate::worker_thread::WorkerThread;
 use forebay_data::LogRange;
@@ -62,7 +67,7 @@ impl DeferredCloses {
     }
 
     /// Bytes that could not be given back.
-    fn keep(&self, ranges: &[LogRange]) {
+    pub(super) fn keep(&self, ranges: &[LogRange]) {
         self.unfreed.lock().extend_from_slice(ranges);
         self.add();
     }
@@ -106,7 +111,7 @@ fn run(delegate: &Weak<Delegate>, deferred: &DeferredCloses) {
         let Some(delegate) = delegate.upgrade() else {
             return;
         };
-        pause = match delegate.finish_deferred() {
+        pause = match delegate.finisher.finish_deferred() {
             true => FIRST_PAUSE,
             false => (pause * 2).min(LONGEST_PAUSE),
         };
@@ -117,7 +122,7 @@ impl Delegate {
     /// Starts the thread that finishes what is left.
     pub(super) fn start_retries(self: &Arc<Delegate>) -> Result<()> {
         let (weak, deferred) = (Arc::downgrade(self), self.deferred_closes.clone());
-        let name = format!("delegate-{}", self.member());
+        let name = format!("delegate-{}", self.node.peers.member());
         self.deferred_closes
             .thread
             .start(name, move || run(&weak, &deferred))
@@ -134,9 +139,23 @@ impl Delegate {
         drop(signals);
         self.deferred_closes.thread.join();
     }
+}
 
+/// Brings to their end the files that nothing here holds.
+pub(super) struct CloseFinisher {
+    pub table: Arc<OpenFileTable>,
+    pub views: Arc<OwnerViews>,
+    pub committer: Arc<LayerCommitter>,
+    pub locks: Arc<LockClient>,
+    pub opens: Arc<OpenClient>,
+    pub deferred_closes: Arc<DeferredCloses>,
+    /// Every commit is on disk before it counts.
+    pub always_sync: bool,
+}
+
+impl CloseFinisher {
     /// One round over all that is left. Whether some of it is finished now.
-    pub(super) fn finish_deferred(&self) -> bool {
+    pub fn finish_deferred(&self) -> bool {
         if !self.deferred_closes.any() {
             return false;
         }
@@ -148,11 +167,11 @@ impl Delegate {
         let unfreed = std::mem::take(&mut *self.deferred_closes.unfreed.lock());
         let mut finished = !unfreed.is_empty();
         // What fails again is kept in mind again.
-        self.give_back(&unfreed);
-        if !self.close_lost() {
+        self.committer.give_back(&unfreed);
+        if !self.opens.close_lost() {
             self.deferred_closes.add();
         }
-        if !self.resend_all_unlocks() {
+        if !self.locks.resend_all_unlocks() {
             self.deferred_closes.add();
         }
         for file in self.table.left() {
@@ -171,19 +190,19 @@ impl Delegate {
     }
 
     /// Brings a left file to its end: published, or without a name and given back; then the owner hears of its closes.
-    pub(super) fn finish(&self, file: &Arc<OpenFile>) -> Result<()> {
+    pub fn finish(&self, file: &Arc<OpenFile>) -> Result<()> {
         if self.is_nameless(file)? {
             self.abandon(file)?;
         }
-        self.publish(file, self.always_sync)?;
-        self.tell_closes(file)?;
+        self.committer.publish(file, self.always_sync)?;
+        self.opens.tell_closes(file)?;
         self.table.rest_if_done(file);
         Ok(())
     }
 
     /// Whether the file has lost its last name.
-    pub(super) fn is_nameless(&self, file: &OpenFile) -> Result<bool> {
-        match self.ask_attr(file.fid) {
+    pub fn is_nameless(&self, file: &OpenFile) -> Result<bool> {
+        match self.views.ask_attr(file.fid) {
             Ok(attr) => Ok(attr.nlink == 0),
             Err(e) if e.errno() == Errno::STALE => Ok(true),
             Err(e) => Err(e),
@@ -201,31 +220,18 @@ impl Delegate {
                 }
                 (std::mem::take(&mut state.pending), state.committing.clone())
             };
-            self.give_back(&layer.above(0));
-            self.give_back(&layer.dropped);
+            self.committer.give_back(&layer.above(0));
+            self.committer.give_back(&layer.dropped);
             let Some(attempt) = stuck else {
                 return Ok(());
             };
             // If it certainly has not happened, its layer is pending again.
-            let answered = self.carry_out(file, &attempt, true, self.always_sync);
+            let answered = self.committer.carry_out(file, &attempt, true, self.always_sync);
             if let Err(e) = answered
                 && file.state.lock().committing.is_some()
             {
                 return Err(e);
             }
-        }
-    }
-
-    /// Gives log bytes back that nothing names. If a full disk refuses, it is tried again later; after another failure they
-    /// are unfreed until the log is looked through at a start.
-    pub(super) fn give_back(&self, ranges: &[LogRange]) {
-        if ranges.is_empty() {
-            return;
-        }
-        match self.node.data.free(ranges) {
-            Ok(()) => {}
-            Err(e) if e.errno() == Errno::NOSPC => self.deferred_closes.keep(ranges),
-            Err(e) => tracing::warn!(error = %e, "replaced bytes could not be given back"),
         }
     }
 }

@@ -194,7 +194,7 @@ impl Delegate {
     /// `EISDIR` or `EINVAL` for what is no file, `ESTALE` if it was removed, `EIO` if a member cannot answer.
     pub fn describe(&self, fid: Fid) -> Result<Described> {
         let _at = self.counters.other();
-        let attr = self.ask_attr(fid)?;
+        let attr = self.views.ask_attr(fid)?;
         match attr.kind {
             Kind::File => {}
             Kind::Dir => return Err(Errno::ISDIR.into()),
@@ -215,14 +215,14 @@ impl Delegate {
         };
         let mut extents = Extents::default();
         if attr.layout == ExtentLayout::Patterned {
-            let told = self.ask_patterns(fid)?;
+            let told = self.extents.ask_patterns(fid)?;
             described.patterns = Rows::of(&told.patterns);
             described.encoded = told.encoded as u64;
             described.holes = told.holes.len() as u64;
             self.beside(fid, told, &mut extents)?;
         } else {
-            for member in 0..self.members() {
-                self.walk_extents(fid, member, 0..u64::MAX, &mut |range, source| {
+            for member in 0..self.node.peers.members() {
+                self.extents.walk_extents(fid, member, 0..u64::MAX, &mut |range, source| {
                     extents.add(&range, source);
                     !extents.full()
                 })?;
@@ -249,7 +249,7 @@ impl Delegate {
         let mut map = told.map();
         map.trust();
         for range in residual {
-            self.walk_extents(fid, fid.owner(), range, &mut |range, source| {
+            self.extents.walk_extents(fid, fid.owner(), range, &mut |range, source| {
                 if map.segment(range.start).0 != Some(source) {
                     extents.add(&range, source);
                 }

@@ -43,6 +43,20 @@ pub struct Open {
     pub watch: Watch,
 }
 
+impl Open {
+    /// The kernel used the handle, so it has dropped the pages that the answer to the open told it to drop.
+    pub fn used(&self) {
+        if self.fresh.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let fresh = self.fresh.swap(0, Ordering::Relaxed);
+        if fresh > 0 {
+            let mut state = self.file.state.lock();
+            state.kernel = state.kernel.max(Some(fresh - 1));
+        }
+    }
+}
+
 struct KnownFiles {
     held: HashMap<Fid, Arc<OpenFile>>,
     idle: LruCache<Fid, Arc<OpenFile>>,

@@ -45,8 +45,10 @@ impl Delegate {
     /// `ESTALE` if it was removed; `EIO` if a member cannot answer.
     pub fn holders(&self, fid: Fid, range: Range<u64>) -> Result<BTreeMap<Member, u64>> {
         let mut held = BTreeMap::new();
-        if self.members() > 1 && self.ask_attr(fid)?.layout == ExtentLayout::Patterned {
-            self.walk(fid, range, &mut |piece, source| {
+        if self.node.peers.members() > 1
+            && self.views.ask_attr(fid)?.layout == ExtentLayout::Patterned
+        {
+            self.extents.walk(fid, range, &mut |piece, source| {
                 if let Source::Log { member, .. } = source {
                     *held.entry(member).or_default() += piece.end - piece.start;
                 }
@@ -54,14 +56,14 @@ impl Delegate {
             return Ok(held);
         }
         let map = SliceMap {
-            members: self.members(),
+            members: self.node.peers.members(),
         };
         let mut from = range.start;
         while from < range.end {
             let end = (from / SLICE + 1).saturating_mul(SLICE).min(range.end);
             let member = map.member(fid.owner(), from);
             let ExtentsReply { extents, more, .. } =
-                self.ask_member(fid, member, from..end, PAGE)?;
+                self.extents.ask_member(fid, member, from..end, PAGE)?;
             for extent in extents.iter().filter_map(|e| e.clip(&(from..end))) {
                 *held.entry(extent.member).or_default() += extent.len;
             }

@@ -1,7 +1,6 @@
 //! Talking to the members that keep locks: sessions, answers that get lost, unlocks that stay unconfirmed, holders that are dead.
-use super::Delegate;
 use super::lock_owners::Holders;
-use super::locks::LockWanted;
+use super::locks::{LockClient, LockWanted};
 use crate::{Error, Fid, Member, Result};
 use forebay_proto::call::ServiceCall;
 use forebay_proto::locks::{
@@ -21,7 +20,7 @@ const END: u64 = 1 << 63;
 /// A member that holds a lock in someone's way is looked at no more often than this.
 const SUSPECT: Duration = Duration::from_secs(1);
 
-/// What a delegate knows of its locks.
+/// What a lock client knows of its locks.
 #[derive(Default)]
 pub struct LockState {
     pub(super) holders: Mutex<Holders>,
@@ -35,7 +34,7 @@ pub struct LockState {
     pub(super) stopping: AtomicBool,
 }
 
-impl Delegate {
+impl LockClient {
     /// Ends a waiting request with `error`, unless the lock is there already.
     pub(super) fn cancel(
         &self,
@@ -62,19 +61,19 @@ impl Delegate {
         let key = (place.fid, place.space, place.owner);
         // Forgotten first: a lock that another thread gets for this owner meanwhile must be known afterwards.
         let whole = place.start == 0 && place.end >= END;
-        let holder = whole.then(|| self.locks.holders.lock().forget(key));
+        let holder = whole.then(|| self.state.holders.lock().forget(key));
         let sent = self
             .resend_unlocks(to)
             .and_then(|()| self.send_unlock(to, &place));
         let service = match sent {
             Ok(service) => service,
             Err(e) => {
-                self.locks.unconfirmed_unlocks.lock().push(place);
+                self.state.unconfirmed_unlocks.lock().push(place);
                 self.deferred_closes.add();
                 return Err(e);
             }
         };
-        let mut holders = self.locks.holders.lock();
+        let mut holders = self.state.holders.lock();
         let kept = match holder {
             Some(holder) => holder.is_none_or(|holder| holder.kept(service)),
             None => holders.granted(key, service),
@@ -89,17 +88,17 @@ impl Delegate {
     /// Carries out unlocks at `to` that have had no answer, before anything else is asked of it.
     pub(super) fn resend_unlocks(&self, to: Member) -> Result<()> {
         let next = || {
-            let unlocks = self.locks.unconfirmed_unlocks.lock();
+            let unlocks = self.state.unconfirmed_unlocks.lock();
             unlocks.iter().find(|place| place.fid.owner() == to).cloned()
         };
         if next().is_none() {
             return Ok(());
         }
         // One stays unconfirmed until it is done: an unlock under way must not come after the lock that follows it.
-        let _resending = self.locks.resending.lock();
+        let _resending = self.state.resending.lock();
         while let Some(place) = next() {
             self.send_unlock(to, &place)?;
-            let mut unlocks = self.locks.unconfirmed_unlocks.lock();
+            let mut unlocks = self.state.unconfirmed_unlocks.lock();
             if let Some(at) = unlocks.iter().position(|p| *p == place) {
                 unlocks.remove(at);
             }
@@ -109,7 +108,7 @@ impl Delegate {
 
     /// The same at every member, in the background; whether all are confirmed.
     pub(super) fn resend_all_unlocks(&self) -> bool {
-        let unlocks = self.locks.unconfirmed_unlocks.lock();
+        let unlocks = self.state.unconfirmed_unlocks.lock();
         let members: BTreeSet<Member> = unlocks.iter().map(|place| place.fid.owner()).collect();
         drop(unlocks);
         let failed = members.iter().filter(|to| self.resend_unlocks(**to).is_err());
@@ -156,7 +155,7 @@ impl Delegate {
             match self.ask_keeper(to, &request(session))? {
                 InSession::Current(reply) => return Ok(reply),
                 InSession::Late => return Err(Errno::IO.into()),
-                InSession::Ended if self.locks.stopping.load(Ordering::SeqCst) => {
+                InSession::Ended if self.state.stopping.load(Ordering::SeqCst) => {
                     return Err(Errno::INTR.into());
                 }
                 InSession::Ended => {
@@ -164,9 +163,9 @@ impl Delegate {
                         member = to,
                         "this node was taken for dead; its locks there are lost"
                     );
-                    self.locks.holders.lock().lost(to);
+                    self.state.holders.lock().lost(to);
                     let next = self.node.locks.next_session()?;
-                    self.locks.sessions.lock().insert(to, next);
+                    self.state.sessions.lock().insert(to, next);
                 }
             }
         }
@@ -174,7 +173,7 @@ impl Delegate {
     }
 
     pub(super) fn session(&self, to: Member) -> u64 {
-        let sessions = self.locks.sessions.lock();
+        let sessions = self.state.sessions.lock();
         sessions.get(&to).copied().unwrap_or(self.node.locks.life())
     }
 
@@ -202,11 +201,11 @@ impl Delegate {
         let mut dead = false;
         for owner in blockers {
             let member = owner.member;
-            if member == self.member() || member == keeper {
+            if member == self.node.peers.member() || member == keeper {
                 continue;
             }
             let now = Instant::now();
-            let looked = self.locks.suspects.lock().insert(member, now);
+            let looked = self.state.suspects.lock().insert(member, now);
             if looked.is_some_and(|at| now - at < SUSPECT) {
                 continue;
             }

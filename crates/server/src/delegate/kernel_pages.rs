@@ -7,10 +7,12 @@
 //!
 //! Invariant: `paged` is set before bytes are read for the page cache, and looked at after a direct write can be read. So
 //! either the read sees the write, or the write sees that its pages must go.
+use super::handles::OpenFileTable;
 use super::open_file::OpenFile;
-use super::{Delegate, Handle, StalePages};
+use super::views::OwnerViews;
+use super::{Handle, StalePages};
 use crate::node::KernelInvalidator;
-use crate::{Attr, Error, Fid, Result};
+use crate::{Attr, Error, Fid, Node, Result};
 use forebay_fabric::Error as Fabric;
 use forebay_proto::KernelInvalidation;
 use std::sync::Arc;
@@ -22,11 +24,20 @@ pub struct AfterWrite {
     /// Pages of the range may be old.
     pub drop_pages: bool,
     /// An append went behind what other nodes had appended, and programs of this node may read the file: call
-    /// [`Delegate::look_again`], and tell the kernel the size.
+    /// [`KernelPages::look_again`], and tell the kernel the size.
     pub look_again: bool,
 }
 
-impl Delegate {
+/// What this node's kernel holds of files, and what kernels of other nodes have to hear.
+pub struct KernelPages {
+    pub(super) node: Arc<Node>,
+    pub(super) table: Arc<OpenFileTable>,
+    pub(super) views: Arc<OwnerViews>,
+    /// Every write is visible elsewhere before it returns.
+    pub(super) posix: bool,
+}
+
+impl KernelPages {
     /// What is read or written through this handle next goes into the kernel's page cache.
     ///
     /// # Errors
@@ -64,14 +75,14 @@ impl Delegate {
     /// `EBADF`; `EIO` if the file's owner does not answer.
     pub fn look_again(&self, handle: Handle) -> Result<()> {
         let open = self.table.get(handle)?;
-        self.refresh(&open.file)
+        self.views.refresh(&open.file)
     }
 
     /// Whether kernels of other nodes have to hear of a change before the call that made it returns: in posix consistency,
     /// where the file is open. Direct I/O asks for every byte, but mappings and spliced reads do not.
     pub fn has_unshown(&self, fid: Fid) -> bool {
         let unshown = |file: Arc<OpenFile>| !file.state.lock().unshown.is_empty();
-        self.is_posix() && self.table.find(fid).is_some_and(unshown)
+        self.posix && self.table.find(fid).is_some_and(unshown)
     }
 
     /// Returns once the kernels of other nodes keep nothing older than what this node published of the file. Not to be
@@ -104,12 +115,13 @@ impl Delegate {
     }
 
     /// The kernels of other nodes hear that a directory is now at `path`, from the root on. One that does not is no
-    /// failure: it finds out when it looks the directory up. As for [`Delegate::show_elsewhere`], on no answering thread.
+    /// failure: it finds out when it looks the directory up. As for [`KernelPages::show_elsewhere`], on no answering thread.
     pub fn show_moved(&self, fid: Fid, path: &[u8]) {
-        for member in (0..self.members()).filter(|m| *m != self.member()) {
+        let peers = &self.node.peers;
+        for member in (0..peers.members()).filter(|m| *m != peers.member()) {
             let path = path.to_vec();
             let moved = KernelInvalidation::Moved { fid, path };
-            if let Err(error) = self.node.peers.invalidate_kernel(member, moved) {
+            if let Err(error) = peers.invalidate_kernel(member, moved) {
                 tracing::debug!(fid = fid.0, member, %error, "a node does not hear of a moved directory");
             }
         }

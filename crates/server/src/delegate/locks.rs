@@ -6,11 +6,16 @@
 //! What an error leaves: a lock without an answer may be held; it goes, like all locks, when its owner closes the file. An
 //! unlock without an answer stays unconfirmed: it is sent again in the background, and before any other call about locks of that
 //! member's files.
+use super::Handle;
 use super::circles::Circle;
-use super::handles::Open;
-use super::{Delegate, Handle};
+use super::commit::LayerCommitter;
+use super::deferred_close::DeferredCloses;
+use super::handles::{Open, OpenFileTable};
+use super::keepers::LockState;
+use super::traffic::Counters;
+use super::views::OwnerViews;
 use crate::locks::{Waiting, Woken};
-use crate::{Fid, Result};
+use crate::{Fid, Node, Result};
 use forebay_proto::locks::{
     BeginSession, HeldLock, LockMode, LockOwner, LockRange, LockReply, LockSpace, TestLock,
 };
@@ -50,11 +55,11 @@ pub struct LockWanted {
 #[must_use]
 pub struct Granted {
     /// The file's pages in the kernel are older than what the lock shows: drop them, then call
-    /// [`Delegate::dropped_pages`] with this, and only then let the program go on.
+    /// [`KernelPages::dropped_pages`](super::KernelPages::dropped_pages) with this, and only then let the program go on.
     pub stale: Option<StalePages>,
 }
 
-/// See [`Granted::stale`] and [`Delegate::fsync`].
+/// See [`Granted::stale`] and [`Delegate::fsync`](super::Delegate::fsync).
 #[derive(Debug)]
 pub struct StalePages {
     pub(super) fid: Fid,
@@ -66,7 +71,7 @@ pub struct StalePages {
 pub enum Locking {
     /// It is held.
     Granted(Granted),
-    /// It waits: [`Delegate::wait_for_lock`] is next.
+    /// It waits: [`LockClient::wait_for_lock`] is next.
     Waiting(LockWait),
 }
 
@@ -89,7 +94,24 @@ impl std::fmt::Debug for LockWait {
     }
 }
 
-impl Delegate {
+/// The locks that this node's programs take, at the members that keep them.
+///
+/// Invariants:
+/// - Giving a lock up publishes what this node has pending of the file; taking one sees what was published before.
+/// - An owner is known here before its lock is asked for, so that a lost answer leaves no lock that nobody gives up.
+pub struct LockClient {
+    pub(super) node: Arc<Node>,
+    pub(super) table: Arc<OpenFileTable>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) views: Arc<OwnerViews>,
+    pub(super) committer: Arc<LayerCommitter>,
+    pub(super) deferred_closes: Arc<DeferredCloses>,
+    /// Every commit is on disk before it counts.
+    pub(super) always_sync: bool,
+    pub(super) state: LockState,
+}
+
+impl LockClient {
     /// Locks without waiting.
     ///
     /// # Errors
@@ -107,7 +129,7 @@ impl Delegate {
     /// Locks, or begins to wait. The call itself does not wait for other owners.
     ///
     /// # Errors
-    /// As [`Delegate::lock`], but for `EAGAIN`.
+    /// As [`LockClient::lock`], but for `EAGAIN`.
     pub fn lock_or_wait(&self, handle: Handle, wanted: &LockWanted) -> Result<Locking> {
         let _at = self.counters.other();
         self.ask_lock(handle, wanted, true)
@@ -116,7 +138,7 @@ impl Delegate {
     /// Waits until the lock is granted, or `interrupted` says so (asked some times a second).
     ///
     /// # Errors
-    /// `EINTR`: nothing was granted, nor will be. `EDEADLK`: it would wait for ever. Else as [`Delegate::lock`].
+    /// `EINTR`: nothing was granted, nor will be. `EDEADLK`: it would wait for ever. Else as [`LockClient::lock`].
     pub fn wait_for_lock(
         &self,
         wait: LockWait,
@@ -149,10 +171,10 @@ impl Delegate {
     ) -> Result<()> {
         let _at = self.counters.other();
         let open = self.table.get(handle)?;
-        self.used(&open);
-        let published = self.publish(&open.file, self.always_sync);
+        open.used();
+        let published = self.committer.publish(&open.file, self.always_sync);
         let key = (open.file.fid, space, owner);
-        if !self.locks.holders.lock().known(&key) {
+        if !self.state.holders.lock().known(&key) {
             return published;
         }
         let place = LockRange {
@@ -179,7 +201,7 @@ impl Delegate {
         };
         let mut held = self.ask_keeper(fid.owner(), &request)?;
         if let Some(by) = &mut held
-            && by.owner.member != self.member()
+            && by.owner.member != self.node.peers.member()
         {
             by.pid = 0;
         }
@@ -194,10 +216,10 @@ impl Delegate {
     pub fn close_owner(&self, handle: Handle, owner: u64) -> Result<()> {
         let open = self.table.get(handle)?;
         let key = (open.file.fid, LockSpace::Record, owner);
-        if !self.locks.holders.lock().known(&key) {
+        if !self.state.holders.lock().known(&key) {
             return Ok(());
         }
-        let published = self.publish(&open.file, self.always_sync);
+        let published = self.committer.publish(&open.file, self.always_sync);
         match self.give_up(everything(key)) {
             Err(e) if e.errno() == Errno::NOLCK => published,
             done => published.and(done),
@@ -205,8 +227,8 @@ impl Delegate {
     }
 
     /// Everything is published, and the handle goes: so do the locks taken through it alone.
-    pub(super) fn release_locks(&self, fid: Fid, handle: Handle) {
-        let gone = self.locks.holders.lock().closed(fid, handle);
+    pub(super) fn release(&self, fid: Fid, handle: Handle) {
+        let gone = self.state.holders.lock().closed(fid, handle);
         for key in gone {
             if let Err(e) = self.give_up(everything(key)) {
                 tracing::debug!(fid = fid.0, error = %e, "a lock of a closed file is given up later");
@@ -215,10 +237,10 @@ impl Delegate {
     }
 
     /// Waits end, and all locks go. Pending writes are published before.
-    pub(super) fn stop_locks(&self) {
-        self.locks.stopping.store(true, Ordering::SeqCst);
+    pub(super) fn stop(&self) {
+        self.state.stopping.store(true, Ordering::SeqCst);
         self.node.locks.waits().end();
-        let keepers = self.locks.holders.lock().keepers();
+        let keepers = self.state.holders.lock().keepers();
         let Ok(session) = self.node.locks.next_session() else {
             return;
         };
@@ -233,16 +255,16 @@ impl Delegate {
             return Err(Errno::INVAL.into());
         }
         let open = self.table.get(handle)?;
-        self.used(&open);
+        open.used();
         let (fid, to) = (open.file.fid, open.file.fid.owner());
         self.resend_unlocks(to)?;
         if wanted.mode == LockMode::Shared {
             // It may have been exclusive; then others may read from now on.
-            self.publish(&open.file, self.always_sync)?;
+            self.committer.publish(&open.file, self.always_sync)?;
         }
         let key = (fid, wanted.space, wanted.owner);
         // Known before it is asked for: should the answer get lost, the lock goes when the file is closed.
-        self.locks.holders.lock().add(key, handle);
+        self.state.holders.lock().add(key, handle);
         let waits = self.node.locks.waits();
         for last in [false, true] {
             let token = waits.take();
@@ -268,7 +290,7 @@ impl Delegate {
                 _ => break,
             }
         }
-        self.locks.holders.lock().denied(key);
+        self.state.holders.lock().denied(key);
         Err(Errno::AGAIN.into())
     }
 
@@ -293,7 +315,7 @@ impl Delegate {
                 match waiting.wait(look) {
                     Woken::Granted => break,
                     Woken::Ended => return self.cancel(to, token, fid, Errno::INTR),
-                    Woken::Time if self.locks.stopping.load(Ordering::SeqCst) || interrupted() => {
+                    Woken::Time if self.state.stopping.load(Ordering::SeqCst) || interrupted() => {
                         return self.cancel(to, token, fid, Errno::INTR);
                     }
                     Woken::Time => look = (look * 2).min(MOST_LOOK),
@@ -314,7 +336,7 @@ impl Delegate {
         let circle = Circle {
             peers: &self.node.peers,
             me: LockOwner {
-                member: self.member(),
+                member: self.node.peers.member(),
                 id: waiting.owner,
             },
         };
@@ -336,7 +358,7 @@ impl Delegate {
         let key = (file.fid, wanted.space, wanted.owner);
         let kept = {
             // Another thread of the program may have given up all that the owner held meanwhile.
-            let mut holders = self.locks.holders.lock();
+            let mut holders = self.state.holders.lock();
             holders.add(key, handle);
             holders.granted(key, service)
         };
@@ -345,7 +367,7 @@ impl Delegate {
             let _ = self.give_up(everything(key));
             return Err(Errno::NOLCK.into());
         }
-        self.refresh(file)?;
+        self.views.refresh(file)?;
         let stale = file.state.lock().stale_pages(file.fid);
         Ok(Granted { stale })
     }

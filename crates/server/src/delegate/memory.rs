@@ -4,17 +4,46 @@
 //! to an eighth of the limit, all files are looked at. Windows and maps are a cache, and are emptied. Pending writes are published
 //! early, fullest file first.
 use super::Delegate;
+use super::commit::LayerCommitter;
+use super::handles::OpenFileTable;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory of one piece of a layer, about: a map entry with its share of the tree.
 pub const PIECE: u64 = 80;
 /// Memory of one file this node knows, about, beside the pieces of its layers.
 pub const FILE: u64 = 1024;
 
-impl Delegate {
+/// Keeps the layers of all files small.
+pub(super) struct LayerMemory {
+    table: Arc<OpenFileTable>,
+    committer: Arc<LayerCommitter>,
+    always_sync: bool,
+    /// Pieces that layers grew by since they were last counted.
+    grown: AtomicUsize,
+    /// Pieces that the layers of all files may have.
+    pub most_pieces: usize,
+}
+
+impl LayerMemory {
+    /// Of at most `bytes`, about.
+    pub fn new(
+        table: Arc<OpenFileTable>,
+        committer: Arc<LayerCommitter>,
+        always_sync: bool,
+        bytes: u64,
+    ) -> LayerMemory {
+        LayerMemory {
+            table,
+            committer,
+            always_sync,
+            grown: AtomicUsize::new(0),
+            most_pieces: (bytes / PIECE) as usize,
+        }
+    }
+
     /// Some layer grew by `pieces`. `publish`: the caller holds nothing that a commit needs, so one may happen here.
-    pub(super) fn grew(&self, pieces: usize, publish: bool) {
+    pub fn grew(&self, pieces: usize, publish: bool) {
         let before = self.grown.fetch_add(pieces, Ordering::Relaxed);
         if before + pieces < self.most_pieces / 8 {
             return;
@@ -40,13 +69,15 @@ impl Delegate {
         }
         pending.sort_unstable_by_key(|(n, _)| *n);
         while let Some((n, file)) = pending.pop().filter(|_| total > self.most_pieces / 4) {
-            if let Err(e) = self.publish(file, self.always_sync) {
+            if let Err(e) = self.committer.publish(file, self.always_sync) {
                 tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
             }
             total -= n;
         }
     }
+}
 
+impl Delegate {
     /// Memory of known files, their pending writes, windows and maps, and kept buffers, and what was fetched ahead; bytes, about.
     pub fn memory(&self) -> u64 {
         let pieces = |file: &Arc<super::open_file::OpenFile>| {
@@ -60,6 +91,6 @@ impl Delegate {
         let known = self.table.all_known();
         let layers = known.iter().map(pieces).sum::<u64>() * PIECE;
         let ahead = self.prefetch.as_ref().map_or(0, |p| p.memory());
-        layers + known.len() as u64 * FILE + self.buffers.held() + ahead
+        layers + known.len() as u64 * FILE + self.reader.buffers.held() + ahead
     }
 }

@@ -10,12 +10,14 @@
 //! | `open_file` | one file's layers, shared by its handles |
 //! | `intervals`, `pending` | the maps the layers are made of |
 //! | `open` | open, create, release, what the kernel may cache |
+//! | `opens` | opens as owners count them |
 //! | `kernel_pages` | what the kernel may hold of a file, and when it must go |
 //! | `read`, `windows` | reading; asking owners for extents |
 //! | `patterns`, `file_map` | asking for a file's patterns; what they say of an offset |
 //! | `describe` | where a file's bytes are, for people |
 //! | `prefetch` | fetching what will be read |
 //! | `memory` | keeping the layers of all files small |
+//! | `views` | an owner's view of a file |
 //! | `write`, `commit`, `sync` | writing; publishing; bringing to disk |
 //! | `folding`, `attempt` | a layer becomes patterns; which member gets what |
 //! | `deferred_close` | closed files that could not be published yet |
@@ -28,6 +30,10 @@
 //! | `unbacked` | writes and reads without bytes, to measure |
 //! | `holders` | who stores a file's bytes |
 //! | `namespace`, `xattr`, `space` | what is passed on to the owners |
+//!
+//! Owners that stand alone, each calling only those before it: `OwnerViews` (`views`), `LayerCommitter` (`commit`),
+//! `LayerMemory` (`memory`), `OwnerExtents` (`windows`, `patterns`), `LayerReader` (`read`), `LockClient` (`locks`, `keepers`),
+//! `OpenClient` (`opens`), `CloseFinisher` (`deferred_close`), `KernelPages` (`kernel_pages`).
 //!
 //! Decisions of this part, beyond design section 4:
 //! - Pending writes are published early once a file has more than [`MOST_PENDING`] separate pieces, so that a writer that
@@ -57,6 +63,7 @@ mod memory;
 mod namespace;
 mod open;
 mod open_file;
+mod opens;
 mod patterns;
 mod pending;
 mod prefetch;
@@ -68,6 +75,7 @@ mod sync;
 mod team;
 mod traffic;
 mod unbacked;
+mod views;
 mod windows;
 mod write;
 mod xattr;
@@ -76,23 +84,28 @@ pub use crate::prefetch_config::{Future, Policy, PrefetchConfig};
 use crate::team::Teams;
 use crate::{Attr, Config, Consistency, Member, Node, Result};
 use combine::Combine;
-use counted::{Claims, UnansweredOpen};
+use commit::LayerCommitter;
+use counted::Claims;
 pub use describe::{Described, Row, Rows};
 use forebay_data::Counter;
 use forebay_data::buffer_pool::BufferPool;
 use forebay_storage::Durability;
 use handles::OpenFileTable;
-pub use kernel_pages::AfterWrite;
-use deferred_close::DeferredCloses;
-pub use locks::{Granted, LockWait, LockWanted, Locking, StalePages};
-use parking_lot::Mutex;
+pub use kernel_pages::{AfterWrite, KernelPages};
+use deferred_close::{CloseFinisher, DeferredCloses};
+use keepers::LockState;
+pub use locks::{Granted, LockClient, LockWait, LockWanted, Locking, StalePages};
+use memory::LayerMemory;
 use prefetch::Prefetch;
+use opens::OpenClient;
 pub use prefetch::PrefetchStats;
+use read::LayerReader;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 pub use team::team_token;
 pub use traffic::{Counters, Traffic};
 pub use unbacked::Located;
+use views::OwnerViews;
+use windows::OwnerExtents;
 
 /// An open file of this delegate.
 pub type Handle = u64;
@@ -138,27 +151,25 @@ pub struct Fallocate {
 /// One node's delegate. All calls take any thread. Errors carry the errno of the system call. Offsets and lengths in bytes.
 pub struct Delegate {
     node: Arc<Node>,
-    table: OpenFileTable,
-    tokens: Counter,
-    consistency: Consistency,
-    /// Commits fold rows of writes to patterns.
-    patterns: bool,
+    table: Arc<OpenFileTable>,
+    tokens: Arc<Counter>,
+    /// Every write is visible elsewhere before it returns.
+    posix: bool,
     /// Every commit is on disk before it counts.
     always_sync: bool,
-    /// After a power cut members must agree: what one of them does waits until what it relies on is on disk.
-    ordered: bool,
-    counters: Counters,
-    /// Pieces that layers grew by since they were last counted.
-    grown: AtomicUsize,
-    /// Pieces that the layers of all files may have.
-    most_pieces: usize,
-    buffers: BufferPool,
+    views: Arc<OwnerViews>,
+    committer: Arc<LayerCommitter>,
+    layer_memory: Arc<LayerMemory>,
+    extents: Arc<OwnerExtents>,
+    reader: LayerReader,
+    counters: Arc<Counters>,
     deferred_closes: Arc<DeferredCloses>,
-    locks: keepers::LockState,
-    /// Opens without an answer: they may be counted at the owner.
-    lost_opens: Mutex<Vec<UnansweredOpen>>,
+    locks: Arc<LockClient>,
+    opens: Arc<OpenClient>,
+    finisher: CloseFinisher,
+    kernel_pages: KernelPages,
     /// Requests that ask other members the same at the same time.
-    combine: Combine,
+    combine: Arc<Combine>,
     /// Opens of teams, until all clients here have their handles.
     claims: Claims,
     teams: Arc<Teams>,
@@ -174,22 +185,96 @@ impl Delegate {
     pub fn start(node: Arc<Node>, config: &Config) -> Result<Arc<Delegate>> {
         let collectives = node.collectives.clone();
         let teams = Teams::new(collectives, node.peers.member(), config.deadline);
-        let delegate = Arc::new(Delegate {
-            tokens: Counter::open(node.store.clone(), b"token", 1)?,
-            node,
-            table: OpenFileTable::new(config.memory / 16),
-            consistency: config.consistency,
+        let views = Arc::new(OwnerViews { node: node.clone() });
+        let (counters, deferred_closes) = <(Arc<Counters>, Arc<DeferredCloses>)>::default();
+        let tokens = Arc::new(Counter::open(node.store.clone(), b"token", 1)?);
+        let posix = config.consistency == Consistency::Posix;
+        let always_sync = config.durability == Durability::Disk;
+        let table = Arc::new(OpenFileTable::new(config.memory / 16));
+        let committer = Arc::new(LayerCommitter {
+            node: node.clone(),
+            views: views.clone(),
+            counters: counters.clone(),
+            tokens: tokens.clone(),
+            deferred_closes: deferred_closes.clone(),
             patterns: config.patterns,
-            always_sync: config.durability == Durability::Disk,
             ordered: config.durability != Durability::None,
-            counters: Counters::default(),
-            grown: AtomicUsize::new(0),
-            most_pieces: (config.memory / 4 / memory::PIECE) as usize,
+            always_sync,
+            posix,
+        });
+        let layer_memory = LayerMemory::new(
+            table.clone(),
+            committer.clone(),
+            always_sync,
+            config.memory / 4,
+        );
+        let layer_memory = Arc::new(layer_memory);
+        let extents = Arc::new(OwnerExtents {
+            node: node.clone(),
+            counters: counters.clone(),
+            memory: layer_memory.clone(),
+        });
+        let reader = LayerReader {
+            node: node.clone(),
+            views: views.clone(),
+            extents: extents.clone(),
+            memory: layer_memory.clone(),
             buffers: BufferPool::new(config.memory / 32),
-            deferred_closes: Arc::default(),
-            locks: keepers::LockState::default(),
-            lost_opens: Mutex::default(),
-            combine: Combine::default(),
+        };
+        let locks = Arc::new(LockClient {
+            node: node.clone(),
+            table: table.clone(),
+            counters: counters.clone(),
+            views: views.clone(),
+            committer: committer.clone(),
+            deferred_closes: deferred_closes.clone(),
+            always_sync,
+            state: LockState::default(),
+        });
+        let combine = Arc::<Combine>::default();
+        let opens = Arc::new(OpenClient {
+            node: node.clone(),
+            table: table.clone(),
+            tokens: tokens.clone(),
+            committer: committer.clone(),
+            deferred_closes: deferred_closes.clone(),
+            combine: combine.clone(),
+            lost_opens: parking_lot::Mutex::default(),
+            posix,
+        });
+        let finisher = CloseFinisher {
+            table: table.clone(),
+            views: views.clone(),
+            committer: committer.clone(),
+            locks: locks.clone(),
+            opens: opens.clone(),
+            deferred_closes: deferred_closes.clone(),
+            always_sync,
+        };
+        let kernel_pages = KernelPages {
+            node: node.clone(),
+            table: table.clone(),
+            views: views.clone(),
+            posix,
+        };
+        let delegate = Arc::new(Delegate {
+            table,
+            committer,
+            layer_memory,
+            extents,
+            reader,
+            locks,
+            opens,
+            finisher,
+            kernel_pages,
+            views,
+            counters,
+            tokens,
+            deferred_closes,
+            node,
+            posix,
+            always_sync,
+            combine,
             claims: Claims::default(),
             teams,
             prefetch: Prefetch::new(&config.prefetch, config.memory),
@@ -226,6 +311,16 @@ impl Delegate {
         &self.teams
     }
 
+    /// The locks of this node's programs.
+    pub fn locks(&self) -> &LockClient {
+        &self.locks
+    }
+
+    /// What this node's kernel holds of files.
+    pub fn kernel_pages(&self) -> &KernelPages {
+        &self.kernel_pages
+    }
+
     /// Files that this node holds open, or could not finish after their last close.
     pub fn open_files(&self) -> usize {
         self.table.open_files()
@@ -247,23 +342,19 @@ impl Delegate {
         for file in self.table.all_open() {
             let held = file.state.lock().handles > 0;
             let done = match held {
-                true => self.publish(&file, self.always_sync),
-                false => self.finish(&file),
+                true => self.committer.publish(&file, self.always_sync),
+                false => self.finisher.finish(&file),
             };
             let Err(e) = done else { continue };
-            if matches!(self.is_nameless(&file), Ok(true)) {
+            if matches!(self.finisher.is_nameless(&file), Ok(true)) {
                 tracing::debug!(fid = file.fid.0, error = %e, "writes to a file without a name are dropped at the end");
                 continue;
             }
             tracing::error!(fid = file.fid.0, error = %e, "pending writes could not be committed at the end");
             result = result.and(Err(e));
         }
-        self.stop_locks();
+        self.locks.stop();
         result
-    }
-
-    fn is_posix(&self) -> bool {
-        self.consistency == Consistency::Posix
     }
 }
 

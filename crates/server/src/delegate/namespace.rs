@@ -2,7 +2,6 @@
 use super::{Delegate, Handle};
 use crate::{Attr, Caller, DirEntry, Fid, Kind, NewNode, RenameFlags, Result, SetAttr};
 use forebay_proto::{files, meta};
-use rustix::io::Errno;
 
 impl Delegate {
     /// The inode of a name.
@@ -18,7 +17,7 @@ impl Delegate {
             };
             self.node.peers.call(parent.owner(), request)
         };
-        let attr = match parent.owner() == self.member() {
+        let attr = match parent.owner() == self.node.peers.member() {
             true => ask()?,
             false => self.combine.lookup(parent, name, ask)?,
         };
@@ -31,9 +30,9 @@ impl Delegate {
     /// `ESTALE` if it was removed.
     pub fn getattr(&self, fid: Fid) -> Result<Attr> {
         let _at = self.counters.other();
-        let attr = match fid.owner() == self.member() {
-            true => self.ask_attr(fid)?,
-            false => self.combine.attr(fid, || self.ask_attr(fid))?,
+        let attr = match fid.owner() == self.node.peers.member() {
+            true => self.views.ask_attr(fid)?,
+            false => self.combine.attr(fid, || self.views.ask_attr(fid))?,
         };
         Ok(self.shown(attr))
     }
@@ -65,7 +64,7 @@ impl Delegate {
             ..set.clone()
         };
         if rest == SetAttr::default() {
-            return Ok(self.shown(self.ask_attr(fid)?));
+            return Ok(self.shown(self.views.ask_attr(fid)?));
         }
         let file = self.table.find(fid);
         // An explicit time or mode must not be undone by a commit of writes before it: such a commit is waited for, and
@@ -214,7 +213,7 @@ impl Delegate {
     /// `EIO` if a member cannot answer or its disk fails.
     pub fn sync_directory(&self, fid: Fid) -> Result<()> {
         let _at = self.counters.other();
-        (0..self.members()).try_for_each(|member| {
+        (0..self.node.peers.members()).try_for_each(|member| {
             let request = files::SyncFile { fid };
             self.node.peers.call(member, request)
         })
@@ -228,22 +227,6 @@ impl Delegate {
         let _at = self.counters.other();
         let request = files::Laminate { fid };
         self.node.peers.call(fid.owner(), request).map(drop)
-    }
-
-    /// The owner's attributes, without what is pending here.
-    pub(super) fn ask_attr(&self, fid: Fid) -> Result<Attr> {
-        let request = meta::GetAttr { fid };
-        self.node.peers.call(fid.owner(), request)
-    }
-
-    /// The owner's attributes of a regular file; `EISDIR`, `EINVAL` for anything else.
-    pub(super) fn ask_file(&self, fid: Fid) -> Result<Attr> {
-        let attr = self.ask_attr(fid)?;
-        match attr.kind {
-            Kind::File => Ok(attr),
-            Kind::Dir => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
-        }
     }
 
     /// Attributes just fetched, as this node sees them; they count as a view of the file.

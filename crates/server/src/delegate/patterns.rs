@@ -1,10 +1,9 @@
 //! Asking the owner of a file for its patterns, and what follows from them.
-use super::Delegate;
 use super::file_map::FileMap;
 use super::intervals::Source;
 use super::memory::PIECE;
 use super::open_file::{Asked, OpenFile, Plan};
-use super::windows::PAGE;
+use super::windows::{OwnerExtents, PAGE};
 use crate::{Error, Fid, LOST_LOG, Member, Result};
 use forebay_data::LogId;
 use forebay_pattern::Patterns;
@@ -33,8 +32,8 @@ impl FilePatterns {
     }
 }
 
-impl Delegate {
-    pub(super) fn ask_patterns(&self, fid: Fid) -> Result<FilePatterns> {
+impl OwnerExtents {
+    pub fn ask_patterns(&self, fid: Fid) -> Result<FilePatterns> {
         let owner = fid.owner();
         let PatternsReply {
             bytes,
@@ -62,7 +61,7 @@ impl Delegate {
     }
 
     /// Asks for the map of the file, also for `asked`. `Stale` if the file has moved on.
-    pub(super) fn ask_map(
+    pub fn ask_map(
         &self,
         file: &OpenFile,
         generation: u64,
@@ -73,7 +72,7 @@ impl Delegate {
             return Err(Error::Stale);
         }
         let mut map = told.map();
-        if map.memory() > self.most_pieces / 8 * PIECE as usize {
+        if map.memory() > self.memory.most_pieces / 8 * PIECE as usize {
             // Patterns hardly in order: windows of what is read take less.
             map = FileMap::unknown();
         }
@@ -87,21 +86,21 @@ impl Delegate {
             // The map says the same in less memory.
             state.windows.clear();
         }
-        self.grew(map.memory() / PIECE as usize, false);
+        self.memory.grew(map.memory() / PIECE as usize, false);
         asked.map = Some(map);
         Ok(())
     }
 
     /// This member's logs that a file with patterns has bytes in, or had.
-    pub(super) fn own_logs(&self, fid: Fid) -> Result<BTreeSet<LogId>> {
+    pub fn own_logs(&self, fid: Fid) -> Result<BTreeSet<LogId>> {
         let told = self.ask_patterns(fid)?;
         let sources = told.patterns.sources().into_iter();
-        let own = sources.filter(|source| source.member == self.member());
+        let own = sources.filter(|source| source.member == self.node.peers.member());
         let mut logs: BTreeSet<LogId> = own.map(|source| source.log).collect();
         for range in told.residual {
             self.walk_extents(fid, fid.owner(), range, &mut |_, source| {
                 if let Source::Log { member, log, .. } = source
-                    && member == self.member()
+                    && member == self.node.peers.member()
                     && log != LOST_LOG
                 {
                     logs.insert(log);
@@ -114,7 +113,7 @@ impl Delegate {
 
     /// Goes through what is committed of a file with patterns, in order; holes may be left out. If the file changes meanwhile, that may
     /// be of different moments.
-    pub(super) fn walk(
+    pub fn walk(
         &self,
         fid: Fid,
         range: Range<u64>,
@@ -144,7 +143,7 @@ impl Delegate {
     }
 
     /// The same by asking a member for the extents that it knows of, while `each` says so.
-    pub(super) fn walk_extents(
+    pub fn walk_extents(
         &self,
         fid: Fid,
         member: Member,

@@ -6,21 +6,20 @@
 use super::intervals::Source;
 use super::open_file::{Asked, OpenFile};
 use super::runs::{Run, runs};
+use super::memory::LayerMemory;
+use super::views::{OwnerViews, ViewRetry};
+use super::windows::OwnerExtents;
 use super::{Delegate, Handle};
-use crate::{Error, Member, Result};
+use crate::{Error, Member, Node, Result};
 use bytes::Bytes;
-use forebay_data::buffer_pool::PooledBuffer;
+use forebay_data::buffer_pool::{BufferPool, PooledBuffer};
 use forebay_proto::data::{LogPiece, ReadPieces};
-use forebay_proto::files::GetView;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So many tries to get a newer view follow each other at once.
-const VIEW_TRIES_AT_ONCE: u32 = 20;
-/// And so many more after short pauses.
-const VIEW_TRIES_SOON: u32 = 80;
 /// How often it starts again because bytes were given back: each time the index says something newer.
 const GONE_TRIES: u32 = 64;
 /// Pieces that a read works on at a time: a share of the delegate's, within these bounds. A piece costs some 250 bytes
@@ -39,17 +38,28 @@ impl Delegate {
         if !open.flags.read {
             return Err(Errno::BADF.into());
         }
-        self.used(&open);
-        if self.is_posix() {
-            self.refresh(&open.file)?;
+        open.used();
+        if self.posix {
+            self.views.refresh(&open.file)?;
         }
         let bytes = self.read_ahead(&open, offset, len)?;
         self.counters.read(bytes.len());
         Ok(bytes)
     }
+}
 
+/// Reads files through their layers.
+pub(super) struct LayerReader {
+    pub node: Arc<Node>,
+    pub views: Arc<OwnerViews>,
+    pub extents: Arc<OwnerExtents>,
+    pub memory: Arc<LayerMemory>,
+    pub buffers: BufferPool,
+}
+
+impl LayerReader {
     /// Reads through the layers. `waited` grows by the time for which it waits for bytes of other members.
-    pub(super) fn read_file(
+    pub fn read_file(
         &self,
         file: &OpenFile,
         offset: u64,
@@ -74,7 +84,7 @@ impl Delegate {
                 }
                 result => return result,
             }
-            self.retry_view(file, generation, &mut retry)?;
+            self.views.retry_view(file, generation, &mut retry)?;
         }
     }
 
@@ -82,7 +92,7 @@ impl Delegate {
     ///
     /// In steps of a bounded number of pieces, however many there are. Every turn either reads a step, or asks for the
     /// first byte that is not known and keeps the answer itself: so it comes to an end, whatever empties the windows.
-    pub(super) fn read_view(
+    pub fn read_view(
         &self,
         file: &OpenFile,
         offset: u64,
@@ -90,7 +100,7 @@ impl Delegate {
         generation: u64,
         waited: &mut Duration,
     ) -> Result<Bytes> {
-        let most = (self.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
+        let most = (self.memory.most_pieces / 16).clamp(LEAST_STEP, MOST_STEP);
         let mut asked = Asked::default();
         let mut buffer: Option<PooledBuffer> = None;
         let (mut at, mut end) = (offset, None);
@@ -116,14 +126,14 @@ impl Delegate {
             };
             let known = plan.missing.first().map_or(plan.until, |m| m.start);
             if !plan.missing.is_empty() && (known == at || asked.pieces.len() < most) {
-                self.ask_extents(file, &plan.missing, generation, most, &mut asked)?;
+                self.extents.ask_extents(file, &plan.missing, generation, most, &mut asked)?;
                 continue;
             }
             let step = at..known;
             let pieces = &plan.found[..plan.found.partition_point(|p| p.0.start < known)];
             if step == range
                 && let [(_, Source::Log { member, log, addr })] = *pieces
-                && member != self.member()
+                && member != self.node.peers.member()
             {
                 // One remote piece: its bytes go on as they came.
                 let len = (range.end - range.start) as u32;
@@ -144,40 +154,6 @@ impl Delegate {
         }
     }
 
-    /// Asks for a newer view than of generation `seen`. If the owner has none, waits a little for one that another call of this
-    /// node gets. `EIO` once an operation has done so for the deadline of requests.
-    pub(super) fn retry_view(
-        &self,
-        file: &OpenFile,
-        seen: u64,
-        retry: &mut ViewRetry,
-    ) -> Result<()> {
-        let deadline = self.node.peers.deadline();
-        let until = *retry.until.get_or_insert_with(|| Instant::now() + deadline);
-        if Instant::now() >= until {
-            tracing::error!(
-                fid = file.fid.0,
-                "a commit of this file stays half published; is a member dead?"
-            );
-            return Err(Errno::IO.into());
-        }
-        self.refresh(file)?;
-        let pause = retry.pause();
-        let newer = file.wait_newer(seen, until.min(Instant::now() + pause));
-        if !newer && pause.is_zero() {
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// Fetches the owner's view of the file.
-    pub(super) fn refresh(&self, file: &OpenFile) -> Result<()> {
-        let owner = file.fid.owner();
-        let attr = self.node.peers.call(owner, GetView { fid: file.fid })?;
-        file.state.lock().observe(&attr);
-        Ok(())
-    }
-
     /// Writes the bytes of these pieces, which cover `range`, to `buffer`, which is as long.
     fn gather(
         &self,
@@ -186,7 +162,7 @@ impl Delegate {
         buffer: &mut [u8],
         waited: &mut Duration,
     ) -> Result<()> {
-        let own = self.member();
+        let own = self.node.peers.member();
         for (part, source) in pieces {
             if *source == Source::Hole {
                 let part = part.start - range.start..part.end - range.start;
@@ -241,24 +217,5 @@ impl Delegate {
             member,
             reason: format!("answered a read with buffers of other lengths: {lengths:?}"),
         })
-    }
-}
-
-/// The tries of one operation to get a newer view. They follow each other ever more slowly, until the deadline of requests.
-#[derive(Default)]
-pub(super) struct ViewRetry {
-    until: Option<Instant>,
-    tries: u32,
-}
-
-impl ViewRetry {
-    /// The pause after the next try.
-    fn pause(&mut self) -> Duration {
-        self.tries += 1;
-        match self.tries.saturating_sub(VIEW_TRIES_AT_ONCE) {
-            0 => Duration::ZERO,
-            1..=VIEW_TRIES_SOON => Duration::from_micros(200),
-            _ => Duration::from_millis(4),
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Finding data and holes, and copying between files.
 use super::open_file::{Asked, OpenFile};
-use super::read::ViewRetry;
+use super::views::ViewRetry;
 use super::{Delegate, Handle, Whence};
 use crate::{Caller, Error, Result};
 use rustix::io::Errno;
@@ -19,10 +19,10 @@ impl Delegate {
     pub fn seek(&self, handle: Handle, offset: u64, whence: Whence) -> Result<u64> {
         let _at = self.counters.other();
         let open = self.table.get(handle)?;
-        self.used(&open);
+        open.used();
         let file = &open.file;
-        if self.is_posix() {
-            self.refresh(file)?;
+        if self.posix {
+            self.views.refresh(file)?;
         }
         let (mut at, mut retry) = (offset, ViewRetry::default());
         // What this call was told of the view it is at, from `at` on.
@@ -55,7 +55,7 @@ impl Delegate {
                         Ok(()) => {}
                         Err(Error::Stale) => {
                             at = offset;
-                            self.retry_view(file, generation, &mut retry)?;
+                            self.views.retry_view(file, generation, &mut retry)?;
                         }
                         Err(e) => return Err(e),
                     }
@@ -76,12 +76,12 @@ impl Delegate {
     ) -> Result<()> {
         if whence == Whence::Data {
             let had_map = asked.map.is_some();
-            self.ask_ahead(file, range.start, range.end, generation, asked)?;
+            self.extents.ask_ahead(file, range.start, range.end, generation, asked)?;
             if !asked.pieces.is_empty() || asked.map.is_some() != had_map {
                 return Ok(());
             }
         }
-        self.ask_extents(file, &[range], generation, 1, asked)
+        self.extents.ask_extents(file, &[range], generation, 1, asked)
     }
 
     /// Copies up to `len` bytes; less at the end of the source, and at most 64 MiB a call. Extents are not shared.

@@ -12,15 +12,15 @@ impl Delegate {
     pub fn statfs(&self) -> Result<SpaceTotals> {
         let _at = self.counters.other();
         let (mut used, mut free) = (0u64, 0);
-        for member in 0..self.members() {
+        for member in 0..self.node.peers.members() {
             match self.node.peers.call(member, GetUsage) {
                 Ok(usage) => {
                     used = used.saturating_add(usage.live);
-                    if member == self.member() {
+                    if member == self.node.peers.member() {
                         free = usage.free;
                     }
                 }
-                Err(e) if member != self.member() => {
+                Err(e) if member != self.node.peers.member() => {
                     tracing::debug!(member, error = %e, "no answer for statfs")
                 }
                 Err(e) => return Err(e),

@@ -7,26 +7,26 @@ use forebay_proto::files::SyncFile;
 impl Delegate {
     /// Commits, and on disk on every member involved when it returns. Reads that follow see what other nodes had published
     /// by then: MPI programs rely on that (sync, barrier, sync). If the answer names stale pages, the kernel has some that
-    /// are older than that: drop them, then call [`Delegate::dropped_pages`], and only then let the program go on.
+    /// are older than that: drop them, then call [`KernelPages::dropped_pages`](super::KernelPages::dropped_pages), and only then let the program go on.
     ///
     /// # Errors
     /// As flush; `EIO` also if the file's owner is dead.
     pub fn fsync(&self, handle: Handle) -> Result<Option<StalePages>> {
         let _at = self.counters.other();
         let open = self.table.get(handle)?;
-        self.used(&open);
+        open.used();
         let publishes = !open.file.state.lock().pending.is_empty();
-        self.publish(&open.file, true)?;
+        self.committer.publish(&open.file, true)?;
         if !open.file.state.lock().sync_state_complete {
             self.complete_sync_state(&open.file)?;
         }
         self.sync_rest(&open.file)?;
-        if self.members() == 1 || self.is_posix() {
+        if self.node.peers.members() == 1 || self.posix {
             return Ok(None);
         }
         // A commit that began after this call brought a view that is new enough with it.
         if !publishes {
-            self.refresh(&open.file)?;
+            self.views.refresh(&open.file)?;
         }
         Ok(open.file.state.lock().stale_pages(open.file.fid))
     }
@@ -37,12 +37,12 @@ impl Delegate {
         let layout = file.state.lock().attr.layout;
         if layout == ExtentLayout::Patterned {
             unsynced.members.insert(file.fid.owner());
-            unsynced.logs = self.own_logs(file.fid)?;
+            unsynced.logs = self.extents.own_logs(file.fid)?;
         } else {
-            for member in 0..self.members() {
+            for member in 0..self.node.peers.members() {
                 unsynced.members.insert(member);
                 let extents = self.node.all_extents(member, file.fid)?;
-                let own = extents.iter().filter(|e| e.member == self.member());
+                let own = extents.iter().filter(|e| e.member == self.node.peers.member());
                 unsynced.logs.extend(own.map(|e| e.log));
             }
         }

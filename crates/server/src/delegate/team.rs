@@ -1,12 +1,10 @@
 //! What the clients of a team ask for together: the parts of it that are this node's, and those of the call's root.
 //!
 //! What a call does is put together by its users (they know paths); here is what it needs beyond what each client could ask alone.
-use super::counted::UnansweredOpen;
 use super::{Delegate, Handle, Opened};
 use crate::meta::names;
 use crate::team::{TeamPlan, TeamSeat};
 use crate::{Attr, Caller, Error, Fid, Member, OpenFlags, Result};
-use forebay_fabric::Error as Fabric;
 use forebay_proto::files::{self, MemberSet};
 
 /// Tokens of teams have the highest bit; a member's own count up from 1.
@@ -24,7 +22,7 @@ impl Delegate {
     /// # Errors
     /// `Refused` for a plan that cannot be; `EBUSY` if all seats stay taken, or the number is another team's that has clients here.
     pub fn join_team(&self, plan: &TeamPlan) -> Result<TeamSeat> {
-        let members = self.members();
+        let members = self.node.peers.members();
         if let Some(member) = plan.members.iter().find(|m| **m >= members) {
             return Err(Error::Refused(format!(
                 "team {}: there is no member {member}; the service has {members}",
@@ -40,7 +38,7 @@ impl Delegate {
         let mut parent = Fid::ROOT;
         for name in directories {
             // Exact for directories of the root that were never moved: else a guess that spreads.
-            let home = names::home(parent, name, self.members());
+            let home = names::home(parent, name, self.node.peers.members());
             parent = Fid::new(home, parent.0.rotate_left(7) ^ name.len() as u64);
         }
         parent.owner()
@@ -51,7 +49,7 @@ impl Delegate {
     /// # Errors
     /// `ESTALE` if it was removed.
     pub fn published(&self, fid: Fid) -> Result<Attr> {
-        self.ask_attr(fid)
+        self.views.ask_attr(fid)
     }
 
     /// Attributes that another node fetched, as this node sees the file.
@@ -72,7 +70,7 @@ impl Delegate {
         exclusive: bool,
         caller: Caller,
     ) -> Result<(Attr, bool)> {
-        self.make_file(parent, name, mode, exclusive, caller)
+        self.opens.make_file(parent, name, mode, exclusive, caller)
     }
 
     /// At the root: opens the file for each member of the team, and empties it if the flags say so.
@@ -93,14 +91,14 @@ impl Delegate {
             token,
             members: MemberSet::of(members.iter().copied()),
         };
-        let attr = self.insist(owner, &request)?;
+        let attr = self.opens.insist(owner, &request)?;
         if !flags.truncate {
             return Ok(attr);
         }
         let file = self.table.hold(&attr);
-        let cut = self.cut_at(&file, 0, None);
-        self.unhold(&file);
-        let failed = match cut.and_then(|()| self.ask_attr(fid)) {
+        let cut = self.committer.cut_at(&file, 0, None);
+        self.opens.unhold(&file);
+        let failed = match cut.and_then(|()| self.views.ask_attr(fid)) {
             Ok(attr) => return Ok(attr),
             Err(e) => e,
         };
@@ -116,7 +114,7 @@ impl Delegate {
     pub fn opened_for(&self, attr: &Attr, flags: OpenFlags, token: u64, handles: u32) -> Opened {
         let _at = self.counters.other();
         let counted = self.claims.claim(token, handles);
-        self.opened(attr, flags, counted, false)
+        self.opens.opened(attr, flags, counted, false)
     }
 
     /// One of this node's clients takes no handle.
@@ -127,41 +125,15 @@ impl Delegate {
         let counted = self.claims.claim(token, handles);
         let file = self.table.hold(attr);
         file.state.lock().unreported_closes.extend(counted.release());
-        let told = self.tell_closes(&file);
-        self.unhold(&file);
+        let told = self.opens.tell_closes(&file);
+        self.opens.unhold(&file);
         told
     }
 
     /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
     /// told in the background. Once for each node.
     pub fn abandon_open(&self, token: u64) {
-        let known = {
-            let mut lost = self.lost_opens.lock();
-            let known = lost.contains(&UnansweredOpen::Somewhere(token));
-            if !known {
-                lost.push(UnansweredOpen::Somewhere(token));
-            }
-            known
-        };
-        if !known {
-            self.deferred_closes.add();
-        }
-    }
-
-    /// Tells every member that an open is abandoned; whether all that live know.
-    pub(super) fn tell_abandoned(&self, token: u64) -> bool {
-        let told = |member| match self.node.peers.call(member, files::AbandonOpen { token }) {
-            Ok(_) => true,
-            // What a dead member counted has died with it.
-            Err(Error::Fabric(Fabric::Dead(_))) => true,
-            Err(e) => {
-                tracing::debug!(member, error = %e, "an abandoned open is told again later");
-                false
-            }
-        };
-        // All, also after one that cannot be told.
-        let untold = (0..self.members()).filter(|member| !told(*member)).count();
-        untold == 0
+        self.opens.abandon(token);
     }
 
     /// At the root: ends what [`Delegate::open_for`] opened, for these members; the file's attributes after that.
@@ -175,7 +147,7 @@ impl Delegate {
             token,
             members: MemberSet::of(members.iter().copied()),
         };
-        self.insist(owner, &request)
+        self.opens.insist(owner, &request)
     }
 
     /// The token of a handle's open, if it is a team's, and its file.

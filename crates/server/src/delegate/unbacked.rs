@@ -39,14 +39,14 @@ impl Delegate {
         let crowded = {
             let mut state = open.file.state.lock();
             let pending = &mut state.pending;
-            pending.put(offset..end, appended(self.member(), log, addr));
+            pending.put(offset..end, appended(self.node.peers.member(), log, addr));
             pending.dropped.clear();
             pending.reach(end);
             pending.touch(Time::now());
             pending.intervals.len() > MOST_PENDING
         };
         match crowded {
-            true => self.publish(&open.file, self.always_sync),
+            true => self.committer.publish(&open.file, self.always_sync),
             false => Ok(()),
         }
     }
@@ -77,7 +77,7 @@ impl Delegate {
             };
             let known = plan.missing.first().map_or(plan.until, |m| m.start);
             if !plan.missing.is_empty() && (known == at || asked.pieces.len() < STEP) {
-                self.ask_extents(file, &plan.missing, generation, STEP, &mut asked)?;
+                self.extents.ask_extents(file, &plan.missing, generation, STEP, &mut asked)?;
                 continue;
             }
             for (piece, source) in plan.found.iter().take_while(|p| p.0.start < known) {

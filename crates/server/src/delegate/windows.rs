@@ -9,14 +9,16 @@
 //! The first question about a generation is a narrow one: where nodes take turns under a lock, each reads a little of what
 //! the other has just written, and then the windows are old again. Only from the second on is more fetched than asked for,
 //! and patterns are.
-use super::Delegate;
 use super::intervals::{Intervals, Source};
+use super::memory::LayerMemory;
 use super::open_file::{Asked, OpenFile};
-use crate::{Error, ExtentLayout, Fid, Member, Result};
+use super::traffic::Counters;
+use crate::{Error, ExtentLayout, Fid, Member, Node, Result};
 use forebay_index::{Extent, MAX_EXTENT, SLICE};
 use forebay_proto::files::{ExtentsReply, GetExtents};
 use forebay_proto::placement::SliceMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Most extents in one answer: some 60 KiB on the wire.
 pub(super) const PAGE: u32 = 4096;
@@ -25,13 +27,20 @@ const FEW: u32 = 256;
 /// A file's windows are emptied when they reach this many pieces (some 4 MiB of memory).
 const MOST_PIECES: usize = 64 << 10;
 
-impl Delegate {
+/// Asks owners for the extents and patterns of files.
+pub(super) struct OwnerExtents {
+    pub node: Arc<Node>,
+    pub counters: Arc<Counters>,
+    pub memory: Arc<LayerMemory>,
+}
+
+impl OwnerExtents {
     /// Asks for the first of these ranges, and for the others as long as `asked` has fewer than `most` pieces. What is
     /// learned goes to the windows, and what lies from the first range to the end of the last also to `asked`, which is
     /// of `generation` and the caller's own: the windows may be emptied at any moment, also by this very answer, and who
     /// relied on them could ask for ever. Afterwards `asked` has at least the first byte of the first range, or a map that it had not
     /// before. `Stale` if the file has moved on.
-    pub(super) fn ask_extents(
+    pub fn ask_extents(
         &self,
         file: &OpenFile,
         missing: &[Range<u64>],
@@ -73,7 +82,7 @@ impl Delegate {
                     _ => end,
                 };
                 fill(file, from..covered, &extents, generation)?;
-                self.grew(extents.len() + 1, false);
+                self.memory.grew(extents.len() + 1, false);
                 let own = from.max(wanted.start)..covered.min(wanted.end);
                 put(&mut asked.pieces, own, &extents);
                 reach = covered;
@@ -91,7 +100,7 @@ impl Delegate {
 
     /// Looks for the first extent at or after `from` in all slices at once, and remembers, also in `asked`, that there is
     /// nothing before it. Of a file with patterns: asks for those, or looks up to where the map is stale.
-    pub(super) fn ask_ahead(
+    pub fn ask_ahead(
         &self,
         file: &OpenFile,
         from: u64,
@@ -112,7 +121,7 @@ impl Delegate {
         let mut first = end;
         let keepers = match layout {
             ExtentLayout::Patterned => file.fid.owner()..file.fid.owner() + 1,
-            ExtentLayout::Fresh | ExtentLayout::Spread => 0..self.members(),
+            ExtentLayout::Fresh | ExtentLayout::Spread => 0..self.node.peers.members(),
         };
         for member in keepers {
             let (extents, _) = self.ask_owner(file, member, from..end, 1, generation)?;
@@ -128,7 +137,7 @@ impl Delegate {
         match file.state.lock().attr.layout {
             ExtentLayout::Patterned => owner,
             ExtentLayout::Fresh | ExtentLayout::Spread => SliceMap {
-                members: self.members(),
+                members: self.node.peers.members(),
             }
             .member(owner, offset),
         }
@@ -151,7 +160,7 @@ impl Delegate {
     }
 
     /// Extents, as that member answers them.
-    pub(super) fn ask_member(
+    pub fn ask_member(
         &self,
         fid: Fid,
         member: Member,

@@ -49,7 +49,7 @@ impl Delegate {
         let range = match placed.and_then(|at| Ok(at..end_of(at, data.len())?)) {
             Ok(range) => range,
             Err(e) => {
-                self.give_back(&[(log, addr..addr + data.len() as u64)]);
+                self.committer.give_back(&[(log, addr..addr + data.len() as u64)]);
                 return Err(e);
             }
         };
@@ -58,7 +58,7 @@ impl Delegate {
             let setid = caller.uid != 0 && state.attr.mode & 0o6000 != 0;
             let pending = &mut state.pending;
             let before = pending.intervals.len();
-            pending.put(range.clone(), appended(self.member(), log, addr));
+            pending.put(range.clone(), appended(self.node.peers.member(), log, addr));
             pending.reach(range.end);
             state.told = None;
             let pending = &mut state.pending;
@@ -82,16 +82,16 @@ impl Delegate {
             )
         };
         drop(appending);
-        self.give_back(&dropped);
+        self.committer.give_back(&dropped);
         self.counters.wrote(data.len());
-        if self.is_posix() {
-            self.publish(file, self.always_sync)?;
+        if self.posix {
+            self.committer.publish(file, self.always_sync)?;
             return Ok(range.start);
         }
         if grown > 0 {
-            self.grew(grown, true);
+            self.layer_memory.grew(grown, true);
         }
-        if crowded && let Err(e) = self.publish(file, self.always_sync) {
+        if crowded && let Err(e) = self.committer.publish(file, self.always_sync) {
             tracing::warn!(fid = file.fid.0, error = %e, "an early commit failed; the writes stay pending");
         }
         Ok(range.start)
@@ -109,7 +109,7 @@ impl Delegate {
         let efforts: [&dyn Fn(); 4] = [
             &|| {},
             &|| {
-                self.finish_deferred();
+                self.finisher.finish_deferred();
             },
             &|| self.publish_for_room(file),
             &|| self.publish_all_for_room(),
@@ -133,7 +133,7 @@ impl Delegate {
             // Of other members it is not known whether they have bytes of ours to give back: that is waited for less long.
             let until = match self.reclaim_now() {
                 true => until,
-                false if self.members() > 1 => *unknown_until
+                false if self.node.peers.members() > 1 => *unknown_until
                     .get_or_insert_with(|| Instant::now() + deadline / UNKNOWN_SPACE_WAIT_SHARE),
                 // All of it may have come back just now.
                 false => return self.node.data.append(log, data),
@@ -146,7 +146,7 @@ impl Delegate {
 
     /// Publishes what is pending in the file. If that fails, the write that needs the room will say so.
     fn publish_for_room(&self, file: &OpenFile) {
-        if let Err(e) = self.publish(file, self.always_sync) {
+        if let Err(e) = self.committer.publish(file, self.always_sync) {
             tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
         }
     }
@@ -157,7 +157,7 @@ impl Delegate {
             let Some(_commit) = file.commit_lock.try_lock() else {
                 continue;
             };
-            if let Err(e) = self.publish_locked(&file, None, self.always_sync) {
+            if let Err(e) = self.committer.publish_locked(&file, None, self.always_sync) {
                 tracing::debug!(fid = file.fid.0, error = %e, "a commit for want of room failed; the writes stay pending");
             }
         }
@@ -169,7 +169,7 @@ impl Delegate {
         for file in self.table.all_known() {
             let dropped = std::mem::take(&mut file.state.lock().pending.dropped);
             found |= !dropped.is_empty();
-            self.give_back(&dropped);
+            self.committer.give_back(&dropped);
         }
         found |= !matches!(self.node.files.pending(), Ok(0));
         // What fails here is reported by the background threads, which try again.

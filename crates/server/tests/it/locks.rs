@@ -38,9 +38,9 @@ fn lock_waiting(
     wanted: &LockWanted,
     stop: &AtomicBool,
 ) -> Result<Granted, Error> {
-    match node.lock_or_wait(handle, wanted)? {
+    match node.locks().lock_or_wait(handle, wanted)? {
         Locking::Granted(granted) => Ok(granted),
-        Locking::Waiting(wait) => node.wait_for_lock(wait, &mut || stop.load(Ordering::SeqCst)),
+        Locking::Waiting(wait) => node.locks().wait_for_lock(wait, &mut || stop.load(Ordering::SeqCst)),
     }
 }
 
@@ -102,12 +102,12 @@ fn nodes_exclude_each_other_and_see_what_was_written_under_the_last_lock() {
     for round in 0..12u64 {
         let (node, handle) = &nodes[round as usize % 3];
         let (other, other_handle) = &nodes[(round as usize + 1) % 3];
-        let _ = node.lock(*handle, &exclusive(5, 0, 8)).unwrap();
+        let _ = node.locks().lock(*handle, &exclusive(5, 0, 8)).unwrap();
         // The same owner number on another node is another owner.
-        let refused = other.lock(*other_handle, &exclusive(5, 4, 9)).unwrap_err();
+        let refused = other.locks().lock(*other_handle, &exclusive(5, 4, 9)).unwrap_err();
         assert_eq!(refused.errno(), Errno::AGAIN);
         let shown = other
-            .test_lock(*other_handle, &exclusive(5, 4, 9))
+            .locks().test_lock(*other_handle, &exclusive(5, 4, 9))
             .unwrap()
             .unwrap();
         assert_eq!(
@@ -119,10 +119,10 @@ fn nodes_exclude_each_other_and_see_what_was_written_under_the_last_lock() {
         assert_eq!(count, round);
         node.write(*handle, 0, &(round + 1).to_le_bytes(), ROOT)
             .unwrap();
-        node.unlock(*handle, 5, LockSpace::Record, 0, 8).unwrap();
+        node.locks().unlock(*handle, 5, LockSpace::Record, 0, 8).unwrap();
         assert!(
             other
-                .test_lock(*other_handle, &exclusive(5, 4, 9))
+                .locks().test_lock(*other_handle, &exclusive(5, 4, 9))
                 .unwrap()
                 .is_none()
         );
@@ -139,13 +139,13 @@ fn a_grant_names_pages_that_another_node_has_made_old() {
     let [(a, ah), (b, bh)] = &nodes[..] else {
         panic!()
     };
-    let lock = |node: &Delegate, handle| node.lock(handle, &exclusive(1, 0, 1)).unwrap();
-    let unlock = |node: &Delegate, handle| node.unlock(handle, 1, LockSpace::Record, 0, 1).unwrap();
+    let lock = |node: &Delegate, handle| node.locks().lock(handle, &exclusive(1, 0, 1)).unwrap();
+    let unlock = |node: &Delegate, handle| node.locks().unlock(handle, 1, LockSpace::Record, 0, 1).unwrap();
     assert!(lock(a, *ah).stale.is_none(), "opened just now");
     a.write(*ah, 0, b"one", ROOT).unwrap();
     unlock(a, *ah);
     let granted = lock(b, *bh);
-    b.dropped_pages(granted.stale.expect("opened before the write"));
+    b.kernel_pages().dropped_pages(granted.stale.expect("opened before the write"));
     assert_eq!(&b.read(*bh, 0, 9).unwrap()[..], b"one");
     unlock(b, *bh);
     assert!(lock(b, *bh).stale.is_none(), "nothing was written since");
@@ -172,7 +172,7 @@ fn waits_are_granted_interrupted_and_ended_and_leave_nothing() {
     assert_eq!(service.nodes()[0].locks.counts(), (1, 1));
     nodes[0]
         .0
-        .unlock(nodes[0].1, 1, LockSpace::Record, 0, 50)
+        .locks().unlock(nodes[0].1, 1, LockSpace::Record, 0, 50)
         .unwrap();
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
     assert_eq!(held(&service), 2);
@@ -197,22 +197,22 @@ fn closing_gives_up_what_belongs_to_the_closer() {
         detect: false,
         ..want(90, 0, 1 << 63, LockMode::Shared)
     };
-    let _ = node.lock(*handle, &exclusive(1, 0, 10)).unwrap();
-    let _ = node.lock(*handle, &exclusive(2, 10, 20)).unwrap();
-    let _ = node.lock(again, &flock).unwrap();
+    let _ = node.locks().lock(*handle, &exclusive(1, 0, 10)).unwrap();
+    let _ = node.locks().lock(*handle, &exclusive(2, 10, 20)).unwrap();
+    let _ = node.locks().lock(again, &flock).unwrap();
     assert_eq!(held(&service), 3);
     node.write(*handle, 0, b"under the lock", ROOT).unwrap();
     // A process closes another descriptor: its record locks go, nobody else's.
-    node.close_owner(again, 1).unwrap();
+    node.locks().close_owner(again, 1).unwrap();
     assert_eq!(held(&service), 2);
     let (other, other_handle) = &nodes[0];
-    let _ = other.lock(*other_handle, &exclusive(1, 0, 10)).unwrap();
+    let _ = other.locks().lock(*other_handle, &exclusive(1, 0, 10)).unwrap();
     assert_eq!(
         &other.read(*other_handle, 0, 99).unwrap()[..],
         b"under the lock"
     );
     other
-        .unlock(*other_handle, 1, LockSpace::Record, 0, 10)
+        .locks().unlock(*other_handle, 1, LockSpace::Record, 0, 10)
         .unwrap();
     // The open file goes: its own locks go.
     node.release(again).unwrap();
@@ -233,16 +233,16 @@ fn flock_gives_the_old_lock_up_before_it_asks_for_another() {
         ..want(owner, 0, 1 << 63, mode)
     };
     let (a, b) = (&nodes[0], &nodes[1]);
-    let _ = a.0.lock(a.1, &flock(1, LockMode::Shared)).unwrap();
-    let _ = b.0.lock(b.1, &flock(1, LockMode::Shared)).unwrap();
+    let _ = a.0.locks().lock(a.1, &flock(1, LockMode::Shared)).unwrap();
+    let _ = b.0.locks().lock(b.1, &flock(1, LockMode::Shared)).unwrap();
     // Both want it alone: the one that asks first waits, the second gives its share up and so lets it in.
     let (first, _) = start_waiting(&a.0, a.1, flock(1, LockMode::Exclusive));
     until_waiting(&service, 1);
     let (second, _) = start_waiting(&b.0, b.1, flock(1, LockMode::Exclusive));
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
     // Record locks are another matter.
-    let _ = b.0.lock(b.1, &exclusive(1, 0, 1 << 63)).unwrap();
-    a.0.unlock(a.1, 1, LockSpace::Flock, 0, 1 << 63).unwrap();
+    let _ = b.0.locks().lock(b.1, &exclusive(1, 0, 1 << 63)).unwrap();
+    a.0.locks().unlock(a.1, 1, LockSpace::Flock, 0, 1 << 63).unwrap();
     assert_eq!(second.recv_timeout(LONG).unwrap(), Ok(()));
     service.stop().unwrap();
 }
@@ -307,10 +307,10 @@ fn a_circle_over_nodes_and_files_fails_for_the_one_that_closes_it() {
         assert_eq!(patient.recv_timeout(LONG).unwrap(), Err(Errno::INTR));
         // The last one gives its lock up, and the others get theirs one after the other.
         for i in (0..size).rev() {
-            node(i).close_owner(files[i][i], 8).unwrap();
+            node(i).locks().close_owner(files[i][i], 8).unwrap();
             if i > 0 {
                 assert_eq!(waits[i - 1].0.recv_timeout(LONG).unwrap(), Ok(()));
-                node(i - 1).close_owner(files[i][i - 1], 8).unwrap();
+                node(i - 1).locks().close_owner(files[i][i - 1], 8).unwrap();
             }
         }
         assert_eq!(held(&service), 0);
@@ -336,7 +336,7 @@ fn requests_that_close_a_circle_together_do_not_all_wait_and_do_not_all_fail() {
                 if let Ok(outcome) = outcome.recv_timeout(Duration::from_millis(1)) {
                     ended.push(outcome);
                     // Failed or served, the program lets go of everything; the other goes on.
-                    nodes[i].0.close_owner(nodes[i].1, 1).unwrap();
+                    nodes[i].0.locks().close_owner(nodes[i].1, 1).unwrap();
                 }
             }
         }
@@ -384,20 +384,20 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
                         node.write(*handle, 0, &next, ROOT).unwrap();
                         // Published before the lock is given up: what follows must not undo it.
                         insist(&|| node.flush(*handle));
-                        insist(&|| node.unlock(*handle, 1, LockSpace::Record, 0, 8));
+                        insist(&|| node.locks().unlock(*handle, 1, LockSpace::Record, 0, 8));
                     }
                 });
             }
         });
         faults.set(Odds::default());
         let (node, handle) = &nodes[0];
-        let _ = node.lock(*handle, &exclusive(9, 0, 8)).unwrap();
+        let _ = node.locks().lock(*handle, &exclusive(9, 0, 8)).unwrap();
         let bytes = node.read(*handle, 0, 8).unwrap();
         assert_eq!(
             u64::from_le_bytes(bytes[..].try_into().unwrap()),
             3 * ROUNDS
         );
-        node.unlock(*handle, 9, LockSpace::Record, 0, 8).unwrap();
+        node.locks().unlock(*handle, 9, LockSpace::Record, 0, 8).unwrap();
         assert_eq!(service.nodes()[0].locks.counts(), (0, 0));
         service.stop().unwrap();
     }
@@ -419,13 +419,13 @@ fn a_dead_node_holds_nothing_and_a_node_taken_for_dead_is_told_so() {
     // It believed that it held the lock; it hears that it does not at its next call about it.
     let told = nodes[2]
         .0
-        .unlock(nodes[2].1, 1, LockSpace::Record, 0, 1)
+        .locks().unlock(nodes[2].1, 1, LockSpace::Record, 0, 1)
         .unwrap_err();
     assert_eq!(told.errno(), Errno::NOLCK);
     assert_eq!(lock(2).unwrap_err().errno(), Errno::AGAIN);
     nodes[1]
         .0
-        .unlock(nodes[1].1, 1, LockSpace::Record, 0, 1)
+        .locks().unlock(nodes[1].1, 1, LockSpace::Record, 0, 1)
         .unwrap();
     let _ = lock(2).unwrap();
     // The keeper itself is dead: an error, and in time.

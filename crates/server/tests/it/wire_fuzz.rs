@@ -236,11 +236,11 @@ fn in_a_directory(here: &Delegate, there: &Delegate, dir: Fid) -> forebay_server
             pid: 1,
             detect: true,
         };
-        if let Ok(Locking::Granted(granted)) = there.lock_or_wait(other.handle, &wanted) {
+        if let Ok(Locking::Granted(granted)) = there.locks().lock_or_wait(other.handle, &wanted) {
             drop(granted);
         }
-        let _ = here.test_lock(handle, &wanted);
-        let _ = there.close_owner(other.handle, 5);
+        let _ = here.locks().test_lock(handle, &wanted);
+        let _ = there.locks().close_owner(other.handle, 5);
     }
     let _ = here.read(handle, 0, 4000);
     let what = Fallocate {

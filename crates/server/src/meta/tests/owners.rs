@@ -2,15 +2,12 @@
 use crate::files::{FilesHook, Removal};
 use crate::inodes::{Inode, Inodes};
 use crate::meta::attempt::AttemptError;
-use crate::meta::intents::Intents;
 use crate::meta::local::LocalNamespace;
 use crate::meta::move_gate::MoveGate;
 use crate::meta::participant::IntentParticipant;
-use crate::meta::proto::*;
 use crate::meta::recover::make_root;
-use crate::meta::requests::LeafRequests;
 use crate::*;
-use forebay_proto::intents::{Entry, Need, Part, Step};
+use forebay_proto::intents::{EntryTarget, IntentId, IntentPart, IntentStep, Precondition};
 use forebay_storage::{Batch, Options, OsIo, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,7 +79,7 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
     let local = local(dir.path());
     let participant = IntentParticipant::open(local.clone()).unwrap();
     let fid = local.inodes.mint().unwrap();
-    let entry = |is| Need::Entry {
+    let entry = |is| Precondition::Entry {
         dir: Fid::ROOT,
         name: b"name".to_vec(),
         is,
@@ -93,21 +90,21 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
     // A restart knows of it too.
     let participant = IntentParticipant::open(local.clone()).unwrap();
     assert_eq!(local.holds.older(Duration::ZERO), [intent(4)]);
-    let to = Entry {
+    let to = EntryTarget {
         fid,
         kind: Kind::File,
     };
     let links = |local: &LocalNamespace| local.inodes.get(Fid::ROOT).unwrap().nlink;
     let before = links(&local);
-    let part = Part {
+    let part = IntentPart {
         makes: Vec::new(),
         steps: vec![
-            Step::Entry {
+            IntentStep::Entry {
                 dir: Fid::ROOT,
                 name: b"name".to_vec(),
                 to: Some(to),
             },
-            Step::Touch {
+            IntentStep::Touch {
                 dir: Fid::ROOT,
                 links: 1,
                 time: Time::default(),
@@ -125,23 +122,4 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
     participant.prepare(intent(6), 1, held.clone()).unwrap();
     participant.abort(intent(6)).unwrap();
     participant.prepare(intent(7), 1, held).unwrap();
-}
-
-#[test]
-fn what_could_wait_for_another_answer_is_no_leaf() {
-    let dir = tempfile::tempdir().unwrap();
-    let local = local(dir.path());
-    let leaf = LeafRequests {
-        participant: Arc::new(IntentParticipant::open(local.clone()).unwrap()),
-        intents: Arc::new(Intents::open(&local.store, 0).unwrap()),
-        local,
-    };
-    let attr = leaf.handle(MetaRequest::GetAttr { fid: Fid::ROOT });
-    assert!(matches!(attr, Ok(MetaReply::Attr(_))));
-    let lookup = MetaRequest::Lookup {
-        parent: Fid::ROOT,
-        name: b"name".to_vec(),
-    };
-    assert!(!lookup.is_leaf());
-    assert!(matches!(leaf.handle(lookup), Err(Error::Refused(_))));
 }

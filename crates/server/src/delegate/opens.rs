@@ -1,0 +1,278 @@
+//! Opens of this node as the files' owners count them: asked for, told closed, and what becomes of lost answers.
+//!
+//! # Invariants
+//! 1. An owner hears of a close only when the writes before it are published.
+//! 2. An open without an answer is told closed in the background: nothing stays counted for nobody.
+use super::Opened;
+use super::combine::{Combine, NewFile};
+use super::commit::LayerCommitter;
+use super::counted::{Counted, UnansweredOpen};
+use super::deferred_close::DeferredCloses;
+use super::handles::OpenFileTable;
+use super::open_file::OpenFile;
+use crate::{Attr, Caller, Error, Fid, Kind, Member, NewNode, Node, OpenFlags, Result};
+use forebay_data::Counter;
+use forebay_fabric::Error as Fabric;
+use forebay_proto::call::ServiceCall;
+use forebay_proto::{files, meta};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Most requests to open or close whose answers were lost.
+const TRIES: u32 = 4;
+/// How often `create` looks again when what it found is removed before it is open.
+const CREATE_TRIES: u32 = 16;
+
+/// See the head of this file.
+pub(super) struct OpenClient {
+    pub node: Arc<Node>,
+    pub table: Arc<OpenFileTable>,
+    pub tokens: Arc<Counter>,
+    pub committer: Arc<LayerCommitter>,
+    pub deferred_closes: Arc<DeferredCloses>,
+    /// Requests that ask other members the same at the same time.
+    pub combine: Arc<Combine>,
+    /// Opens without an answer: they may be counted at the owner.
+    pub lost_opens: Mutex<Vec<UnansweredOpen>>,
+    /// Every write is visible elsewhere before it returns.
+    pub posix: bool,
+}
+
+impl OpenClient {
+    /// A file that is there afterwards, open for so many handles; whether it was made.
+    pub fn make_and_open(
+        &self,
+        new: &NewFile<'_>,
+        exclusive: bool,
+        flags: OpenFlags,
+        handles: u32,
+    ) -> Result<((Attr, Arc<Counted>), bool)> {
+        for _ in 0..CREATE_TRIES {
+            let NewFile {
+                parent,
+                ref name,
+                mode,
+                caller,
+            } = *new;
+            let (attr, made) = self.make_file(parent, name, mode, exclusive, caller)?;
+            let flags = OpenFlags {
+                truncate: flags.truncate && !made,
+                ..flags
+            };
+            match self.ask_open_for(attr.fid, flags, handles) {
+                Ok(open) => return Ok((open, made)),
+                // Removed between the two steps.
+                Err(e) if !exclusive && e.errno() == Errno::STALE => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    /// Creates a file, or finds what has the name, unless exclusive; whether it was made.
+    pub fn make_file(
+        &self,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        exclusive: bool,
+        caller: Caller,
+    ) -> Result<(Attr, bool)> {
+        let new = NewNode {
+            kind: Kind::File,
+            mode,
+            rdev: 0,
+            target: Vec::new(),
+        };
+        let request = meta::Create {
+            parent,
+            name: name.to_vec(),
+            new,
+            caller,
+            exclusive,
+        };
+        let created = self.node.peers.call(parent.owner(), request)?;
+        Ok((created.attr, created.made))
+    }
+
+    /// The owner counts the open, once.
+    pub fn ask_open(&self, fid: Fid, flags: OpenFlags) -> Result<(Attr, Arc<Counted>)> {
+        if fid.owner() == self.node.peers.member() {
+            return self.ask_open_for(fid, flags, 1);
+        }
+        self.combine
+            .open(fid, flags, |handles| self.ask_open_for(fid, flags, handles))
+    }
+
+    /// One open for so many handles; empties the file once if the flags say so.
+    fn ask_open_for(
+        &self,
+        fid: Fid,
+        flags: OpenFlags,
+        handles: u32,
+    ) -> Result<(Attr, Arc<Counted>)> {
+        let token = self.tokens.next()?;
+        let asked = self.insist(fid.owner(), &files::Open { fid, flags, token });
+        if let Err(Error::Fabric(_)) = &asked {
+            // It may have been counted.
+            self.lose(UnansweredOpen::Of(fid, token));
+        }
+        let attr = match flags.truncate {
+            true => self.emptied(&asked?, token)?,
+            false => asked?,
+        };
+        Ok((attr, Counted::new(token, handles)))
+    }
+
+    /// Empties a file that was opened under this token; closes it if that fails.
+    fn emptied(&self, attr: &Attr, token: u64) -> Result<Attr> {
+        let file = self.table.hold(attr);
+        let cut = self.committer.cut_at(&file, 0, None);
+        if cut.is_err() {
+            file.state.lock().unreported_closes.push(token);
+            // The first failure is the one to report; what cannot be told is told in the background.
+            let _ = self.tell_closes(&file);
+        }
+        let attr = file.state.lock().attr.clone();
+        self.unhold(&file);
+        cut.map(|()| attr)
+    }
+
+    /// An open that may be counted without anyone here having it: the owner is told in the background.
+    pub fn lose(&self, lost: UnansweredOpen) {
+        self.lost_opens.lock().push(lost);
+        self.deferred_closes.add();
+    }
+
+    /// Asks again while the answer gets lost, within the service's deadline.
+    pub fn insist<C>(&self, owner: Member, request: &C) -> Result<C::Reply>
+    where
+        C: ServiceCall + Clone,
+    {
+        let until = Instant::now() + self.node.peers.deadline();
+        for _ in 1..TRIES {
+            match self.node.peers.call(owner, request.clone()) {
+                Err(Error::Fabric(Fabric::Deadline { .. })) if Instant::now() < until => {}
+                answer => return answer,
+            }
+        }
+        self.node.peers.call(owner, request.clone())
+    }
+
+    /// Closes what was opened without an answer; whether nothing of that is left.
+    pub fn close_lost(&self) -> bool {
+        let lost = std::mem::take(&mut *self.lost_opens.lock());
+        let told = |lost: &UnansweredOpen| match *lost {
+            UnansweredOpen::Of(fid, token) => {
+                let close = files::Close { fid, token };
+                match self.node.peers.call(fid.owner(), close) {
+                    Ok(_) => true,
+                    Err(e) => e.errno() == Errno::STALE,
+                }
+            }
+            UnansweredOpen::Somewhere(token) => self.tell_abandoned(token),
+        };
+        let left: Vec<_> = lost.into_iter().filter(|open| !told(open)).collect();
+        let done = left.is_empty();
+        self.lost_opens.lock().extend(left);
+        done
+    }
+
+    /// A handle of an open that is counted.
+    pub fn opened(
+        &self,
+        attr: &Attr,
+        flags: OpenFlags,
+        counted: Arc<Counted>,
+        made: bool,
+    ) -> Opened {
+        let file = self.table.hold(attr);
+        if file.state.lock().handles == 1 {
+            // What an earlier close could not publish is tried again; if that fails again, it stays pending.
+            let _ = self.committer.publish(&file, self.committer.always_sync);
+        }
+        let (attr, keep_cache, fresh) = {
+            let mut state = file.state.lock();
+            let size = state.size();
+            state.tells(size);
+            let keep = state.kernel == Some(state.attr.generation);
+            (
+                state.shown(),
+                keep,
+                (!keep).then_some(state.attr.generation),
+            )
+        };
+        let direct = flags.append || self.posix;
+        let handle = self.table.add(file, flags, Some(counted), fresh);
+        Opened {
+            handle,
+            attr,
+            keep_cache,
+            direct,
+            made,
+        }
+    }
+
+    /// Ends a hold on the file. What could not be published or told is tried again in the background.
+    pub fn unhold(&self, file: &Arc<OpenFile>) {
+        if !self.table.unhold(file) {
+            self.deferred_closes.add();
+        }
+    }
+
+    /// Tells the owner of closes whose writes are published. What cannot be told stays unreported.
+    pub fn tell_closes(&self, file: &Arc<OpenFile>) -> Result<()> {
+        let closes = std::mem::take(&mut file.state.lock().unreported_closes);
+        for (i, token) in closes.iter().enumerate() {
+            let request = files::Close {
+                fid: file.fid,
+                token: *token,
+            };
+            let told = self.insist(file.fid.owner(), &request);
+            match told {
+                // The owner restarted, or the file is gone: nothing is counted there any more.
+                Ok(_) => {}
+                Err(e) if e.errno() == Errno::STALE => {}
+                Err(e) => {
+                    file.state.lock().unreported_closes.extend_from_slice(&closes[i..]);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells every member that an open is abandoned; whether all that live know.
+    pub fn tell_abandoned(&self, token: u64) -> bool {
+        let told = |member| match self.node.peers.call(member, files::AbandonOpen { token }) {
+            Ok(_) => true,
+            // What a dead member counted has died with it.
+            Err(Error::Fabric(Fabric::Dead(_))) => true,
+            Err(e) => {
+                tracing::debug!(member, error = %e, "an abandoned open is told again later");
+                false
+            }
+        };
+        // All, also after one that cannot be told.
+        let untold = (0..self.node.peers.members()).filter(|member| !told(*member)).count();
+        untold == 0
+    }
+
+    /// Nobody here has a handle of this open, and it is not known whether it was counted, nor of which file. The members are
+    /// told in the background.
+    pub fn abandon(&self, token: u64) {
+        let known = {
+            let mut lost = self.lost_opens.lock();
+            let known = lost.contains(&UnansweredOpen::Somewhere(token));
+            if !known {
+                lost.push(UnansweredOpen::Somewhere(token));
+            }
+            known
+        };
+        if !known {
+            self.deferred_closes.add();
+        }
+    }
+}
