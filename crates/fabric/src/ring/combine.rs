@@ -4,7 +4,7 @@
 //! - A request never joins one that was already sent: that one may answer with a state older than the request. Those that come
 //!   while one is in flight are merged and form the next one, which is sent when the first is over.
 //! - So an answer never shows a state from before its request came, and a burst of `n` requests sends two.
-//! - One of the requesters sends; the others wait. What the sending panics with, its waiters are told; the next request goes on.
+//! - One of the requesters sends; the others wait. If it panics, the others get [`Panicked`], and the next request goes on.
 //! - Nothing is kept for a key that nobody asks about.
 
 use parking_lot::{Condvar, Mutex};

@@ -1,5 +1,4 @@
-//! A tree with the root of the log-ring and the latency of the network: no rank has more than `ceil(log2 n)` children, and
-//! under that law no tree is faster.
+//! The fitted tree: the fastest tree in the LogP model under the log-ring's limit of `ceil(log2 n)` children a rank.
 //!
 //! Why: on the log-ring's links the rank at distance `2^k - 1` is `k` hops away whatever the order, so an operation lasts
 //! `k` times the time of one message. Where that time is several times the gap between two messages of one rank, ranks

@@ -1,5 +1,5 @@
-//! Fuzzers of what ranks tell each other in collectives: mutated messages are refused, or are what they then say; and a member
-//! that gets them keeps no more than its bounds allow, and ends its own operations.
+//! Fuzzers of the messages of collectives: a mutated message is refused or decodes to what its bytes say; a member that gets
+//! them keeps no more than its bounds allow, and ends its own operations.
 //!
 //! Short form: some thousand mutations each; `SOAK=1`: ten minutes each (or `SOAK_SECONDS`).
 use super::wire::{Failure, Id, Up, decode_down, encode_down, is_ring};

@@ -1,4 +1,4 @@
-//! The ranks that act together, on a ring of their own: a job's ranks, or all.
+//! Groups: the ranks that take part in a collective, in their order on a ring of their own, and the tree below any of them.
 
 use super::tree::{Shape, Tree};
 use crate::Rank;

@@ -1,4 +1,4 @@
-//! The tree below a root as a table of distances: the same below every root, because only distances count.
+//! The tree of a collective as a table by distance from the root. Only distances count, so one table serves every root.
 
 use super::fitted::{self, NetworkCost};
 use super::topology::{self, at, distance};

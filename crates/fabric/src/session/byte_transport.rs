@@ -13,7 +13,7 @@
 //!
 //! # What it need not know
 //! Frames, members, heartbeats, deadlines, who is dead: a peer that is gone may simply be silent. It need not check bytes
-//! either: a frame that is damaged, cut or not one costs its sender its life in this session, and nothing else.
+//! either: the session declares the sender of a damaged or cut frame dead, and goes on with the others.
 
 use bytes::Bytes;
 use std::time::Duration;

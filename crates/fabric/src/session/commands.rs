@@ -1,7 +1,7 @@
 //! The queue of what other threads ask of the progress thread, and how they wake it.
 //!
-//! **Invariant:** a command is never left waiting while the progress thread sleeps: it looks at the queue after it has
-//! said that it sleeps, and who queues a command looks after that whether it does.
+//! **Invariant:** no command waits while the progress thread sleeps. That thread sets its flag `asleep` and then checks
+//! the queue; a sender queues its command and then checks the flag. So one of the two sees the other.
 
 use super::byte_transport::Waker;
 use super::frame::Frame;

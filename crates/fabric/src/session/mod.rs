@@ -1,8 +1,8 @@
-//! Members as processes of one job: what a fabric over any network needs but the moving of bytes.
+//! Fabrics between the processes of a job: everything of them but moving bytes.
 //!
-//! A session makes the processes that a launcher started the members of one service, knows who of them lives, and carries
-//! the messages of its fabrics between them. Below it is a [`ByteTransport`] (see `mpi`); another network
-//! needs another one of those, and nothing else.
+//! A session makes the processes that a launcher started the members of one service, knows which of them live, and carries
+//! the messages of its fabrics between them. Below it is a [`ByteTransport`] (see `mpi`); another network needs another one of
+//! those, and nothing else.
 //!
 //! ```text
 //!  callers ----commands----> [ progress thread ] <----bytes----> the same thread of other processes

@@ -1,4 +1,4 @@
-//! A caller's thread collects what its children send.
+//! The caller's side of an operation: its thread collects and combines what its children send.
 
 use super::super::group::TreePosition;
 use super::super::reduction::{Reduction, ReductionError, ReductionStep};

@@ -9,16 +9,17 @@
 //! # Invariants
 //! - **The operation runs once at most**, and only on the values of all members: a rank that misses one sends nothing up but
 //!   the failure.
-//! - **Nobody waits for ever.** A rank waits for its children as long as [`Limits::gather`](super::Limits::gather) says, and for the whole operation as
-//!   long as [`Limits::whole`](super::Limits::whole). Who fails first tells its parent and, by its answers, its children; so all hear who is missing
-//!   about when the first one notices.
+//! - **Nobody waits for ever.** A rank waits for its children as long as [`Limits::gather`](super::Limits::gather) says, and
+//!   for the whole operation as long as [`Limits::whole`](super::Limits::whole). The rank that fails first tells its parent and,
+//!   by its answers, its children; so all hear who is missing about when the first one notices.
 //! - If a rank hears a failure for which [`Failure::may_have_happened`] is false, the operation never ran and never will,
 //!   as long as its id is remembered somewhere on the way (below).
-//! - **Late and doubled messages are harmless.** An operation is named by group (number and list), key and round, which never come
-//!   again together; rounds of one group and key only go up at each rank. Those that ended are remembered, and what comes for them is
-//!   answered with why. What comes for one that nobody here takes part in is dropped when its sender has stopped waiting.
-//! - **Ranks that do not belong together find out when they meet,** not by waiting: two groups that have one number at a time
-//!   fail both; who is at an earlier round than a neighbour in the tree fails at once.
+//! - **Late and doubled messages are harmless.** An operation is named by group (number and list), key and round, a triple that is
+//!   never used again; rounds of one group and key only go up at each rank. Operations that ended are remembered with their
+//!   failure, which answers late messages. A message for an operation without a caller here is dropped once its sender has
+//!   stopped waiting.
+//! - **Ranks that disagree fail at once,** not by waiting: two groups that use one number at the same time both fail; a rank at
+//!   an earlier round than a neighbour in the tree fails.
 //! - **Memory is bounded** by [`MemoryBounds`]: operations kept, operations remembered; one message a rank for each.
 //! - No lock is held while the caller's functions, or the fabric, run.
 

@@ -1,4 +1,4 @@
-//! Operations under way at one rank, and those that ended: what came, and who waits for it.
+//! The operations under way at one rank with the messages that came for them, and the failures of those that ended.
 
 use super::super::wire::{Failure, Id};
 use super::operation::MemoryBounds;
