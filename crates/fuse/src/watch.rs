@@ -3,7 +3,6 @@
 //! Nobody watches most mounts, and then a request costs one look at a flag. A watched mount may also have the kernel keep
 //! nothing: files opened from then on bypass the page cache, names and attributes are asked for each time. So what programs do
 //! is seen as they do it, and not what the kernel made of it.
-use crate::filesystem::Answer;
 use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, Request};
 use crate::reply::OWN;
 use forebay_trace::Action;
@@ -198,7 +197,6 @@ pub(crate) trait Told {
 impl Told for () {}
 impl Told for i64 {}
 impl Told for u64 {}
-impl Told for Answer {}
 impl Told for Vec<u8> {}
 impl Told for forebay_server::SpaceTotals {}
 impl Told for forebay_server::delegate::Granted {}

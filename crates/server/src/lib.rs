@@ -45,6 +45,7 @@ pub mod repair;
 pub mod repair_under_way;
 pub mod salvage;
 pub mod service;
+mod stats_scans;
 mod status;
 mod stopped;
 pub mod superblock;

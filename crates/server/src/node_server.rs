@@ -6,8 +6,7 @@
 mod figures;
 
 use crate::cached_stats::CachedStats;
-pub use crate::status::MemberStatus;
-use crate::status::{DiskScan, RecordScan};
+use crate::stats_scans::{DiskScan, RecordScan};
 use crate::{Config, Delegate, Error, Fid, Node, Peers, Result};
 use forebay_data::{DiskReserve, LogId};
 use forebay_fabric::{Fabric, Handler};
@@ -82,7 +81,7 @@ impl NodeServer {
     ];
 
     /// Opens the store in `dir` for the member that `end` is the end of. Nothing is served or recovered yet. `superblock_notes`: what was
-    /// wrong with its superblock, see [`MemberStatus::notes`].
+    /// wrong with its superblock, see [`MemberStatus::notes`](crate::MemberStatus::notes).
     ///
     /// # Errors
     /// `Refused` for a directory that cannot be used; what the store fails with.
@@ -208,7 +207,7 @@ fn must_have_records(io: &dyn Io, kv: &Path, data: &Path) -> Result<()> {
     if there(kv)? {
         return Ok(());
     }
-    let cut_off = kv.with_file_name(crate::repair_under_way::NEW);
+    let cut_off = kv.with_file_name(crate::repair_under_way::NEW_RECORDS);
     if there(&cut_off)? {
         return Err(Error::Refused(format!(
             "{}: a repair was cut off before its last step; run `forebay fsck --repair` again",

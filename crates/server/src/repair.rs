@@ -14,7 +14,7 @@
 //! - Everything of the old stores stays in `damaged-T` until the user removes it.
 //! - No log byte goes that may be somebody's: a start gives back what no record names, so that is set aside first.
 
-use crate::repair_under_way::{self, NEW};
+use crate::repair_under_way::{self, NEW_RECORDS};
 use crate::rebuild::{Look, Losses, Source, rebuild};
 use crate::stopped::{self, LostSuperblock};
 use crate::superblock::Role;
@@ -113,7 +113,7 @@ impl Repair {
                 data: Some(node.join("data")),
             })
             .collect();
-        let targets: Vec<PathBuf> = repair.nodes.iter().map(|node| node.join(NEW)).collect();
+        let targets: Vec<PathBuf> = repair.nodes.iter().map(|node| node.join(NEW_RECORDS)).collect();
         repair.losses = rebuild(&io, &sources, &targets, Look::Bytes, progress)?;
         repair.losses.damage.splice(0..0, stores.damage);
         for (node, source) in repair.nodes.iter().zip(&sources) {
@@ -202,7 +202,7 @@ impl Repair {
             let aside = node.join(&self.aside);
             self.io.create_dir_all(&aside).at(&aside)?;
             if self.losses.spans_lost.contains(&(member as u16)) {
-                set_aside(&node.join(NEW), &node.join("data"), &aside.join("data"))?;
+                set_aside(&node.join(NEW_RECORDS), &node.join("data"), &aside.join("data"))?;
             }
             self.io.sync_dir(node).at(node)?;
         }
@@ -234,7 +234,7 @@ impl Repair {
             repair_under_way::must_not_be_under_way(&*self.io, node)?;
         }
         for node in &self.nodes {
-            let new = node.join(NEW);
+            let new = node.join(NEW_RECORDS);
             if new.is_dir() {
                 std::fs::remove_dir_all(&new).at(&new)?;
             }

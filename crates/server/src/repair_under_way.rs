@@ -28,7 +28,7 @@ use forebay_storage::Io;
 use std::path::{Path, PathBuf};
 
 /// The name of a new key-value store before it has its place.
-pub const NEW: &str = "kv.repair";
+pub const NEW_RECORDS: &str = "kv.repair";
 /// The name of the mark.
 pub const MARK: &str = "repair-under-way";
 const MAGIC: &[u8; 8] = b"FBYREP\r\n";
@@ -112,7 +112,7 @@ pub fn newest_records(io: &dyn Io, nodes: &[Option<PathBuf>]) -> Result<Vec<Opti
     }
     let records = |node: &Option<PathBuf>| {
         let Some(node) = node else { return Ok(None) };
-        let (kv, new) = (node.join("kv"), node.join(NEW));
+        let (kv, new) = (node.join("kv"), node.join(NEW_RECORDS));
         let there = marked && io.exists(&new).or_else(|e| unreadable(&new, &e))?;
         Ok(Some(if there { new } else { kv }))
     };
@@ -197,7 +197,7 @@ pub fn finish(io: &dyn Io, nodes: &[PathBuf], fallback: u64) -> Result<Option<u6
 
 /// The node's new records take the place of the old ones, which go to `aside/kv`; as far as that is not done.
 fn exchange(io: &dyn Io, node: &Path, aside: &Path) -> Result<()> {
-    let (kv, new) = (node.join("kv"), node.join(NEW));
+    let (kv, new) = (node.join("kv"), node.join(NEW_RECORDS));
     let there = |path: &Path| io.exists(path).or_else(|e| under_way(path, &e));
     let rename = |from: &Path, to: &Path, dirs: &[&Path]| {
         let renamed = io.rename(from, to);
@@ -244,8 +244,8 @@ mod tests {
     fn nodes(temp: &tempfile::TempDir, members: usize) -> Vec<PathBuf> {
         let make = |k: usize| {
             let node = temp.path().join(k.to_string());
-            for (kv, text) in [("kv", "old"), (NEW, "new")] {
-                if k > 0 || members == 1 || kv == NEW {
+            for (kv, text) in [("kv", "old"), (NEW_RECORDS, "new")] {
+                if k > 0 || members == 1 || kv == NEW_RECORDS {
                     std::fs::create_dir_all(node.join(kv)).unwrap();
                     std::fs::write(node.join(kv).join(text), text).unwrap();
                 }
@@ -319,7 +319,7 @@ mod tests {
                     assert_eq!(count(&nodes, "kv/new"), members, "{context}");
                     let kept = format!("{}/kv/old", aside(TIME));
                     assert_eq!(count(&nodes, &kept), old, "{context}");
-                    assert_eq!(count(&nodes, NEW) + count(&nodes, MARK), 0, "{context}");
+                    assert_eq!(count(&nodes, NEW_RECORDS) + count(&nodes, MARK), 0, "{context}");
                 }
                 if done.is_ok() {
                     break;

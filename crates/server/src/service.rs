@@ -3,9 +3,8 @@
 //! Start: lock and check the directories, open the members' stores side by side, then take the steps of
 //! [`NodeServer::START`], each on all members before the next. Only then do delegates exist.
 use crate::layout::Layout;
-pub use crate::node_server::MemberStatus;
 use crate::node_server::NodeServer;
-use crate::{Config, Delegate, Error, Node, Result};
+use crate::{Config, Delegate, Error, MemberStatus, Node, Result};
 use forebay_fabric::{Fabric, local};
 use forebay_storage::Io;
 use parking_lot::Mutex;

@@ -31,7 +31,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use team::TeamDesk;
-pub(crate) use xattrs::Answer;
 
 /// What the kernel's requests are answered with.
 pub(crate) struct Filesystem {

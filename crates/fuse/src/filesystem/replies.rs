@@ -1,7 +1,8 @@
 //! From answers to the kernel's replies, and for how long the kernel may keep them.
 //!
 //! Invariant: the kernel keeps nothing that another node, or a change of mode, could make untrue; while the mount is watched, nothing.
-use super::{Answer, Filesystem};
+use super::Filesystem;
+use super::xattrs::XattrAnswer;
 use crate::protocol::{
     Errno, FileHandle, FopenFlags, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr,
@@ -24,10 +25,10 @@ pub(super) fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
     }
 }
 
-pub(super) fn give(answer: Result<Answer, Errno>, reply: ReplyXattr) {
+pub(super) fn give(answer: Result<XattrAnswer, Errno>, reply: ReplyXattr) {
     match answer {
-        Ok(Answer::Size(size)) => reply.size(size),
-        Ok(Answer::Value(value)) => reply.data(&value),
+        Ok(XattrAnswer::Size(size)) => reply.size(size),
+        Ok(XattrAnswer::Value(value)) => reply.data(&value),
         Err(e) => reply.error(e),
     }
 }

@@ -1,5 +1,6 @@
 //! Extended attributes: the stored ones, the kernel's own that no mount needs, `user.forebay.laminated` and `user.forebay.extents`.
 use super::Filesystem;
+use crate::watch::Told;
 use forebay_server::{Caller, Fid, Lamination, Result};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -19,18 +20,20 @@ const LAST_CLOSES: Duration = Duration::from_millis(300);
 
 /// The answer to get and list.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(super) enum XattrAnswer {
     /// How many bytes there are, for a caller who asked only that.
     Size(u32),
     /// The bytes.
     Value(Vec<u8>),
 }
 
-fn sized(value: Vec<u8>, size: u32) -> Result<Answer> {
+impl Told for XattrAnswer {}
+
+fn sized(value: Vec<u8>, size: u32) -> Result<XattrAnswer> {
     match size {
-        0 => Ok(Answer::Size(value.len() as u32)),
+        0 => Ok(XattrAnswer::Size(value.len() as u32)),
         size if value.len() > size as usize => Err(Errno::RANGE.into()),
-        _ => Ok(Answer::Value(value)),
+        _ => Ok(XattrAnswer::Value(value)),
     }
 }
 
@@ -40,7 +43,7 @@ fn unsupported(name: &[u8]) -> bool {
 }
 
 impl Filesystem {
-    pub(super) fn get_xattr(&self, fid: Fid, name: &[u8], size: u32) -> Result<Answer> {
+    pub(super) fn get_xattr(&self, fid: Fid, name: &[u8], size: u32) -> Result<XattrAnswer> {
         if name == CAPABILITY {
             return Err(Errno::NODATA.into());
         }
@@ -101,7 +104,7 @@ impl Filesystem {
         }
     }
 
-    pub(super) fn list_xattrs(&self, fid: Fid, size: u32) -> Result<Answer> {
+    pub(super) fn list_xattrs(&self, fid: Fid, size: u32) -> Result<XattrAnswer> {
         let mut list = Vec::new();
         for name in self.delegate.listxattr(fid)? {
             list.extend_from_slice(&name);
@@ -127,10 +130,10 @@ mod tests {
 
     #[test]
     fn the_three_answers_to_a_size() {
-        assert_eq!(sized(b"abc".to_vec(), 0).unwrap(), Answer::Size(3));
+        assert_eq!(sized(b"abc".to_vec(), 0).unwrap(), XattrAnswer::Size(3));
         assert_eq!(
             sized(b"abc".to_vec(), 3).unwrap(),
-            Answer::Value(b"abc".to_vec())
+            XattrAnswer::Value(b"abc".to_vec())
         );
         assert_eq!(sized(b"abc".to_vec(), 2).unwrap_err().errno(), Errno::RANGE);
     }

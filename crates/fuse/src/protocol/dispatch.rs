@@ -7,7 +7,7 @@ use super::reply::{
     Reply, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-use super::session::KernelConfig;
+use super::kernel_config::KernelConfig;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;

@@ -5,7 +5,8 @@
 use super::dispatch::{Handler, LockRequest, SetAttrRequest, dispatch, request};
 use super::names::{FileHandle, INodeNo, OpenFlags, RenameFlags, Request, WriteFlags};
 use super::reply::*;
-use super::session::{KernelConfig, Session};
+use super::kernel_config::KernelConfig;
+use super::session::Session;
 use super::{InitFlags, opcode};
 use forebay_testkit::random::Random;
 use forebay_testkit::seeds::count;

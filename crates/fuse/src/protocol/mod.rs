@@ -19,6 +19,7 @@
 mod dispatch;
 #[cfg(test)]
 mod fuzz;
+mod kernel_config;
 mod names;
 mod opcode;
 mod reply;
@@ -33,4 +34,5 @@ pub(crate) use reply::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-pub(crate) use session::{KernelConfig, Notifier, Running, Session};
+pub(crate) use kernel_config::KernelConfig;
+pub(crate) use session::{Notifier, Running, Session};

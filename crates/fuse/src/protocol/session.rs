@@ -1,10 +1,5 @@
 //! A connection to the kernel: what both agree on at its start, the threads that read requests, its end, and notices.
-//!
-//! ```text
-//! init     | major 4 | minor 4 | most readahead 4 | flags 4 | flags 4 | 0 44 |
-//! answer   | major 4 | minor 4 | readahead 4 | flags 4 | background 2 | congestion 2 | most of a write 4 | time unit 4 |
-//!          | most pages 2 | 0 2 | flags 4 | 0 28 |                                                          64 bytes
-//! ```
+use super::kernel_config::{ARGUMENTS, KernelConfig, MAJOR};
 use super::dispatch::{Arguments, Handler, dispatch, request};
 use super::names::{INodeNo, InitFlags};
 use super::opcode;
@@ -18,75 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-const MAJOR: u32 = 7;
-/// The kernel's structures are those of this version.
-const MINOR: u32 = 40;
 /// Older kernels have shorter ones.
 const OLDEST: u32 = 23;
-/// Bytes of the longest head and arguments of a write, generously.
-const ARGUMENTS: usize = 4096;
 /// The shortest buffer that the kernel reads requests into.
 const SHORTEST: usize = 8192;
 /// `_IOR(229, 0, u32)`: joins a descriptor of `/dev/fuse` to a connection.
 const CLONE: libc::Ioctl = 0x8004_e500;
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
-
-/// What the kernel offers and the mount takes.
-pub(crate) struct KernelConfig {
-    offered: InitFlags,
-    taken: InitFlags,
-    readahead: u32,
-    most_readahead: u32,
-    background: u16,
-    max_write: u32,
-}
-
-impl KernelConfig {
-    /// Asks for these, all of them or none.
-    ///
-    /// # Errors
-    /// Those that the kernel lacks.
-    pub fn add_capabilities(&mut self, wanted: InitFlags) -> Result<(), InitFlags> {
-        if !self.offered.contains(wanted) {
-            return Err(wanted.difference(self.offered));
-        }
-        self.taken |= wanted;
-        Ok(())
-    }
-    /// Bytes of one write; the kernel may allow less.
-    pub fn set_max_write(&mut self, bytes: u32) {
-        self.max_write = bytes.max(ARGUMENTS as u32);
-    }
-    /// Bytes to read ahead, as far as the kernel goes.
-    pub fn set_max_readahead(&mut self, bytes: u32) {
-        self.readahead = bytes.min(self.most_readahead);
-    }
-    /// Requests of readahead and direct I/O in flight at once.
-    pub fn set_max_background(&mut self, requests: u16) {
-        self.background = requests;
-    }
-
-    fn answer(&self, out: &mut Vec<u8>) {
-        let flags = self.taken.bits();
-        let page = rustix::param::page_size() as u32;
-        let pages = self.max_write.max(self.readahead).div_ceil(page);
-        let put4 = |out: &mut Vec<u8>, n: u32| out.extend_from_slice(&n.to_ne_bytes());
-        let put2 = |out: &mut Vec<u8>, n: u16| out.extend_from_slice(&n.to_ne_bytes());
-        put4(out, MAJOR);
-        put4(out, MINOR);
-        put4(out, self.readahead);
-        put4(out, flags as u32);
-        put2(out, self.background);
-        put2(out, (u32::from(self.background) * 3 / 4) as u16);
-        put4(out, self.max_write);
-        put4(out, 1);
-        put2(out, u16::try_from(pages).unwrap_or(u16::MAX));
-        put2(out, 0);
-        put4(out, (flags >> 32) as u32);
-        out.resize(64, 0);
-    }
-}
 
 /// A connection that has agreed with the kernel, and answers nothing yet.
 pub(crate) struct Session<H> {
@@ -145,14 +79,7 @@ impl<H: Handler> Session<H> {
             };
             let offered = low | InitFlags::from_bits_retain(high);
             let always = InitFlags::FUSE_MAX_PAGES | InitFlags::FUSE_INIT_EXT;
-            let mut config = KernelConfig {
-                offered,
-                taken: offered & always,
-                readahead: most_readahead,
-                most_readahead,
-                background: 16,
-                max_write: 128 << 10,
-            };
+            let mut config = KernelConfig::new(offered, always, most_readahead);
             handler.init(&mut config)?;
             let mut answer = Vec::with_capacity(64);
             config.answer(&mut answer);
@@ -160,7 +87,7 @@ impl<H: Handler> Session<H> {
             return Ok(Session {
                 handler: Arc::new(handler),
                 device,
-                buffer: (config.max_write as usize + ARGUMENTS).max(SHORTEST),
+                buffer: (config.max_write() as usize + ARGUMENTS).max(SHORTEST),
                 owner,
             });
         }

@@ -2,7 +2,8 @@
 use super::NodeServer;
 use crate::Result;
 use crate::cached_stats::StatsScan;
-use crate::status::{Counted, MemberStatus, RecordScan};
+use crate::stats_scans::{RecordCounts, RecordScan};
+use crate::status::MemberStatus;
 use forebay_index::csm::engine::CompressedEngine;
 use forebay_storage::LogEnd;
 use std::sync::atomic::AtomicBool;
@@ -41,7 +42,7 @@ impl NodeServer {
         unclean.into_iter().chain(superblocks).collect()
     }
 
-    fn figures(&self, counted: Option<(Counted, Duration)>, disk: Option<u64>) -> MemberStatus {
+    fn figures(&self, counted: Option<(RecordCounts, Duration)>, disk: Option<u64>) -> MemberStatus {
         let node = self.node();
         let store = node.store.stats();
         let data = node.data.stats();
