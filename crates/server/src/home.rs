@@ -15,7 +15,7 @@
 //! none is ready, the service is new: member 0's id holds. Each writes its superblock "being made", all wait for all, and
 //! each writes "ready". After a crash before any is ready nothing is stored yet, and the next start begins anew; after a later
 //! one, those that are not ready have the right id, so they become ready at the next start.
-use crate::layout::{enter, lock, must_be_empty, refuse, trouble};
+use crate::layout::{lock_dir, make_private, must_be_empty, path_error, refuse};
 use crate::repair_under_way::must_not_be_under_way;
 use crate::superblock::{self, Id, Role, Superblock, random_id};
 use crate::{Meeting, Member, Result};
@@ -51,11 +51,11 @@ impl Home {
     /// `Refused`, each with the next step: in use, of another user, foreign, newer, damaged, or of a whole service.
     pub fn open(io: &dyn Io, dir: &Path) -> Result<Home> {
         // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
-        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| trouble(dir, &e))? {
+        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| path_error(dir, &e))? {
             must_be_empty(io, dir)?;
         }
-        enter(io, dir)?;
-        let lock = lock(dir)?;
+        make_private(io, dir)?;
+        let lock = lock_dir(dir)?;
         must_not_be_under_way(io, dir)?;
         let (superblock, repaired) = Superblock::read_and_repair(io, dir)?;
         match &superblock {
@@ -244,7 +244,7 @@ mod tests {
             let text = got.unwrap_err().to_string();
             assert!(text.contains("the store of member 1 is missing"), "{text}");
         }
-        assert!(!dirs[1].join(superblock::NAME).exists());
+        assert!(!dirs[1].join(superblock::FILE_NAME).exists());
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! Invariants: a directory that holds something else is refused before it is touched; one is locked before anything in
 //! it is written, or believed.
 use crate::repair_under_way::must_not_be_under_way;
-use crate::superblock::{self, NAME, Role, Superblock, random_id};
+use crate::superblock::{self, FILE_NAME, Role, Superblock, random_id};
 use crate::{Error, Member, Result};
 use forebay_storage::Io;
 use rustix::fs::FlockOperation;
@@ -23,7 +23,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long to wait for a lock whose holder has ended.
-const CLEARING: Duration = Duration::from_secs(10);
+const ENDED_HOLDER_WAIT: Duration = Duration::from_secs(10);
+/// Between tries meanwhile: `flock` has no wait with a limit, and the kernel takes milliseconds to clear up after a process.
+const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// An opened (and locked) service directory.
 pub struct Layout {
@@ -47,11 +49,11 @@ impl Layout {
             return refuse("a service needs at least one node; give `--nodes 1` or more".into());
         }
         // A look before the first touch: a directory of something else keeps its mode and gets no file of ours.
-        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| trouble(dir, &e))? {
+        if dir.is_dir() && !superblock::is_in(io, dir).map_err(|e| path_error(dir, &e))? {
             must_be_empty(io, dir)?;
         }
-        enter(io, dir)?;
-        let mut locks: Vec<File> = lock(dir)?.into_iter().collect();
+        make_private(io, dir)?;
+        let mut locks: Vec<File> = lock_dir(dir)?.into_iter().collect();
         let (found, of_service) = Superblock::read_and_repair(io, dir)?;
         let mut service = match found {
             Some(service) => service,
@@ -84,14 +86,14 @@ impl Layout {
         let mut repaired = vec![of_service];
         repaired.resize(nodes.len(), Vec::new());
         for (k, node) in (0..members).zip(&nodes) {
-            if service.ready && !io.exists(node).map_err(|e| trouble(node, &e))? {
+            if service.ready && !io.exists(node).map_err(|e| path_error(node, &e))? {
                 return refuse(format!(
                     "{} is missing: the store of member {k}; put it back, or its files cannot be read",
                     node.display()
                 ));
             }
-            enter(io, node)?;
-            locks.extend(lock(node)?);
+            make_private(io, node)?;
+            locks.extend(lock_dir(node)?);
             must_not_be_under_way(io, node)?;
             repaired[usize::from(k)].extend(check_member(io, node, k, &service)?);
         }
@@ -118,7 +120,7 @@ fn check_member(
     let (found, repaired) = Superblock::read_and_repair(io, dir)?;
     match found {
         None if service.ready => refuse(format!(
-            "{at}/{NAME} is missing; put it back from a copy of the store, or run `forebay fsck --repair`"
+            "{at}/{FILE_NAME} is missing; put it back from a copy of the store, or run `forebay fsck --repair`"
         )),
         None => {
             let block = Superblock::new(Role::Member(member), service.members, service.service);
@@ -137,8 +139,8 @@ fn check_member(
     }
 }
 
-/// Makes the directory if it is missing; refuses one of another user; closes it to others.
-pub(crate) fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
+/// Makes the directory if it is missing; refuses one of another user; takes its permissions from everyone else.
+pub(crate) fn make_private(io: &dyn Io, dir: &Path) -> Result<()> {
     if let Ok(meta) = std::fs::metadata(dir) {
         if !meta.is_dir() {
             return refuse(format!(
@@ -154,19 +156,19 @@ pub(crate) fn enter(io: &dyn Io, dir: &Path) -> Result<()> {
             ));
         }
     }
-    io.create_dir_all(dir).map_err(|e| trouble(dir, &e))?;
+    io.create_dir_all(dir).map_err(|e| path_error(dir, &e))?;
     // A directory that was there before may be open to others.
     if let Ok(meta) = std::fs::metadata(dir)
         && meta.mode() & 0o077 != 0
     {
         std::fs::set_permissions(dir, PermissionsExt::from_mode(0o700))
-            .map_err(|e| trouble(dir, &e))?;
+            .map_err(|e| path_error(dir, &e))?;
     }
     Ok(())
 }
 
 /// Locks the directory for this process. `None` for a directory that is not on a disk (in tests).
-pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
+pub(crate) fn lock_dir(dir: &Path) -> Result<Option<File>> {
     if !dir.is_dir() {
         return Ok(None);
     }
@@ -178,8 +180,8 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
         .truncate(false)
         .mode(0o600)
         .open(&path);
-    let mut file = open.map_err(|e| trouble(&path, &e))?;
-    let until = Instant::now() + CLEARING;
+    let mut file = open.map_err(|e| path_error(&path, &e))?;
+    let until = Instant::now() + ENDED_HOLDER_WAIT;
     while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut holder = String::new();
         // Only for the message; without it the message says less.
@@ -189,7 +191,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
         let may_end = has_ended(holder.trim()) || is_child_starting(holder.trim(), until);
         if may_end && Instant::now() < until {
             // `flock` either waits without a limit or not at all, and who holds it by an inherited descriptor cannot be told.
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(LOCK_RETRY);
             continue;
         }
         let holder = match holder.trim() {
@@ -205,14 +207,14 @@ pub(crate) fn lock(dir: &Path) -> Result<Option<File>> {
         .set_len(0)
         .and_then(|()| file.rewind())
         .and_then(|()| write!(file, "{}", std::process::id()));
-    noted.map_err(|e| trouble(&path, &e))?;
+    noted.map_err(|e| path_error(&path, &e))?;
     Ok(Some(file))
 }
 
 /// Whether a process that this one has just started may have the lock, which this one has given up: it has what was open here until it
 /// runs its own program. Not for longer than a second: then the store is open here.
 fn is_child_starting(pid: &str, until: Instant) -> bool {
-    let waited = (Instant::now() + CLEARING).saturating_duration_since(until);
+    let waited = (Instant::now() + ENDED_HOLDER_WAIT).saturating_duration_since(until);
     pid.parse() == Ok(std::process::id()) && waited < Duration::from_secs(1)
 }
 
@@ -228,8 +230,8 @@ fn has_ended(pid: &str) -> bool {
 }
 
 pub(crate) fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
-    let ours = ["lock", superblock::NEW, "lost+found"];
-    let entries = io.list(dir).map_err(|e| trouble(dir, &e))?;
+    let ours = ["lock", superblock::TEMPORARY_NAME, "lost+found"];
+    let entries = io.list(dir).map_err(|e| path_error(dir, &e))?;
     match entries.iter().find(|e| !ours.contains(&e.name.as_str())) {
         None => Ok(()),
         Some(other) => refuse(format!(
@@ -240,7 +242,7 @@ pub(crate) fn must_be_empty(io: &dyn Io, dir: &Path) -> Result<()> {
     }
 }
 
-pub(crate) fn trouble(path: &Path, error: &std::io::Error) -> Error {
+pub(crate) fn path_error(path: &Path, error: &std::io::Error) -> Error {
     Error::Refused(format!(
         "{}: {error}; check the path and who may use it",
         path.display()
@@ -292,7 +294,7 @@ mod tests {
         std::fs::rename(dir.join("node-1"), dir.join("node-0")).unwrap();
         std::fs::rename(dir.join("x"), dir.join("node-1")).unwrap();
         assert!(refused(&dir, 2).contains("not the store of member 0"));
-        for name in [NAME, superblock::COPY] {
+        for name in [FILE_NAME, superblock::COPY_NAME] {
             std::fs::remove_file(dir.join("node-0").join(name)).unwrap();
         }
         assert!(refused(&dir, 2).contains("missing"));

@@ -14,8 +14,8 @@
 //! - Everything of the old stores stays in `damaged-T` until the user removes it.
 //! - No log byte goes that may be somebody's: a start gives back what no record names, so that is set aside first.
 
+use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
 use crate::repair_under_way::{self, NEW_RECORDS};
-use crate::rebuild::{Look, Losses, Source, rebuild};
 use crate::stopped::{self, LostSuperblock};
 use crate::superblock::Role;
 use crate::{Error, Result};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Bytes copied at a time; zeros are not.
-const CHUNK: u64 = 64 << 10;
+const COPY_CHUNK: u64 = 64 << 10;
 
 /// A repair whose result is made and waits to be put in place.
 pub struct Repair {
@@ -57,11 +57,11 @@ fn failed<T>(path: &Path, error: impl std::fmt::Display) -> Result<T> {
 }
 
 /// A failure with its path.
-trait At<T> {
+trait AtPath<T> {
     fn at(self, path: &Path) -> Result<T>;
 }
 
-impl<T, E: std::fmt::Display> At<T> for Result<T, E> {
+impl<T, E: std::fmt::Display> AtPath<T> for Result<T, E> {
     fn at(self, path: &Path) -> Result<T> {
         self.or_else(|e| failed(path, e))
     }
@@ -105,16 +105,20 @@ impl Repair {
         };
         repair.discard()?;
         let kv = |node: &PathBuf| Some(node.join("kv")).filter(|kv| kv.is_dir());
-        let sources: Vec<Source> = repair
+        let sources: Vec<MemberRemains> = repair
             .nodes
             .iter()
-            .map(|node| Source {
+            .map(|node| MemberRemains {
                 kv: kv(node),
                 data: Some(node.join("data")),
             })
             .collect();
-        let targets: Vec<PathBuf> = repair.nodes.iter().map(|node| node.join(NEW_RECORDS)).collect();
-        repair.losses = rebuild(&io, &sources, &targets, Look::Bytes, progress)?;
+        let targets: Vec<PathBuf> = repair
+            .nodes
+            .iter()
+            .map(|node| node.join(NEW_RECORDS))
+            .collect();
+        repair.losses = rebuild(&io, &sources, &targets, ByteCheck::Bytes, progress)?;
         repair.losses.damage.splice(0..0, stores.damage);
         for (node, source) in repair.nodes.iter().zip(&sources) {
             if source.kv.is_none() {
@@ -202,7 +206,11 @@ impl Repair {
             let aside = node.join(&self.aside);
             self.io.create_dir_all(&aside).at(&aside)?;
             if self.losses.spans_lost.contains(&(member as u16)) {
-                set_aside(&node.join(NEW_RECORDS), &node.join("data"), &aside.join("data"))?;
+                set_aside(
+                    &node.join(NEW_RECORDS),
+                    &node.join("data"),
+                    &aside.join("data"),
+                )?;
             }
             self.io.sync_dir(node).at(node)?;
         }
@@ -336,7 +344,7 @@ fn copy_unknown(from: &Path, places: &[Range<u64>], to: &Path) -> std::io::Resul
     for range in subtract(HEADER_BYTES..len.max(HEADER_BYTES), &places) {
         let mut at = range.start;
         while at < range.end {
-            let n = CHUNK.min(range.end - at);
+            let n = COPY_CHUNK.min(range.end - at);
             buffer.resize(n as usize, 0);
             from.read_exact_at(&mut buffer, at)?;
             if buffer.iter().any(|b| *b != 0) {

@@ -319,7 +319,11 @@ mod tests {
                     assert_eq!(count(&nodes, "kv/new"), members, "{context}");
                     let kept = format!("{}/kv/old", aside(TIME));
                     assert_eq!(count(&nodes, &kept), old, "{context}");
-                    assert_eq!(count(&nodes, NEW_RECORDS) + count(&nodes, MARK), 0, "{context}");
+                    assert_eq!(
+                        count(&nodes, NEW_RECORDS) + count(&nodes, MARK),
+                        0,
+                        "{context}"
+                    );
                 }
                 if done.is_ok() {
                     break;

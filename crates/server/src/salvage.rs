@@ -8,7 +8,7 @@
 mod overlay;
 
 use crate::layout::{self, Layout};
-use crate::rebuild::{Look, Losses, Source, rebuild};
+use crate::rebuild::{ByteCheck, Losses, MemberRemains, rebuild};
 use crate::repair_under_way::newest_records;
 use crate::{Config, Error, Result, Service, stopped};
 use forebay_storage::Io;
@@ -22,25 +22,25 @@ pub struct Salvage {
     /// `None` once it has stopped.
     service: Option<Service>,
     losses: Losses,
-    scratch: Scratch,
+    scratch: ScratchDirectory,
     /// Held until it is dropped.
     _locks: Vec<File>,
 }
 
 /// A directory that is removed with this.
-struct Scratch(PathBuf);
+struct ScratchDirectory(PathBuf);
 
-impl Scratch {
-    fn create(above: &Path) -> Result<Scratch> {
+impl ScratchDirectory {
+    fn create(above: &Path) -> Result<ScratchDirectory> {
         let id = crate::superblock::random_id();
         let id: String = id[..6].iter().map(|b| format!("{b:02x}")).collect();
         let dir = above.join(format!("forebay-salvage-{id}"));
-        layout::enter(&forebay_storage::OsIo, &dir)?;
-        Ok(Scratch(dir))
+        layout::make_private(&forebay_storage::OsIo, &dir)?;
+        Ok(ScratchDirectory(dir))
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(error = %e, "{} is left behind; remove it", self.0.display());
@@ -63,21 +63,21 @@ impl Salvage {
         progress: &mut dyn FnMut(&'static str),
     ) -> Result<Salvage> {
         let found = stopped::open_damaged(&io, dirs)?;
-        let scratch = Scratch::create(scratch)?;
+        let scratch = ScratchDirectory::create(scratch)?;
         let members = found.nodes.len() as u16;
         let new = Layout::open(&*io, &scratch.0, members)?;
         let records = newest_records(&*io, &found.nodes)?;
-        let sources: Vec<Source> = found
+        let sources: Vec<MemberRemains> = found
             .nodes
             .iter()
             .zip(records)
-            .map(|(node, kv)| Source {
+            .map(|(node, kv)| MemberRemains {
                 kv,
                 data: node.as_ref().map(|node| node.join("data")),
             })
             .collect();
         let targets: Vec<PathBuf> = new.nodes.iter().map(|node| node.join("kv")).collect();
-        let mut losses = rebuild(&io, &sources, &targets, Look::Lengths, progress)?;
+        let mut losses = rebuild(&io, &sources, &targets, ByteCheck::Lengths, progress)?;
         losses.damage.splice(0..0, found.damage);
         losses.notes.push(
             "file data was not read yet: damaged pieces answer EIO, and `forebay fsck` names them"

@@ -2,9 +2,9 @@
 //!
 //! Invariants: makes no directory and no store; all directories are locked before anything in them is believed; what is opened
 //! is all of one service, each member once.
-use crate::layout::{Layout, lock, refuse};
-use crate::repair_under_way::must_not_be_under_way;
-use crate::superblock::{Found, Id, Role, Superblock, random_id};
+use crate::layout::{Layout, lock_dir, refuse};
+use crate::repair_under_way::{NEW_RECORDS, must_not_be_under_way};
+use crate::superblock::{FoundSuperblock, Id, Role, Superblock, random_id};
 use crate::{Fid, Member, Result, keys};
 use forebay_storage::{Io, Options, Store};
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Members of a service whose directories are looked for behind one that is missing, if no superblock tells how many there are.
-const LOOKED_FOR: u16 = 64;
+const MAX_MEMBERS_SOUGHT: u16 = 64;
 
 /// Opens (and locks) the stores in `dirs`, in any order.
 ///
@@ -49,11 +49,11 @@ pub fn open(io: &dyn Io, dirs: &[PathBuf]) -> Result<Layout> {
             (Role::Member(member), _) => members.push((member, dir, block)),
         }
     }
-    of_members(io, &members)
+    layout_of_members(io, &members)
 }
 
 /// The stores of members that run in processes of their own.
-fn of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<Layout> {
+fn layout_of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<Layout> {
     let Some((_, first, block)) = found.first() else {
         return refuse("no store is named; name the store of a service".into());
     };
@@ -91,7 +91,7 @@ fn of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<L
     let mut locks = Vec::new();
     let mut repaired = Vec::new();
     for node in &nodes {
-        locks.extend(lock(node)?);
+        locks.extend(lock_dir(node)?);
         must_not_be_under_way(io, node)?;
         repaired.push(Superblock::read_and_repair(io, node)?.1);
     }
@@ -103,7 +103,7 @@ fn of_members(io: &dyn Io, found: &[(Member, &PathBuf, Superblock)]) -> Result<L
 }
 
 /// Stores of a service of which some may be damaged or missing.
-pub struct Damaged {
+pub struct DamagedStores {
     /// Where each member's store lies, if it is there.
     pub nodes: Vec<Option<PathBuf>>,
     /// Held until dropped.
@@ -123,14 +123,14 @@ pub struct LostSuperblock {
 }
 
 /// A directory, and its superblock if a copy of it can be read.
-type Opened = (PathBuf, Option<Superblock>);
+type OpenedDirectory = (PathBuf, Option<Superblock>);
 
 /// Opens (and locks) what there is of the stores in `dirs`, in any order. A superblock that cannot be read is done without if the others,
 /// or the directory's own entries, tell what it said.
 ///
 /// # Errors
 /// `Refused`: in use, no store, of another version, stores of several services, or too little is known of them.
-pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Damaged> {
+pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<DamagedStores> {
     let mut damage = Vec::new();
     let mut blocks = Vec::new();
     for dir in dirs {
@@ -140,7 +140,7 @@ pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Damaged> {
                 dir.display()
             ));
         }
-        blocks.push((dir.clone(), find(&**io, dir, &mut damage)?));
+        blocks.push((dir.clone(), read_superblock(&**io, dir, &mut damage)?));
     }
     let service = blocks.iter().position(|(dir, block)| match block {
         Some(block) => block.role == Role::Service,
@@ -152,18 +152,18 @@ pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Damaged> {
             return refuse("the store of a whole service is among several; name it alone".into());
         }
         Some(at) => {
-            locks.extend(lock(&blocks[at].0)?);
-            of_service(&**io, &blocks[at], &mut damage)?
+            locks.extend(lock_dir(&blocks[at].0)?);
+            stores_of_service(&**io, &blocks[at], &mut damage)?
         }
-        None => places(io, &blocks)?,
+        None => stores_by_member(io, &blocks)?,
     };
     for (member, node) in nodes.iter().enumerate() {
         match node {
-            Some(node) => locks.extend(lock(node)?),
+            Some(node) => locks.extend(lock_dir(node)?),
             None => damage.push(format!("the store of member {member} is missing")),
         }
     }
-    Ok(Damaged {
+    Ok(DamagedStores {
         nodes,
         locks,
         damage,
@@ -172,19 +172,25 @@ pub fn open_damaged(io: &Arc<dyn Io>, dirs: &[PathBuf]) -> Result<Damaged> {
 }
 
 /// The superblock of a directory, if a copy can be read.
-fn find(io: &dyn Io, dir: &Path, damage: &mut Vec<String>) -> Result<Option<Superblock>> {
+fn read_superblock(
+    io: &dyn Io,
+    dir: &Path,
+    damage: &mut Vec<String>,
+) -> Result<Option<Superblock>> {
     match Superblock::find(io, dir)? {
-        Found::Whole(block) => return Ok(Some(block)),
-        Found::Missing => damage.push(format!("{}: there is no superblock", dir.display())),
-        Found::Damaged(e) => damage.push(format!("{e}; so is its copy")),
+        FoundSuperblock::Whole(block) => return Ok(Some(block)),
+        FoundSuperblock::Missing => {
+            damage.push(format!("{}: there is no superblock", dir.display()))
+        }
+        FoundSuperblock::Damaged(e) => damage.push(format!("{e}; so is its copy")),
     }
     Ok(None)
 }
 
 /// The stores of a whole service's directory, and superblocks that cannot be read.
-fn of_service(
+fn stores_of_service(
     io: &dyn Io,
-    (dir, block): &Opened,
+    (dir, block): &OpenedDirectory,
     damage: &mut Vec<String>,
 ) -> Result<(Vec<Option<PathBuf>>, Vec<LostSuperblock>)> {
     let node = |k: u16| dir.join(format!("node-{k}"));
@@ -195,12 +201,12 @@ fn of_service(
     while k < members {
         let path = node(k);
         if path.is_dir() {
-            let found = find(io, &path, damage)?;
+            let found = read_superblock(io, &path, damage)?;
             if let (None, Some(found)) = (block, &found) {
                 members = found.members;
             }
             blocks.push(Some((path, found)));
-        } else if members == u16::MAX && !((k..LOOKED_FOR).any(|k| node(k).is_dir())) {
+        } else if members == u16::MAX && !((k..MAX_MEMBERS_SOUGHT).any(|k| node(k).is_dir())) {
             members = k;
         } else {
             blocks.push(None);
@@ -208,9 +214,9 @@ fn of_service(
         k += 1;
     }
     let known = block.as_ref().map(|b| b.service);
-    let of_members = blocks.iter().flatten().filter_map(|(_, b)| b.as_ref());
+    let member_blocks = blocks.iter().flatten().filter_map(|(_, b)| b.as_ref());
     let service = known
-        .or_else(|| of_members.map(|b| b.service).next())
+        .or_else(|| member_blocks.map(|b| b.service).next())
         .unwrap_or_else(random_id);
     let mut lost = Vec::new();
     if block.is_none() {
@@ -242,9 +248,9 @@ fn of_service(
 }
 
 /// Which member's each directory is, and superblocks that cannot be read.
-fn places(
+fn stores_by_member(
     io: &Arc<dyn Io>,
-    blocks: &[Opened],
+    blocks: &[OpenedDirectory],
 ) -> Result<(Vec<Option<PathBuf>>, Vec<LostSuperblock>)> {
     let Some(known) = blocks.iter().find_map(|(_, block)| block.as_ref()) else {
         return refuse(

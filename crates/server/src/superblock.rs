@@ -31,14 +31,14 @@ use std::path::Path;
 /// twice.
 pub const VERSION: u32 = 4;
 /// The name of the file.
-pub const NAME: &str = "superblock";
+pub const FILE_NAME: &str = "superblock";
 /// The name of its copy.
-pub const COPY: &str = "superblock.copy";
+pub const COPY_NAME: &str = "superblock.copy";
 /// A superblock being written, renamed into place when whole.
-pub const NEW: &str = "superblock.new";
+pub const TEMPORARY_NAME: &str = "superblock.new";
 const MAGIC: &[u8; 8] = b"FOREBAY\n";
 const LEN: usize = 64;
-const SUMMED: usize = 60;
+const CHECKSUMMED: usize = 60;
 
 /// A random 128-bit name.
 pub type Id = [u8; 16];
@@ -93,8 +93,8 @@ impl Superblock {
         b[16..18].copy_from_slice(&self.members.to_be_bytes());
         b[28..44].copy_from_slice(&self.service);
         b[44..60].copy_from_slice(&self.store);
-        let sum = crc32c::crc32c(&b[..SUMMED]);
-        b[SUMMED..].copy_from_slice(&sum.to_be_bytes());
+        let sum = crc32c::crc32c(&b[..CHECKSUMMED]);
+        b[CHECKSUMMED..].copy_from_slice(&sum.to_be_bytes());
         b
     }
 
@@ -143,9 +143,9 @@ impl Superblock {
     /// `Refused` for one that is foreign or of another version, if both are damaged, or cannot be read.
     pub fn read(io: &dyn Io, dir: &Path) -> Result<Option<Superblock>> {
         match Superblock::find(io, dir)? {
-            Found::Whole(block) => Ok(Some(block)),
-            Found::Missing => Ok(None),
-            Found::Damaged(e) => Err(e),
+            FoundSuperblock::Whole(block) => Ok(Some(block)),
+            FoundSuperblock::Missing => Ok(None),
+            FoundSuperblock::Damaged(e) => Err(e),
         }
     }
 
@@ -153,18 +153,21 @@ impl Superblock {
     ///
     /// # Errors
     /// `Refused` for one of another version, and if one cannot be read.
-    pub fn find(io: &dyn Io, dir: &Path) -> Result<Found> {
+    pub fn find(io: &dyn Io, dir: &Path) -> Result<FoundSuperblock> {
         let [first, copy] = read_both(io, dir)?;
         Ok(match (first, copy) {
-            (Found::Missing, copy @ Found::Damaged(_)) => copy,
-            (first @ (Found::Missing | Found::Damaged(_)), Found::Whole(block)) => {
-                let file = dir.join(NAME);
+            (FoundSuperblock::Missing, copy @ FoundSuperblock::Damaged(_)) => copy,
+            (
+                first @ (FoundSuperblock::Missing | FoundSuperblock::Damaged(_)),
+                FoundSuperblock::Whole(block),
+            ) => {
+                let file = dir.join(FILE_NAME);
                 let what = match first {
-                    Found::Missing => "missing",
+                    FoundSuperblock::Missing => "missing",
                     _ => "damaged",
                 };
                 tracing::warn!(file = %file.display(), "the superblock is {what}; its copy is used");
-                Found::Whole(block)
+                FoundSuperblock::Whole(block)
             }
             (first, _) => first,
         })
@@ -180,7 +183,7 @@ impl Superblock {
             return Ok((None, Vec::new()));
         };
         let found = read_both(io, dir)?;
-        let whole = |f: &Found| matches!(f, Found::Whole(b) if *b == block);
+        let whole = |f: &FoundSuperblock| matches!(f, FoundSuperblock::Whole(b) if *b == block);
         if found.iter().all(whole) {
             return Ok((Some(block), Vec::new()));
         }
@@ -189,18 +192,22 @@ impl Superblock {
             Ok(()) => "it was made again from the other copy".to_string(),
             Err(e) => format!("it could not be made again from the other copy: {e}"),
         };
-        let said = |(found, name): (&Found, &str)| {
+        let said = |(found, name): (&FoundSuperblock, &str)| {
             let what = match found {
-                Found::Whole(_) => return None,
-                Found::Missing => "missing",
-                Found::Damaged(_) => "damaged",
+                FoundSuperblock::Whole(_) => return None,
+                FoundSuperblock::Missing => "missing",
+                FoundSuperblock::Damaged(_) => "damaged",
             };
             Some(format!(
                 "{} was {what}; {outcome}",
                 dir.join(name).display()
             ))
         };
-        let said: Vec<String> = found.iter().zip([NAME, COPY]).filter_map(said).collect();
+        let said: Vec<String> = found
+            .iter()
+            .zip([FILE_NAME, COPY_NAME])
+            .filter_map(said)
+            .collect();
         said.iter().for_each(|text| tracing::warn!("{text}"));
         Ok((Some(block), said))
     }
@@ -210,8 +217,8 @@ impl Superblock {
     /// # Errors
     /// `Refused` naming what the disk said.
     pub fn write(&self, io: &dyn Io, dir: &Path) -> Result<()> {
-        let new = dir.join(NEW);
-        [NAME, COPY].iter().try_for_each(|name| {
+        let new = dir.join(TEMPORARY_NAME);
+        [FILE_NAME, COPY_NAME].iter().try_for_each(|name| {
             let path = dir.join(name);
             let written = (|| {
                 if io.exists(&new)? {
@@ -239,11 +246,11 @@ impl Superblock {
 /// # Errors
 /// Those of looking.
 pub fn is_in(io: &dyn Io, dir: &Path) -> std::io::Result<bool> {
-    Ok(io.exists(&dir.join(NAME))? || io.exists(&dir.join(COPY))?)
+    Ok(io.exists(&dir.join(FILE_NAME))? || io.exists(&dir.join(COPY_NAME))?)
 }
 
 /// What is found of a superblock, or of one of its two files.
-pub enum Found {
+pub enum FoundSuperblock {
     /// It is not there.
     Missing,
     /// It can be read.
@@ -253,16 +260,16 @@ pub enum Found {
 }
 
 /// The superblock and its copy.
-fn read_both(io: &dyn Io, dir: &Path) -> Result<[Found; 2]> {
+fn read_both(io: &dyn Io, dir: &Path) -> Result<[FoundSuperblock; 2]> {
     Ok([
-        read_file(io, &dir.join(NAME))?,
-        read_file(io, &dir.join(COPY))?,
+        read_file(io, &dir.join(FILE_NAME))?,
+        read_file(io, &dir.join(COPY_NAME))?,
     ])
 }
 
 /// # Errors
 /// If it cannot be read, or is whole and of another version.
-fn read_file(io: &dyn Io, path: &Path) -> Result<Found> {
+fn read_file(io: &dyn Io, path: &Path) -> Result<FoundSuperblock> {
     let unreadable = |e| {
         Error::Refused(format!(
             "{}: {e}; check who may read the store directory",
@@ -270,22 +277,22 @@ fn read_file(io: &dyn Io, path: &Path) -> Result<Found> {
         ))
     };
     if !io.exists(path).map_err(unreadable)? {
-        return Ok(Found::Missing);
+        return Ok(FoundSuperblock::Missing);
     }
     let file = io.open_to_read(path).map_err(unreadable)?;
     let mut bytes = [0; LEN + 1];
     let len = file.read_at(&mut bytes, 0).map_err(unreadable)?;
     let bytes = &bytes[..len];
     match Superblock::decode(path, bytes) {
-        Ok(block) => Ok(Found::Whole(block)),
+        Ok(block) => Ok(FoundSuperblock::Whole(block)),
         Err(e) if is_whole(bytes) => Err(e),
-        Err(e) => Ok(Found::Damaged(e)),
+        Err(e) => Ok(FoundSuperblock::Damaged(e)),
     }
 }
 
 /// Whether the bytes are a superblock as some version wrote it.
 fn is_whole(b: &[u8]) -> bool {
-    b.len() == LEN && b[SUMMED..] == crc32c::crc32c(&b[..SUMMED]).to_be_bytes()
+    b.len() == LEN && b[CHECKSUMMED..] == crc32c::crc32c(&b[..CHECKSUMMED]).to_be_bytes()
 }
 
 fn refuse<T>(text: String) -> Result<T> {
@@ -343,7 +350,7 @@ mod tests {
     #[test]
     fn one_damaged_missing_or_older_copy_costs_nothing_and_is_made_again() {
         let (dir, block) = (tempfile::tempdir().unwrap(), sample());
-        for name in [NAME, COPY] {
+        for name in [FILE_NAME, COPY_NAME] {
             let path = dir.path().join(name);
             for harm in 0..LEN * 8 + 3 {
                 block.write(&OsIo, dir.path()).unwrap();
@@ -362,7 +369,7 @@ mod tests {
                 let (found, said) = Superblock::read_and_repair(&OsIo, dir.path()).unwrap();
                 assert_eq!(found.as_ref(), Some(&block));
                 assert!(said.len() == 1 && said[0].contains(name), "{said:?}");
-                for name in [NAME, COPY] {
+                for name in [FILE_NAME, COPY_NAME] {
                     assert_eq!(
                         std::fs::read(dir.path().join(name)).unwrap(),
                         block.encode()
@@ -374,15 +381,15 @@ mod tests {
         }
         // A crash between both: the first is newer.
         let newer = sample();
-        std::fs::write(dir.path().join(NAME), newer.encode()).unwrap();
+        std::fs::write(dir.path().join(FILE_NAME), newer.encode()).unwrap();
         let (found, said) = Superblock::read_and_repair(&OsIo, dir.path()).unwrap();
         assert_eq!((found.as_ref(), said.len()), (Some(&newer), 0));
         assert_eq!(
-            std::fs::read(dir.path().join(COPY)).unwrap(),
+            std::fs::read(dir.path().join(COPY_NAME)).unwrap(),
             newer.encode()
         );
         // Both damaged.
-        for name in [NAME, COPY] {
+        for name in [FILE_NAME, COPY_NAME] {
             std::fs::write(dir.path().join(name), &newer.encode()[..50]).unwrap();
         }
         assert!(Superblock::read(&OsIo, dir.path()).is_err());
@@ -416,8 +423,8 @@ mod tests {
         for (version, advice) in [(9u32, "newer Forebay"), (2, "copy the files out")] {
             let mut bytes = sample().encode();
             bytes[8..12].copy_from_slice(&version.to_be_bytes());
-            let sum = crc32c::crc32c(&bytes[..SUMMED]);
-            bytes[SUMMED..].copy_from_slice(&sum.to_be_bytes());
+            let sum = crc32c::crc32c(&bytes[..CHECKSUMMED]);
+            bytes[CHECKSUMMED..].copy_from_slice(&sum.to_be_bytes());
             let error = Superblock::decode(Path::new("x"), &bytes).unwrap_err();
             assert!(error.to_string().contains(advice), "{error}");
         }

@@ -236,7 +236,8 @@ impl Filesystem {
         let after = match &answer {
             Ok(placed) if direct => self
                 .delegate
-                .kernel_pages().after_direct_write(handle(fh), expected, *placed)
+                .kernel_pages()
+                .after_direct_write(handle(fh), expected, *placed)
                 .unwrap_or_default(),
             _ => AfterWrite::default(),
         };

@@ -127,7 +127,9 @@ impl Filesystem {
         if asked.typ == libc::F_UNLCK {
             let (owner, start, end) = (asked.owner, asked.start, asked.end());
             let done = attempt("unlock", ino, || {
-                self.delegate.locks().unlock(handle, owner, space, start, end)
+                self.delegate
+                    .locks()
+                    .unlock(handle, owner, space, start, end)
             });
             return answer(done, mark, reply);
         }
@@ -140,7 +142,11 @@ impl Filesystem {
         };
         let locking = attempt("lock", ino, || match asked.wait {
             true => self.delegate.locks().lock_or_wait(handle, &wanted),
-            false => self.delegate.locks().lock(handle, &wanted).map(Locking::Granted),
+            false => self
+                .delegate
+                .locks()
+                .lock(handle, &wanted)
+                .map(Locking::Granted),
         });
         match locking {
             Ok(Locking::Granted(Granted { stale: None })) => answer(Ok(()), mark, reply),

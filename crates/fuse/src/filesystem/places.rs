@@ -258,7 +258,9 @@ impl Filesystem {
         let work = move || {
             places.telling.fetch_add(1, Ordering::SeqCst);
             for (fid, path) in moved {
-                delegate.kernel_pages().show_moved(fid, path.as_os_str().as_bytes());
+                delegate
+                    .kernel_pages()
+                    .show_moved(fid, path.as_os_str().as_bytes());
             }
             places.telling.fetch_sub(1, Ordering::SeqCst);
             done(answer, reply);
@@ -283,12 +285,14 @@ impl Filesystem {
                 return told(Ok(()));
             };
             let work: Box<dyn FnOnce() + Send> = match news {
-                KernelInvalidation::Changed(attr) => match delegate.kernel_pages().changed_elsewhere(&attr) {
-                    Some(paged) => {
-                        Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
+                KernelInvalidation::Changed(attr) => {
+                    match delegate.kernel_pages().changed_elsewhere(&attr) {
+                        Some(paged) => {
+                            Box::new(move || told(caches.catch_up(&delegate, attr.fid, paged)))
+                        }
+                        None => return told(Ok(())),
                     }
-                    None => return told(Ok(())),
-                },
+                }
                 KernelInvalidation::Moved { fid, path } => Box::new(move || {
                     hear_of(
                         &caches,
@@ -306,7 +310,8 @@ impl Filesystem {
             }
         };
         self.delegate
-            .kernel_pages().set_kernel_invalidator(Some(Arc::new(invalidator)));
+            .kernel_pages()
+            .set_kernel_invalidator(Some(Arc::new(invalidator)));
     }
 
     /// Answers a look-up after the kernel has heard where a directory is now.

@@ -257,7 +257,9 @@ impl Handler for Filesystem {
         let answer = self.attempt(req, note, || {
             // The kernel names an owner for direct I/O only.
             if owner.is_none() {
-                self.delegate.kernel_pages().enters_page_cache(files::handle(fh))?;
+                self.delegate
+                    .kernel_pages()
+                    .enters_page_cache(files::handle(fh))?;
             }
             self.delegate.read(files::handle(fh), offset, size)
         });
@@ -282,7 +284,9 @@ impl Handler for Filesystem {
         let answer = self.attempt(req, note, || {
             // As for a read.
             if owner.is_none() {
-                self.delegate.kernel_pages().enters_page_cache(files::handle(fh))?;
+                self.delegate
+                    .kernel_pages()
+                    .enters_page_cache(files::handle(fh))?;
             }
             self.write_file(fid(ino), fh, offset, data, write_flags, flags, caller(req))
         });

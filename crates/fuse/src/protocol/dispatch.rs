@@ -1,4 +1,5 @@
 //! Requests: their arguments, and the handler's method for each.
+use super::kernel_config::KernelConfig;
 use super::names::{
     Errno, FileHandle, INodeNo, OpenFlags, RenameFlags, Request, TimeOrNow, WriteFlags,
 };
@@ -7,7 +8,6 @@ use super::reply::{
     Reply, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-use super::kernel_config::KernelConfig;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;

@@ -3,9 +3,9 @@
 //! 3,000,000.
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 use super::dispatch::{Handler, LockRequest, SetAttrRequest, dispatch, request};
+use super::kernel_config::KernelConfig;
 use super::names::{FileHandle, INodeNo, OpenFlags, RenameFlags, Request, WriteFlags};
 use super::reply::*;
-use super::kernel_config::KernelConfig;
 use super::session::Session;
 use super::{InitFlags, opcode};
 use forebay_testkit::random::Random;

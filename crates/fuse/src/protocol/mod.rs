@@ -26,6 +26,7 @@ mod reply;
 mod session;
 
 pub(crate) use dispatch::{Handler, LockRequest, SetAttrRequest};
+pub(crate) use kernel_config::KernelConfig;
 pub(crate) use names::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, INodeNo, InitFlags, OpenAccMode, OpenFlags,
     RenameFlags, Request, TimeOrNow, WriteFlags,
@@ -34,5 +35,4 @@ pub(crate) use reply::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-pub(crate) use kernel_config::KernelConfig;
 pub(crate) use session::{Notifier, Running, Session};

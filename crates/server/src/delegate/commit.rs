@@ -10,9 +10,9 @@
 //! token the owner answers as the first time. Under a new one it would publish the same log bytes twice, and the first
 //! extents would be given back under the second.
 use super::attempt::Planner;
+use super::deferred_close::DeferredCloses;
 use super::intervals::Source;
 use super::open_file::{Attempt, OpenFile, State};
-use super::deferred_close::DeferredCloses;
 use super::traffic::Counters;
 use super::views::{OwnerViews, ViewRetry};
 use super::write::MAX_SIZE;
@@ -81,12 +81,7 @@ impl LayerCommitter {
     }
 
     /// Publishes everything pending and the new size as one commit. `caller`: whose set-id bits rule applies, if any.
-    pub fn cut_at(
-        &self,
-        file: &Arc<OpenFile>,
-        size: u64,
-        caller: Option<Caller>,
-    ) -> Result<()> {
+    pub fn cut_at(&self, file: &Arc<OpenFile>, size: u64, caller: Option<Caller>) -> Result<()> {
         if size > MAX_SIZE {
             return Err(Errno::FBIG.into());
         }
@@ -101,12 +96,7 @@ impl LayerCommitter {
 
     /// With the commit lock held: publishes everything pending, and with `cut` makes the file exactly that long, as one commit. Planned
     /// again while it turns out to be planned for what the file was before: shorter, or of another layout.
-    pub fn publish_locked(
-        &self,
-        file: &OpenFile,
-        cut: Option<u64>,
-        sync: bool,
-    ) -> Result<()> {
+    pub fn publish_locked(&self, file: &OpenFile, cut: Option<u64>, sync: bool) -> Result<()> {
         for _ in 0..PLAN_TRIES {
             match self.publish_planned(file, cut, sync) {
                 Err(Error::Stale) => self.views.refresh(file)?,

@@ -226,7 +226,9 @@ impl CloseFinisher {
                 return Ok(());
             };
             // If it certainly has not happened, its layer is pending again.
-            let answered = self.committer.carry_out(file, &attempt, true, self.always_sync);
+            let answered = self
+                .committer
+                .carry_out(file, &attempt, true, self.always_sync);
             if let Err(e) = answered
                 && file.state.lock().committing.is_some()
             {

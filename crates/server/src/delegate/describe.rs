@@ -222,10 +222,11 @@ impl Delegate {
             self.beside(fid, told, &mut extents)?;
         } else {
             for member in 0..self.node.peers.members() {
-                self.extents.walk_extents(fid, member, 0..u64::MAX, &mut |range, source| {
-                    extents.add(&range, source);
-                    !extents.full()
-                })?;
+                self.extents
+                    .walk_extents(fid, member, 0..u64::MAX, &mut |range, source| {
+                        extents.add(&range, source);
+                        !extents.full()
+                    })?;
             }
         }
         described.more_extents = extents.full();
@@ -249,12 +250,13 @@ impl Delegate {
         let mut map = told.map();
         map.trust();
         for range in residual {
-            self.extents.walk_extents(fid, fid.owner(), range, &mut |range, source| {
-                if map.segment(range.start).0 != Some(source) {
-                    extents.add(&range, source);
-                }
-                !extents.full()
-            })?;
+            self.extents
+                .walk_extents(fid, fid.owner(), range, &mut |range, source| {
+                    if map.segment(range.start).0 != Some(source) {
+                        extents.add(&range, source);
+                    }
+                    !extents.full()
+                })?;
         }
         Ok(())
     }

@@ -89,7 +89,10 @@ impl LockClient {
     pub(super) fn resend_unlocks(&self, to: Member) -> Result<()> {
         let next = || {
             let unlocks = self.state.unconfirmed_unlocks.lock();
-            unlocks.iter().find(|place| place.fid.owner() == to).cloned()
+            unlocks
+                .iter()
+                .find(|place| place.fid.owner() == to)
+                .cloned()
         };
         if next().is_none() {
             return Ok(());
@@ -111,7 +114,9 @@ impl LockClient {
         let unlocks = self.state.unconfirmed_unlocks.lock();
         let members: BTreeSet<Member> = unlocks.iter().map(|place| place.fid.owner()).collect();
         drop(unlocks);
-        let failed = members.iter().filter(|to| self.resend_unlocks(**to).is_err());
+        let failed = members
+            .iter()
+            .filter(|to| self.resend_unlocks(**to).is_err());
         failed.count() == 0
     }
 

@@ -56,10 +56,11 @@ impl Delegate {
             caller,
         };
         let send = |handles| self.opens.make_and_open(&new, exclusive, flags, handles);
-        let (((attr, counted), made), own) = match exclusive || parent.owner() == self.node.peers.member() {
-            true => (send(1)?, true),
-            false => self.opens.combine.create(&new, flags, send)?,
-        };
+        let (((attr, counted), made), own) =
+            match exclusive || parent.owner() == self.node.peers.member() {
+                true => (send(1)?, true),
+                false => self.opens.combine.create(&new, flags, send)?,
+            };
         Ok(self.opens.opened(&attr, flags, counted, made && own))
     }
 
@@ -100,7 +101,9 @@ impl Delegate {
             token,
         };
         let attr = self.node.peers.call(self.node.peers.member(), request)?;
-        Ok(self.opens.opened(&attr, flags, Counted::new(token, 1), true))
+        Ok(self
+            .opens
+            .opened(&attr, flags, Counted::new(token, 1), true))
     }
 
     /// Ends a handle: commits what is pending, and tells the owner. The kernel does not wait for this, so an error is

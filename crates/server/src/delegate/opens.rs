@@ -236,7 +236,10 @@ impl OpenClient {
                 Ok(_) => {}
                 Err(e) if e.errno() == Errno::STALE => {}
                 Err(e) => {
-                    file.state.lock().unreported_closes.extend_from_slice(&closes[i..]);
+                    file.state
+                        .lock()
+                        .unreported_closes
+                        .extend_from_slice(&closes[i..]);
                     return Err(e);
                 }
             }
@@ -256,7 +259,9 @@ impl OpenClient {
             }
         };
         // All, also after one that cannot be told.
-        let untold = (0..self.node.peers.members()).filter(|member| !told(*member)).count();
+        let untold = (0..self.node.peers.members())
+            .filter(|member| !told(*member))
+            .count();
         untold == 0
     }
 

@@ -61,12 +61,7 @@ impl OwnerExtents {
     }
 
     /// Asks for the map of the file, also for `asked`. `Stale` if the file has moved on.
-    pub fn ask_map(
-        &self,
-        file: &OpenFile,
-        generation: u64,
-        asked: &mut Asked,
-    ) -> Result<()> {
+    pub fn ask_map(&self, file: &OpenFile, generation: u64, asked: &mut Asked) -> Result<()> {
         let told = self.ask_patterns(file.fid)?;
         if told.published > generation {
             return Err(Error::Stale);

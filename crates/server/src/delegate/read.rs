@@ -4,9 +4,9 @@
 //! members is being published: every answer of an owner names the last sequence it has published, and one above the
 //! reader's view makes the reader start again with a newer view.
 use super::intervals::Source;
+use super::memory::LayerMemory;
 use super::open_file::{Asked, OpenFile};
 use super::runs::{Run, runs};
-use super::memory::LayerMemory;
 use super::views::{OwnerViews, ViewRetry};
 use super::windows::OwnerExtents;
 use super::{Delegate, Handle};
@@ -126,7 +126,8 @@ impl LayerReader {
             };
             let known = plan.missing.first().map_or(plan.until, |m| m.start);
             if !plan.missing.is_empty() && (known == at || asked.pieces.len() < most) {
-                self.extents.ask_extents(file, &plan.missing, generation, most, &mut asked)?;
+                self.extents
+                    .ask_extents(file, &plan.missing, generation, most, &mut asked)?;
                 continue;
             }
             let step = at..known;

@@ -76,12 +76,14 @@ impl Delegate {
     ) -> Result<()> {
         if whence == Whence::Data {
             let had_map = asked.map.is_some();
-            self.extents.ask_ahead(file, range.start, range.end, generation, asked)?;
+            self.extents
+                .ask_ahead(file, range.start, range.end, generation, asked)?;
             if !asked.pieces.is_empty() || asked.map.is_some() != had_map {
                 return Ok(());
             }
         }
-        self.extents.ask_extents(file, &[range], generation, 1, asked)
+        self.extents
+            .ask_extents(file, &[range], generation, 1, asked)
     }
 
     /// Copies up to `len` bytes; less at the end of the source, and at most 64 MiB a call. Extents are not shared.

@@ -42,7 +42,9 @@ impl Delegate {
             for member in 0..self.node.peers.members() {
                 unsynced.members.insert(member);
                 let extents = self.node.all_extents(member, file.fid)?;
-                let own = extents.iter().filter(|e| e.member == self.node.peers.member());
+                let own = extents
+                    .iter()
+                    .filter(|e| e.member == self.node.peers.member());
                 unsynced.logs.extend(own.map(|e| e.log));
             }
         }

@@ -124,7 +124,10 @@ impl Delegate {
     pub fn forgo(&self, attr: &Attr, token: u64, handles: u32) -> Result<()> {
         let counted = self.claims.claim(token, handles);
         let file = self.table.hold(attr);
-        file.state.lock().unreported_closes.extend(counted.release());
+        file.state
+            .lock()
+            .unreported_closes
+            .extend(counted.release());
         let told = self.opens.tell_closes(&file);
         self.opens.unhold(&file);
         told

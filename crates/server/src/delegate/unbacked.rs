@@ -77,7 +77,8 @@ impl Delegate {
             };
             let known = plan.missing.first().map_or(plan.until, |m| m.start);
             if !plan.missing.is_empty() && (known == at || asked.pieces.len() < STEP) {
-                self.extents.ask_extents(file, &plan.missing, generation, STEP, &mut asked)?;
+                self.extents
+                    .ask_extents(file, &plan.missing, generation, STEP, &mut asked)?;
                 continue;
             }
             for (piece, source) in plan.found.iter().take_while(|p| p.0.start < known) {

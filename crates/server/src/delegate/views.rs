@@ -22,12 +22,7 @@ pub(super) struct OwnerViews {
 impl OwnerViews {
     /// Asks for a newer view than of generation `seen`. If the owner has none, waits a little for one that another call of this
     /// node gets. `EIO` once an operation has done so for the deadline of requests.
-    pub fn retry_view(
-        &self,
-        file: &OpenFile,
-        seen: u64,
-        retry: &mut ViewRetry,
-    ) -> Result<()> {
+    pub fn retry_view(&self, file: &OpenFile, seen: u64, retry: &mut ViewRetry) -> Result<()> {
         let deadline = self.node.peers.deadline();
         let until = *retry.until.get_or_insert_with(|| Instant::now() + deadline);
         if Instant::now() >= until {

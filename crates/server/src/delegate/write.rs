@@ -49,7 +49,8 @@ impl Delegate {
         let range = match placed.and_then(|at| Ok(at..end_of(at, data.len())?)) {
             Ok(range) => range,
             Err(e) => {
-                self.committer.give_back(&[(log, addr..addr + data.len() as u64)]);
+                self.committer
+                    .give_back(&[(log, addr..addr + data.len() as u64)]);
                 return Err(e);
             }
         };

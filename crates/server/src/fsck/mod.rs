@@ -15,14 +15,14 @@ mod tests;
 
 use crate::inodes::removed_directories;
 use crate::paths::{self, Named};
-use crate::rebuild::Look;
+use crate::rebuild::ByteCheck;
 use crate::{Fid, LOST_LOG, Member, Result, files, keys, meta, outbox, record_subject, stopped};
 use forebay_data::LogId;
 use forebay_index::csm::engine::Settings;
 use forebay_index::{Change, Extent, ExtentIndex};
 use forebay_storage::{Damage, Durability, Io, LogEnd, Lost, Options, Store};
 use serde::{Deserialize, Serialize};
-use spans::{Live, References, UnreadablePieces};
+use spans::{LiveAddresses, References, UnreadablePieces};
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -117,7 +117,7 @@ pub fn check(
     dirs: &[PathBuf],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    run(io, dirs, Look::Bytes, progress)
+    run(io, dirs, ByteCheck::Bytes, progress)
 }
 
 /// The same without reading log bytes: only the records are checked, and whether segment files are long enough.
@@ -129,13 +129,13 @@ pub fn check_records(
     dirs: &[PathBuf],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    run(io, dirs, Look::Lengths, progress)
+    run(io, dirs, ByteCheck::Lengths, progress)
 }
 
 fn run(
     io: Arc<dyn Io>,
     dirs: &[PathBuf],
-    look: Look,
+    byte_check: ByteCheck,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
     let layout = stopped::open(&*io, dirs)?;
@@ -201,7 +201,7 @@ fn run(
         &members,
         layout.nodes.len(),
         &damaged,
-        look,
+        byte_check,
         &named,
         &mut report,
         progress,
@@ -296,7 +296,12 @@ fn structure(members: &[MemberStore], report: &mut Report) -> Result<()> {
 }
 
 /// Whether the bytes of an extent are there.
-fn stored(live: &[Option<Live>], extent: &Extent, place: &dyn Fn() -> String, report: &mut Report) {
+fn stored(
+    live: &[Option<LiveAddresses>],
+    extent: &Extent,
+    place: &dyn Fn() -> String,
+    report: &mut Report,
+) {
     if extent.log == LOST_LOG {
         report.lost += extent.len;
         return;
@@ -342,7 +347,7 @@ fn data<'n>(
     members: &[MemberStore],
     all: usize,
     damaged: &HashSet<Member>,
-    look: Look,
+    byte_check: ByteCheck,
     paths_of: &dyn Fn() -> &'n Named,
     report: &mut Report,
     progress: &mut dyn FnMut(Progress),
@@ -351,10 +356,10 @@ fn data<'n>(
     for m in members {
         total += spans::stored_bytes(&m.store)?;
     }
-    let mut live: Vec<Option<Live>> = (0..all).map(|_| None).collect();
+    let mut live: Vec<Option<LiveAddresses>> = (0..all).map(|_| None).collect();
     let mut unreadable = UnreadablePieces::default();
     for m in members {
-        let checked = spans::check(io, m, look, report, &mut |done| {
+        let checked = spans::check(io, m, byte_check, report, &mut |done| {
             progress(Progress {
                 stage: "data",
                 done,

@@ -1,12 +1,17 @@
 //! The segment files of one member: headers, files that nothing names, places claimed twice.
-use super::{MemberStore, Report, spans::Place};
+use super::{MemberStore, Report, spans::SpanPlace};
 use crate::{Error, Result};
 use forebay_data::segment_header;
 use forebay_storage::Io;
 use std::collections::HashSet;
 
 /// `places`: sorted.
-pub fn check(io: &dyn Io, m: &MemberStore, places: &[Place], report: &mut Report) -> Result<()> {
+pub fn check(
+    io: &dyn Io,
+    m: &MemberStore,
+    places: &[SpanPlace],
+    report: &mut Report,
+) -> Result<()> {
     let used: HashSet<u32> = places.iter().map(|p| p.segment).collect();
     let entries = match io.list(&m.data) {
         Ok(entries) => entries,
@@ -46,7 +51,7 @@ pub fn check(io: &dyn Io, m: &MemberStore, places: &[Place], report: &mut Report
         ));
     }
     // Two parts of one span may both hold the piece between them; anything else has its bytes for itself.
-    let mut before: Option<&Place> = None;
+    let mut before: Option<&SpanPlace> = None;
     for place in places {
         if let Some(b) = before.filter(|b| b.segment == place.segment && b.end > place.start) {
             let same_bytes = b.log == place.log

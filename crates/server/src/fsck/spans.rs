@@ -1,7 +1,7 @@
 //! The spans of one member: their bytes, their order, and which log addresses are live.
 use super::{MemberStore, Report};
 use crate::paths::{self, Named};
-use crate::rebuild::Look;
+use crate::rebuild::ByteCheck;
 use crate::{Fid, Member, Result};
 use forebay_data::LogId;
 use forebay_data::ranges::subtract;
@@ -19,7 +19,7 @@ const OPEN_FILES: usize = 64;
 
 /// Where a span lies in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SpanPlace {
     pub segment: u32,
     pub start: u64,
     pub end: u64,
@@ -29,9 +29,9 @@ pub struct Place {
 }
 
 /// What the spans said.
-pub struct Checked {
-    pub live: Live,
-    pub places: Vec<Place>,
+pub struct CheckedSpans {
+    pub live: LiveAddresses,
+    pub places: Vec<SpanPlace>,
     pub unreadable: Vec<Unreadable>,
 }
 
@@ -106,9 +106,9 @@ impl UnreadablePieces {
 
 /// Live log addresses: by log and start, joined.
 #[derive(Default)]
-pub struct Live(Vec<(LogId, Range<u64>)>);
+pub struct LiveAddresses(Vec<(LogId, Range<u64>)>);
 
-impl Live {
+impl LiveAddresses {
     /// The next span in order of log and address.
     fn push(&mut self, log: LogId, range: Range<u64>) {
         match self.0.last_mut() {
@@ -205,16 +205,16 @@ pub fn stored_bytes(store: &Store) -> Result<u64> {
 pub fn check(
     io: &dyn Io,
     m: &MemberStore,
-    look: Look,
+    byte_check: ByteCheck,
     report: &mut Report,
     progress: &mut dyn FnMut(u64),
-) -> Result<Checked> {
-    let mut checked = Checked {
-        live: Live::default(),
+) -> Result<CheckedSpans> {
+    let mut checked = CheckedSpans {
+        live: LiveAddresses::default(),
         places: Vec::new(),
         unreadable: Vec::new(),
     };
-    let mut files = Files {
+    let mut files = SegmentFiles {
         io,
         m,
         open: HashMap::new(),
@@ -243,14 +243,14 @@ pub fn check(
         checked.live.push(span.log, span.live.clone());
         let start = u64::from(span.offset);
         let (segment, end) = (span.segment, start + span.stored_len());
-        checked.places.push(Place {
+        checked.places.push(SpanPlace {
             segment,
             start,
             end,
             log: span.log,
             addr: span.stored.start,
         });
-        for (live, text) in verify(&mut files, &span, look, &mut buffer) {
+        for (live, text) in verify(&mut files, &span, byte_check, &mut buffer) {
             checked.unreadable.push(Unreadable {
                 log: span.log,
                 live,
@@ -267,9 +267,9 @@ pub fn check(
 
 /// What is wrong with the bytes of the span, and with which of its addresses.
 fn verify(
-    files: &mut Files<'_>,
+    files: &mut SegmentFiles<'_>,
     span: &Span,
-    look: Look,
+    byte_check: ByteCheck,
     buffer: &mut Vec<u8>,
 ) -> Vec<(Range<u64>, String)> {
     let name = segment_header::name(span.segment);
@@ -278,7 +278,7 @@ fn verify(
     let whole = |text: String| vec![(span.live.clone(), text)];
     buffer.clear();
     buffer.resize(span.stored_len() as usize, 0);
-    if look == Look::Lengths {
+    if byte_check == ByteCheck::Lengths {
         let len = files.get(span.segment).and_then(|file| match file {
             Some(file) => file.len(),
             None => Ok(0),
@@ -320,13 +320,13 @@ fn verify(
         .collect()
 }
 
-struct Files<'a> {
+struct SegmentFiles<'a> {
     io: &'a dyn Io,
     m: &'a MemberStore,
     open: HashMap<u32, Arc<dyn File>>,
 }
 
-impl Files<'_> {
+impl SegmentFiles<'_> {
     fn get(&mut self, number: u32) -> std::io::Result<Option<Arc<dyn File>>> {
         if let Some(file) = self.open.get(&number) {
             return Ok(Some(file.clone()));

@@ -42,7 +42,11 @@ impl NodeServer {
         unclean.into_iter().chain(superblocks).collect()
     }
 
-    fn figures(&self, counted: Option<(RecordCounts, Duration)>, disk: Option<u64>) -> MemberStatus {
+    fn figures(
+        &self,
+        counted: Option<(RecordCounts, Duration)>,
+        disk: Option<u64>,
+    ) -> MemberStatus {
         let node = self.node();
         let store = node.store.stats();
         let data = node.data.stats();

@@ -4,7 +4,7 @@
 //! are needed.
 use super::log_bytes::LogBytes;
 use super::losses::Losses;
-use super::{Look, Source, is_member};
+use super::{ByteCheck, MemberRemains, is_member};
 use crate::inodes::{self, Inode};
 use crate::meta::{check::Unfinished, entries, steps::EntryTarget};
 use crate::{Fid, LOST_LOG, Member, Result, files, keys};
@@ -66,8 +66,8 @@ impl MemberStore {
 impl Collected {
     pub fn read(
         io: &Arc<dyn Io>,
-        sources: &[Source],
-        look: Look,
+        sources: &[MemberRemains],
+        byte_check: ByteCheck,
         losses: &mut Losses,
     ) -> Result<Collected> {
         let mut collected = Collected {
@@ -86,7 +86,7 @@ impl Collected {
         }
         for (at, source) in sources.iter().enumerate() {
             collected.names(at, losses);
-            collected.spans(at, LogBytes::new(&**io, source, look));
+            collected.spans(at, LogBytes::new(&**io, source, byte_check));
         }
         let stores: Vec<(Member, &Store)> = collected
             .members
@@ -229,7 +229,7 @@ impl Collected {
 fn open(
     io: &Arc<dyn Io>,
     member: Member,
-    source: &Source,
+    source: &MemberRemains,
     losses: &mut Losses,
 ) -> Result<MemberStore> {
     let mut m = MemberStore {

@@ -3,7 +3,7 @@
 //! An inode counts the bytes that its extents and patterns hold. Where it counts more, some are lost, and where they were is not known:
 //! everything in the file that nothing holds is `EIO` then, holes too. Where it counts fewer, or an extent is newer than the inode, the
 //! inode itself is an older one, and so it may be where lost batches may have placed bytes in it: besides, the file ends in a byte that is `EIO`, so that no reader takes its end for the end.
-use super::Target;
+use super::NewStore;
 use super::collect::Collected;
 use super::losses::Losses;
 use super::names::Names;
@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 /// Lost bytes that are marked in one file, at most: what lies behind is cut off. An extent a MiB.
-const MOST_LOST: u64 = 16 << 40;
+const MAX_LOST_BYTES: u64 = 16 << 40;
 /// Gaps between the patterns of a file that are told apart.
-const MOST_GAPS: usize = 1 << 20;
+const MAX_PATTERN_GAPS: usize = 1 << 20;
 
 /// See the head of this file.
-pub struct Content<'a> {
+pub struct ContentRebuild<'a> {
     collected: &'a Collected,
     map: SliceMap,
     decided: HashMap<Fid, Vec<usize>>,
@@ -75,13 +75,13 @@ impl FileExtents {
     }
 }
 
-impl<'a> Content<'a> {
-    pub fn new(collected: &'a Collected, unplaced: BTreeMap<Fid, u64>) -> Content<'a> {
+impl<'a> ContentRebuild<'a> {
+    pub fn new(collected: &'a Collected, unplaced: BTreeMap<Fid, u64>) -> ContentRebuild<'a> {
         let mut decided: HashMap<Fid, Vec<usize>> = HashMap::new();
         for (at, commit) in collected.decided.iter().enumerate() {
             decided.entry(commit.fid).or_default().push(at);
         }
-        Content {
+        ContentRebuild {
             collected,
             map: SliceMap {
                 members: collected.members.len() as u16,
@@ -95,7 +95,7 @@ impl<'a> Content<'a> {
     pub fn write(
         &mut self,
         names: &mut Names,
-        targets: &mut [Target],
+        targets: &mut [NewStore],
         losses: &mut Losses,
     ) -> Result<()> {
         let mut sources = Vec::new();
@@ -136,7 +136,7 @@ impl<'a> Content<'a> {
         fid: Fid,
         mut extents: Vec<Extent>,
         names: &mut Names,
-        targets: &mut [Target],
+        targets: &mut [NewStore],
         losses: &mut Losses,
     ) -> Result<()> {
         if !names.inodes.contains_key(&fid) {
@@ -238,7 +238,7 @@ impl<'a> Content<'a> {
                 gaps.push(inode.size..inode.size.saturating_add(1));
                 inode.size = inode.size.saturating_add(1);
             }
-            let mut room = MOST_LOST;
+            let mut room = MAX_LOST_BYTES;
             for gap in &gaps {
                 let len = gap.end - gap.start;
                 if len > room {
@@ -309,9 +309,16 @@ impl<'a> Content<'a> {
     }
 
     /// What the patterns of the file hold, by the new records.
-    fn patterns(&self, target: &Target, fid: Fid, size: u64) -> Result<PatternGaps> {
+    fn patterns(&self, target: &NewStore, fid: Fid, size: u64) -> Result<PatternGaps> {
         let missing = |extent: &Extent| self.collected.missing(extent);
-        pattern_gaps(&target.store, &target.index, fid, size, MOST_GAPS, &missing)
+        pattern_gaps(
+            &target.store,
+            &target.index,
+            fid,
+            size,
+            MAX_PATTERN_GAPS,
+            &missing,
+        )
     }
 
     fn holders(&self, owner: Member, extent: &Extent) -> impl Iterator<Item = Member> + use<> {
@@ -328,7 +335,7 @@ impl<'a> Content<'a> {
         fid: Fid,
         laid: &FileExtents,
         patterned: bool,
-        targets: &mut [Target],
+        targets: &mut [NewStore],
         owner: Member,
     ) -> Result<()> {
         let mut changes: HashMap<usize, Vec<Change>> = HashMap::new();

@@ -1,5 +1,5 @@
 //! The log bytes of one member, as far as they are looked at.
-use super::{Look, Source};
+use super::{ByteCheck, MemberRemains};
 use forebay_data::segment_header;
 use forebay_data::span::{Span, checksums};
 use forebay_storage::{File, Io};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct LogBytes<'a> {
     io: &'a dyn Io,
     data: Option<&'a Path>,
-    look: Look,
+    byte_check: ByteCheck,
     /// Segment files and their lengths.
     segments: HashMap<u32, (PathBuf, u64)>,
     /// The one that was read last.
@@ -22,7 +22,7 @@ pub struct LogBytes<'a> {
 
 impl<'a> LogBytes<'a> {
     /// A directory that cannot be listed has no segment files.
-    pub fn new(io: &'a dyn Io, source: &'a Source, look: Look) -> LogBytes<'a> {
+    pub fn new(io: &'a dyn Io, source: &'a MemberRemains, byte_check: ByteCheck) -> LogBytes<'a> {
         let data = source.data.as_deref();
         let listed = data.and_then(|data| io.list(data).ok()).unwrap_or_default();
         let segments = listed.into_iter().filter_map(|entry| {
@@ -32,7 +32,7 @@ impl<'a> LogBytes<'a> {
         LogBytes {
             io,
             data,
-            look,
+            byte_check,
             segments: segments.collect(),
             open: None,
             buffer: Vec::new(),
@@ -53,9 +53,9 @@ impl<'a> LogBytes<'a> {
         // A piece of which the end is missing cannot be verified.
         let pieces = (0..span.crcs.len()).map(|i| (span.piece(i), span.crcs[i]));
         let there = |piece: &Range<u64>| piece.end - span.stored.start <= end;
-        let bad: Vec<Range<u64>> = match self.look {
-            Look::Lengths => pieces.map(|(p, _)| p).filter(|p| !there(p)).collect(),
-            Look::Bytes => {
+        let bad: Vec<Range<u64>> = match self.byte_check {
+            ByteCheck::Lengths => pieces.map(|(p, _)| p).filter(|p| !there(p)).collect(),
+            ByteCheck::Bytes => {
                 self.read(span, end);
                 let found = checksums(span.stored.start, &self.buffer);
                 let right = |i: usize, crc: u32| found.get(i) == Some(&crc);

@@ -31,7 +31,7 @@ pub use losses::{Loss, Losses};
 use crate::inodes::record;
 use crate::{Error, Fid, Kind, Member, Result, keys, record_subject};
 use collect::Collected;
-use content::Content;
+use content::ContentRebuild;
 use forebay_index::ExtentIndex;
 use forebay_index::csm::engine::Settings;
 use forebay_storage::{Batch, Durability, Io, Keyspace, Options, Store};
@@ -51,7 +51,7 @@ const COUNTERS: [&[u8]; 6] = [b"fid", b"seq", b"intent", b"log", b"token", b"lif
 
 /// What there is of one member.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct MemberRemains {
     /// Its key-value store, which may be damaged; `None`: there is none.
     pub kv: Option<PathBuf>,
     /// Its segment files.
@@ -60,7 +60,7 @@ pub struct Source {
 
 /// How far file data is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum ByteCheck {
     /// Whether the segment files are there and long enough.
     Lengths,
     /// Every piece is read and compared with its checksum, which takes as long as reading everything does.
@@ -68,14 +68,14 @@ pub enum Look {
 }
 
 /// A new store as it is filled.
-struct Target {
+struct NewStore {
     store: Store,
     index: ExtentIndex,
     batch: Batch,
 }
 
-impl Target {
-    fn create(io: &Arc<dyn Io>, kv: &std::path::Path) -> Result<Target> {
+impl NewStore {
+    fn create(io: &Arc<dyn Io>, kv: &std::path::Path) -> Result<NewStore> {
         let options = Options {
             durability: Durability::Process,
             background: false,
@@ -93,7 +93,7 @@ impl Target {
             ..Settings::default()
         };
         let index = ExtentIndex::open(&store, settings)?;
-        Ok(Target {
+        Ok(NewStore {
             store,
             index,
             batch: Batch::new(),
@@ -128,17 +128,17 @@ impl Target {
 /// When the disk cannot be read or a new store cannot be written. Damage is no error: what it costs is in the answer.
 pub fn rebuild(
     io: &Arc<dyn Io>,
-    sources: &[Source],
+    sources: &[MemberRemains],
     targets: &[PathBuf],
-    look: Look,
+    byte_check: ByteCheck,
     progress: &mut dyn FnMut(&'static str),
 ) -> Result<Losses> {
     let mut losses = Losses::default();
     progress("reading what is whole");
-    let mut collected = Collected::read(io, sources, look, &mut losses)?;
+    let mut collected = Collected::read(io, sources, byte_check, &mut losses)?;
     let mut stores = Vec::new();
     for kv in targets {
-        stores.push(Target::create(io, kv)?);
+        stores.push(NewStore::create(io, kv)?);
     }
     // While the collected records have all fids that were given out.
     let counters = counters(&collected);
@@ -182,7 +182,7 @@ pub fn rebuild(
             ));
         }
     }
-    let mut content = Content::new(&collected, unplaced.lost);
+    let mut content = ContentRebuild::new(&collected, unplaced.lost);
     content.write(&mut names, &mut stores, &mut losses)?;
     progress("writing names");
     write_names(&names, &mut stores)?;
@@ -216,7 +216,7 @@ fn damage(collected: &Collected, names: &Names) -> Vec<String> {
 }
 
 /// What belongs to files that there are, as it is. Damaged values of these keyspaces cost what they name when they are read.
-fn copy(collected: &Collected, names: &Names, targets: &mut [Target]) -> Result<()> {
+fn copy(collected: &Collected, names: &Names, targets: &mut [NewStore]) -> Result<()> {
     for (m, target) in collected.members.iter().zip(targets) {
         let Some(store) = &m.store else { continue };
         for keyspace in [keys::XATTRS, keys::PATTERNS, keys::SPANS, keys::DISPLACED] {
@@ -236,7 +236,7 @@ fn copy(collected: &Collected, names: &Names, targets: &mut [Target]) -> Result<
     Ok(())
 }
 
-fn write_names(names: &Names, targets: &mut [Target]) -> Result<()> {
+fn write_names(names: &Names, targets: &mut [NewStore]) -> Result<()> {
     for (fid, inode) in &names.inodes {
         let Some(target) = targets.get_mut(usize::from(fid.owner())) else {
             continue;

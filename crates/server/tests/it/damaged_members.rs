@@ -4,7 +4,7 @@ use crate::common::*;
 use forebay_server::repair::Repair;
 use forebay_server::repair_under_way::MARK;
 use forebay_server::salvage::Salvage;
-use forebay_server::superblock::{COPY, NAME};
+use forebay_server::superblock::{COPY_NAME, FILE_NAME};
 use forebay_server::{Delegate, Error, Fid, Home, Kind, NewNode, Service, fsck};
 use forebay_storage::fault::{Call, Watched};
 use forebay_storage::{Io, OsIo};
@@ -149,8 +149,8 @@ impl Stores {
     }
 
     fn lose_superblock(&self, dir: &Path) {
-        std::fs::write(dir.join(NAME), b"FOREBAY\n and no more").unwrap();
-        std::fs::remove_file(dir.join(COPY)).unwrap();
+        std::fs::write(dir.join(FILE_NAME), b"FOREBAY\n and no more").unwrap();
+        std::fs::remove_file(dir.join(COPY_NAME)).unwrap();
     }
 
     fn check(&self) -> Result<fsck::Report, Error> {
@@ -334,11 +334,11 @@ fn superblocks_of_which_too_little_is_known_are_refused_before_anything_is_chang
     );
     // Of another version: nothing is known of its records.
     let stores = Stores::new(1, false);
-    let mut block = std::fs::read(stores.dirs[0].join(NAME)).unwrap();
+    let mut block = std::fs::read(stores.dirs[0].join(FILE_NAME)).unwrap();
     block[11] += 1;
     let sum = crc32c::crc32c(&block[..60]);
     block[60..].copy_from_slice(&sum.to_be_bytes());
-    for name in [NAME, COPY] {
+    for name in [FILE_NAME, COPY_NAME] {
         std::fs::write(stores.dirs[0].join(name), &block).unwrap();
     }
     let refused = Repair::prepare(&stores.dirs, &mut |_| {}).err().unwrap();

@@ -1,7 +1,7 @@
 //! A full disk: `ENOSPC` to the writer, nothing lost, deleting works and makes room, and a restart finds it all.
 use crate::common::*;
-use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::MemberStatus;
+use forebay_server::delegate::{Delegate, Handle};
 use forebay_server::{Fid, Kind, NewNode, RenameFlags, Service};
 use forebay_storage::fault::FaultIo;
 use rustix::io::Errno;

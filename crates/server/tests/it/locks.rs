@@ -40,7 +40,9 @@ fn lock_waiting(
 ) -> Result<Granted, Error> {
     match node.locks().lock_or_wait(handle, wanted)? {
         Locking::Granted(granted) => Ok(granted),
-        Locking::Waiting(wait) => node.locks().wait_for_lock(wait, &mut || stop.load(Ordering::SeqCst)),
+        Locking::Waiting(wait) => node
+            .locks()
+            .wait_for_lock(wait, &mut || stop.load(Ordering::SeqCst)),
     }
 }
 
@@ -104,10 +106,14 @@ fn nodes_exclude_each_other_and_see_what_was_written_under_the_last_lock() {
         let (other, other_handle) = &nodes[(round as usize + 1) % 3];
         let _ = node.locks().lock(*handle, &exclusive(5, 0, 8)).unwrap();
         // The same owner number on another node is another owner.
-        let refused = other.locks().lock(*other_handle, &exclusive(5, 4, 9)).unwrap_err();
+        let refused = other
+            .locks()
+            .lock(*other_handle, &exclusive(5, 4, 9))
+            .unwrap_err();
         assert_eq!(refused.errno(), Errno::AGAIN);
         let shown = other
-            .locks().test_lock(*other_handle, &exclusive(5, 4, 9))
+            .locks()
+            .test_lock(*other_handle, &exclusive(5, 4, 9))
             .unwrap()
             .unwrap();
         assert_eq!(
@@ -119,10 +125,13 @@ fn nodes_exclude_each_other_and_see_what_was_written_under_the_last_lock() {
         assert_eq!(count, round);
         node.write(*handle, 0, &(round + 1).to_le_bytes(), ROOT)
             .unwrap();
-        node.locks().unlock(*handle, 5, LockSpace::Record, 0, 8).unwrap();
+        node.locks()
+            .unlock(*handle, 5, LockSpace::Record, 0, 8)
+            .unwrap();
         assert!(
             other
-                .locks().test_lock(*other_handle, &exclusive(5, 4, 9))
+                .locks()
+                .test_lock(*other_handle, &exclusive(5, 4, 9))
                 .unwrap()
                 .is_none()
         );
@@ -140,12 +149,17 @@ fn a_grant_names_pages_that_another_node_has_made_old() {
         panic!()
     };
     let lock = |node: &Delegate, handle| node.locks().lock(handle, &exclusive(1, 0, 1)).unwrap();
-    let unlock = |node: &Delegate, handle| node.locks().unlock(handle, 1, LockSpace::Record, 0, 1).unwrap();
+    let unlock = |node: &Delegate, handle| {
+        node.locks()
+            .unlock(handle, 1, LockSpace::Record, 0, 1)
+            .unwrap()
+    };
     assert!(lock(a, *ah).stale.is_none(), "opened just now");
     a.write(*ah, 0, b"one", ROOT).unwrap();
     unlock(a, *ah);
     let granted = lock(b, *bh);
-    b.kernel_pages().dropped_pages(granted.stale.expect("opened before the write"));
+    b.kernel_pages()
+        .dropped_pages(granted.stale.expect("opened before the write"));
     assert_eq!(&b.read(*bh, 0, 9).unwrap()[..], b"one");
     unlock(b, *bh);
     assert!(lock(b, *bh).stale.is_none(), "nothing was written since");
@@ -172,7 +186,8 @@ fn waits_are_granted_interrupted_and_ended_and_leave_nothing() {
     assert_eq!(service.nodes()[0].locks.counts(), (1, 1));
     nodes[0]
         .0
-        .locks().unlock(nodes[0].1, 1, LockSpace::Record, 0, 50)
+        .locks()
+        .unlock(nodes[0].1, 1, LockSpace::Record, 0, 50)
         .unwrap();
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
     assert_eq!(held(&service), 2);
@@ -206,13 +221,17 @@ fn closing_gives_up_what_belongs_to_the_closer() {
     node.locks().close_owner(again, 1).unwrap();
     assert_eq!(held(&service), 2);
     let (other, other_handle) = &nodes[0];
-    let _ = other.locks().lock(*other_handle, &exclusive(1, 0, 10)).unwrap();
+    let _ = other
+        .locks()
+        .lock(*other_handle, &exclusive(1, 0, 10))
+        .unwrap();
     assert_eq!(
         &other.read(*other_handle, 0, 99).unwrap()[..],
         b"under the lock"
     );
     other
-        .locks().unlock(*other_handle, 1, LockSpace::Record, 0, 10)
+        .locks()
+        .unlock(*other_handle, 1, LockSpace::Record, 0, 10)
         .unwrap();
     // The open file goes: its own locks go.
     node.release(again).unwrap();
@@ -242,7 +261,9 @@ fn flock_gives_the_old_lock_up_before_it_asks_for_another() {
     assert_eq!(first.recv_timeout(LONG).unwrap(), Ok(()));
     // Record locks are another matter.
     let _ = b.0.locks().lock(b.1, &exclusive(1, 0, 1 << 63)).unwrap();
-    a.0.locks().unlock(a.1, 1, LockSpace::Flock, 0, 1 << 63).unwrap();
+    a.0.locks()
+        .unlock(a.1, 1, LockSpace::Flock, 0, 1 << 63)
+        .unwrap();
     assert_eq!(second.recv_timeout(LONG).unwrap(), Ok(()));
     service.stop().unwrap();
 }
@@ -397,7 +418,9 @@ fn nothing_is_lost_or_stuck_over_a_network_that_loses_messages() {
             u64::from_le_bytes(bytes[..].try_into().unwrap()),
             3 * ROUNDS
         );
-        node.locks().unlock(*handle, 9, LockSpace::Record, 0, 8).unwrap();
+        node.locks()
+            .unlock(*handle, 9, LockSpace::Record, 0, 8)
+            .unwrap();
         assert_eq!(service.nodes()[0].locks.counts(), (0, 0));
         service.stop().unwrap();
     }
@@ -419,13 +442,15 @@ fn a_dead_node_holds_nothing_and_a_node_taken_for_dead_is_told_so() {
     // It believed that it held the lock; it hears that it does not at its next call about it.
     let told = nodes[2]
         .0
-        .locks().unlock(nodes[2].1, 1, LockSpace::Record, 0, 1)
+        .locks()
+        .unlock(nodes[2].1, 1, LockSpace::Record, 0, 1)
         .unwrap_err();
     assert_eq!(told.errno(), Errno::NOLCK);
     assert_eq!(lock(2).unwrap_err().errno(), Errno::AGAIN);
     nodes[1]
         .0
-        .locks().unlock(nodes[1].1, 1, LockSpace::Record, 0, 1)
+        .locks()
+        .unlock(nodes[1].1, 1, LockSpace::Record, 0, 1)
         .unwrap();
     let _ = lock(2).unwrap();
     // The keeper itself is dead: an error, and in time.

@@ -78,7 +78,9 @@ impl Delegate {
         if !still() {
             return None;
         }
-        let bytes = self.reader.read_view(file, range.start, len, generation, waited);
+        let bytes = self
+            .reader
+            .read_view(file, range.start, len, generation, waited);
         let bytes = bytes.ok()?;
         // What a client wrote meanwhile may be in it, and is still pending then, or the generation has moved.
         still().then_some(bytes)

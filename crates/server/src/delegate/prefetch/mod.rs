@@ -38,9 +38,9 @@ mod watch;
 use super::Delegate;
 use super::handles::Open;
 use super::open_file::{OpenFile, State};
+use crate::prefetch_config::{Policy, PrefetchConfig};
 use crate::{Fid, Result};
 use bytes::Bytes;
-use crate::prefetch_config::{Policy, PrefetchConfig};
 use forebay_pattern::Request;
 use lru::LruCache;
 use markov::{Chain, Room};
@@ -305,7 +305,9 @@ impl Delegate {
     /// Reads through what was fetched ahead.
     pub(super) fn read_ahead(&self, open: &Open, offset: u64, len: u32) -> Result<Bytes> {
         let Some(prefetch) = &self.prefetch else {
-            return self.reader.read_file(&open.file, offset, len, &mut Duration::default());
+            return self
+                .reader
+                .read_file(&open.file, offset, len, &mut Duration::default());
         };
         let request = Request {
             offset,
@@ -322,7 +324,8 @@ impl Delegate {
         let mut waited = Duration::ZERO;
         let bytes = {
             let _demand = prefetch.pool.demand();
-            self.reader.read_file(&open.file, offset, len, &mut waited)?
+            self.reader
+                .read_file(&open.file, offset, len, &mut waited)?
         };
         open.watch.note(waited, bytes.len(), late.then_some(true));
         Ok(bytes)

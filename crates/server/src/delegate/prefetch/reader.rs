@@ -7,10 +7,10 @@
 //!   While it is not, it goes on predicting without anything being fetched, which costs next to nothing.
 //! - **Depth.** Requests ahead double when one comes too late, and fall slowly while all are in time. What is trusted little is
 //!   not fetched far ahead.
-use crate::prefetch_config::Future;
 use super::markov::{Chain, Markov};
 use super::readahead::Readahead;
 use super::steps::{Follower, Steps};
+use crate::prefetch_config::Future;
 use forebay_pattern::{Predictor, Request};
 use std::collections::VecDeque;
 use std::sync::Arc;

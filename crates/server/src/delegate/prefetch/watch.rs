@@ -1,11 +1,11 @@
 //! The part of an open handle: how long its reads wait, and what reads come next if they wait long.
 //!
 //! Invariant: a watched handle gives up what was fetched for it when it goes, or when it is watched no longer.
+use super::Prefetch;
 use super::reader::Reader;
 use super::waits::Waits;
-use super::Prefetch;
-use crate::prefetch_config::Policy;
 use crate::Fid;
+use crate::prefetch_config::Policy;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

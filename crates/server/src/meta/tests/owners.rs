@@ -84,7 +84,9 @@ fn a_participant_holds_what_it_prepared_until_its_steps_are_done_once() {
         name: b"name".to_vec(),
         is,
     };
-    participant.prepare(intent(4), 1, vec![entry(None)]).unwrap();
+    participant
+        .prepare(intent(4), 1, vec![entry(None)])
+        .unwrap();
     let other = participant.prepare(intent(5), 1, vec![entry(None)]);
     assert!(matches!(other, Err(AttemptError::Busy { by, .. }) if by == intent(4)));
     // A restart knows of it too.
