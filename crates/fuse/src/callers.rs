@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Places in the table of processes seen last.
-const LAST: usize = 1024;
+const RECENT_SLOTS: usize = 1024;
 
 /// Groups that are kept without a look whether they still have processes.
 const GROUPS_BEFORE_CHECK: usize = 1024;
@@ -17,16 +17,16 @@ const GROUPS_BEFORE_CHECK: usize = 1024;
 /// See the head of this file.
 pub(crate) struct Callers {
     last: Vec<AtomicU32>,
-    groups: Mutex<Groups>,
+    groups: Mutex<ProcessGroups>,
 }
 
-struct Groups {
+struct ProcessGroups {
     seen: BTreeSet<u32>,
     /// With so many, it is time to look.
     limit: usize,
 }
 
-impl Groups {
+impl ProcessGroups {
     fn add(&mut self, group: u32) {
         self.seen.insert(group);
         if self.seen.len() > self.limit {
@@ -49,8 +49,8 @@ fn has_processes(group: u32) -> bool {
 impl Default for Callers {
     fn default() -> Callers {
         Callers {
-            last: (0..LAST).map(|_| AtomicU32::new(0)).collect(),
-            groups: Mutex::new(Groups {
+            last: (0..RECENT_SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            groups: Mutex::new(ProcessGroups {
                 seen: BTreeSet::new(),
                 limit: GROUPS_BEFORE_CHECK,
             }),
@@ -61,7 +61,7 @@ impl Default for Callers {
 impl Callers {
     /// The process has asked for something. 0 is one that this process cannot see.
     pub fn note(&self, process: u32) {
-        let place = &self.last[process as usize % LAST];
+        let place = &self.last[process as usize % RECENT_SLOTS];
         if place.load(Ordering::Relaxed) == process {
             return;
         }

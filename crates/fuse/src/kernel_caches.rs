@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How often the kernel is told a size that it does not take, because the file changes under it on this node meanwhile.
-const TRIES: u32 = 8;
+const MAX_SIZE_NOTICES: u32 = 8;
 /// The longest wait for one look-up. The mount answers, if only with an error, within its service's deadline.
-const LIMIT: Duration = Duration::from_secs(120);
+const LOOKUP_LIMIT: Duration = Duration::from_secs(120);
 
 struct Connection {
     notifier: Notifier,
@@ -132,15 +132,18 @@ impl KernelCaches {
         let path = connection.point.join(DIRECTORY).join(&name);
         self.renewed.lock().insert(number, Fid(ino.0));
         let mut told = Ok(false);
-        for _ in 0..TRIES {
-            told = connection.lookups.size(path.clone(), LIMIT).map(|size| {
-                let seen = delegate.seen(Fid(ino.0));
-                let same = seen.is_none_or(|attr| attr.size == size);
-                if same {
-                    delegate.kernel_pages().told_size(Fid(ino.0), size);
-                }
-                same
-            });
+        for _ in 0..MAX_SIZE_NOTICES {
+            told = connection
+                .lookups
+                .size(path.clone(), LOOKUP_LIMIT)
+                .map(|size| {
+                    let seen = delegate.seen(Fid(ino.0));
+                    let same = seen.is_none_or(|attr| attr.size == size);
+                    if same {
+                        delegate.kernel_pages().told_size(Fid(ino.0), size);
+                    }
+                    same
+                });
             if !matches!(told, Ok(false)) {
                 break;
             }
@@ -163,7 +166,9 @@ impl KernelCaches {
 
     /// The file that a name in the mount's own directory stands for just now.
     pub fn renewed(&self, name: &[u8]) -> Option<Fid> {
-        let number = std::str::from_utf8(name).ok()?.strip_prefix(PREFIX)?;
+        let number = std::str::from_utf8(name)
+            .ok()?
+            .strip_prefix(RENEWED_PREFIX)?;
         self.renewed.lock().get(&number.parse().ok()?).copied()
     }
 
@@ -188,4 +193,4 @@ impl KernelCaches {
 }
 
 /// Before the number in the name that stands for a file.
-const PREFIX: &str = "renewed-";
+const RENEWED_PREFIX: &str = "renewed-";

@@ -19,9 +19,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long [`Mount::stop`] waits for users of the mount to go.
-const GRACE: Duration = Duration::from_secs(5);
+const USERS_LEAVE_WAIT: Duration = Duration::from_secs(5);
 /// How long it then waits for the threads.
-const JOIN: Duration = Duration::from_secs(10);
+const THREADS_END_WAIT: Duration = Duration::from_secs(10);
 
 /// A file system mounted by this process. Dropping it stops it.
 ///
@@ -186,7 +186,7 @@ impl Mount {
         };
         let result = self.take_out();
         mountpoint::disclaim(&self.point);
-        match self.ended.recv_timeout(JOIN) {
+        match self.ended.recv_timeout(THREADS_END_WAIT) {
             // Sent as the last step of the session, so joining does not wait.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
                 if let Err(e) = session.join() {
@@ -205,7 +205,7 @@ impl Mount {
 
     /// Takes the mount out of the tree, if it is still ours.
     fn take_out(&self) -> Result<(), MountError> {
-        let until = Instant::now() + GRACE;
+        let until = Instant::now() + USERS_LEAVE_WAIT;
         let mut pause = Duration::from_millis(1);
         // Where the list cannot be read it is taken for ours: then the call says so if it is not there.
         while device(&self.point).map_or(true, |there| there == self.device) {

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 /// How long an unknown mount may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MOUNT_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Mount points served by this process; they must never be asked from within it.
-static OWN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static OWN_MOUNT_POINTS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn own() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
-    OWN.lock().unwrap_or_else(|e| e.into_inner())
+    OWN_MOUNT_POINTS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 pub(crate) fn claim(point: &Path) {
@@ -34,14 +34,14 @@ pub(crate) fn disclaim(point: &Path) {
 }
 
 /// What a mount answers.
-enum Answer {
+enum MountHealth {
     Alive,
     Dead,
     Silent,
 }
 
 /// Asks the mount at `point` whether its server answers, from a child process.
-fn ask(point: &Path) -> Answer {
+fn ask(point: &Path) -> MountHealth {
     let child = Command::new("stat")
         .args(["-f", "-c", "%T", "--"])
         .arg(point)
@@ -52,28 +52,28 @@ fn ask(point: &Path) -> Answer {
         .spawn();
     // Without `stat` nothing can be said; the safe answer is the one that leads to a refusal.
     let Ok(mut child) = child else {
-        return Answer::Alive;
+        return MountHealth::Alive;
     };
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + MOUNT_ANSWER_TIMEOUT;
     loop {
         match child.try_wait() {
-            Ok(Some(status)) if status.success() => return Answer::Alive,
+            Ok(Some(status)) if status.success() => return MountHealth::Alive,
             Ok(Some(_)) => {
                 let mut text = String::new();
                 if let Some(mut stderr) = child.stderr.take() {
                     let _ = io::Read::read_to_string(&mut stderr, &mut text);
                 }
                 return if text.contains("not connected") {
-                    Answer::Dead
+                    MountHealth::Dead
                 } else {
-                    Answer::Alive
+                    MountHealth::Alive
                 };
             }
             Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
             _ => {
                 // It may stay until the mount goes away; nobody waits for it.
                 let _ = child.kill();
-                return Answer::Silent;
+                return MountHealth::Silent;
             }
         }
     }
@@ -101,26 +101,26 @@ pub(crate) fn check(point: &Path) -> Result<PathBuf, MountError> {
             return Err(in_use("name an empty directory below it or elsewhere"));
         }
         match (ask(&path), entry.is_forebay()) {
-            (Answer::Dead, true) => {
+            (MountHealth::Dead, true) => {
                 tracing::warn!(point = %path.display(), "clearing away a mount whose server has died");
                 kernel::detach(&path)
                     .map_err(|e| MountError::system("clear away the dead mount", &path, e))?;
                 path = walk(point)?;
             }
-            (Answer::Dead, false) => {
+            (MountHealth::Dead, false) => {
                 return Err(in_use(
                     "its server has died; remove it (fusermount3 -uz) and try again",
                 ));
             }
-            (Answer::Alive, true) => {
+            (MountHealth::Alive, true) => {
                 return Err(in_use(
                     "unmount it first (forebay umount), or choose another directory",
                 ));
             }
-            (Answer::Alive, false) => {
+            (MountHealth::Alive, false) => {
                 return Err(in_use("unmount it first, or choose another directory"));
             }
-            (Answer::Silent, _) => {
+            (MountHealth::Silent, _) => {
                 return Err(in_use(
                     "its server does not answer; stop that server, or choose another directory",
                 ));
@@ -182,13 +182,13 @@ fn walk(point: &Path) -> Result<PathBuf, MountError> {
                 return Err(inside("choose a directory outside it"));
             }
             match ask(&next) {
-                Answer::Alive => {}
-                Answer::Dead => {
+                MountHealth::Alive => {}
+                MountHealth::Dead => {
                     return Err(inside(
                         "its server has died; remove it (fusermount3 -uz) and try again",
                     ));
                 }
-                Answer::Silent => {
+                MountHealth::Silent => {
                     return Err(inside(
                         "its server does not answer; choose a directory outside it",
                     ));

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Names remembered in each generation.
-const NAMES: usize = 2048;
+const NAMES_PER_GENERATION: usize = 2048;
 /// Longest path that is put together, in names.
-const DEPTH: usize = 256;
+const MAX_DEPTH: usize = 256;
 
 /// A handle, as the kernel numbers it: files and directories apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum HandleKey {
     File(u64),
     Directory(u64),
 }
@@ -36,7 +36,7 @@ pub struct OpenFile {
 /// The open handles of one mount.
 #[derive(Default)]
 pub struct OpenHandles {
-    state: Mutex<State>,
+    state: Mutex<HandlesState>,
     fewer: Condvar,
 }
 
@@ -44,14 +44,14 @@ pub struct OpenHandles {
 type Name = (u64, Arc<[u8]>);
 
 #[derive(Default)]
-struct State {
+struct HandlesState {
     /// Inode, thread that opened it, and its name then.
-    open: HashMap<Key, (u64, u32, Option<Name>)>,
+    open: HashMap<HandleKey, (u64, u32, Option<Name>)>,
     names: HashMap<u64, Name>,
     older: HashMap<u64, Name>,
 }
 
-impl State {
+impl HandlesState {
     fn name(&self, inode: u64) -> Option<&Name> {
         self.names.get(&inode).or_else(|| self.older.get(&inode))
     }
@@ -60,7 +60,7 @@ impl State {
         let mut parts: Vec<Arc<[u8]>> = Vec::new();
         let mut next = name.or_else(|| self.name(inode));
         let mut top = inode;
-        while let Some((parent, name)) = next.filter(|_| parts.len() < DEPTH) {
+        while let Some((parent, name)) = next.filter(|_| parts.len() < MAX_DEPTH) {
             parts.push(name.clone());
             top = *parent;
             next = self.name(top);
@@ -93,19 +93,19 @@ impl OpenHandles {
         {
             return;
         }
-        if state.names.len() >= NAMES {
+        if state.names.len() >= NAMES_PER_GENERATION {
             state.older = std::mem::take(&mut state.names);
         }
         state.names.insert(inode, (parent, name.into()));
     }
 
-    pub(crate) fn opened(&self, key: Key, inode: u64, thread: u32) {
+    pub(crate) fn opened(&self, key: HandleKey, inode: u64, thread: u32) {
         let mut state = self.state.lock();
         let name = state.name(inode).cloned();
         state.open.insert(key, (inode, thread, name));
     }
 
-    pub(crate) fn closed(&self, key: Key) {
+    pub(crate) fn closed(&self, key: HandleKey) {
         let mut state = self.state.lock();
         state.open.remove(&key);
         if state.open.is_empty() {
@@ -153,30 +153,30 @@ mod tests {
         let handles = OpenHandles::default();
         handles.named(2, ROOT, b"dir");
         handles.named(3, 2, b"file");
-        handles.opened(Key::File(8), 3, 77);
-        handles.opened(Key::File(16), 3, 78);
-        handles.opened(Key::Directory(8), 2, 0);
-        handles.opened(Key::Directory(9), ROOT, 77);
+        handles.opened(HandleKey::File(8), 3, 77);
+        handles.opened(HandleKey::File(16), 3, 78);
+        handles.opened(HandleKey::Directory(8), 2, 0);
+        handles.opened(HandleKey::Directory(9), ROOT, 77);
         let file = (String::from("dir/file"), 2, vec![77, 78]);
         let dirs = [
             (String::from("."), 1, vec![77]),
             (String::from("dir"), 1, vec![]),
         ];
         assert_eq!(open(&handles), [dirs[0].clone(), dirs[1].clone(), file]);
-        handles.closed(Key::File(8));
-        handles.closed(Key::Directory(8));
-        handles.closed(Key::Directory(9));
+        handles.closed(HandleKey::File(8));
+        handles.closed(HandleKey::Directory(8));
+        handles.closed(HandleKey::Directory(9));
         assert_eq!(open(&handles), [(String::from("dir/file"), 1, vec![78])]);
-        handles.closed(Key::File(16));
+        handles.closed(HandleKey::File(16));
         assert!(handles.open_after(Duration::from_secs(60)).is_empty());
     }
 
     #[test]
     fn a_close_within_the_time_given_is_waited_for() {
         let handles = OpenHandles::default();
-        handles.opened(Key::File(8), 3, 77);
+        handles.opened(HandleKey::File(8), 3, 77);
         std::thread::scope(|scope| {
-            scope.spawn(|| handles.closed(Key::File(8)));
+            scope.spawn(|| handles.closed(HandleKey::File(8)));
             assert!(handles.open_after(Duration::from_secs(60)).is_empty());
         });
     }
@@ -185,16 +185,16 @@ mod tests {
     fn names_are_forgotten_but_not_those_of_open_files() {
         let handles = OpenHandles::default();
         handles.named(2, ROOT, b"kept");
-        handles.opened(Key::File(8), 2, 1);
-        handles.opened(Key::File(16), 900_000, 1);
-        for inode in 10..10 + 3 * NAMES as u64 {
+        handles.opened(HandleKey::File(8), 2, 1);
+        handles.opened(HandleKey::File(16), 900_000, 1);
+        for inode in 10..10 + 3 * NAMES_PER_GENERATION as u64 {
             handles.named(inode, 9, b"x");
         }
-        handles.opened(Key::File(24), 9 + 3 * NAMES as u64, 1);
+        handles.opened(HandleKey::File(24), 9 + 3 * NAMES_PER_GENERATION as u64, 1);
         let paths: Vec<String> = open(&handles).into_iter().map(|f| f.0).collect();
         assert_eq!(paths, [".../x", "inode 900000", "kept"]);
         let held = handles.state.lock();
-        assert!(held.names.len() + held.older.len() <= 2 * NAMES);
+        assert!(held.names.len() + held.older.len() <= 2 * NAMES_PER_GENERATION);
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         let handles = OpenHandles::default();
         handles.named(2, 3, b"a");
         handles.named(3, 2, b"b");
-        handles.opened(Key::File(8), 2, 1);
+        handles.opened(HandleKey::File(8), 2, 1);
         assert!(open(&handles)[0].0.starts_with("..."));
     }
 }

@@ -6,7 +6,7 @@
 //!   shared with the process, and empty. So when the process is killed, the connection closes even while a look-up waits
 //!   for an answer, and the look-up ends. (A thread that shares the table would keep the process from ending.)
 //! - Threads that answer requests never wait for a look-up.
-//! - A look-up that waits for a member holds up no other: with all threads busy another one is started, up to [`MOST_THREADS`]. Each
+//! - A look-up that waits for a member holds up no other: with all threads busy another one is started, up to [`MAX_THREADS`]. Each
 //!   is answered within the service's deadline, so even these are free again by then. Whoever has given up waiting is not looked up for.
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Threads from the start on; more end once they have been idle for [`IDLE`].
-const THREADS: usize = 4;
-const MOST_THREADS: usize = 64;
-const IDLE: Duration = Duration::from_secs(10);
+/// Threads from the start on; more end once they have been idle for [`IDLE_THREAD_LIFE`].
+const USUAL_THREADS: usize = 4;
+const MAX_THREADS: usize = 64;
+const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
 /// Stack of a thread; it does little.
-const STACK: usize = 128 << 10;
+const LOOKUP_STACK: usize = 128 << 10;
 
 type LookUp = fn(&Path) -> Result<u64, Errno>;
 
@@ -36,7 +36,7 @@ struct LookupRequest {
 
 /// What the threads share.
 #[derive(Default)]
-struct Queue {
+struct LookupQueue {
     waiting: VecDeque<LookupRequest>,
     /// Threads that wait for a request.
     idle: usize,
@@ -47,14 +47,14 @@ struct Queue {
     ended: bool,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct LookupsShared {
+    queue: Mutex<LookupQueue>,
     wake: Condvar,
     look_up: LookUp,
 }
 
 /// See the head of this file. The threads end when it is dropped.
-pub(crate) struct OwnLookups(Arc<Shared>);
+pub(crate) struct OwnLookups(Arc<LookupsShared>);
 
 impl Drop for OwnLookups {
     fn drop(&mut self) {
@@ -73,17 +73,17 @@ impl OwnLookups {
     }
 
     fn with(look_up: LookUp) -> io::Result<OwnLookups> {
-        let lookups = OwnLookups(Arc::new(Shared {
+        let lookups = OwnLookups(Arc::new(LookupsShared {
             queue: Mutex::default(),
             wake: Condvar::new(),
             look_up,
         }));
         let (ready, started) = channel();
-        for _ in 0..THREADS {
+        for _ in 0..USUAL_THREADS {
             lookups.0.queue.lock().starting += 1;
             lookups.0.start_thread(Some(ready.clone()))?;
         }
-        for _ in 0..THREADS {
+        for _ in 0..USUAL_THREADS {
             started.recv().map_err(io::Error::other)??;
         }
         Ok(lookups)
@@ -100,7 +100,7 @@ impl OwnLookups {
             let mut queue = self.0.queue.lock();
             let until = Instant::now() + limit;
             queue.waiting.push_back(LookupRequest { path, until, done });
-            let few = queue.threads.len() + queue.starting < MOST_THREADS;
+            let few = queue.threads.len() + queue.starting < MAX_THREADS;
             let more = queue.waiting.len() > queue.idle + queue.starting && few;
             queue.starting += usize::from(more);
             more
@@ -121,9 +121,12 @@ impl OwnLookups {
     }
 }
 
-impl Shared {
+impl LookupsShared {
     /// One more, which is counted as starting. `ready` hears whether it began.
-    fn start_thread(self: &Arc<Shared>, ready: Option<Sender<io::Result<()>>>) -> io::Result<()> {
+    fn start_thread(
+        self: &Arc<LookupsShared>,
+        ready: Option<Sender<io::Result<()>>>,
+    ) -> io::Result<()> {
         let shared = self.clone();
         let run = move || {
             let begun = leave_descriptors(close_range);
@@ -146,7 +149,7 @@ impl Shared {
             }
         };
         let thread = std::thread::Builder::new().name("own lookup".into());
-        match thread.stack_size(STACK).spawn(run) {
+        match thread.stack_size(LOOKUP_STACK).spawn(run) {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.queue.lock().starting -= 1;
@@ -172,12 +175,12 @@ impl Shared {
             if let Some(request) = queue.waiting.pop_front() {
                 return Some(request);
             }
-            if queue.ended || waited && queue.threads.len() > THREADS {
+            if queue.ended || waited && queue.threads.len() > USUAL_THREADS {
                 queue.threads.retain(|thread| *thread != number);
                 return None;
             }
             queue.idle += 1;
-            waited = self.wake.wait_for(&mut queue, IDLE).timed_out();
+            waited = self.wake.wait_for(&mut queue, IDLE_THREAD_LIFE).timed_out();
             queue.idle -= 1;
         }
     }
@@ -246,7 +249,7 @@ mod tests {
         let missing = lookups.size(dir.path().join("none"), LIMIT).unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
         let threads = lookups.0.queue.lock().threads.clone();
-        assert_eq!(threads.len(), THREADS);
+        assert_eq!(threads.len(), USUAL_THREADS);
         for thread in threads {
             assert!(lookups.is_own(thread));
             assert_eq!(held(thread), 0);
@@ -280,7 +283,7 @@ mod tests {
             Ok(7)
         }
         let lookups = Arc::new(OwnLookups::with(look_up).unwrap());
-        let stuck: Vec<_> = (0..3 * THREADS)
+        let stuck: Vec<_> = (0..3 * USUAL_THREADS)
             .map(|_| {
                 let lookups = lookups.clone();
                 std::thread::spawn(move || lookups.size("stuck".into(), LIMIT))
@@ -294,6 +297,6 @@ mod tests {
         for thread in stuck {
             assert_eq!(thread.join().unwrap().unwrap(), 7);
         }
-        assert!(lookups.0.queue.lock().threads.len() <= MOST_THREADS);
+        assert!(lookups.0.queue.lock().threads.len() <= MAX_THREADS);
     }
 }

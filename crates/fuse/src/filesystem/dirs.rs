@@ -1,11 +1,11 @@
 //! Open directories: from the kernel's numbers to the delegate's names.
 //!
 //! The kernel continues a listing by a number, the delegate by a name. A listing numbers its entries in the order it
-//! first met them (0 is `.`, 1 is `..`), keeps a window of them, and remembers the name at every [`MARK`]th number, so that
+//! first met them (0 is `.`, 1 is `..`), keeps a window of them, and remembers the name at every [`MARK_INTERVAL`]th number, so that
 //! it can go back without keeping a large directory in memory.
 //!
 //! Invariants: going on never skips or repeats a name that was there all the time; memory is bounded by the window plus
-//! one name per [`MARK`] entries; a listing started again from 0 sees the directory as it is then.
+//! one name per [`MARK_INTERVAL`] entries; a listing started again from 0 sees the directory as it is then.
 use super::Filesystem;
 use crate::protocol::{FileHandle, FileType, INodeNo, ReplyDirectory, Request};
 use crate::reply::{fid, file_type};
@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries asked for at a time.
-const BATCH: u32 = 1024;
+const FETCH_BATCH: u32 = 1024;
 /// Entries kept; the kernel goes back by at most one reply (1 MiB, some 30,000 of the shortest names) in normal use.
-const WINDOW: usize = 32 * 1024;
+const WINDOW_ENTRIES: usize = 32 * 1024;
 /// A name is remembered at every so many entries.
-const MARK: u64 = 1024;
+const MARK_INTERVAL: u64 = 1024;
 /// The numbers of `.` and `..`.
 const DOTS: u64 = 2;
 
@@ -82,9 +82,9 @@ impl Listing {
     fn entry(&mut self, index: u64, fetch: &mut Fetch<'_>) -> Result<Option<&DirEntry>> {
         if index < self.base {
             // Numbers beyond the remembered names cannot come here: the base only grows with the marks.
-            let mark = (index / MARK).min(self.marks.len() as u64 - 1);
+            let mark = (index / MARK_INTERVAL).min(self.marks.len() as u64 - 1);
             self.window.clear();
-            self.base = mark * MARK;
+            self.base = mark * MARK_INTERVAL;
             self.end = false;
         }
         while index >= self.base + self.window.len() as u64 && !self.end {
@@ -93,22 +93,23 @@ impl Listing {
                 Some(entry) => Some(entry.name.clone()),
                 None => self
                     .marks
-                    .get((self.base / MARK) as usize)
+                    .get((self.base / MARK_INTERVAL) as usize)
                     .cloned()
                     .flatten(),
             };
-            let entries = fetch(after.as_deref(), BATCH)?;
+            let entries = fetch(after.as_deref(), FETCH_BATCH)?;
             self.end = entries.is_empty();
             for (number, entry) in (next + 1..).zip(entries) {
-                if number % MARK == 0 && number / MARK == self.marks.len() as u64 {
+                if number % MARK_INTERVAL == 0 && number / MARK_INTERVAL == self.marks.len() as u64
+                {
                     self.marks.push(Some(entry.name.clone()));
                 }
                 self.window.push_back(entry);
             }
             // The base stays at a mark, so that an empty window knows its place.
-            while self.window.len() > WINDOW {
-                self.window.drain(..MARK as usize);
-                self.base += MARK;
+            while self.window.len() > WINDOW_ENTRIES {
+                self.window.drain(..MARK_INTERVAL as usize);
+                self.base += MARK_INTERVAL;
             }
         }
         Ok(self.window.get((index - self.base) as usize))
@@ -213,7 +214,7 @@ mod tests {
         for index in (0..100_000).chain([99_999, 5, 1023, 1024, 1025, 70_000, 0]) {
             let entry = listing.entry(index, &mut fetch(&names)).unwrap().unwrap();
             assert_eq!(entry.fid.0, index + 2);
-            assert!(listing.window.len() <= WINDOW + BATCH as usize);
+            assert!(listing.window.len() <= WINDOW_ENTRIES + FETCH_BATCH as usize);
         }
         assert!(
             listing

@@ -22,17 +22,17 @@ type Result<T, E = forebay_server::Error> = std::result::Result<T, E>;
 const WRITE: u64 = 1;
 const APPEND: u64 = 2;
 const DIRECT: u64 = 4;
-const BITS: u32 = 3;
+const FLAG_BITS: u32 = 3;
 
 /// Most bytes one copy request moves, so that a thread is not held for long; the kernel asks again for the rest.
-const COPY: u64 = 16 << 20;
+const COPY_LIMIT: u64 = 16 << 20;
 
 /// Stack of a thread that drops pages; it does little.
-const STACK: usize = 256 << 10;
+const COPY_STACK: usize = 256 << 10;
 
 /// The delegate's handle in the kernel's.
 pub(super) fn handle(fh: FileHandle) -> Handle {
-    fh.0 >> BITS
+    fh.0 >> FLAG_BITS
 }
 
 fn has(fh: FileHandle, bit: u64) -> bool {
@@ -56,7 +56,7 @@ pub(super) fn answer(
     alone: bool,
     exact: bool,
 ) -> (FileHandle, FopenFlags) {
-    let mut fh = opened.handle << BITS;
+    let mut fh = opened.handle << FLAG_BITS;
     let mut fopen = FopenFlags::empty();
     if flags.write {
         fh |= WRITE;
@@ -293,7 +293,7 @@ impl Filesystem {
             reply(shown.and(answer));
         };
         let thread = std::thread::Builder::new().name("change".into());
-        if let Err(e) = thread.stack_size(STACK).spawn(work) {
+        if let Err(e) = thread.stack_size(COPY_STACK).spawn(work) {
             // The reply went with the closure, and has said EIO.
             tracing::error!(error = %e, "no thread to show a change; raise the limit of processes");
         }
@@ -365,7 +365,7 @@ impl Filesystem {
         len: u64,
         caller: Caller,
     ) -> Result<u32> {
-        let len = len.min(COPY);
+        let len = len.min(COPY_LIMIT);
         let copied =
             self.delegate
                 .copy_range(handle(from), offset, handle(to), to_offset, len, caller)?;

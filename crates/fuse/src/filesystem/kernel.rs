@@ -4,7 +4,7 @@ use crate::protocol::{InitFlags, KernelConfig};
 use std::io;
 
 /// Requests of readahead and direct I/O in flight at once.
-const BACKGROUND: u16 = 64;
+const MAX_BACKGROUND: u16 = 64;
 
 impl Filesystem {
     /// Asks the kernel for what the mount can use.
@@ -40,7 +40,7 @@ impl Filesystem {
         config.set_max_write(self.max_write);
         // The kernel offers its default and takes no more; `mount` raises it afterwards where it may.
         config.set_max_readahead(self.readahead);
-        config.set_max_background(BACKGROUND);
+        config.set_max_background(MAX_BACKGROUND);
         Ok(())
     }
 }

@@ -27,14 +27,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Stack of a thread that waits for a lock; it does little.
-const STACK: usize = 256 << 10;
+const WAITER_STACK: usize = 256 << 10;
 
 /// Before a denied try for a lock of an open file is repeated, milliseconds.
-const AGAIN: [u64; 6] = [1, 2, 5, 10, 20, 40];
+const CLOSED_FILE_RETRIES_MS: [u64; 6] = [1, 2, 5, 10, 20, 40];
 
 /// What threads that wait for locks share with the mount.
 #[derive(Default)]
-pub(crate) struct LockDesk {
+pub(crate) struct LockWaiters {
     /// The mount has ended: nobody waits any more.
     pub ended: AtomicBool,
 }
@@ -152,7 +152,7 @@ impl Filesystem {
             Ok(Locking::Granted(Granted { stale: None })) => answer(Ok(()), mark, reply),
             Err(e) if e.code() == libc::EAGAIN && of_open_file() => {
                 self.apart(ino, mark, reply, move |delegate, _| {
-                    let mut tries = AGAIN.iter();
+                    let mut tries = CLOSED_FILE_RETRIES_MS.iter();
                     loop {
                         match (delegate.locks().lock(handle, &wanted), tries.next()) {
                             (Err(e), Some(pause)) if e.errno() == rustix::io::Errno::AGAIN => {
@@ -164,15 +164,20 @@ impl Filesystem {
                 });
             }
             Err(e) => answer(Err(e), mark, reply),
-            Ok(locking) => self.apart(ino, mark, reply, move |delegate, desk| match locking {
-                Locking::Granted(granted) => Ok(granted),
-                Locking::Waiting(wait) => {
-                    let mut caller = caller;
-                    delegate.locks().wait_for_lock(wait, &mut || {
-                        desk.ended.load(Ordering::SeqCst) || caller.interrupted()
-                    })
-                }
-            }),
+            Ok(locking) => self.apart(
+                ino,
+                mark,
+                reply,
+                move |delegate, lock_waiters| match locking {
+                    Locking::Granted(granted) => Ok(granted),
+                    Locking::Waiting(wait) => {
+                        let mut caller = caller;
+                        delegate.locks().wait_for_lock(wait, &mut || {
+                            lock_waiters.ended.load(Ordering::SeqCst) || caller.interrupted()
+                        })
+                    }
+                },
+            ),
         }
     }
 
@@ -182,18 +187,18 @@ impl Filesystem {
         ino: INodeNo,
         mark: Option<Mark>,
         reply: ReplyEmpty,
-        get: impl FnOnce(&Delegate, &LockDesk) -> Result<Granted> + Send + 'static,
+        get: impl FnOnce(&Delegate, &LockWaiters) -> Result<Granted> + Send + 'static,
     ) {
-        let (delegate, desk) = (self.delegate.clone(), self.desk.clone());
+        let (delegate, lock_waiters) = (self.delegate.clone(), self.lock_waiters.clone());
         let caches = self.caches.clone();
         let work = move || {
-            let granted = attempt("wait for a lock", ino, || get(&delegate, &desk));
+            let granted = attempt("wait for a lock", ino, || get(&delegate, &lock_waiters));
             let shown = granted.and_then(|granted| show(&caches, &delegate, ino, granted));
             answer(shown, mark, reply);
         };
         let thread = std::thread::Builder::new()
             .name("lock".into())
-            .stack_size(STACK);
+            .stack_size(WAITER_STACK);
         if let Err(e) = thread.spawn(work) {
             // The reply went with the closure, and has said EIO; the lock goes when the file is closed.
             tracing::error!(error = %e, "no thread to wait for a lock; raise the limit of processes");

@@ -25,21 +25,21 @@ use crate::reply::attempt;
 use crate::watch::{Note, Told, Watch};
 use dirs::Listings;
 use forebay_server::Delegate;
-pub(crate) use locks::LockDesk;
-use places::Places;
+pub(crate) use locks::LockWaiters;
+use places::DirectoryPlaces;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use team::TeamDesk;
+use team::TeamDirectory;
 
 /// What the kernel's requests are answered with.
 pub(crate) struct Filesystem {
     delegate: Arc<Delegate>,
     listings: Listings,
-    desk: Arc<LockDesk>,
+    lock_waiters: Arc<LockWaiters>,
     caches: Arc<KernelCaches>,
-    places: Arc<Places>,
-    teams: Arc<TeamDesk>,
+    places: Arc<DirectoryPlaces>,
+    teams: Arc<TeamDirectory>,
     /// One member: nobody else changes names and attributes.
     alone: bool,
     max_write: u32,
@@ -56,10 +56,10 @@ impl Filesystem {
     pub fn new(delegate: Arc<Delegate>, options: &MountOptions, ended: Sender<()>) -> Filesystem {
         Filesystem {
             alone: delegate.members() == 1,
-            teams: TeamDesk::new(delegate.clone()),
+            teams: TeamDirectory::new(delegate.clone()),
             delegate,
             listings: Listings::default(),
-            desk: Arc::default(),
+            lock_waiters: Arc::default(),
             caches: Arc::default(),
             places: Arc::default(),
             max_write: options.max_write,

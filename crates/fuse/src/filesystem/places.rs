@@ -30,13 +30,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The longest wait of a reply.
-const LIMIT: Duration = Duration::from_millis(500);
+const LOOKUP_WAIT: Duration = Duration::from_millis(500);
 /// Threads remembered that may look up again; they end without a word, so all are forgotten when there are more.
-const MOST_THREADS: usize = 1024;
+const MAX_TOLD_THREADS: usize = 1024;
 /// The deepest directory that is looked up.
-const MOST_DEPTH: usize = 512;
+const MAX_DEPTH: usize = 512;
 /// Stack of a thread that waits; it does little.
-const STACK: usize = 256 << 10;
+const WAITER_STACK: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct DirectoryPlace {
@@ -95,7 +95,7 @@ impl DirectoryTable {
             names.push(OsStr::from_bytes(&place.name));
             at = place.parent;
             // Moves that the kernel has not heard of may look like a loop.
-            if names.len() > MOST_DEPTH {
+            if names.len() > MAX_DEPTH {
                 return None;
             }
         }
@@ -105,20 +105,20 @@ impl DirectoryTable {
 
 /// A directory to look up before a reply.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct MovedDirectory {
     fid: Fid,
     path: PathBuf,
 }
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct DirectoryPlaces {
     inner: Mutex<DirectoryTable>,
     /// Renames of this mount that wait until other nodes have heard of them.
     telling: AtomicUsize,
 }
 
-impl Places {
+impl DirectoryPlaces {
     /// A request is answered with this directory at this name: one of `thread`, or of the mount's own (`None`).
     pub fn found(&self, fid: Fid, parent: Fid, name: &OsStr, thread: Option<u32>) {
         let place = DirectoryPlace::new(parent, name);
@@ -134,7 +134,7 @@ impl Places {
         if let Some(thread) = thread
             && inner.known.get(&fid).is_some_and(|known| known.moved)
         {
-            if inner.told.len() >= MOST_THREADS {
+            if inner.told.len() >= MAX_TOLD_THREADS {
                 inner.told.clear();
             }
             inner.told.insert(thread, fid);
@@ -196,7 +196,7 @@ impl Places {
     }
 
     /// What `thread` was told of last, if the kernel may still have it elsewhere.
-    pub fn due(&self, thread: u32) -> Option<Moved> {
+    pub fn due(&self, thread: u32) -> Option<MovedDirectory> {
         let mut inner = self.inner.lock();
         if inner.told.is_empty() {
             return None;
@@ -204,7 +204,7 @@ impl Places {
         let fid = inner.told.remove(&thread)?;
         let path = inner.path(fid)?;
         let moved = inner.known.get(&fid)?.moved;
-        moved.then_some(Moved { fid, path })
+        moved.then_some(MovedDirectory { fid, path })
     }
 
     /// The kernel forgets so many answers.
@@ -266,7 +266,7 @@ impl Filesystem {
             done(answer, reply);
         };
         let thread = std::thread::Builder::new().name("moved directory".into());
-        if let Err(e) = thread.stack_size(STACK).spawn(work) {
+        if let Err(e) = thread.stack_size(WAITER_STACK).spawn(work) {
             // The reply went with the closure, and has said EIO.
             tracing::error!(error = %e, "no thread to tell of a moved directory; raise the limit of processes");
         }
@@ -304,7 +304,7 @@ impl Filesystem {
                 }),
             };
             let thread = std::thread::Builder::new().name("news".into());
-            if let Err(e) = thread.stack_size(STACK).spawn(work) {
+            if let Err(e) = thread.stack_size(WAITER_STACK).spawn(work) {
                 // The other node gets an error, because `told` went with the closure.
                 tracing::error!(error = %e, "no thread to hear of other nodes; raise the limit of processes");
             }
@@ -315,11 +315,16 @@ impl Filesystem {
     }
 
     /// Answers a look-up after the kernel has heard where a directory is now.
-    pub(super) fn found_after(&self, moved: Moved, answer: Result<Attr, Errno>, reply: ReplyEntry) {
+    pub(super) fn found_after(
+        &self,
+        moved: MovedDirectory,
+        answer: Result<Attr, Errno>,
+        reply: ReplyEntry,
+    ) {
         let (caches, places) = (self.caches.clone(), self.places.clone());
         let ready = answer.map(|attr| (self.ttls(&attr), crate::reply::file_attr(&attr)));
         let work = move || {
-            match caches.look_up(&moved.path, LIMIT) {
+            match caches.look_up(&moved.path, LOOKUP_WAIT) {
                 Ok(()) => places.looked_up(moved.fid, &moved.path),
                 // It has moved on, or the thread holds a lock: then the call may fail.
                 Err(error) => {
@@ -334,7 +339,7 @@ impl Filesystem {
             }
         };
         let thread = std::thread::Builder::new().name("moved directory".into());
-        if let Err(e) = thread.stack_size(STACK).spawn(work) {
+        if let Err(e) = thread.stack_size(WAITER_STACK).spawn(work) {
             // The reply went with the closure, and has said EIO.
             tracing::error!(error = %e, "no thread to look a moved directory up; raise the limit of processes");
         }
@@ -342,12 +347,18 @@ impl Filesystem {
 }
 
 /// Has the kernel look up a directory that another node has moved.
-fn hear_of(caches: &KernelCaches, places: &Places, fid: Fid, path: &Path, told: InvalidationDone) {
+fn hear_of(
+    caches: &KernelCaches,
+    places: &DirectoryPlaces,
+    fid: Fid,
+    path: &Path,
+    told: InvalidationDone,
+) {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     if !path.components().all(plain) || !places.is_elsewhere(fid, path) {
         return told(Ok(()));
     }
-    let look = || match caches.look_up(path, LIMIT) {
+    let look = || match caches.look_up(path, LOOKUP_WAIT) {
         Ok(()) => places.looked_up(fid, path),
         Err(error) => {
             tracing::debug!(path = %path.display(), %error, "a moved directory is not looked up");
@@ -374,13 +385,13 @@ mod tests {
     const B: Fid = Fid(11);
     const X: Fid = Fid(12);
 
-    fn found(places: &Places, fid: Fid, parent: Fid, name: &str, thread: u32) {
+    fn found(places: &DirectoryPlaces, fid: Fid, parent: Fid, name: &str, thread: u32) {
         places.found(fid, parent, OsStr::new(name), Some(thread));
     }
 
     #[test]
     fn the_thread_that_is_told_of_a_moved_directory_has_it_looked_up_once() {
-        let places = Places::default();
+        let places = DirectoryPlaces::default();
         found(&places, A, Fid::ROOT, "a", 1);
         found(&places, B, Fid::ROOT, "b", 1);
         found(&places, X, A, "x", 1);
@@ -401,7 +412,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_forgets_is_forgotten() {
-        let places = Places::default();
+        let places = DirectoryPlaces::default();
         found(&places, A, Fid::ROOT, "a", 1);
         found(&places, X, A, "x", 1);
         found(&places, X, Fid::ROOT, "x", 1);
@@ -420,7 +431,7 @@ mod tests {
 
     #[test]
     fn what_a_program_of_the_mount_renames_has_not_moved_for_the_kernel() {
-        let places = Places::default();
+        let places = DirectoryPlaces::default();
         let (x, y) = (OsStr::new("x"), OsStr::new("y"));
         found(&places, A, Fid::ROOT, "a", 1);
         found(&places, B, Fid::ROOT, "b", 1);
@@ -445,7 +456,7 @@ mod tests {
 
     #[test]
     fn places_that_seem_to_be_in_a_loop_have_no_path() {
-        let places = Places::default();
+        let places = DirectoryPlaces::default();
         found(&places, A, B, "a", 1);
         found(&places, B, A, "b", 1);
         found(&places, B, A, "c", 1);

@@ -12,11 +12,11 @@ use forebay_server::{Attr, Kind, Lamination, SpaceTotals};
 use std::time::Duration;
 
 /// How long the kernel may keep what cannot change behind its back.
-const KEPT: Duration = Duration::from_secs(1);
+const KERNEL_KEEPS_FOR: Duration = Duration::from_secs(1);
 /// The unit of free space that is shown, bytes.
-const BLOCK: u64 = 4096;
+const BLOCK_SIZE: u64 = 4096;
 /// The longest name, bytes.
-const NAME: u32 = 255;
+const MAX_NAME_LEN: u32 = 255;
 
 pub(super) fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
     match answer {
@@ -51,11 +51,11 @@ pub(super) fn written(answer: Result<u32, Errno>, reply: ReplyWrite) {
 pub(super) fn room(answer: Result<SpaceTotals, Errno>, reply: ReplyStatfs) {
     match answer {
         Ok(s) => {
-            let (blocks, free) = (s.total / BLOCK, s.free / BLOCK);
+            let (blocks, free) = (s.total / BLOCK_SIZE, s.free / BLOCK_SIZE);
             // Files need no room of their own kind: as many as there are free blocks may follow.
             let files = s.files.saturating_add(free);
-            let block = BLOCK as u32;
-            reply.statfs(blocks, free, files, free, block, NAME);
+            let block = BLOCK_SIZE as u32;
+            reply.statfs(blocks, free, files, free, block, MAX_NAME_LEN);
         }
         Err(e) => reply.error(e),
     }
@@ -64,7 +64,7 @@ pub(super) fn room(answer: Result<SpaceTotals, Errno>, reply: ReplyStatfs) {
 impl Filesystem {
     fn entry_ttl(&self) -> Duration {
         match self.alone && !self.watch.exact() {
-            true => KEPT,
+            true => KERNEL_KEEPS_FOR,
             false => Duration::ZERO,
         }
     }
@@ -75,7 +75,7 @@ impl Filesystem {
         let changes_by_writes = attr.kind == Kind::File && attr.mode & 0o6000 != 0;
         let fixed = self.alone && !changes_by_writes || attr.lamination == Lamination::Hard;
         if fixed && !self.watch.exact() {
-            KEPT
+            KERNEL_KEEPS_FOR
         } else {
             Duration::ZERO
         }
@@ -107,7 +107,7 @@ impl Filesystem {
     pub(super) fn found(&self, answer: Result<Attr, Errno>, reply: ReplyEntry) {
         match answer {
             Err(e) if self.alone && e.code() == libc::ENOENT => {
-                reply.entry(&KEPT, &negative());
+                reply.entry(&KERNEL_KEEPS_FOR, &negative());
             }
             answer => self.enter(answer, reply),
         }

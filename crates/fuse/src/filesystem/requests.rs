@@ -3,7 +3,7 @@
 use super::replies::{data, done, give, room, written};
 use super::team::DIRECTORY;
 use super::{Filesystem, files};
-use crate::open_handles::Key;
+use crate::open_handles::HandleKey;
 use crate::protocol::{
     Errno, FileHandle, FopenFlags, Handler, INodeNo, KernelConfig, LockRequest, OpenFlags,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
@@ -38,7 +38,7 @@ impl Handler for Filesystem {
     }
 
     fn destroy(&self) {
-        self.desk.ended.store(true, Ordering::SeqCst);
+        self.lock_waiters.ended.store(true, Ordering::SeqCst);
         let _ = self.ended.send(());
     }
 
@@ -192,7 +192,7 @@ impl Handler for Filesystem {
         };
         let answer = self.attempt(req, note, open);
         if let Ok((fh, _)) = &answer {
-            self.handles.opened(Key::File(fh.0), ino.0, req.pid());
+            self.handles.opened(HandleKey::File(fh.0), ino.0, req.pid());
         }
         // It may have emptied the file.
         self.shown(ino, answer, false, move |answer| match answer {
@@ -215,7 +215,8 @@ impl Handler for Filesystem {
             let created = self.create_file(fid(parent), name, mode, flags, caller(req))?;
             let (attr, fh, _) = &created;
             self.handles.named(attr.fid.0, parent.0, name.as_bytes());
-            self.handles.opened(Key::File(fh.0), attr.fid.0, req.pid());
+            self.handles
+                .opened(HandleKey::File(fh.0), attr.fid.0, req.pid());
             Ok(created)
         });
         self.created(answer, reply);
@@ -236,7 +237,8 @@ impl Handler for Filesystem {
         });
         if let Ok((attr, fh, _)) = &answer {
             self.handles.named(attr.fid.0, parent.0, NO_NAME.as_bytes());
-            self.handles.opened(Key::File(fh.0), attr.fid.0, req.pid());
+            self.handles
+                .opened(HandleKey::File(fh.0), attr.fid.0, req.pid());
         }
         self.created(answer, reply);
     }
@@ -312,7 +314,7 @@ impl Handler for Filesystem {
 
     fn release(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         let note = Note::on(Action::Close, ino).through(fh);
-        self.handles.closed(Key::File(fh.0));
+        self.handles.closed(HandleKey::File(fh.0));
         done(self.attempt(req, note, || self.release_file(fh)), reply);
     }
 
@@ -383,7 +385,8 @@ impl Handler for Filesystem {
 
     fn opendir(&self, req: &Request, ino: INodeNo, reply: ReplyOpen) {
         let fh = self.open_directory(req, ino);
-        self.handles.opened(Key::Directory(fh.0), ino.0, req.pid());
+        self.handles
+            .opened(HandleKey::Directory(fh.0), ino.0, req.pid());
         reply.opened(fh, FopenFlags::empty());
     }
 
@@ -406,7 +409,7 @@ impl Handler for Filesystem {
     }
 
     fn releasedir(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
-        self.handles.closed(Key::Directory(fh.0));
+        self.handles.closed(HandleKey::Directory(fh.0));
         self.close_directory(req, ino, fh);
         reply.ok();
     }

@@ -19,7 +19,7 @@ use super::files::{answer, open_flags};
 use crate::caller::Caller as Thread;
 use crate::protocol::{Errno, FileHandle, FopenFlags, INodeNo, ReplyEntry, ReplyIoctl};
 use crate::reply::{OWN, attempt, file_attr};
-use calls::Calls;
+use calls::TeamCalls;
 use forebay_client::job::wire::{Op, Shown, bits, grant};
 use forebay_client::{Client, OpenOptions, Team, TeamPlan};
 use forebay_server::delegate::{Delegate, Handle, Opened};
@@ -36,24 +36,24 @@ use std::time::Duration;
 /// The directory's inode.
 pub(super) const DIRECTORY: INodeNo = OWN;
 /// What never changes may be kept so long.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+const KERNEL_KEEPS_FOR: Duration = Duration::from_secs(3600);
 /// Stack of a thread that makes a call.
-const STACK: usize = 512 << 10;
+const CALL_STACK: usize = 512 << 10;
 
 /// The teams that processes of this mount are in.
-pub(super) struct TeamDesk {
+pub(super) struct TeamDirectory {
     delegate: Arc<Delegate>,
     /// By the open directory.
-    seats: Mutex<HashMap<u64, Seat>>,
+    seats: Mutex<HashMap<u64, DirectorySeat>>,
     /// What was opened and not taken yet.
-    granted: Mutex<Vec<Granted>>,
+    granted: Mutex<Vec<OpenedForThread>>,
     /// How many those are: usually none, and nobody looks.
     waiting: AtomicUsize,
-    calls: Arc<Calls>,
+    calls: Arc<TeamCalls>,
 }
 
 #[derive(Default)]
-struct Seat {
+struct DirectorySeat {
     /// None while a call is under way, and before the first.
     team: Option<Team>,
     /// The last handle on each file.
@@ -68,16 +68,16 @@ enum TeamCall {
     Of(Team),
 }
 
-struct Granted {
+struct OpenedForThread {
     directory: u64,
     thread: u32,
     flags: OpenFlags,
     opened: Opened,
 }
 
-impl TeamDesk {
-    pub fn new(delegate: Arc<Delegate>) -> Arc<TeamDesk> {
-        Arc::new(TeamDesk {
+impl TeamDirectory {
+    pub fn new(delegate: Arc<Delegate>) -> Arc<TeamDirectory> {
+        Arc::new(TeamDirectory {
             delegate,
             seats: Mutex::default(),
             granted: Mutex::default(),
@@ -91,13 +91,13 @@ impl TeamDesk {
         &self,
         fid: Fid,
         thread: u32,
-        f: impl FnOnce(&mut Vec<Granted>, usize) -> Option<T>,
+        f: impl FnOnce(&mut Vec<OpenedForThread>, usize) -> Option<T>,
     ) -> Option<T> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let mut granted = self.granted.lock();
-        let own = |g: &Granted| g.opened.attr.fid == fid && g.thread == thread;
+        let own = |g: &OpenedForThread| g.opened.attr.fid == fid && g.thread == thread;
         let at = granted.iter().position(own)?;
         let found = f(&mut granted, at);
         self.waiting.store(granted.len(), Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl TeamDesk {
         if self.seats.lock().remove(&directory).is_none() {
             return;
         }
-        let untaken: Vec<Granted> = {
+        let untaken: Vec<OpenedForThread> = {
             let mut granted = self.granted.lock();
             let untaken = granted.extract_if(.., |g| g.directory == directory);
             let untaken = untaken.collect();
@@ -157,7 +157,7 @@ impl TeamDesk {
         // Not locked while a seat is waited for.
         match self.seats.lock().entry(directory) {
             Entry::Occupied(_) => return Err(Errno::EISCONN),
-            Entry::Vacant(entry) => _ = entry.insert(Seat::default()),
+            Entry::Vacant(entry) => _ = entry.insert(DirectorySeat::default()),
         }
         let client = Client::new(self.delegate.clone()).with_owner(caller.uid, caller.gid);
         let all = client.plan_of_all(*number, *here);
@@ -200,7 +200,7 @@ impl TeamDesk {
                 let path = OsStr::from_bytes(path);
                 let opened = team.open_handle(path.as_ref(), &options)?;
                 let answer = shown(&opened.attr);
-                self.grant(Granted {
+                self.grant(OpenedForThread {
                     directory,
                     thread,
                     flags,
@@ -224,7 +224,7 @@ impl TeamDesk {
         }
     }
 
-    fn grant(&self, granted: Granted) {
+    fn grant(&self, granted: OpenedForThread) {
         let mut seats = self.seats.lock();
         let Some(seat) = seats.get_mut(&granted.directory) else {
             // The process is gone.
@@ -273,7 +273,7 @@ impl Filesystem {
         let answer = desk.calls.begin(thread, reply);
         let started = std::thread::Builder::new()
             .name("team call".into())
-            .stack_size(STACK)
+            .stack_size(CALL_STACK)
             .spawn(move || {
                 let outcome = match call {
                     TeamCall::Join(groups) => desk.join(directory, &op, caller, groups),
@@ -307,7 +307,7 @@ impl Filesystem {
 
     pub(super) fn team_lookup(&self, parent: INodeNo, name: &[u8], thread: u32, reply: ReplyEntry) {
         if parent != DIRECTORY {
-            return reply.entry(&FOR_EVER, &file_attr(&directory()));
+            return reply.entry(&KERNEL_KEEPS_FOR, &file_attr(&directory()));
         }
         if let Some(fid) = self.caches.renewed(name) {
             return match self.delegate.seen(fid) {

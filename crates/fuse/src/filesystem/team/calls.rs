@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How often it looks.
-const PAUSE: Duration = Duration::from_millis(100);
-const STACK: usize = 128 << 10;
+const KILLED_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const WATCH_STACK: usize = 128 << 10;
 
 /// The right to answer a call, taken once.
-pub(super) struct Answer(Mutex<Option<ReplyIoctl>>);
+pub(super) struct CallReply(Mutex<Option<ReplyIoctl>>);
 
-impl Answer {
+impl CallReply {
     pub fn take(&self) -> Option<ReplyIoctl> {
         self.0.lock().take()
     }
@@ -25,26 +25,26 @@ impl Answer {
 
 /// See the head of this file.
 #[derive(Default)]
-pub(super) struct Calls(Mutex<State>);
+pub(super) struct TeamCalls(Mutex<CallsState>);
 
 #[derive(Default)]
-struct State {
-    under_way: Vec<(u32, Weak<Answer>)>,
+struct CallsState {
+    under_way: Vec<(u32, Weak<CallReply>)>,
     /// A thread looks.
     watched: bool,
 }
 
-impl Calls {
+impl TeamCalls {
     /// A call of this thread begins; it is under way as long as the answer is held.
-    pub fn begin(self: &Arc<Calls>, thread: u32, reply: ReplyIoctl) -> Arc<Answer> {
-        let answer = Arc::new(Answer(Mutex::new(Some(reply))));
+    pub fn begin(self: &Arc<TeamCalls>, thread: u32, reply: ReplyIoctl) -> Arc<CallReply> {
+        let answer = Arc::new(CallReply(Mutex::new(Some(reply))));
         let mut state = self.0.lock();
         state.under_way.push((thread, Arc::downgrade(&answer)));
         if !state.watched {
             let calls = self.clone();
             let started = std::thread::Builder::new()
                 .name("team watch".into())
-                .stack_size(STACK)
+                .stack_size(WATCH_STACK)
                 .spawn(move || calls.watch());
             // Without it a killed process stays until its call is over.
             state.watched = started.is_ok();
@@ -54,7 +54,7 @@ impl Calls {
 
     fn watch(&self) {
         loop {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(KILLED_CHECK_INTERVAL);
             let calls = {
                 let mut state = self.0.lock();
                 state

@@ -24,13 +24,13 @@ fn join(number: u32) -> Op {
 }
 
 /// Opens `/f` for reading and writing, making it if there is none.
-fn open(desk: &TeamDesk, directory: u64) -> Fid {
+fn open(teams: &TeamDirectory, directory: u64) -> Fid {
     let op = Op::Open {
         path: b"/f".to_vec(),
         flags: bits::READ | bits::WRITE | bits::CREATE,
         mode: 0o600,
     };
-    let mut team = desk
+    let mut team = teams
         .seats
         .lock()
         .get_mut(&directory)
@@ -38,8 +38,8 @@ fn open(desk: &TeamDesk, directory: u64) -> Fid {
         .team
         .take()
         .unwrap();
-    let shown = desk.call(&mut team, directory, &op, THREAD).unwrap();
-    desk.seats.lock().get_mut(&directory).unwrap().team = Some(team);
+    let shown = teams.call(&mut team, directory, &op, THREAD).unwrap();
+    teams.seats.lock().get_mut(&directory).unwrap().team = Some(team);
     Fid(shown.ino)
 }
 
@@ -55,19 +55,22 @@ fn flags(read: bool, write: bool) -> OpenFlags {
 fn only_the_thread_that_asked_finds_the_handle_and_once() {
     let dir = tempfile::tempdir().unwrap();
     let service = service(&dir);
-    let desk = TeamDesk::new(service.delegate(0));
-    desk.join(1, &join(3), RANK, vec![]).unwrap();
-    let fid = open(&desk, 1);
-    assert!(desk.attr(fid, THREAD + 1).is_none());
-    assert!(desk.take(fid, flags(true, true), THREAD + 1).is_none());
+    let teams = TeamDirectory::new(service.delegate(0));
+    teams.join(1, &join(3), RANK, vec![]).unwrap();
+    let fid = open(&teams, 1);
+    assert!(teams.attr(fid, THREAD + 1).is_none());
+    assert!(teams.take(fid, flags(true, true), THREAD + 1).is_none());
     // Another open than the team's is one of its own.
-    assert!(desk.take(fid, flags(true, false), THREAD).is_none());
-    assert_eq!(desk.attr(fid, THREAD).map(|a| a.mode & 0o7777), Some(0o600));
-    let opened = desk.take(fid, flags(true, true), THREAD).unwrap();
-    assert!(desk.attr(fid, THREAD).is_none());
-    assert!(desk.take(fid, flags(true, true), THREAD).is_none());
+    assert!(teams.take(fid, flags(true, false), THREAD).is_none());
+    assert_eq!(
+        teams.attr(fid, THREAD).map(|a| a.mode & 0o7777),
+        Some(0o600)
+    );
+    let opened = teams.take(fid, flags(true, true), THREAD).unwrap();
+    assert!(teams.attr(fid, THREAD).is_none());
+    assert!(teams.take(fid, flags(true, true), THREAD).is_none());
     // Taken: it is the kernel's to release, not the directory's.
-    desk.leave(1);
+    teams.leave(1);
     assert_eq!(service.nodes()[0].files.open_files(), 1);
     service.delegate(0).release(opened.handle).unwrap();
     assert_eq!(service.nodes()[0].files.open_files(), 0);
@@ -78,33 +81,33 @@ fn only_the_thread_that_asked_finds_the_handle_and_once() {
 fn what_nobody_takes_goes_with_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let service = service(&dir);
-    let desk = TeamDesk::new(service.delegate(0));
-    desk.join(1, &join(3), RANK, vec![]).unwrap();
+    let teams = TeamDirectory::new(service.delegate(0));
+    teams.join(1, &join(3), RANK, vec![]).unwrap();
     assert_eq!(
-        desk.join(1, &join(3), RANK, vec![]).unwrap_err(),
+        teams.join(1, &join(3), RANK, vec![]).unwrap_err(),
         Errno::EISCONN
     );
     assert_eq!(
-        desk.join(2, &join(3), RANK, vec![]).unwrap_err(),
+        teams.join(2, &join(3), RANK, vec![]).unwrap_err(),
         Errno::EBUSY
     );
-    open(&desk, 1);
-    let fid = open(&desk, 1);
+    open(&teams, 1);
+    let fid = open(&teams, 1);
     assert_eq!(service.nodes()[0].files.open_files(), 1);
-    desk.leave(1);
-    desk.leave(1);
-    assert!(desk.take(fid, flags(true, true), THREAD).is_none());
+    teams.leave(1);
+    teams.leave(1);
+    assert!(teams.take(fid, flags(true, true), THREAD).is_none());
     assert_eq!(service.nodes()[0].files.open_files(), 0);
     // The seat is free again, and a process that comes too late for what was opened for it gets nothing.
-    desk.join(2, &join(3), RANK, vec![]).unwrap();
+    teams.join(2, &join(3), RANK, vec![]).unwrap();
     let op = Op::Open {
         path: b"/f".to_vec(),
         flags: bits::READ,
         mode: 0,
     };
-    let mut team = desk.seats.lock().get_mut(&2).unwrap().team.take().unwrap();
-    desk.leave(2);
-    desk.call(&mut team, 2, &op, THREAD).unwrap();
+    let mut team = teams.seats.lock().get_mut(&2).unwrap().team.take().unwrap();
+    teams.leave(2);
+    teams.call(&mut team, 2, &op, THREAD).unwrap();
     assert_eq!(service.nodes()[0].files.open_files(), 0);
     drop(team);
     service.stop().unwrap();
@@ -119,7 +122,7 @@ fn a_rank_gets_where_its_user_and_groups_may() {
     root.write("/d/f", b"x").unwrap();
     root.set_owner("/d", Some(7), Some(9)).unwrap();
     root.set_permissions("/d", 0o750).unwrap();
-    let desk = TeamDesk::new(service.delegate(0));
+    let teams = TeamDirectory::new(service.delegate(0));
     let user = Caller { uid: 8, gid: 8 };
     let refused = Some(rustix::io::Errno::ACCESS);
     let cases = [
@@ -129,8 +132,10 @@ fn a_rank_gets_where_its_user_and_groups_may() {
     ];
     for (number, (caller, groups, expected)) in (1..).zip(cases) {
         let directory = u64::from(number);
-        desk.join(directory, &join(number), caller, groups).unwrap();
-        let mut seats = desk.seats.lock();
+        teams
+            .join(directory, &join(number), caller, groups)
+            .unwrap();
+        let mut seats = teams.seats.lock();
         let mut team = seats.get_mut(&directory).unwrap().team.take().unwrap();
         drop(seats);
         let stat = Op::Stat {
@@ -141,9 +146,9 @@ fn a_rank_gets_where_its_user_and_groups_may() {
             flags: bits::WRITE | bits::CREATE,
             mode: 0o600,
         };
-        let got = [stat, make].map(|op| desk.call(&mut team, directory, &op, THREAD));
+        let got = [stat, make].map(|op| teams.call(&mut team, directory, &op, THREAD));
         assert_eq!(got.map(|g| g.err().map(|e| e.errno())), expected);
-        desk.leave(directory);
+        teams.leave(directory);
     }
     let names = root
         .read_dir("/d")
